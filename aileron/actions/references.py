@@ -7,7 +7,7 @@ steps. What is put in for a piece is never looked at again, so no argument and n
     ${find.messages.0.id}     of the step `find`: in its answer, under `messages`, the first, its `id`
 
 Source: docs/reference/action-file.md. Not here: which inputs and steps there are (manifest.py), putting arguments in
-(resolve.py), putting answers in (executor/filling.py).
+(resolve.py), putting answers in (executor/interpolation.py).
 
 >>> pieces("from ${find.subject}")
 ('from ', StepValue(step='find', path=('subject',)))

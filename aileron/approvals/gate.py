@@ -32,7 +32,7 @@ from aileron.model.decision import Signature, digest_with_preview
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ApprovedPlan, Plan
 
-__all__ = ["Admitted", "Approver", "Decided", "Gate", "NeedsPerson", "Queue"]
+__all__ = ["Admission", "Approver", "Gate", "NeedsPerson", "Queue", "QueuedApproval"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +44,7 @@ class NeedsPerson:
 
 
 @dataclasses.dataclass(frozen=True)
-class Admitted:
+class Admission:
     """It may be carried out now; by `grant`, whose use is to be counted with the record of the run, or by the rules alone."""
 
     approved: ApprovedPlan
@@ -52,7 +52,7 @@ class Admitted:
 
 
 @dataclasses.dataclass(frozen=True)
-class Decided:
+class QueuedApproval:
     """An approval as the queue has it: `digest` is of the plan, with `preview` of both (model/decision.py)."""
 
     approval_id: str
@@ -99,7 +99,7 @@ class Gate:
         self._queue = queue
         self._approver = approver
 
-    def admit(self, plan: Plan, *, spent: Collection[str] = ()) -> Admitted | NeedsPerson:
+    def admit(self, plan: Plan, *, spent: Collection[str] = ()) -> Admission | NeedsPerson:
         """Approved by the rules or a grant (but those `spent`, by id), or who must be asked.
 
         Writes nothing: the spine records either before acting on it. AileronError vault_locked, hash_mismatch.
@@ -107,14 +107,14 @@ class Gate:
         consents = self._approver.consents()
         digest = plan.digest
         if not needs_person(plan):
-            return Admitted(_approve(plan, digest, None))
+            return Admission(_approve(plan, digest, None))
         now = time.time()
         for grant in () if consents is None else consents.grants:
             if grant.id not in spent and grant.used < grant.uses and matches(grant, plan, now):
-                return Admitted(_approve(plan, digest, grant.id), grant)
+                return Admission(_approve(plan, digest, grant.id), grant)
         return NeedsPerson(digest, now + plan.approval.expires_in_s)
 
-    def check_decided(self, plan: Plan, decided: Decided) -> None:
+    def check_decided(self, plan: Plan, decided: QueuedApproval) -> None:
         """Return if the decision on record may be used for `plan`. AileronError vault_locked, unauthorized, hash_mismatch,
         approval_expired.
         """
@@ -141,13 +141,13 @@ class Gate:
                 f"{decided.approval_id} was used or taken back before, and the record does not say so: `aileron audit verify`",
             )
 
-    async def redeem(self, plan: Plan, decided: Decided) -> ApprovedPlan:
+    async def redeem(self, plan: Plan, decided: QueuedApproval) -> ApprovedPlan:
         """Use a person's decision, once. AileronError as `check_decided` and `Queue.redeem` say."""
         self.check_decided(plan, decided)
         await self._queue.redeem(decided.approval_id, decided.digest, time.time())
         return _approve(plan, plan.digest, decided.approval_id)
 
-    async def spend(self, plan: Plan, by: Decided | StandingGrant) -> None:
+    async def spend(self, plan: Plan, by: QueuedApproval | StandingGrant) -> None:
         """Before anything of an approved run is done: write into the vault what it was let through by. AileronError as of
         `Approver`. Nothing where nobody signs.
         """

@@ -2,7 +2,7 @@
 
 Used on both sides: a command makes a `Recipient` and names its public half in what it signs (model/decision.py,
 PreviewStatement); the daemon, which verified that signature, seals to it. So whoever else asks the daemon, reads its answer on
-the way, or keeps it, has nothing: the private half never leaves a process that cannot be read (presence.py).
+the way, or keeps it, has nothing: the private half never leaves a process that cannot be read (isolation.py).
 
     X25519(ephemeral, recipient) ── HKDF-SHA256(salt: both public halves) ──▶ key, nonce ── AES-256-GCM(context) ──▶ sealed
 

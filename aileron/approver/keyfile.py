@@ -1,6 +1,6 @@
 """The approver's private key: a small file under a passphrase, and what signs while it is open.
 
-Runs in the process of one command at a terminal (presence.py), or in the daemon for one unlocked page (daemon/page.py). The
+Runs in the process of one command at a terminal (isolation.py), or in the daemon for one unlocked page (daemon/http/page.py). The
 file lies where an agent of the same user may read and write it: reading gives nothing without the passphrase, and what is
 written there is checked, bounded and authenticated before it is used. It cannot be made to sign for another key: every open
 field is bound to the sealed one, and the public half is computed again from it.
@@ -13,7 +13,7 @@ Rules
   key that the vault names is in one of the two files.
 
 Source: docs/reference/signed-decisions.md; RFC 8032 (Ed25519), RFC 9106 (Argon2). Not here: what is signed (model/decision.py),
-who may open it and where (presence.py).
+who may open it and where (isolation.py).
 """
 
 from __future__ import annotations

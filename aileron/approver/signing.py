@@ -1,12 +1,12 @@
 """What an open key signs: a decision about what is shown, and the request for a preview that only this process can read.
 
 Runs where the key is open. Neither the daemon nor what answers in its place is trusted with what is signed: each statement is
-made here, about a digest that whoever shows the question computed from what they show (review/genuine.py).
+made here, about a digest that whoever shows the question computed from what they show (review/signed_view.py).
 
 Rules
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
-Source: docs/reference/signed-decisions.md. Not here: the key (keyfile.py), who may watch (presence.py), how it is sent.
+Source: docs/reference/signed-decisions.md. Not here: the key (keyfile.py), who may watch (isolation.py), how it is sent.
 """
 
 from __future__ import annotations

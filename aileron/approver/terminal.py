@@ -16,7 +16,7 @@ What is not seen here: a display server that lets every client press keys (X11),
 tells what it starts nothing of it.
 
 Source: ioctl_tty(2), proc_pid_stat(5), the kernel's sysctl/kernel.rst; docs/explanation/threat-model.md. Not here: how a
-passphrase is asked for (presence.py).
+passphrase is asked for (isolation.py).
 """
 
 from __future__ import annotations

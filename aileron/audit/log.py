@@ -62,16 +62,16 @@ from aileron.audit.moves import (
     MAX_NAME_CHARACTERS,
     MOVES,
     bounded,
-    cut_short,
     end,
     end_unstarted,
     lose,
+    mark_interrupted,
     move,
     new_id,
     storable,
     unfit,
 )
-from aileron.audit.passkeys import PasskeysOnRecord, passkeys_on_record
+from aileron.audit.passkeys_on_record import PasskeysOnRecord, passkeys_on_record
 from aileron.audit.questions import Questions, cancelled, check_room, expire_due, insert_question
 from aileron.audit.refusals import Tally, Throttle
 from aileron.ledger import ACTION_KIND, ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
@@ -314,7 +314,7 @@ class Audit(Questions):
     async def interrupted(self, run_id: str) -> None:
         """Record that a run was cut short by the daemon and that its outcome is unknown."""
         self._begun.pop(run_id, None)
-        await self._ledger.commit(lambda tx: cut_short(tx, run_id, "the daemon stopped while it ran"))
+        await self._ledger.commit(lambda tx: mark_interrupted(tx, run_id, "the daemon stopped while it ran"))
         self.watch.changed(run_id)
 
     # What a step does
@@ -576,7 +576,7 @@ class Audit(Questions):
             expire_due(tx)
             lost = [row.id for row in tx.runs_in(RunStatus.RUNNING)]
             for run_id in lost:
-                cut_short(tx, run_id, "the daemon ended while it ran")
+                mark_interrupted(tx, run_id, "the daemon ended while it ran")
             for row in tx.runs_in(RunStatus.APPROVED):
                 if row.approval is None:
                     end_unstarted(tx, "cancel", row.id, RunStatus.CANCELLED, cancelled(row.id))

@@ -32,10 +32,10 @@ __all__ = [
     "MAX_OUTCOME_BYTES",
     "MOVES",
     "bounded",
-    "cut_short",
     "end",
     "end_unstarted",
     "lose",
+    "mark_interrupted",
     "move",
     "new_id",
     "recordable",
@@ -125,7 +125,7 @@ def lose(tx: Transaction, run_id: str, failure: Failure, stored: bytes, ms: int 
     tx.append(facts_of(lost))
 
 
-def cut_short(tx: Transaction, run_id: str, why: str) -> None:
+def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
     """The same, in the words of why."""
     failure = Failure(
         failure_class=FailureClass.OUTCOME_UNKNOWN,

@@ -29,8 +29,8 @@ import msgspec
 
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.frozen import decision_of, subject_of
-from aileron.audit.glance import MAX_SUBJECT_BYTES, glances_of
 from aileron.audit.questions import candidates_of, plan_digest_of
+from aileron.audit.summary import MAX_SUBJECT_BYTES, summaries_of
 from aileron.ledger import (
     ACTION_KIND,
     MAX_ROWS,
@@ -308,7 +308,7 @@ def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any
 def _listed(snapshot: Snapshot, rows: list[ApprovalRow]) -> list[dict[str, Any]]:
     """Questions, those about runs with a line of what they were asked with, which tells two of one action apart."""
     runs = [row for row in rows if row.kind == ACTION_KIND]
-    lines = glances_of((row.id, str(row.name), snapshot.subject(row.id, MAX_SUBJECT_BYTES)) for row in runs)
+    lines = summaries_of((row.id, str(row.name), snapshot.subject(row.id, MAX_SUBJECT_BYTES)) for row in runs)
     return [_question(snapshot, row) | ({"glance": lines[row.id]} if row.id in lines else {}) for row in rows]
 
 

@@ -42,7 +42,7 @@ from aileron.audit.events import (
 )
 from aileron.audit.frozen import Frozen, Question, decision_of, freeze, subject_of, thaw
 from aileron.audit.moves import MAX_MESSAGE_CHARACTERS, MAX_NAME_CHARACTERS, bounded, end_unstarted, move, new_id
-from aileron.audit.passkeys import passkeys_on_record
+from aileron.audit.passkeys_on_record import passkeys_on_record
 from aileron.audit.watch import Watch
 from aileron.ledger import (
     ACTION_KIND,
@@ -69,7 +69,7 @@ __all__ = [
     "MAX_ROUNDS",
     "MAX_SUBJECT_BYTES",
     "Questions",
-    "Settled",
+    "Settlement",
     "cancelled",
     "candidates_of",
     "check_room",
@@ -95,7 +95,7 @@ _USE_US: Final = 60 * 1_000_000
 _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 
-class Settled(NamedTuple):
+class Settlement(NamedTuple):
     """What became of an approval; `refusal` is what the caller is told, on record and therefore not raised inside."""
 
     row: ApprovalRow
@@ -215,15 +215,15 @@ class Questions:
         """
         stored, digest = freeze(plan)
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row, late = _waiting(tx, approval_id)
             if late is not None:
-                return Settled(row, late)
+                return Settlement(row, late)
             if row.run is None:
                 raise _invalid(f"{row.id} is not about a run: there are no arguments to edit")
             if _add_candidate(tx, row, digest, digest, None, stored):
                 tx.append(facts_of(ApprovalEdited(approval=row.id, digest=digest, args=plan.args, run=row.run)))
-            return Settled(row)
+            return Settlement(row)
 
         await self._settle(write)
 
@@ -243,10 +243,10 @@ class Questions:
         """
         both = None if preview_digest is None else digest_with_preview(plan_digest, preview_digest)
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row, late = _waiting(tx, approval_id)
             if late is not None:
-                return Settled(row, late)
+                return Settlement(row, late)
             if not any(one.digest == one.plan_digest == plan_digest for one in candidates_of(tx, row)):
                 raise _invalid(f"{_shown(plan_digest)} is none of the plans of {row.id}: look at it again")
             if both is not None:
@@ -260,7 +260,7 @@ class Questions:
                 failure_class=failure_class,
             )
             tx.append(facts_of(previewed))
-            return Settled(row)
+            return Settlement(row)
 
         await self._settle(write)
         return both
@@ -292,10 +292,10 @@ class Questions:
         """
         text = _said("a question", text)
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row, late = _waiting(tx, approval_id)
             if late is not None:
-                return Settled(row, late)
+                return Settlement(row, late)
             if row.run is None:
                 raise _invalid(f"{row.id} is not about a run: nobody is there to answer")
             rounds = tx.conversation(row.id)
@@ -306,7 +306,7 @@ class Questions:
             number = len(rounds) + 1
             tx.insert_round(row.id, number, text)
             tx.append(facts_of(ApprovalAsked(approval=row.id, number=number, text=text, run=row.run)))
-            return Settled(row)
+            return Settlement(row)
 
         await self._settle(write)
 
@@ -317,10 +317,10 @@ class Questions:
         """
         text = _said("an answer", text)
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row, late = _waiting(tx, approval_id)
             if late is not None:
-                return Settled(row, late)
+                return Settlement(row, late)
             rounds = tx.conversation(row.id)
             if not rounds or rounds[-1].answer is not None:
                 raise _invalid(f"nobody waits for an answer about {row.id}")
@@ -329,7 +329,7 @@ class Questions:
             tx.append(
                 facts_of(ApprovalAnswered(approval=row.id, number=number, text=text, run=row.run, session=session))
             )
-            return Settled(row)
+            return Settlement(row)
 
         await self._settle(write)
 
@@ -359,10 +359,10 @@ class Questions:
             raise _invalid(f"a reason has at most {MAX_MESSAGE_CHARACTERS} characters")
         state = ApprovalState.APPROVED if decision == "approve" else ApprovalState.DENIED
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row = _approval(tx, approval_id)
             if row.state is ApprovalState.PENDING and row.expires_us <= tx.now_us:
-                return Settled(row, _expire(tx, row))
+                return Settlement(row, _expire(tx, row))
             if row.state is ApprovalState.EXPIRED:
                 raise _expired(row.id)
             candidate = next((one for one in candidates_of(tx, row) if one.digest == digest), None)
@@ -388,7 +388,7 @@ class Questions:
                 move(tx, "approve", row.run, RunStatus.APPROVED)
             elif row.run is not None:
                 end_unstarted(tx, "deny", row.run, RunStatus.DENIED, _denied(row))
-            return Settled(row)
+            return Settlement(row)
 
         return await self._settle(write)
 
@@ -400,16 +400,16 @@ class Questions:
         yet, or used before).
         """
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row, late = _usable(tx, approval_id, tx.now_us if now is None else int(now * 1_000_000))
             if late is not None:
-                return Settled(row, late)
+                return Settlement(row, late)
             if digest not in (row.digest, plan_digest_of(tx, row)):
                 raise AileronError(FailureClass.HASH_MISMATCH, f"{row.id} approves other bytes than these")
             _use(tx, row)
             if row.run is not None:
                 move(tx, "redeem", row.run, RunStatus.RUNNING)
-            return Settled(row)
+            return Settlement(row)
 
         await self._settle(write)
 
@@ -419,14 +419,14 @@ class Questions:
         AileronError as `redeem` says: there is nothing to give up unless a person approved it and it has not begun.
         """
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row, late = _usable(tx, approval_id, tx.now_us)
             if late is not None:
-                return Settled(row, late)
+                return Settlement(row, late)
             _use(tx, row)
             if row.run is not None:
                 end_unstarted(tx, "fail", row.run, RunStatus.FAILED, failure)
-            return Settled(row)
+            return Settlement(row)
 
         row = await self._settle(write)
         return Failed(run_id=row.run or row.id, failure=failure)
@@ -437,17 +437,17 @@ class Questions:
         AileronError: not_found, approval_expired, already_decided with `details.status`.
         """
 
-        def write(tx: Transaction) -> Settled:
+        def write(tx: Transaction) -> Settlement:
             row = _approval(tx, approval_id)
             if row.state is ApprovalState.EXPIRED:
                 raise _expired(row.id)
             if row.state in _OPEN_STATES and row.expires_us <= tx.now_us:
-                return Settled(row, _expire(tx, row))
+                return Settlement(row, _expire(tx, row))
             row = tx.move_approval(approval_id, _OPEN_STATES, ApprovalState.CANCELLED, surface=surface)
             tx.append(facts_of(ApprovalCancelled(approval=row.id, surface=surface, run=row.run)))
             if row.run is not None:
                 end_unstarted(tx, "cancel", row.run, RunStatus.CANCELLED, cancelled(row.id))
-            return Settled(row)
+            return Settlement(row)
 
         return await self._settle(write)
 
@@ -458,7 +458,7 @@ class Questions:
             self.watch.changed(row.run)
         return [row.id for row in expired]
 
-    async def _settle(self, write: Callable[[Transaction], Settled]) -> ApprovalRow:
+    async def _settle(self, write: Callable[[Transaction], Settlement]) -> ApprovalRow:
         settled = await self._ledger.commit(write)
         self.watch.changed(settled.row.run)
         if settled.refusal is not None:

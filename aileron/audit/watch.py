@@ -21,12 +21,12 @@ from typing import TypeVar
 
 import anyio
 
-__all__ = ["Watch", "Watched"]
+__all__ = ["Watch", "WatchedRun"]
 
 T = TypeVar("T")
 
 
-class Watched:
+class WatchedRun:
     """One run, watched by one or more."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Watch:
     """One for each daemon; the audit log tells it of every change."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, Watched] = {}
+        self._runs: dict[str, WatchedRun] = {}
         self.next_question = anyio.Event()
         """Set when a person is asked something that nobody asked before."""
 
@@ -54,9 +54,9 @@ class Watch:
             watched.tell()
 
     @contextlib.contextmanager
-    def on(self, run_id: str) -> Iterator[Watched]:
+    def on(self, run_id: str) -> Iterator[WatchedRun]:
         """Watch one run for the length of the block."""
-        watched = self._runs.setdefault(run_id, Watched())
+        watched = self._runs.setdefault(run_id, WatchedRun())
         watched.watchers += 1
         try:
             yield watched

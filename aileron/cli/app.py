@@ -46,7 +46,7 @@ from aileron.cli.commands.console import console
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.sync import sync
 from aileron.cli.problem import INTERRUPTED, Problem
-from aileron.cli.run import OPTIONS, Asked, build, perform, report
+from aileron.cli.run import OPTIONS, RunCommand, build, perform, report
 
 __all__ = ["app", "main"]
 
@@ -142,7 +142,9 @@ def run(
         "--as": binding,
         "--passphrase-file": passphrase_file,
     }
-    asked: Asked = build(name, arguments or [], {flag: value for flag, value in values.items() if value is not None})
+    asked: RunCommand = build(
+        name, arguments or [], {flag: value for flag, value in values.items() if value is not None}
+    )
     raise typer.Exit(perform(asked))
 
 

@@ -32,10 +32,20 @@ from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
-    from aileron.cli.run import Asked
+    from aileron.cli.run import RunCommand
 from aileron.review.plan import host_line
 
-__all__ = ["Given", "Wanted", "bind", "facts_of", "mended", "print_new", "reauthorize", "rebind", "wanted_by"]
+__all__ = [
+    "BindOptions",
+    "BindRequest",
+    "bind",
+    "bind_request_of",
+    "facts_of",
+    "mended",
+    "print_new",
+    "reauthorize",
+    "rebind",
+]
 
 _MAX_NAME = 60
 """Characters of a derived secret name; the vault takes 64, and a number may follow."""
@@ -50,7 +60,7 @@ _MEANING = {
 }
 
 
-class Wanted(NamedTuple):
+class BindRequest(NamedTuple):
     """What an installed connector wants a credential for, as its newest version that wants one says."""
 
     connector: str
@@ -62,7 +72,7 @@ class Wanted(NamedTuple):
     has_device: bool = False
 
 
-class Given(NamedTuple):
+class BindOptions(NamedTuple):
     """What was said on the command line."""
 
     name: str | None = None
@@ -74,7 +84,7 @@ class Given(NamedTuple):
     """Of a run, whose result alone belongs on standard output."""
 
 
-def wanted_by(supervisor: Supervisor, connector: str) -> Wanted:
+def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
     """What `connector` wants. Problem where it is not installed, and where it wants nothing."""
     from aileron.model.names import precedence
 
@@ -87,7 +97,7 @@ def wanted_by(supervisor: Supervisor, connector: str) -> Wanted:
         raise Problem.usage(f"{connector} needs no credential", fix=f"aileron connector show {connector}")
     newest = max(needy, key=lambda entry: precedence(str(entry.get("version"))))
     need = newest["credential"]
-    return Wanted(
+    return BindRequest(
         connector=connector,
         kind=str(need["kind"]),
         scope=str(need.get("scope")),
@@ -98,7 +108,7 @@ def wanted_by(supervisor: Supervisor, connector: str) -> Wanted:
     )
 
 
-def facts_of(wanted: Wanted) -> list[tuple[str, Any]]:
+def facts_of(wanted: BindRequest) -> list[tuple[str, Any]]:
     """What is wanted, in words."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
     meaning = _MEANING.get(wanted.kind, f"you sign in{where}; your password is not seen here")
@@ -110,7 +120,7 @@ def facts_of(wanted: Wanted) -> list[tuple[str, Any]]:
     ]
 
 
-def bind(supervisor: Supervisor, wanted: Wanted, given: Given) -> int:
+def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int:
     """Bind what the person has or types, or sign in; the exit code. Problem for what stood in the way."""
     _check_given(wanted, given)
     supervisor.open_vault()
@@ -125,7 +135,7 @@ def bind(supervisor: Supervisor, wanted: Wanted, given: Given) -> int:
     return _bind_secret(supervisor, {**binding, "username": username}, given.secret, finish)
 
 
-def rebind(supervisor: Supervisor, name: str, given: Given) -> int:
+def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
     """Bind `name` anew, to what its connector asks for now; the exit code."""
     supervisor.open_vault()
     said = {"secret": given.secret, "username": given.username}
@@ -133,17 +143,17 @@ def rebind(supervisor: Supervisor, name: str, given: Given) -> int:
     return _finish(supervisor, given, name)(supervisor.ask("PATCH", path_of("v1", "bindings", name), body))
 
 
-def reauthorize(supervisor: Supervisor, shown: dict[str, Any], given: Given) -> int:
+def reauthorize(supervisor: Supervisor, shown: dict[str, Any], given: BindOptions) -> int:
     """Sign in anew for the binding that `shown` is about; the exit code."""
     supervisor.open_vault()
     name, connector = str(shown.get("name")), str(shown.get("connector"))
-    how = fitting(wanted_by(supervisor, connector), given.how)
+    how = fitting(bind_request_of(supervisor, connector), given.how)
     binding = {"connector": connector, "name": name}
     finish = _finish(supervisor, given, name, str(shown.get("account") or ""))
     return sign_in(supervisor, binding, how, finish, replace=True)
 
 
-def fitting(wanted: Wanted, how: How) -> How:
+def fitting(wanted: BindRequest, how: How) -> How:
     """How to sign in here. Problem without a terminal, unless it was said how: nobody would see where to go."""
     if how.is_said:
         return how
@@ -166,7 +176,7 @@ def print_new(shown: dict[str, Any]) -> bool:
     return bool(new)
 
 
-def mended(asked: Asked, problem: Problem) -> Asked | int:
+def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     """For a run that needs a credential: what to run instead, once the person here has seen to it; else the exit code.
 
     Problem for what stood in the way; `problem` itself where nothing can be done here: credentials are bound where the daemon is,
@@ -181,18 +191,18 @@ def mended(asked: Asked, problem: Problem) -> Asked | int:
     connector, name = str(details.get("connector")), details.get("binding")
     if details.get("widened") and isinstance(name, str):
         return _agreed(asked, problem, supervisor, name)
-    wanted = wanted_by(supervisor, connector)
+    wanted = bind_request_of(supervisor, connector)
     output.note(f"{visible(connector)} needs a credential, and none is bound\n")
     output.print_facts(facts_of(wanted), "stderr", column=COLUMN)
     supervisor.is_vault_locked()  # or there is none, and a yes would come to nothing
     if not _is_yes("\nBind one now, and go on? [y/N] "):
         raise problem
-    code = bind(supervisor, wanted, Given(is_part=True))
+    code = bind(supervisor, wanted, BindOptions(is_part=True))
     output.note("")
     return asked if code == OK else code
 
 
-def _agreed(asked: Asked, problem: Problem, supervisor: Supervisor, name: str) -> Asked | int:
+def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: str) -> RunCommand | int:
     """Of a suspended binding: shown what is new, asked, bound anew or signed in for again."""
     shown = supervisor.ask("GET", path_of("v1", "bindings", name))
     output.note(f"{visible(name)} is suspended")
@@ -200,13 +210,13 @@ def _agreed(asked: Asked, problem: Problem, supervisor: Supervisor, name: str) -
     signs_in = "binding reauthorize " in str(problem.details.get("setup"))
     if not _is_yes("Sign in again, for all of that? [y/N] " if signs_in else "Agree to all of that? [y/N] "):
         raise problem
-    given = Given(is_part=True)
+    given = BindOptions(is_part=True)
     code = reauthorize(supervisor, shown, given) if signs_in else rebind(supervisor, name, given)
     output.note("")
     return asked if code == OK else code
 
 
-def _chosen(asked: Asked, problem: Problem) -> Asked:
+def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
     """The person says which of several. One that was named for another connector of the action stays named."""
     choices = [str(name) for name in problem.details["choices"]]
     accounts = problem.details.get("accounts") or {}
@@ -256,7 +266,7 @@ def _is_yes(question: str) -> bool:
     return (ask_now(question) or "").lower() in _YES
 
 
-def _finish(supervisor: Supervisor, given: Given, name: str, was: str = "") -> Callable[[Any], int]:
+def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = "") -> Callable[[Any], int]:
     """The end: tell what was bound, or have it decided. `was`: whose it was before, where it is signed in for again."""
 
     def tell(kind: str, result: Any) -> None:
@@ -299,7 +309,7 @@ def _tell_granted(shown: dict[str, Any], was: str) -> None:
         )
 
 
-def _check_given(wanted: Wanted, given: Given) -> None:
+def _check_given(wanted: BindRequest, given: BindOptions) -> None:
     """What is said has to be a name; and without a person, everything has to be said."""
     if given.name is not None and (problem := _problem_of(given.name)):
         raise Problem.usage(f"--name {problem}")
@@ -324,7 +334,7 @@ def _check_given(wanted: Wanted, given: Given) -> None:
         )
 
 
-def _ask_name(supervisor: Supervisor, wanted: Wanted) -> str:
+def _ask_name(supervisor: Supervisor, wanted: BindRequest) -> str:
     taken = {str(entry.get("name")) for entry in supervisor.ask("GET", "/v1/bindings")["bindings"]}
     service = _as_name(_CONNECTOR_PREFIX.sub("", wanted.connector.rpartition("/")[2])) or None
     identity = _as_name(getpass.getuser()) or "me"

@@ -19,8 +19,8 @@ from aileron.cli import output
 from aileron.cli.plan import COLUMN, print_steps
 from aileron.model.preview import Preview
 from aileron.review.changes import change_lines
-from aileron.review.contradiction import alarms
 from aileron.review.plan import missing_lines, plan_facts, text_lines, unknown_of
+from aileron.review.preview_mismatch import alarms
 from aileron.review.question import asker_of, difference_lines, edit_lines, kind_of, preview_lines
 from aileron.review.subject import subject_facts
 

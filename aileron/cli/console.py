@@ -56,10 +56,10 @@ def run(theme: str | None, *, plain: bool) -> int:
             why="standard input and output are not one",
             fix="run it in a terminal of your own, or look with: aileron approval list",
         )
-    from aileron.approver import presence
+    from aileron.approver import isolation
 
     try:
-        return presence.alone(lambda: _run(theme, plain=plain), put_right=b"" if plain else _OFF)
+        return isolation.isolated_process(lambda: _run(theme, plain=plain), put_right=b"" if plain else _OFF)
     except Exception:
         with local_work():  # not around it: it imports what a failure is, 15 ms
             raise
@@ -67,26 +67,26 @@ def run(theme: str | None, *, plain: bool) -> int:
 
 def _run(theme: str | None, *, plain: bool) -> int:
     """In a process that nobody of the same user can look into."""
-    from aileron.approver import presence, terminal
-    from aileron.tui.door import Door
+    from aileron.approver import isolation, terminal
+    from aileron.tui.daemon_client import DaemonClient
 
-    presence.end_with_terminal()
-    door = Door(_home())
+    isolation.end_with_terminal()
+    daemon = DaemonClient(_home())
     if plain:
-        from aileron.approver.unseen import unseen
-        from aileron.tui.holder import REST_S
+        from aileron.approver.no_echo import no_echo
+        from aileron.tui.key_session import REST_S
         from aileron.tui.plain import Plain
 
         _check_not_an_agents()
 
         with terminal.held():
             return Plain(
-                door,
-                ask=_let_go(presence.ask_passphrase),
+                daemon,
+                ask=_let_go(isolation.ask_passphrase),
                 edit=_let_go(_edited),
                 take=terminal.take,
                 who_else=terminal.who_else_can_type,
-                unseen=lambda: unseen(REST_S),
+                no_echo=lambda: no_echo(REST_S),
             ).run()
     # Nothing that is imported is garbage, and looking for some takes a tenth of the time to the first frame; after it: on_mount.
     gc.disable()
@@ -94,12 +94,12 @@ def _run(theme: str | None, *, plain: bool) -> int:
 
     hooks = Hooks(
         check=_check_not_an_agents,
-        ask=presence.ask_passphrase,
+        ask=isolation.ask_passphrase,
         edit=_edited,
         take=terminal.take,
         let_go=terminal.let_go,
     )
-    screen = Console(door, hooks, who_else=terminal.who_else_can_type, theme=theme)
+    screen = Console(daemon, hooks, who_else=terminal.who_else_can_type, theme=theme)
     screen.run()
     if screen.refused is not None:
         raise screen.refused

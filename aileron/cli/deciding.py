@@ -37,23 +37,23 @@ from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.run import report
 from aileron.cli.signing import (
     UNSIGNED,
+    ApproverStatus,
     Signer,
-    Standing,
     alone,
+    approver_status,
     as_shown,
     ask_alone,
     check_terminal,
-    standing_of,
 )
+from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.waiting import Waiting
 from aileron.model.preview import Preview
 from aileron.model.visible import visible
 from aileron.review.question import asker_of, digest_of, has_preview, kind_of, title_of
 
 __all__ = [
     "UNDER_WAY",
-    "Decided",
+    "AlreadyDecided",
     "Dialogue",
     "cancel",
     "carry_through",
@@ -86,7 +86,7 @@ _CARRY_OUT_S = 60.0
 """An approved change is carried out before its answer: an installation unpacks and hashes 100 MiB at most."""
 
 
-class Decided(Problem):
+class AlreadyDecided(Problem):
     """Somebody has decided it already; `status` is where it is now."""
 
     def __init__(self, approval_id: str, status: str) -> None:
@@ -124,7 +124,7 @@ class Dialogue:
         supervisor: Supervisor,
         approval_id: str,
         *,
-        standing: Standing | None = None,
+        standing: ApproverStatus | None = None,
         yes: bool = False,
         reason: str | None = None,
         as_json: bool = False,
@@ -133,14 +133,14 @@ class Dialogue:
     ) -> None:
         self._supervisor = supervisor
         self._id = approval_id
-        self._standing = standing or standing_of(supervisor)
+        self._standing = standing or approver_status(supervisor)
         self._yes = yes
         self._reason = reason
         self._as_json = as_json
         self._edit = edit
         self._tell = tell
         self.can_begin = True
-        self.other: Decided | None = None
+        self.other: AlreadyDecided | None = None
 
     def approve(self) -> int:
         """Show it, ask, and approve it: 0, 75 for a no, or how what was agreed to failed. Problem for what stood in the way."""
@@ -202,7 +202,7 @@ class Dialogue:
     def _settle_here(self, signer: Signer | None) -> int:
         try:
             question = self._question(signer)
-        except Decided as decided:
+        except AlreadyDecided as decided:
             return self._was_second(decided)
         except Problem as problem:
             if signer is not None or problem.name == "approval_expired":
@@ -222,14 +222,14 @@ class Dialogue:
                     self.can_begin = open_vault(self._supervisor, question)
                 code = self._send(question, said, signer, preview, is_here=True)
                 return _DENIED if said.decision == "deny" and kind_of(question) != "action" else code
-            except Decided as decided:
+            except AlreadyDecided as decided:
                 return self._was_second(decided)
             except Problem as problem:  # a slip in the vault's passphrase is no reason to begin again
                 if signer is not None or problem.name == "approval_expired" or self._yes:
                     raise
                 output.note("\n".join(problem.lines()))
 
-    def _was_second(self, decided: Decided) -> int:
+    def _was_second(self, decided: AlreadyDecided) -> int:
         output.note(f"somebody else has decided it meanwhile: {visible(decided.status)}")
         self.other = decided
         return OK
@@ -393,7 +393,7 @@ def check_waits(question: dict[str, Any]) -> None:
             fix=f"aileron approval show {name}",
         )
     if status != "pending_approval":
-        raise Decided(name, status)
+        raise AlreadyDecided(name, status)
 
 
 def checked(question: dict[str, Any], edit: str | None, *, is_signed: bool) -> dict[str, Any]:
@@ -403,11 +403,11 @@ def checked(question: dict[str, Any], edit: str | None, *, is_signed: bool) -> d
     """
     if edit is None and not is_signed:
         return question
-    from aileron.review.genuine import edited, genuine
+    from aileron.review.signed_view import signed_view, signed_view_of_edit
 
     with as_shown():
-        question = question if edit is None else edited(question, edit)
-        return genuine(question) if is_signed else question
+        question = question if edit is None else signed_view_of_edit(question, edit)
+        return signed_view(question) if is_signed else question
 
 
 def more_of(approval_id: str) -> str:
@@ -415,7 +415,7 @@ def more_of(approval_id: str) -> str:
     return f"aileron approval show {approval_id} --full"
 
 
-def note_unsigned(standing: Standing) -> None:
+def note_unsigned(standing: ApproverStatus) -> None:
     """Say so, where decisions are not signed, and what would change that."""
     if not standing.is_signed:
         output.note(UNSIGNED)
@@ -443,7 +443,7 @@ def cancel(supervisor: Supervisor, question: dict[str, Any]) -> dict[str, Any]:
     return _settled(supervisor, question, "cancel", {})
 
 
-def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: Waiting) -> dict[str, Any]:
+def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> dict[str, Any]:
     """What became of it when it is over, when `wait_s` is, or when only a passphrase can make it begin.
 
     What its connector says meanwhile is shown by `waiting`.
@@ -548,7 +548,7 @@ def _settled(supervisor: Supervisor, question: dict[str, Any], how: str, body: d
     problem = Problem.of_answer(answer.body)
     if problem.name == "already_decided":
         details = answer.body["error"].get("details") or {}
-        raise Decided(name, str(details.get("status", "decided")))
+        raise AlreadyDecided(name, str(details.get("status", "decided")))
     if problem.fix is None:
         problem.fix = look
     raise problem

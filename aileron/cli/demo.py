@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from aileron.cli.demo_servers import CalDav, EchoServer, SilentListener
-from aileron.cli.demo_terminal import Shown, at_terminal
+from aileron.cli.demo_terminal import TerminalResult, at_terminal
 from aileron.cli.output import is_terminal
 from aileron.cli.prompts import can_ask
 
@@ -76,7 +76,7 @@ class Claim:
     evidence: str
 
 
-class Said:
+class CommandResult:
     """What a command answered."""
 
     def __init__(self, status: int, out: str, err: str) -> None:
@@ -223,7 +223,7 @@ class _Demo:
         said = self._run(event)
         return said.json if said.status == os.EX_TEMPFAIL and isinstance(said.json, dict) else {}
 
-    def _run(self, event: _Event) -> Said:
+    def _run(self, event: _Event) -> CommandResult:
         words = [f"title={event.title}", f"start_time={event.at(0)}", f"end_time={event.at(1)}"]
         return self._aileron(
             "run", "create-calendar-event", *words, "--idempotency-key", event.title.split()[0].lower(), "--json"
@@ -400,7 +400,7 @@ class _Demo:
         )
         file.write_text(agreed, encoding="utf-8")
 
-    def _typed(self, words: tuple[str, ...], *answers: tuple[str, str]) -> Shown:
+    def _typed(self, words: tuple[str, ...], *answers: tuple[str, str]) -> TerminalResult:
         self._show.command(words)
         return at_terminal(self._words(*words), self._environment(), answers)
 
@@ -429,7 +429,7 @@ class _Demo:
 
     # commands
 
-    def _must(self, *arguments: str, given: str | None = None, quiet: bool = False) -> Said:
+    def _must(self, *arguments: str, given: str | None = None, quiet: bool = False) -> CommandResult:
         said = self._aileron(*arguments, given=given, quiet=quiet)
         if said.status != 0:
             raise RuntimeError(
@@ -437,7 +437,7 @@ class _Demo:
             )
         return said
 
-    def _aileron(self, *arguments: str, given: str | None = None, quiet: bool = False) -> Said:
+    def _aileron(self, *arguments: str, given: str | None = None, quiet: bool = False) -> CommandResult:
         if not quiet:
             self._show.command(arguments)
         done = subprocess.run(
@@ -449,7 +449,7 @@ class _Demo:
             text=True,
             timeout=_COMMAND_S,
         )
-        return Said(done.returncode, done.stdout, done.stderr)
+        return CommandResult(done.returncode, done.stdout, done.stderr)
 
     def _words(self, *arguments: str) -> list[str]:
         return [sys.executable, "-m", "aileron", *arguments]
@@ -608,13 +608,13 @@ def _told(event: dict[str, Any]) -> str:
     return f"{event.get('seq'):>3}  {event.get('type'):<16} {facts}"
 
 
-def _result(said: Said) -> dict[str, Any]:
+def _result(said: CommandResult) -> dict[str, Any]:
     answer = said.json
     result = answer.get("result") if isinstance(answer, dict) else None
     return result if isinstance(result, dict) else {}
 
 
-def _items(said: Said) -> list[dict[str, Any]]:
+def _items(said: CommandResult) -> list[dict[str, Any]]:
     answer = said.json
     result = answer.get("result") if isinstance(answer, dict) else None
     if isinstance(result, dict):

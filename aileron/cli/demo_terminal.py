@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["Shown", "at_terminal"]
+__all__ = ["TerminalResult", "at_terminal"]
 
 _DEADLINE_S: Final = 60.0
 """For the whole dialogue: two key derivations, on a machine under load."""
@@ -26,14 +26,16 @@ _BEGIN: Final = (
 )
 
 
-class Shown(NamedTuple):
+class TerminalResult(NamedTuple):
     """The exit status, and all that stood on the terminal."""
 
     status: int
     text: str
 
 
-def at_terminal(words: Sequence[str], environment: Mapping[str, str], answers: Sequence[tuple[str, str]]) -> Shown:
+def at_terminal(
+    words: Sequence[str], environment: Mapping[str, str], answers: Sequence[tuple[str, str]]
+) -> TerminalResult:
     """Run a command at a terminal; whenever the next question of `answers` stands there, type what belongs to it.
 
     TimeoutError where a question does not come, or the command does not end.
@@ -50,7 +52,7 @@ def at_terminal(words: Sequence[str], environment: Mapping[str, str], answers: S
         )
         try:
             text = _talk(ours, process, list(answers))
-            return Shown(process.wait(_DEADLINE_S), text)
+            return TerminalResult(process.wait(_DEADLINE_S), text)
         finally:
             process.kill()
             process.wait()

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from aileron.cli.problem import USAGE, Problem
 
-__all__ = ["Kept", "check", "fetch", "forget", "keep_new"]
+__all__ = ["KeyringEntry", "check", "fetch", "forget", "keep_new"]
 
 _SERVICE = "aileron vault"
 _KEY_BYTES = 32
@@ -35,7 +35,7 @@ _T = TypeVar("_T")
 _WITHOUT = "the passphrase and recovery codes do without one"
 
 
-class Kept(NamedTuple):
+class KeyringEntry(NamedTuple):
     """A key in a keyring: its name there, the key in base64, and what the keyring calls itself."""
 
     id: str
@@ -56,9 +56,9 @@ def check() -> None:
     _with_keyring(backend)
 
 
-def keep_new() -> Kept:
+def keep_new() -> KeyringEntry:
     """Make a key and put it into the keyring. Problem where there is none, or it does not give back what it was given."""
-    made = Kept(secrets.token_hex(16), base64.b64encode(os.urandom(_KEY_BYTES)).decode(), _name())
+    made = KeyringEntry(secrets.token_hex(16), base64.b64encode(os.urandom(_KEY_BYTES)).decode(), _name())
 
     def put(keyring: Any) -> str | None:
         keyring.set_password(_SERVICE, made.id, made.key_base64)

@@ -26,14 +26,14 @@ from typing import Final, Literal, NamedTuple
 from aileron.config import Home
 from aileron.files import OTHERS_MAY_USE, OTHERS_MAY_WRITE
 
-__all__ = ["Kept", "Narrow", "NotNarrowed", "narrow", "wide"]
+__all__ = ["LoosePermission", "Narrow", "NotNarrowed", "narrow", "wide"]
 
 
 class NotNarrowed(Exception):
     """It is left as it is; why, in words."""
 
 
-class Kept(NamedTuple):
+class LoosePermission(NamedTuple):
     """Something of the home and the permission bits that it must not have."""
 
     path: Path
@@ -45,7 +45,7 @@ class Narrow(NamedTuple):
     """A cure: take away what others must not have. `mode` is what it was seen with; the one at the time counts."""
 
     home: Path
-    kept: Kept
+    kept: LoosePermission
     mode: int
 
     @property
@@ -80,29 +80,29 @@ def narrow(cure: Narrow) -> None:
         raise NotNarrowed(_words(error)) from None
 
 
-def _kept(home: Home) -> tuple[Kept, ...]:
+def _kept(home: Home) -> tuple[LoosePermission, ...]:
     """What readers in the daemon and in commands refuse, where others may use it, or may write it."""
     used: Final = OTHERS_MAY_USE
     written: Final = OTHERS_MAY_WRITE
     return (
-        Kept(home.path, "directory", used),
-        Kept(home.run, "directory", used),
-        Kept(home.logs, "directory", used),
-        Kept(home.ledger, "file", used),
-        Kept(home.vault, "file", used),
-        Kept(home.approver_key, "file", used),
-        Kept(home.path / "keyring.json", "file", written),
-        Kept(home.actions, "directory", written),
-        Kept(home.agreed, "directory", written),
-        Kept(home.connectors.parent, "directory", written),
-        Kept(home.connectors, "directory", written),
-        Kept(home.fetched, "directory", written),
-        Kept(home.published, "directory", written),
+        LoosePermission(home.path, "directory", used),
+        LoosePermission(home.run, "directory", used),
+        LoosePermission(home.logs, "directory", used),
+        LoosePermission(home.ledger, "file", used),
+        LoosePermission(home.vault, "file", used),
+        LoosePermission(home.approver_key, "file", used),
+        LoosePermission(home.path / "keyring.json", "file", written),
+        LoosePermission(home.actions, "directory", written),
+        LoosePermission(home.agreed, "directory", written),
+        LoosePermission(home.connectors.parent, "directory", written),
+        LoosePermission(home.connectors, "directory", written),
+        LoosePermission(home.fetched, "directory", written),
+        LoosePermission(home.published, "directory", written),
     )
 
 
 @contextlib.contextmanager
-def _opened(home: Path, kept: Kept) -> Iterator[int]:
+def _opened(home: Path, kept: LoosePermission) -> Iterator[int]:
     """An O_PATH descriptor of it, which reads and wakes nothing, whatever lies there. OSError, also for a link on the way."""
     flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(home, flags)
@@ -122,7 +122,7 @@ def _check_directory(descriptor: int, what: str) -> None:
         raise NotNarrowed(f"{what} is a symbolic link; put the real thing in its place")
 
 
-def _mode_of(descriptor: int, kept: Kept) -> int:
+def _mode_of(descriptor: int, kept: LoosePermission) -> int:
     found = os.fstat(descriptor)
     _check_directory(descriptor, "it")
     is_kind = stat.S_ISDIR if kept.kind == "directory" else stat.S_ISREG

@@ -20,7 +20,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from aileron.model.cells import cells_of, narrowed, widened
+from aileron.model.text_width import narrowed, text_width, widened
 from aileron.model.visible import BAR, as_text, visible, visible_json, visible_lines
 
 __all__ = [
@@ -256,7 +256,7 @@ def folded(text: str, indent: int) -> list[str]:
     left margin is ours.
     """
     room = max(_columns() - indent, 20)
-    if cells_of(text) <= room:
+    if text_width(text) <= room:
         return [text]
     if text.startswith("aileron ") and text.isascii() and _indent_of(text, indent) < indent:
         return [text]  # to be copied
@@ -280,7 +280,7 @@ def folded(text: str, indent: int) -> list[str]:
 def fitted(text: str) -> str:
     """A line of a list cut to the terminal's width, and marked where it is."""
     width = _columns()
-    return text if cells_of(text) <= width else narrowed(widened(text)[: width - 1]) + "…"
+    return text if text_width(text) <= width else narrowed(widened(text)[: width - 1]) + "…"
 
 
 def short_hash(pin: Any) -> str:
@@ -302,7 +302,7 @@ def labelled(label: str, command: str) -> list[str]:
 
 def _indent_of(line: str, indent: int) -> int:
     """`indent`, or so much less that a line which cannot be folded fits all the same; never none."""
-    room = _columns() - cells_of(line)
+    room = _columns() - text_width(line)
     return indent if room >= indent or room < _LEAST_INDENT else room
 
 
@@ -337,7 +337,7 @@ def _is_too_narrow(titles: Sequence[str], rows: list[list[str]]) -> bool:
 
 def _width(rows: Sequence[Sequence[str]]) -> int:
     """Cells of a terminal that the rows take as a table, on a line each."""
-    return sum(max(cells_of(row[column]) for row in rows) + _BETWEEN for column in range(len(rows[0]))) - _BETWEEN
+    return sum(max(text_width(row[column]) for row in rows) + _BETWEEN for column in range(len(rows[0]))) - _BETWEEN
 
 
 def _stacked(titles: Sequence[str], rows: list[list[str]], below: int = 1) -> None:

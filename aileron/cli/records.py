@@ -23,10 +23,10 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from aileron.model.cells import cells_of, narrowed, widened
+from aileron.model.text_width import narrowed, text_width, widened
 from aileron.model.visible import as_text, without_gaps
 
-__all__ = ["Line", "Table", "table_of"]
+__all__ = ["Table", "TableLine", "table_of"]
 
 _MOST_ROWS = 50
 """Two screens: who reads on wants a file."""
@@ -43,7 +43,7 @@ _BETWEEN = "  "
 _Record = dict[str, Any]
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """One line of a terminal, harmless and no wider than it."""
 
     text: str
@@ -54,7 +54,7 @@ class Table(NamedTuple):
     """What stands beside the list, its lines, and how many rows are not among them."""
 
     facts: tuple[tuple[str, Any], ...]
-    lines: tuple[Line, ...]
+    lines: tuple[TableLine, ...]
     more: int
 
 
@@ -72,14 +72,16 @@ def table_of(value: Any, width: int) -> Table | None:
     widths = _widths(texts, width)
     if widths is None:
         return None
-    if any(cells_of(text) > room * _MOST_LINES for row in texts for text, room in zip(row, widths, strict=True)):
+    if any(text_width(text) > room * _MOST_LINES for row in texts for text, room in zip(row, widths, strict=True)):
         return None  # known before anything long is folded
     cells = [[_folded(text, room) for text, room in zip(row, widths, strict=True)] for row in texts]
     if any(len(lines) > _MOST_LINES for row in cells for lines in row):
         return None
     is_right = [all(_is_number(row[column]) for row in rows) for column in range(len(names))]
     lines = [
-        Line(text, is_title=number == 0) for number, row in enumerate(cells) for text in _lines(row, widths, is_right)
+        TableLine(text, is_title=number == 0)
+        for number, row in enumerate(cells)
+        for text in _lines(row, widths, is_right)
     ]
     return Table(facts, tuple(lines), len(records) - len(rows))
 
@@ -124,7 +126,7 @@ def _widths(rows: Sequence[Sequence[str]], width: int) -> list[int] | None:
 
     Columns of short values stay whole while the long ones can give way: half a moment is harder to read than half a line.
     """
-    natural = [max(cells_of(row[column]) for row in rows) for column in range(len(rows[0]))]
+    natural = [max(text_width(row[column]) for row in rows) for column in range(len(rows[0]))]
     if max(natural) > width * _MOST_LINES:
         return None  # known before widths are weighed, cell by cell
     room = width - len(_BETWEEN) * (len(natural) - 1)
@@ -149,7 +151,7 @@ def _shrunk(natural: Sequence[int], room: int, folds: Sequence[int]) -> list[int
 
 def _folded(text: str, room: int) -> list[str]:
     """A cell in lines of at most `room` cells; a long word is cut, because nothing may stand in the next column."""
-    if cells_of(text) <= room:
+    if text_width(text) <= room:
         return [text]
     room = room if text.isascii() else room - 1  # a filler may stand in the line before its character
     return [narrowed(line) for line in textwrap.wrap(widened(text), room, break_on_hyphens=False)]
@@ -166,5 +168,5 @@ def _lines(row: Sequence[Sequence[str]], widths: Sequence[int], is_right: Sequen
 
 
 def _padded(cell: str, width: int, is_right: bool) -> str:
-    blanks = " " * (width - cells_of(cell))
+    blanks = " " * (width - text_width(cell))
     return blanks + cell if is_right else cell + blanks

@@ -26,15 +26,15 @@ from aileron.cli import output
 from aileron.cli.arguments import from_json, pairs_of, typed
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import can_ask, passphrase_from
+from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.waiting import Waiting
 from aileron.model.visible import visible
 
 __all__ = [
     "DEFAULT_WAIT",
     "OPTIONS",
-    "Asked",
     "Option",
+    "RunCommand",
     "main",
     "note_edited",
     "parse",
@@ -82,7 +82,7 @@ OPTIONS = (
 )
 
 
-class Asked(NamedTuple):
+class RunCommand(NamedTuple):
     """What was asked for, read but not typed yet: the types are the action's."""
 
     action: str
@@ -136,7 +136,7 @@ def tell(problem: Problem) -> int:
     return problem.exit_code
 
 
-def parse(words: Sequence[str]) -> Asked:
+def parse(words: Sequence[str]) -> RunCommand:
     """Words as options, the action's name and its arguments, in any order. Problem for everything else."""
     options = {option.flag: option for option in OPTIONS}
     given: dict[str, str] = {}
@@ -163,14 +163,14 @@ def parse(words: Sequence[str]) -> Asked:
     return build(plain[0], plain[1:], given)
 
 
-def build(action: str, words: Sequence[str], given: dict[str, str]) -> Asked:
+def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunCommand:
     """From the options given, by flag, and the words. Problem for values that cannot be."""
     if not action or "=" in action:
         raise Problem.usage(f"the name of an action comes first, not {action!r}", fix="aileron action list")
     key = given.get("--idempotency-key")
     if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
         raise Problem.usage("--idempotency-key is not printable ASCII", fix=_HELP)
-    return Asked(
+    return RunCommand(
         action=action,
         pairs=pairs_of(words),
         args=given.get("--args"),
@@ -200,7 +200,7 @@ def _in_seconds(text: str) -> float:
     return int(match[1]) * _UNIT_S[match[2]] if match else -1.0
 
 
-def perform(asked: Asked) -> int:
+def perform(asked: RunCommand) -> int:
     """Run it, show what came of it; the exit code. Problem for what failed."""
     seen: list[Any] = []
     while len(seen) < _MOST_MENDED:
@@ -218,7 +218,7 @@ def perform(asked: Asked) -> int:
     return _perform(asked)
 
 
-def _mended_here(asked: Asked, problem: Problem) -> Asked | int:
+def _mended_here(asked: RunCommand, problem: Problem) -> RunCommand | int:
     """The person at this terminal sees to what the run lacks: what is then run instead, or the exit code where they do not."""
     if problem.approval is not None:
         code = _agreed_here(asked, problem)
@@ -230,14 +230,14 @@ def _mended_here(asked: Asked, problem: Problem) -> Asked | int:
     raise problem
 
 
-def _perform(asked: Asked) -> int:
+def _perform(asked: RunCommand) -> int:
     supervisor = Supervisor(operator=False, passphrase=passphrase_from(asked.passphrase_file))
     run_id: str | None = None
     try:
         args = (
             {} if asked.args is None else from_json(asked.args)
         )  # which may be typed: nothing else is written meanwhile
-        with Waiting(asked.action, wanted=not asked.json) as waiting:
+        with StatusLine(asked.action, wanted=not asked.json) as waiting:
             body = {
                 "args": _with_pairs(args, asked, supervisor),
                 "dry_run": asked.dry_run,
@@ -261,7 +261,7 @@ def _perform(asked: Asked) -> int:
     return _show(asked, answer)
 
 
-def _with_pairs(args: dict[str, Any], asked: Asked, supervisor: Supervisor) -> dict[str, Any]:
+def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor) -> dict[str, Any]:
     """The arguments with those that were given as KEY=VALUE."""
     if asked.pairs:
         action = supervisor.ask("GET", path_of("v1", "actions", asked.action))
@@ -272,7 +272,7 @@ def _with_pairs(args: dict[str, Any], asked: Asked, supervisor: Supervisor) -> d
     return args
 
 
-def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any], most_s: float) -> dict[str, Any]:
+def _first_answer(asked: RunCommand, supervisor: Supervisor, body: dict[str, Any], most_s: float) -> dict[str, Any]:
     wait_s = min(asked.wait_s, most_s)
     key = asked.idempotency_key or os.urandom(16).hex()  # so that an answer that does not come can be asked for again
     path = f"{path_of('v1', 'actions', asked.action, 'run')}?wait={wait_s:.3f}"
@@ -290,7 +290,7 @@ def _first_answer(asked: Asked, supervisor: Supervisor, body: dict[str, Any], mo
 
 
 def _next_answer(
-    supervisor: Supervisor, run_id: str, wait_s: float, last: dict[str, Any], waiting: Waiting
+    supervisor: Supervisor, run_id: str, wait_s: float, last: dict[str, Any], waiting: StatusLine
 ) -> dict[str, Any]:
     asked_at = time.monotonic()
     path = f"{path_of('v1', 'runs', run_id)}?wait={wait_s:.3f}{waiting.query}"
@@ -307,7 +307,7 @@ def _next_answer(
     return answer
 
 
-def _show(asked: Asked, answer: dict[str, Any]) -> int:
+def _show(asked: RunCommand, answer: dict[str, Any]) -> int:
     status = answer.get("status", "completed")
     if "plan" in answer:
         return _show_plan(asked, answer)
@@ -335,7 +335,7 @@ def note_edited(answer: dict[str, Any]) -> None:
         output.print_facts([("", argument_lines(executed))], "stderr")
 
 
-def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
+def _waits_for_a_person(asked: RunCommand, answer: dict[str, Any]) -> int:
     if asked.json:
         output.print_json(answer)
     approval, message = answer.get("approval_id"), answer.get("message")
@@ -357,7 +357,7 @@ def _waits_for_a_person(asked: Asked, answer: dict[str, Any]) -> int:
     return UNFINISHED
 
 
-def _with_the_persons_part(asked: Asked, answer: dict[str, Any]) -> dict[str, Any]:
+def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[str, Any]:
     """For whoever asks again with its key: what the person wants to know, and with which arguments they let it run."""
     if asked.idempotency_key is None or "audit_id" not in answer:
         return answer
@@ -365,7 +365,7 @@ def _with_the_persons_part(asked: Asked, answer: dict[str, Any]) -> dict[str, An
     return {**answer, **{name: found[name] for name in ("question", "executed_arguments") if name in found}}
 
 
-def _decided_here(asked: Asked, answer: dict[str, Any], left_s: float) -> int:
+def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> int:
     """The person at this terminal decides or leaves it; then as any run. What is left of --wait begins when they have decided."""
     from aileron.cli import deciding
 
@@ -384,7 +384,7 @@ def _decided_here(asked: Asked, answer: dict[str, Any], left_s: float) -> int:
             output.note(f"  take it back: aileron approval cancel {visible(approval)}")
         return code
     try:
-        with Waiting(asked.action) as waiting:
+        with StatusLine(asked.action) as waiting:
             answer = deciding.follow(operator, approval, left_s if dialogue.can_begin else 0.0, waiting)
     except KeyboardInterrupt:
         return _interrupted(asked, run_id)
@@ -394,7 +394,7 @@ def _decided_here(asked: Asked, answer: dict[str, Any], left_s: float) -> int:
     return _show(asked, answer)
 
 
-def _agreed_here(asked: Asked, problem: Problem) -> int:
+def _agreed_here(asked: RunCommand, problem: Problem) -> int:
     """The person at this terminal agrees to what the action needs first, or not; 0 if it may be tried again."""
     from aileron.cli import deciding
 
@@ -405,20 +405,20 @@ def _agreed_here(asked: Asked, problem: Problem) -> int:
     return problem.exit_code if code == UNFINISHED else code
 
 
-def _still_running(asked: Asked, run_id: str, answer: dict[str, Any]) -> int:
+def _still_running(asked: RunCommand, run_id: str, answer: dict[str, Any]) -> int:
     if asked.json:
         output.print_json({**answer, "run_id": run_id})
     output.note(f"still running after {asked.wait_s:g} s; it goes on\n  look: aileron audit show {visible(run_id)}")
     return UNFINISHED
 
 
-def _interrupted(asked: Asked, run_id: str | None) -> int:
+def _interrupted(asked: RunCommand, run_id: str | None) -> int:
     look = f"audit list --action {asked.action}" if run_id is None else f"audit show {run_id}"
     output.note(f"\ninterrupted; a run that has begun goes on\n  look: aileron {visible(look)}")
     return INTERRUPTED
 
 
-def _show_plan(asked: Asked, answer: dict[str, Any]) -> int:
+def _show_plan(asked: RunCommand, answer: dict[str, Any]) -> int:
     if asked.json:
         output.print_json(answer)
         return OK

@@ -9,7 +9,7 @@ Rules
 - The key is open from the passphrase to the end of the `with`, and only for the one home it is of.
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
-Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), who may watch (approver/presence.py),
+Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), who may watch (approver/isolation.py),
 the dialogue (deciding.py).
 """
 
@@ -35,14 +35,14 @@ if TYPE_CHECKING:
 __all__ = [
     "TRIES",
     "UNSIGNED",
+    "ApproverStatus",
     "Signer",
-    "Standing",
     "alone",
+    "approver_status",
     "as_shown",
     "ask_alone",
     "ask_until_right",
     "check_terminal",
-    "standing_of",
     "text_of",
 ]
 
@@ -51,7 +51,7 @@ TRIES: Final = 3
 _T = TypeVar("_T")
 
 
-class Standing(NamedTuple):
+class ApproverStatus(NamedTuple):
     """Who decides for this home, as the daemon says: `none` (nobody signs), `locked` (the vault knows), or `ready`."""
 
     status: Literal["none", "locked", "ready"]
@@ -63,7 +63,7 @@ class Standing(NamedTuple):
         return self.status != "none"
 
 
-def standing_of(supervisor: Supervisor) -> Standing:
+def approver_status(supervisor: Supervisor) -> ApproverStatus:
     """Ask who decides. Problem where the daemon says that something is wrong with that."""
     found = supervisor.ask("GET", path_of("v1", "approver"))
     status = found.get("status")
@@ -73,7 +73,7 @@ def standing_of(supervisor: Supervisor) -> Standing:
             exit_code=INTEGRITY,
             name="hash_mismatch",
         )
-    return Standing(status, found.get("key_id"))
+    return ApproverStatus(status, found.get("key_id"))
 
 
 def check_terminal(fix: str) -> None:
@@ -92,18 +92,18 @@ def alone(work: Callable[[], int]) -> int:
 
     It returns in another process, which goes on as the command: presence.py.
     """
-    from aileron.approver import presence
+    from aileron.approver import isolation
 
     with local_work():
-        return presence.alone(work)
+        return isolation.isolated_process(work)
 
 
 def ask_alone(question: str) -> str:
     """The vault's passphrase, typed where the approver's is: on a terminal that nobody else reads. Problem."""
-    from aileron.approver import presence
+    from aileron.approver import isolation
 
     with local_work():
-        typed = presence.ask_passphrase(question)
+        typed = isolation.ask_passphrase(question)
     return text_of(typed)
 
 
@@ -112,11 +112,11 @@ def ask_until_right(question: str, use: Callable[[Secret], _T]) -> _T:
 
     Problem of `use` for a third such, and for anything else at once.
     """
-    from aileron.approver import presence
+    from aileron.approver import isolation
 
     for left in range(TRIES - 1, -1, -1):
         with local_work():
-            typed = presence.ask_passphrase(question)
+            typed = isolation.ask_passphrase(question)
         try:
             return use(typed)
         except Problem as problem:

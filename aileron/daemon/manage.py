@@ -3,7 +3,7 @@
 Runs in the daemon. File work and key derivation run in worker threads; one lock serialises the changes, so that two
 commands cannot interleave halves. Values come back as JSON-ready dicts in the shapes of docs/reference/http-api.md.
 
-Not here: running actions (runs/perform.py), credentials (credentials.py), who may ask (api.py).
+Not here: running actions (runs/perform.py), credentials (secrets/credentials.py), who may ask (http/api.py).
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from aileron.audit import events, query
 from aileron.audit.log import Audit
 from aileron.audit.verify import verify
 from aileron.config import Home, Settings
-from aileron.daemon.agreements import Agreements
-from aileron.daemon.answers import utc
-from aileron.daemon.appointing import Appointing
-from aileron.daemon.consents import SETTINGS_WAIT_S, Consenting
-from aileron.daemon.deciding import Deciding
-from aileron.daemon.in_force import SettingsInForce
-from aileron.daemon.installing import ActionText, Found, Installing
-from aileron.daemon.passkeys import Passkeys
-from aileron.daemon.reach import action_reach
-from aileron.daemon.shown import action_facts, connector_facts, gateway_facts, listed_facts
-from aileron.daemon.standing import Standing
-from aileron.daemon.vaults import Vaults
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import SETTINGS_WAIT_S, ConsentService
+from aileron.daemon.decisions.enrollment import ApproverEnrollment
+from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.decisions.settings import SettingsInForce
+from aileron.daemon.http.responses import utc
+from aileron.daemon.http.views import action_facts, connector_facts, gateway_facts, listed_facts
+from aileron.daemon.packages.install import ActionText, FoundConnector, Installer
+from aileron.daemon.secrets.access_summary import action_reach
+from aileron.daemon.secrets.vault import VaultService
 from aileron.egress.foreseen import check_somewhere_to_go
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind, Constraint, GrantConsent, SecretConsent
@@ -74,15 +74,15 @@ class Manager:
         actions: ActionStore,
         connectors: ContentStore,
         vault: Vault,
-        vaults: Vaults,
+        vaults: VaultService,
         ledger: Ledger,
         audit: Audit,
-        standing: Standing,
+        approver: ApproverState,
         agreements: Agreements,
-        consents: Consenting,
-        installing: Installing,
-        deciding: Deciding,
-        appointing: Appointing,
+        consents: ConsentService,
+        installing: Installer,
+        deciding: DecisionService,
+        appointing: ApproverEnrollment,
         passkeys: Passkeys,
         layers: tuple[str, ...],
         settings: Settings,
@@ -98,7 +98,7 @@ class Manager:
         self._vaults = vaults
         self._ledger = ledger
         self._audit = audit
-        self._standing = standing
+        self._approver = approver
         self._agreements = agreements
         self._consents = consents
         self._installing = installing
@@ -230,7 +230,7 @@ class Manager:
             )
             if answer is not None:
                 return answer
-            return await self._installing.put_connector(Found(artifact, str(source), on_conflict))
+            return await self._installing.put_connector(FoundConnector(artifact, str(source), on_conflict))
 
     def _installable(self, source: Path, on_conflict: OnConflict) -> Artifact:
         artifact = read_artifact(source, trust=self._consents.trust())
@@ -278,7 +278,7 @@ class Manager:
         async with self._changing:
             bindings = sorted(str(one.name) for one in self._vault.bindings() if one.secret == name)
             used_by = (*bindings, *self._agreements.settings_naming(name))
-            if used_by and self._standing.consents() is not None:
+            if used_by and self._approver.consents() is not None:
                 commitment = self._consents.hold(value)
                 return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
             return await self._consents.put_secret(name, value)
@@ -293,7 +293,7 @@ class Manager:
 
     def approver(self) -> dict[str, Any]:
         """Whether decisions are signed, and with which key."""
-        return self._standing.facts()
+        return self._approver.facts()
 
     async def inventory(self) -> dict[str, Any]:
         """What would be agreed to with an approver's key."""
@@ -340,7 +340,7 @@ class Manager:
 
     async def grants(self) -> list[dict[str, Any]]:
         """The grants in force, with how often each was used. AileronError(vault_locked)."""
-        consents = self._standing.consents()
+        consents = self._approver.consents()
         grants = () if consents is None else consents.grants
         used = await self._audit.grant_used([grant.id for grant in grants])
         return [
@@ -387,7 +387,7 @@ class Manager:
     async def revoke_grant(self, grant_id: str) -> None:
         """End a grant. AileronError(not_found), (vault_locked)."""
         async with self._changing:
-            consents = self._standing.consents()
+            consents = self._approver.consents()
             if consents is None or all(grant.id != grant_id for grant in consents.grants):
                 raise AileronError(FailureClass.NOT_FOUND, f"no grant {grant_id[:80]!r}; see `aileron grant list`")
             await anyio.to_thread.run_sync(lambda: self._vault.change_consents(lambda now: now.without_grant(grant_id)))
@@ -428,7 +428,7 @@ class Manager:
         if self._vault.is_locked:
             self._vaults.take_back(approval_id, until)
         else:
-            await self._standing.spend_decision(approval_id, until)
+            await self._approver.spend_decision(approval_id, until)
 
     async def caller_refused(self, scope: Scope, route: str, session: str) -> None:
         """Put on record that somebody asked for what their socket does not serve."""
@@ -479,7 +479,7 @@ class Manager:
             "actions": len(await self.actions()),
             "connectors": len(await self.connectors()),
             "pending": len(await self.approvals()),
-            "approver": self._standing.facts(),
+            "approver": self._approver.facts(),
             "settings_waiting": self._agreements.settings_waiting,
             "settings_at_start": self._in_force.at_start,
             "settings_problem": self._in_force.problem,

@@ -35,38 +35,38 @@ from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
 from aileron.audit.log import Audit
 from aileron.config import Home, Settings, keep_port, load_settings
-from aileron.daemon.agreements import AgreedSettings, Agreements
-from aileron.daemon.api import Api
-from aileron.daemon.appointing import Appointing
-from aileron.daemon.clock import close_on_time
-from aileron.daemon.consents import Consenting
-from aileron.daemon.credentials import Credentials
-from aileron.daemon.deciding import Deciding
-from aileron.daemon.doors import AgentDoor, Following
-from aileron.daemon.fetching import Fetching
-from aileron.daemon.forge_web import ForgeWeb
-from aileron.daemon.hubs import Hubs
-from aileron.daemon.in_force import SettingsInForce, stamp_of
-from aileron.daemon.ingress import Door, Ingress
-from aileron.daemon.installing import Installing
-from aileron.daemon.keys import GatewayKeys
-from aileron.daemon.lending import Lending, RenewalsOnRecord
+from aileron.daemon.decisions.agreements import AgreedSettings, Agreements
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.decisions.enrollment import ApproverEnrollment
+from aileron.daemon.decisions.expiry import close_on_time
+from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.decisions.previews import PreviewRegistry
+from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.decisions.settings import SettingsInForce, stamp_of
+from aileron.daemon.http.agents import AgentService, StatusWaiter
+from aileron.daemon.http.api import Api
+from aileron.daemon.http.ingress import Ingress, TcpService
+from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
+from aileron.daemon.http.mcp import AgentProtocol, action_files
+from aileron.daemon.http.page import PageService
+from aileron.daemon.http.pages import pages, review_base
+from aileron.daemon.http.sessions import Sessions
 from aileron.daemon.manage import Manager
-from aileron.daemon.notify import Notifier
-from aileron.daemon.page import PageDesk
-from aileron.daemon.passkeys import Passkeys
-from aileron.daemon.ports import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
-from aileron.daemon.protocol import AgentProtocol, action_files
-from aileron.daemon.readings import Readings
+from aileron.daemon.notify.notifier import Notifier
+from aileron.daemon.packages.fetch import FetchJobs
+from aileron.daemon.packages.forge_web import ForgeWeb
+from aileron.daemon.packages.hub import HubSearch
+from aileron.daemon.packages.install import Installer
+from aileron.daemon.packages.keyring import Forges, PublisherKeys
+from aileron.daemon.packages.updates import Updates
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
-from aileron.daemon.sessions import Sessions
-from aileron.daemon.signins import SignIns
-from aileron.daemon.standing import Standing
-from aileron.daemon.trusting import Forges, Trusting
-from aileron.daemon.upkeep import Upkeep
-from aileron.daemon.vaults import Vaults
-from aileron.daemon.web import pages, review_base
+from aileron.daemon.secrets.credentials import Credentials
+from aileron.daemon.secrets.gateway_keys import GatewayKeys
+from aileron.daemon.secrets.lending import Lending, RenewalsOnRecord
+from aileron.daemon.secrets.signins import SignIns
+from aileron.daemon.secrets.vault import VaultService
 from aileron.egress.engine import Egress
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
@@ -188,12 +188,12 @@ class _Daemon:
         sessions = Sessions(audit, ledger, known)
         await sessions.load()
         vault = self._vault
-        standing = Standing(vault, on_record=await audit.has_approver())
+        approver = ApproverState(vault, on_record=await audit.has_approver())
         connectors = ContentStore(self._home.connectors)
         actions = ActionStore(self._home.actions, self._home.action_state)
         texts = AgreedTexts(self._home.agreed)
         staging, published = Staging(self._home.fetched), PublishedTexts(self._home.published)
-        installing = Installing(
+        installing = Installer(
             self._home,
             actions=actions,
             connectors=connectors,
@@ -202,9 +202,9 @@ class _Daemon:
             mode=self._settings.sandbox_mode,
         )
         await installing.recover()
-        agreements = Agreements(standing, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
+        agreements = Agreements(approver, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
         in_force = SettingsInForce(
-            self._home.config, standing, agreements, in_force=self._settings, wanted=self._wanted, read=self._read
+            self._home.config, approver, agreements, in_force=self._settings, wanted=self._wanted, read=self._read
         )
         lending = Lending(vault)
         lending.adopt(self._settings)
@@ -213,11 +213,11 @@ class _Daemon:
         renewals = Renewals(vault, endpoints, RenewalsOnRecord(audit))
         lending.renewals = renewals
         changing = anyio.Lock()
-        vaults = Vaults(
+        vaults = VaultService(
             vault,
             ledger=ledger,
             audit=audit,
-            standing=standing,
+            approver=approver,
             changing=changing,
             lock_after_s=self._settings.vault_lock_after_s,
         )
@@ -228,9 +228,9 @@ class _Daemon:
                 agreements.check_settings()
                 notifier.asked(approval_id, name, kind)
 
-        consents = Consenting(
+        consents = ConsentService(
             self._home,
-            standing,
+            approver,
             actions=actions,
             agreements=agreements,
             connectors=connectors,
@@ -262,12 +262,12 @@ class _Daemon:
             vault=vault,
             audit=audit,
             changing=changing,
-            is_signed=lambda: standing.consents() is not None,
+            is_signed=lambda: approver.consents() is not None,
         )
         forge_web = ForgeWeb(egress, self._settings)
         forges = Forges(forge_web, self._settings, vault)
-        trusting = Trusting(forges=forges, consents=consents, changing=changing)
-        fetching = Fetching(
+        trusting = PublisherKeys(forges=forges, consents=consents, changing=changing)
+        fetching = FetchJobs(
             forges=forges,
             actions=actions,
             connectors=connectors,
@@ -280,12 +280,12 @@ class _Daemon:
             audit=audit,
             changing=changing,
         )
-        upkeep = Upkeep(
+        upkeep = Updates(
             forges=forges, actions=actions, connectors=connectors, ledger=ledger, audit=audit, changing=changing
         )
-        hubs = Hubs(forges=forges, keyring=consents.keyring)
+        hubs = HubSearch(forges=forges, keyring=consents.keyring)
         passkeys = Passkeys(
-            standing,
+            approver,
             audit=audit,
             vault=vault,
             consents=consents,
@@ -301,14 +301,14 @@ class _Daemon:
             connectors=connectors,
             bindings=vault,
             settings=self._settings,
-            gate=Gate(audit, standing),
+            gate=Gate(audit, approver),
             ledger=ledger,
             audit=audit,
             executor=Executor(self._jails, egress, connectors),
             look=in_force.look,
             board=board,
         )
-        readings = Readings(spine)
+        readings = PreviewRegistry(spine)
         async with anyio.create_task_group() as background:
             background.start_soon(self._jails.serve)
             background.start_soon(close_on_time, ledger, audit, spine)
@@ -329,12 +329,12 @@ class _Daemon:
                     vaults=vaults,
                     ledger=ledger,
                     audit=audit,
-                    standing=standing,
+                    approver=approver,
                     agreements=agreements,
                     consents=consents,
                     installing=installing,
-                    deciding=Deciding(
-                        standing,
+                    deciding=DecisionService(
+                        approver,
                         audit=audit,
                         ledger=ledger,
                         readings=readings,
@@ -342,9 +342,9 @@ class _Daemon:
                         connectors=connectors,
                         begin=runner.begin,
                     ),
-                    appointing=Appointing(
+                    appointing=ApproverEnrollment(
                         self._home,
-                        standing,
+                        approver,
                         actions=actions,
                         connectors=connectors,
                         vault=vault,
@@ -359,9 +359,9 @@ class _Daemon:
                     web=review_base(self._port),
                     changing=changing,
                 )
-                desk = PageDesk(
+                desk = PageService(
                     self._home,
-                    standing=standing,
+                    approver=approver,
                     audit=audit,
                     ledger=ledger,
                     manager=manager,
@@ -370,9 +370,9 @@ class _Daemon:
                 )
                 unlocked = PageSessions(desk, known)
                 background.start_soon(unlocked.serve)
-                following = Following(runner, audit.watch, board)
+                following = StatusWaiter(runner, audit.watch, board)
                 review = review_base(self._port)
-                door = AgentDoor(
+                door = AgentService(
                     actions=actions,
                     runner=runner,
                     manager=manager,
@@ -433,10 +433,10 @@ class _Daemon:
                     names = loopback_names(self._port)
                     page = served(pages(Page(desk, unlocked, self._port, passkeys)))
                     here = NoWorkers(OnlyHere(page, names, [f"http://{name}" for name in names]))
-                    doors = {"loopback": Door(self._loopback, here)}
+                    doors = {"loopback": TcpService(self._loopback, here)}
                     if self._elsewhere is not None:
                         listener, names = self._elsewhere
-                        doors["listen"] = Door([listener], OnlyHere(served(None), names, []), tls=True)
+                        doors["listen"] = TcpService([listener], OnlyHere(served(None), names, []), tls=True)
                     key = self._settings.daemon_certificate_key
                     ingress = Ingress(
                         doors, known, PATHS, self._settings.daemon_certificate_pem, None if key is None else str(key)
@@ -492,7 +492,7 @@ def _in_force(home: Home, wanted: Settings, vault: Vault) -> Settings:
     """The settings to run with: those of config.toml, but where a person decides about some, these as they agreed to them last.
 
     Before the vault is open nobody can tell whether the copy of what was agreed to is theirs: that is looked at whenever
-    something is about to run (agreements.py).
+    something is about to run (decisions/agreements.py).
     """
     try:
         is_decided = vault.says_consents or home.agreed.exists()

@@ -5,7 +5,7 @@ lookup.py name to addresses · addresses.py where to · dial.py the only outboun
 inject.py a lent credential in · scrub.py, decode.py, unlabelled.py: it does not come back ·
 response.py the answer · meter.py the budget ·
 journal.py what the ledger gets · refusal.py why not, a closed list · failures.py how that is told · engine.py all of it, in
-order · renewing.py once more after a token was refused · tcp.py streams of bytes · reach.py the steps that requests and
+order · renewing.py once more after a token was refused · tcp.py streams of bytes · steps.py the steps that requests and
 streams share
 
 Importing this loads the HTTP client (170 ms): the daemon does, a command line never.

@@ -33,7 +33,7 @@ import httpcore2
 
 from aileron.egress.headers import HeadLines
 
-__all__ = ["MAX_ADDRESSES", "Heard", "NoTlsError", "Progress", "Wire", "dial", "is_own_address"]
+__all__ = ["MAX_ADDRESSES", "DialProgress", "Heard", "NoTlsError", "Wire", "dial", "is_own_address"]
 
 MAX_ADDRESSES: Final = 32  # more answers than any real service gives; each is checked, and the list is kept in memory
 MAX_ATTEMPTS: Final = 4  # addresses tried one after the other before the name counts as unreachable
@@ -64,7 +64,7 @@ Heard = Literal["nothing", "TLS", "HTTP", "a greeting", "something else"]
 """How a peer began, by its first bytes; "nothing" so far, or at all."""
 
 
-class Progress:
+class DialProgress:
     """How far a `dial` has come, for whoever has to say why there is no connection. Nothing that a peer sent is in it."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class NoTlsError(OSError):
 
 
 async def dial(
-    addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str, progress: Progress | None = None
+    addresses: Sequence[str], port: int, tls: ssl.SSLContext | None, host: str, progress: DialProgress | None = None
 ) -> tuple[Wire, str]:
     """Connect to the first address that answers; the connection and that address.
 
@@ -89,7 +89,7 @@ async def dial(
     errors are) if no address answers or TLS fails, NoTlsError where the peer speaks none; a peer that answers and cannot prove
     its name ends the search. `progress` is kept up to date.
     """
-    progress = Progress() if progress is None else progress
+    progress = DialProgress() if progress is None else progress
     sock, address = await _connect_any(addresses[:MAX_ATTEMPTS], port)
     progress.is_connected = True
     try:
@@ -129,7 +129,7 @@ async def _connect(sock: socket.socket, address: str, port: int) -> None:
         raise OSError(code, os.strerror(code))
 
 
-async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progress: Progress) -> ssl.SSLSocket:
+async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progress: DialProgress) -> ssl.SSLSocket:
     wrapped = tls.wrap_socket(sock, server_hostname=host, do_handshake_on_connect=False, suppress_ragged_eofs=False)
     try:
         while True:

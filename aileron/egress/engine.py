@@ -40,19 +40,19 @@ import httpcore2
 
 from aileron.config import Settings
 from aileron.egress.decode import decoder_for
-from aileron.egress.failures import Phase, Problem, denied, destination_text, unreachable
+from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
 from aileron.egress.headers import check_whole, read_response_head, without_parts
 from aileron.egress.inject import Injection, Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.pool import Connection, Key, Pool
-from aileron.egress.reach import check_reachable, connected, enter, failure_class, fit_for_use, look_up, within, written
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
-from aileron.egress.rules import Admitted, EgressRequest, admit
+from aileron.egress.rules import AllowedRequest, EgressRequest, admit
 from aileron.egress.scrub import Needles
+from aileron.egress.steps import check_reachable, connected, enter, failure_class, fit_for_use, look_up, within, written
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, FailureClass
@@ -205,7 +205,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._answer = await self._send(self._connection, admitted, injection)
         return self._read_head(admitted, self._answer)
 
-    def _admit(self) -> Admitted:
+    def _admit(self) -> AllowedRequest:
         """Step 2: parse, then every rule that needs no look-up."""
         try:
             url = parse_url(self._request.url)
@@ -215,7 +215,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             refused = error
         raise self._denied(refused)
 
-    async def _vet(self, admitted: Admitted) -> tuple[str, ...]:
+    async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
         """Step 3: look the name up once, and check all that comes back."""
         destination = admitted.url.destination
         addresses = await look_up(self._egress.resolve, destination, self._deadline)
@@ -240,7 +240,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, deadline))
         await enter(self._place, (self._egress.slots,), destination, self._deadline)
 
-    def _lend(self, admitted: Admitted) -> Injection:
+    def _lend(self, admitted: AllowedRequest) -> Injection:
         """Step 5. Without a credential there is nothing to add."""
         use = admitted.use
         if use is None:
@@ -249,7 +249,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self.token = lent.secret if use.need.kind == _RENEWABLE else None
         return inject(use, lent)
 
-    async def _write_down(self, admitted: Admitted, key: Key) -> None:
+    async def _write_down(self, admitted: AllowedRequest, key: Key) -> None:
         """Step 6."""
         intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, key.identity)
         await written(lambda: self._journal.sending(intent))
@@ -261,7 +261,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         wire, address = await connected(self._deadline, key.destination, addresses, tls)
         return Connection.over(wire, address, key)
 
-    async def _send(self, connection: Connection, admitted: Admitted, injection: Injection) -> httpcore2.Response:
+    async def _send(self, connection: Connection, admitted: AllowedRequest, injection: Injection) -> httpcore2.Response:
         """Step 8, up to the head of the answer; its body is still on the wire."""
         asked = without_parts(admitted.fields) if self._is_whole_only() else admitted.fields
         origin, fields = connection.origin, asked + injection.fields
@@ -295,7 +295,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._meter.count_up(size)
         self._bytes_up += size
 
-    def _read_head(self, admitted: Admitted, answer: httpcore2.Response) -> EgressResponse:
+    def _read_head(self, admitted: AllowedRequest, answer: httpcore2.Response) -> EgressResponse:
         """Step 9, and what step 10 needs."""
         try:
             head = read_response_head(admitted.method, answer.status, answer.headers)
@@ -336,7 +336,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         return lambda: self._reach("exchange", lambda: anext(chunks, None))
 
     def _bad_answer(self, words: str) -> AileronError:
-        return unreachable("exchange", self._destination, Problem(words))
+        return unreachable("exchange", self._destination, ConnectionProblem(words))
 
     def _denied(self, refused: RefusedError) -> AileronError:
         asked = self._request

@@ -22,13 +22,22 @@ from typing import Final, Literal
 
 import httpcore2
 
-from aileron.egress.dial import Heard, NoTlsError, Progress
+from aileron.egress.dial import DialProgress, Heard, NoTlsError
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 
-__all__ = ["TOO_SLOW", "Phase", "Problem", "denied", "describe", "destination_text", "still_connecting", "unreachable"]
+__all__ = [
+    "TOO_SLOW",
+    "ConnectionProblem",
+    "Phase",
+    "denied",
+    "describe",
+    "destination_text",
+    "still_connecting",
+    "unreachable",
+]
 
 Phase = Literal["queue", "resolve", "connect", "exchange"]
 
@@ -38,14 +47,14 @@ _MAX_DESTINATION: Final = 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Problem:
+class ConnectionProblem:
     """What went wrong, in words that can be shown, and whether waiting may help."""
 
     text: str
     retriable: bool = True
 
 
-TOO_SLOW: Final = Problem("it took too long")
+TOO_SLOW: Final = ConnectionProblem("it took too long")
 
 
 def denied(refused: RefusedError, destination: HostPort | None, kind: str | None, grant: Grant) -> AileronError:
@@ -73,7 +82,7 @@ def destination_text(url: str, destination: HostPort | None) -> str:
     return authority.rpartition("@")[2][:_MAX_DESTINATION] or "unknown"
 
 
-def unreachable(phase: Phase, destination: HostPort | None, problem: Problem) -> AileronError:
+def unreachable(phase: Phase, destination: HostPort | None, problem: ConnectionProblem) -> AileronError:
     """`network_error`."""
     return AileronError(
         FailureClass.NETWORK_ERROR,
@@ -97,30 +106,34 @@ WITHOUT_TLS: Final = (
 )
 
 
-def still_connecting(progress: Progress) -> Problem:
+def still_connecting(progress: DialProgress) -> ConnectionProblem:
     """What a connection waited for when its time was over."""
     if not progress.is_connected:
         return TOO_SLOW
     if progress.heard == "TLS":
-        return Problem(_NO_TLS["TLS"])
+        return ConnectionProblem(_NO_TLS["TLS"])
     waits = "it took the connection, and did not answer TLS in time: perhaps it waits for plain text"
-    return Problem(f"{waits}; {WITHOUT_TLS}")
+    return ConnectionProblem(f"{waits}; {WITHOUT_TLS}")
 
 
-def describe(error: Exception) -> Problem:
+def describe(error: Exception) -> ConnectionProblem:
     """An exception of the network layers in our words."""
     match error:
         case NoTlsError():
-            return Problem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")
+            return ConnectionProblem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")
         case ssl.SSLCertVerificationError():
             fix = "for an authority of your own, set egress.ca_file in config.toml"
-            return Problem(f"its certificate was not accepted: {error.verify_message}; {fix}", retriable=False)
+            return ConnectionProblem(
+                f"its certificate was not accepted: {error.verify_message}; {fix}", retriable=False
+            )
         case ssl.SSLError():
-            return Problem(f"TLS failed: {(error.reason or 'the connection was closed').lower().replace('_', ' ')}")
+            return ConnectionProblem(
+                f"TLS failed: {(error.reason or 'the connection was closed').lower().replace('_', ' ')}"
+            )
         case socket.gaierror():
-            return Problem(f"its name was not resolved: {error.strerror}")
+            return ConnectionProblem(f"its name was not resolved: {error.strerror}")
         case OSError():
-            return Problem(f"no connection: {(error.strerror or type(error).__name__).lower()}")
+            return ConnectionProblem(f"no connection: {(error.strerror or type(error).__name__).lower()}")
         case httpcore2.NetworkError():
-            return Problem(f"the connection broke: {str(error).lower()}")  # dial.py's words
-    return Problem("it broke the rules of HTTP, or closed the connection before it had answered")
+            return ConnectionProblem(f"the connection broke: {str(error).lower()}")  # dial.py's words
+    return ConnectionProblem("it broke the rules of HTTP, or closed the connection before it had answered")

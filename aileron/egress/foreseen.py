@@ -1,7 +1,7 @@
 """A step whose every destination is refused by the settings, known before anything is asked of anybody.
 
 Pure: nothing is looked up, so only addresses and names of this machine (RFC 6761 section 6.3) can be told. It spares a person a
-decision about a call that could not reach anything; what is reached is decided when a request leaves (rules.py, reach.py).
+decision about a call that could not reach anything; what is reached is decided when a request leaves (rules.py, steps.py).
 
 Source: docs/reference/egress.md. Not here: names whose addresses a resolver says.
 """

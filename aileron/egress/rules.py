@@ -29,7 +29,7 @@ from aileron.egress.url import Url
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 
-__all__ = ["Admitted", "EgressRequest", "admit", "check_credential", "check_destination", "check_granted"]
+__all__ = ["AllowedRequest", "EgressRequest", "admit", "check_credential", "check_destination", "check_granted"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -44,7 +44,7 @@ class EgressRequest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Admitted:
+class AllowedRequest:
     """A request that passed every rule. `fields` are all but the credential; `length` is the body's, None: any."""
 
     url: Url
@@ -56,7 +56,7 @@ class Admitted:
     private: bool
 
 
-def admit(url: Url, request: EgressRequest, grant: Grant) -> Admitted:
+def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
     """Steps 2 to 6 for a parsed URL. RefusedError with the first rule that says no."""
     check_destination(url, grant)
     check_reserved(url, request.headers, grant.reserved)
@@ -69,7 +69,7 @@ def admit(url: Url, request: EgressRequest, grant: Grant) -> Admitted:
     kept = keep_request_fields(request.headers, frozenset() if use is None else reserved_fields(use.need))
     framing, length = frame_body(method, request.headers, request.body)
     fields = [("Host", url.authority), *kept, ("Accept-Encoding", "identity")]
-    return Admitted(
+    return AllowedRequest(
         url=url,
         method=method,
         fields=tuple(fields if framing is None else [*fields, framing]),

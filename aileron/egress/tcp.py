@@ -32,15 +32,15 @@ from typing import Final, TypeVar
 import anyio
 
 from aileron.egress.dial import Wire
-from aileron.egress.failures import Problem, denied, unreachable
+from aileron.egress.failures import ConnectionProblem, denied, unreachable
 from aileron.egress.inject import Lender
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
-from aileron.egress.reach import check_reachable, connected, enter, failure_class, look_up, within, written
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
+from aileron.egress.steps import check_reachable, connected, enter, failure_class, look_up, within, written
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort, check_host
 from aileron.model.plan import Grant
@@ -144,7 +144,9 @@ class Stream:
             # TLS makes a reader write (a key update) and both tasks then wait for the same: only a peer that asks for
             # keys and does not read brings that about.
             pass
-        raise unreachable("exchange", self._destination, Problem("TLS failed: it asks for keys and does not read"))
+        raise unreachable(
+            "exchange", self._destination, ConnectionProblem("TLS failed: it asks for keys and does not read")
+        )
 
 
 class _Opening(contextlib.AbstractAsyncContextManager[Stream]):

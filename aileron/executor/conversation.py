@@ -51,7 +51,7 @@ from aileron_sandbox.frames.messages import (
 )
 from aileron_sandbox.frames.session import HostSession
 
-__all__ = ["Claims", "Conversation", "Journal"]
+__all__ = ["Claims", "HostConversation", "StepJournal"]
 
 MAX_CLAIMS: Final = 256
 """Audit events of one step, over all of its tries: as many as it may send requests; each is up to 16 KiB on disk for ever."""
@@ -68,7 +68,7 @@ _READ_BYTES: Final = 64 << 10
 _log = logging.getLogger("aileron.connector")
 
 
-class Journal(EgressJournal, Protocol):
+class StepJournal(EgressJournal, Protocol):
     """The ledger, as one step sees it."""
 
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
@@ -95,7 +95,7 @@ class Claims:
             )
 
 
-class Conversation:
+class HostConversation:
     """One try. `run` once."""
 
     def __init__(
@@ -105,7 +105,7 @@ class Conversation:
         step: Step,
         meter: Meter,
         claims: Claims,
-        journal: Journal,
+        journal: StepJournal,
         run_id: str,
     ) -> None:
         child = jailed.child

@@ -19,8 +19,8 @@ import anyio.to_thread
 from aileron.egress.engine import Egress
 from aileron.egress.meter import Meter
 from aileron.executor import retry
-from aileron.executor.conversation import Claims, Conversation, Journal
-from aileron.executor.filling import with_answers
+from aileron.executor.conversation import Claims, HostConversation, StepJournal
+from aileron.executor.interpolation import with_answers
 from aileron.executor.jails import Jails
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, ConnectorPin, Plan, Step
@@ -71,7 +71,7 @@ class RunJournal(Protocol):
         """A try failed in a way that may pass, and another follows after `delay_s`."""
         ...
 
-    def of_step(self, step: Step) -> Journal:
+    def of_step(self, step: Step) -> StepJournal:
         """What the step itself writes."""
         ...
 
@@ -134,7 +134,9 @@ class Executor:
             policy = policy_of(step, program.kind)
             await journal.started(step, attempt, self._jails.layers_of(policy, runtime))
             async with self._jails.open(program.program_fd, policy, runtime) as jailed:
-                conversation = Conversation(jailed, self._egress, step, meter, claims, journal.of_step(step), run_id)
+                conversation = HostConversation(
+                    jailed, self._egress, step, meter, claims, journal.of_step(step), run_id
+                )
                 return await conversation.run(deadline)
 
 

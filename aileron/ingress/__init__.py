@@ -16,6 +16,6 @@ vault's key, gets requests that are whole and typed, and of those from callers i
     known.py       the daemon's list of who is known
     __main__.py    the process hides, and serves in a fork: process.py, once confine.py has taken away what it does not need
 
-It starts with the first connection (daemon/ingress.py). Decided in docs/adr/0031-ingress.md. Not here: what is answered, and to
-whom: the daemon alone decides that.
+It starts with the first connection (daemon/http/ingress.py). Decided in docs/adr/0031-ingress.md. Not here: what is answered,
+and to whom: the daemon alone decides that.
 """

@@ -31,8 +31,8 @@ WAIT_S: Final = 2.0
 MAX_WAITING: Final = 64
 """Strangers' requests that wait for their turn, each with a head of 64 KiB at most."""
 MAX_UNDER_WAY: Final = 256
-"""Strangers' requests that are not answered yet: half of what the daemon takes at once (daemon/ingress.py), so that however slow
-they are it takes those of callers who are known."""
+"""Strangers' requests that are not answered yet: half of what the daemon takes at once (daemon/http/ingress.py), so that
+however slow they are it takes those of callers who are known."""
 PAGES_PER_S, PAGES_AT_ONCE = 20.0, 100.0
 """2 ms of the daemon each: 4 % of it. A form costs FORM of these: whose browser sent it is looked up in /proc, 20 ms."""
 FORM: Final = 5.0

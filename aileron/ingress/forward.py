@@ -9,7 +9,7 @@ Rules
 - One piece is held at a time, in each direction: who does not read stops the other side.
 - A client that goes away closes the exchange. An answer that breaks off breaks off: it is never ended as if it were whole.
 
-Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the daemon's end (daemon/ingress.py).
+Source: the ASGI specification 3.0; docs/adr/0031-ingress.md. Not here: the daemon's end (daemon/http/ingress.py).
 """
 
 from __future__ import annotations

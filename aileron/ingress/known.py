@@ -6,7 +6,7 @@ answered is decided in the daemon, by the token or cookie itself.
 What an application of the daemon is told of a request in `SHOWS_SESSION` is ingress's word: it is for sharing out places, and
 lets nobody in.
 
-Source: docs/adr/0031-ingress.md. Not here: what sessions are (daemon/sessions.py, web/sessions.py), the digest's use
+Source: docs/adr/0031-ingress.md. Not here: what sessions are (daemon/http/sessions.py, web/sessions.py), the digest's use
 (admission.py).
 """
 

@@ -16,7 +16,7 @@ Rules
 - A packet is MAX_PACKET bytes at most. The largest is a Request: its head is bounded in server.py.
 
 Source: unix(7) (SOCK_SEQPACKET, SCM_RIGHTS); the ASGI specification 3.0, whose scopes and messages these are. Not here: who sends
-which when (forward.py, daemon/ingress.py).
+which when (forward.py, daemon/http/ingress.py).
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ __all__ = [
     "TOKEN_VARIABLE",
     "Agent",
     "AileronServer",
-    "Asked",
     "Gateway",
+    "LaunchRequest",
     "Setup",
     "Snippet",
     "base_url_of",
@@ -70,7 +70,7 @@ class Gateway:
 
 
 @dataclasses.dataclass(frozen=True)
-class Asked:
+class LaunchRequest:
     """One launch. `token` is the session's, or what is shown in its place; `files` are those of `Agent.reads` that are there."""
 
     server: AileronServer
@@ -118,11 +118,11 @@ class Agent:
     program: str
     install: str
     reads: Callable[[Mapping[str, str]], tuple[Path, ...]]
-    setup: Callable[[Asked], Setup]
+    setup: Callable[[LaunchRequest], Setup]
     snippet: Callable[[AileronServer], Snippet]
 
 
-def base_url_of(asked: Asked, variable: str, path: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
+def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[dict[str, str], tuple[str, ...]]:
     """`variable` set to the gateway, `path` behind it; nothing and a note where the user set it; nothing without a gateway."""
     if asked.gateway is None:
         return {}, ()
@@ -141,7 +141,7 @@ def home_of(environment: Mapping[str, str]) -> Path:
     return Path(environment.get("HOME") or Path.home())
 
 
-def without_proxy(asked: Asked) -> dict[str, str]:
+def without_proxy(asked: LaunchRequest) -> dict[str, str]:
     """The gateway is on this machine: where a proxy is set for plain HTTP, it is not asked for it."""
     if asked.gateway is None or not any(asked.environment.get(name) for name in _PROXIES):
         return {}

@@ -25,7 +25,7 @@ from aileron.launch.agent import (
     TOKEN_VARIABLE,
     Agent,
     AileronServer,
-    Asked,
+    LaunchRequest,
     Setup,
     Snippet,
     base_url_of,
@@ -41,7 +41,7 @@ def _reads(_: Mapping[str, str]) -> tuple[Path, ...]:
     return ()
 
 
-def _setup(asked: Asked) -> Setup:
+def _setup(asked: LaunchRequest) -> Setup:
     # Named, not spelled out: it puts the values in when it starts the server.
     server = _entry(asked.server, {name: f"${{{name}}}" for name in (HOME_VARIABLE, TOKEN_VARIABLE)})
     arguments = (f"--mcp-config={json.dumps(server)}", f"--allowedTools=mcp__{NAME}", *asked.arguments)

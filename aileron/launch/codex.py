@@ -31,7 +31,7 @@ from aileron.launch.agent import (
     TOKEN_VARIABLE,
     Agent,
     AileronServer,
-    Asked,
+    LaunchRequest,
     Setup,
     Snippet,
     home_of,
@@ -49,7 +49,7 @@ def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return (home / "config.toml", home / "auth.json")
 
 
-def _setup(asked: Asked) -> Setup:
+def _setup(asked: LaunchRequest) -> Setup:
     keys, notes = _gateway(asked)
     server = {f"mcp_servers.{NAME}.{key}": value for key, value in _server(asked.server).items()}
     server[f"mcp_servers.{NAME}.env_vars"] = [TOKEN_VARIABLE]
@@ -70,7 +70,7 @@ def _server(server: AileronServer) -> dict[str, Any]:
     }
 
 
-def _gateway(asked: Asked) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _gateway(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
     if asked.gateway is None:
         return {}, ()
     base_url = f"{asked.gateway.url}/v1"

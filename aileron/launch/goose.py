@@ -23,7 +23,7 @@ from aileron.launch.agent import (
     NAME,
     Agent,
     AileronServer,
-    Asked,
+    LaunchRequest,
     Setup,
     Snippet,
     base_url_of,
@@ -54,7 +54,7 @@ def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return (Path(config) / "goose" / "config.yaml",)
 
 
-def _setup(asked: Asked) -> Setup:
+def _setup(asked: LaunchRequest) -> Setup:
     (path,) = _reads(asked.environment)
     configured = asked.files.get(path, "")
     variables: dict[str, str] = {}
@@ -67,7 +67,7 @@ def _setup(asked: Asked) -> Setup:
     return Setup(arguments, {**variables, **without_proxy(asked)}, (), (*note, *notes))
 
 
-def _with_extension(asked: Asked, configured: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _with_extension(asked: LaunchRequest, configured: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     subcommand, *rest = asked.arguments or ("session",)
     if subcommand not in _TAKE_EXTENSIONS or (subcommand != "run" and _OF_SESSION.intersection(rest[:1])):
         note = f"goose takes a server with `run` and `session` only: {subcommand!r} starts without actions"
@@ -99,7 +99,7 @@ def _unusable(path: str, what: str) -> AileronError:
     return AileronError(FailureClass.INVALID_REQUEST, message)
 
 
-def _host(asked: Asked, provider: str, configured: str) -> tuple[dict[str, str], tuple[str, ...]]:
+def _host(asked: LaunchRequest, provider: str, configured: str) -> tuple[dict[str, str], tuple[str, ...]]:
     variable, key, others = _HOSTS[provider]
     if asked.gateway is not None:
         for other in (variable, *others):

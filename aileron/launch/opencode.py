@@ -21,7 +21,7 @@ from aileron.launch.agent import (
     NAME,
     Agent,
     AileronServer,
-    Asked,
+    LaunchRequest,
     Setup,
     Snippet,
     base_url_of,
@@ -39,7 +39,7 @@ def _reads(_: Mapping[str, str]) -> tuple[Path, ...]:
     return ()
 
 
-def _setup(asked: Asked) -> Setup:
+def _setup(asked: LaunchRequest) -> Setup:
     configuration = _of_the_user(asked.environment.get(_CONFIGURATION, ""))
     variables: dict[str, str] = {}
     notes: list[str] = []

@@ -26,7 +26,7 @@ from aileron.launch.agent import (
     NAME,
     Agent,
     AileronServer,
-    Asked,
+    LaunchRequest,
     Setup,
     Snippet,
     home_of,
@@ -48,7 +48,7 @@ def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
     return (Path(directory) / "models.json",)
 
 
-def _setup(asked: Asked) -> Setup:
+def _setup(asked: LaunchRequest) -> Setup:
     if _WITHOUT_SESSION.intersection(asked.arguments[:1]):
         return Setup(asked.arguments, {}, (), (f"`pi {asked.arguments[0]}` starts no session: it has no actions",))
     providers, notes = _providers(asked)
@@ -59,7 +59,7 @@ def _setup(asked: Asked) -> Setup:
     return Setup(("-e", str(_EXTENSION), *asked.arguments), variables, (), notes)
 
 
-def _providers(asked: Asked) -> tuple[dict[str, Any], tuple[str, ...]]:
+def _providers(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
     if asked.gateway is None:
         return {}, ()
     (path,) = _reads(asked.environment)

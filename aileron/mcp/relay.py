@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing import Final
 
     from aileron.mcp.relay_early import Early
-    from aileron.mcp.relay_requests import Conversation
+    from aileron.mcp.relay_requests import ClientConversation
     from aileron.mcp.relay_start import Starting
 
 __all__ = ["MAX_ASKED_BYTES", "MAX_LINE_BYTES", "Relay", "home_directory", "main", "preamble", "say", "token_of"]
@@ -105,7 +105,7 @@ class Relay:
         self._has_told = False
         self._notes: list[tuple[bool, bytes]] = []
         self._noted_bytes = 0
-        self._book: Conversation | None = None
+        self._book: ClientConversation | None = None
         self._writable = select.poll()
         self._writable.register(1, select.POLLOUT)
 
@@ -326,12 +326,12 @@ class Relay:
         self._notes.append((is_asked, lines))
         self._noted_bytes += len(lines)
 
-    def _read_notes(self) -> Conversation:
+    def _read_notes(self) -> ClientConversation:
         """What was passed on, in its order, is read: now the book knows what is open."""
         if self._book is None:
-            from aileron.mcp.relay_requests import Conversation
+            from aileron.mcp.relay_requests import ClientConversation
 
-            self._book = Conversation()
+            self._book = ClientConversation()
         for is_asked, lines in self._notes:
             for line in _lines_of(lines):
                 if is_asked:

@@ -1,6 +1,6 @@
 """What a client is told before there is a daemon: the answers that the last daemon of this home would have given, word for word.
 
-Runs in the relay, and only while a daemon starts: what it imports is dear. The file is the daemon's (daemon/protocol.py): by
+Runs in the relay, and only while a daemon starts: what it imports is dear. The file is the daemon's (daemon/http/mcp.py): by
 version of the protocol and method, the results of `initialize` or `server/discover`, and of `tools/list`. The relay makes none of
 its own: where the file is not there, is of another version of Aileron, or has no result for what is asked, that waits.
 

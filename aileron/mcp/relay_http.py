@@ -167,7 +167,7 @@ class _Session:
         self.is_initialized = False
 
 
-class Relay:
+class HttpRelay:
     """One client on standard input and output, and one daemon."""
 
     def __init__(self, endpoint: Endpoint, token: str) -> None:
@@ -450,7 +450,7 @@ def main() -> int:
             )
     except (Misconfigured, ValueError) as error:
         return _refuse_all(str(error))
-    relay = Relay(endpoint, token)
+    relay = HttpRelay(endpoint, token)
     try:
         for line in _lines():
             relay.take(line)

@@ -31,7 +31,7 @@ __all__ = [
     "MAX_KEPT_BYTES",
     "MAX_OPEN",
     "SAFE",
-    "Conversation",
+    "ClientConversation",
     "Message",
     "anew",
     "as_line",
@@ -68,7 +68,7 @@ Message = dict[str, Any]
 """One JSON-RPC message as it was read: nothing in it is checked but that it is an object."""
 
 
-class Conversation:
+class ClientConversation:
     """Both directions of one client, over as many connections as it takes."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ Rules
 - Nothing here, nor in the SDK, logs arguments or results.
 
 Source: docs/reference/mcp.md, docs/adr/0019-mcp.md; MCP specification, 2025-11-25 and 2026-07-28. Not here: what is said
-(results.py), which tools there are (tools.py), lines (lines.py), bodies (bodies.py), who a token is (daemon/sessions.py).
+(results.py), which tools there are (tools.py), lines (lines.py), bodies (bodies.py), who a token is (daemon/http/sessions.py).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp import results, tools
+from aileron.mcp.agent_port import AgentPort, Call, Offered
 from aileron.mcp.bodies import after, drain_body, read_body, refusal
-from aileron.mcp.door import Call, Door, Offered
 from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire, Splitter
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import tool_name
@@ -208,7 +208,9 @@ class _Sdk(Server[Any]):
 class McpServer:
     """One for each daemon. `run` must be entered before anything is served."""
 
-    def __init__(self, door: Door, version: str, *, progress_s: float = PROGRESS_S, write_s: float = WRITE_S) -> None:
+    def __init__(
+        self, door: AgentPort, version: str, *, progress_s: float = PROGRESS_S, write_s: float = WRITE_S
+    ) -> None:
         _quiet()
         self._door = door
         self._progress_s = progress_s

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from mcp_types import Tool, ToolAnnotations
 
-from aileron.mcp.door import Offered
+from aileron.mcp.agent_port import Offered
 from aileron.model.manifest import ActionFile
 from aileron.model.names import tool_name
 from aileron.model.visible import visible

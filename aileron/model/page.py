@@ -7,7 +7,7 @@ Rules
   where it came from.
 - The style sheet is allowed by its hash, so a page cannot bring another.
 
-Source: CSP Level 3, docs/reference/http-api.md. Not here: what a page says (daemon/web.py, oauth/pages.py).
+Source: CSP Level 3, docs/reference/http-api.md. Not here: what a page says (daemon/http/pages.py, oauth/pages.py).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ An assertion is the passkey's over a statement if
 The count of signatures, and whether the passkey is copied between devices, are not looked at: docs/adr/0028-passkeys.md.
 
 Source: W3C, Web Authentication Level 3, sections 6.1, 7.1 and 7.2; RFC 9053 (COSE); docs/reference/signed-decisions.md. Not here:
-which questions a passkey may decide (consent.py), challenges for making one (daemon/passkeys.py).
+which questions a passkey may decide (consent.py), challenges for making one (daemon/decisions/passkeys.py).
 """
 
 from __future__ import annotations

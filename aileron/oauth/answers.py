@@ -31,7 +31,7 @@ from aileron.model.visible import visible
 from aileron.oauth.problems import ProviderError, said
 from aileron.oauth.request import endpoint_url, origin
 
-__all__ = ["DeviceCode", "Expected", "Granted", "granted", "is_issuer", "read_device_code", "read_json", "renewed"]
+__all__ = ["DeviceCode", "Expected", "TokenGrant", "granted", "is_issuer", "read_device_code", "read_json", "renewed"]
 
 MAX_TOKEN_CHARACTERS: Final = 8 << 10  # egress/inject.py: what a header field may carry
 MIN_TOKEN_CHARACTERS: Final = 8  # egress/inject.py: shorter ones cannot be found in an answer
@@ -63,7 +63,7 @@ class Expected:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Granted:
+class TokenGrant:
     """What a provider gave: the tokens, and what may be said of them."""
 
     tokens: TokenSet
@@ -93,7 +93,7 @@ def read_json(data: bytes, host: str) -> dict[str, Any]:
     return value
 
 
-def granted(answer: dict[str, Any], expected: Expected, now: float) -> Granted:
+def granted(answer: dict[str, Any], expected: Expected, now: float) -> TokenGrant:
     """The answer to a sign-in, received at `now` (s since the epoch). ProviderError."""
     tokens = _tokens(answer, expected.host, expected.client, expected.scopes, now)
     reach = [scope for scope in expected.scopes if scope not in tokens.scopes and scope not in _NO_REACH]
@@ -109,10 +109,10 @@ def granted(answer: dict[str, Any], expected: Expected, now: float) -> Granted:
         refreshable=tokens.refresh is not None,
         expires_ms=_milliseconds(tokens.expires_at),
     )
-    return Granted(tokens, grant)
+    return TokenGrant(tokens, grant)
 
 
-def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> Granted:
+def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> TokenGrant:
     """The answer to a renewal. What it does not say stays: the refresh token, and the scopes. ProviderError."""
     tokens = _tokens(answer, host, before.client, before.scopes, now)
     if tokens.refresh is None:
@@ -131,7 +131,7 @@ def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: s
         expires_ms=_milliseconds(tokens.expires_at),
         refreshed_ms=int(now * 1000),
     )
-    return Granted(tokens, after)
+    return TokenGrant(tokens, after)
 
 
 def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:

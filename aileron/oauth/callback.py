@@ -36,7 +36,7 @@ import h11
 from aileron.oauth import pages
 from aileron.oauth.peer import maybe_owner
 from aileron.oauth.problems import SIGN_IN, ProviderError
-from aileron.oauth.redirect import Answered, Awaited, TurnedAway, judged
+from aileron.oauth.redirect import AuthorizationResponse, Awaited, TurnedAway, judged
 
 __all__ = ["Callback"]
 
@@ -64,7 +64,7 @@ class Callback:
         self._answered: Final = anyio.Event()
         self._over: Final = anyio.Event()
         self._told: Final = anyio.Event()
-        self._answer: Answered | None = None
+        self._answer: AuthorizationResponse | None = None
         self._page: tuple[int, bytes] = (500, pages.FAILED)
         self._tries = 0
 
@@ -92,7 +92,7 @@ class Callback:
             yield
             tasks.cancel_scope.cancel()
 
-    async def wait_answered(self) -> Answered:
+    async def wait_answered(self) -> AuthorizationResponse:
         """The answer, when it is there."""
         await self._answered.wait()
         assert self._answer is not None
@@ -147,14 +147,14 @@ class Callback:
 
     async def _judge(
         self, stream: anyio.abc.SocketStream, conversation: h11.Connection, awaited: Awaited
-    ) -> Answered | TurnedAway | None:
+    ) -> AuthorizationResponse | TurnedAway | None:
         """None: close without a word."""
         request = await _maybe_request(stream, conversation)
         if request is None:
             return TurnedAway(400)
         hosts = [value.decode("latin-1") for name, value in request.headers if name == b"host"]
         verdict = judged(request.method.decode("latin-1"), request.target.decode("latin-1"), hosts, awaited)
-        if isinstance(verdict, Answered) and await anyio.to_thread.run_sync(_is_a_stranger, stream):
+        if isinstance(verdict, AuthorizationResponse) and await anyio.to_thread.run_sync(_is_a_stranger, stream):
             verdict = TurnedAway(403, was_try=True)
         if isinstance(verdict, TurnedAway):
             return self._counted(verdict)
@@ -170,7 +170,7 @@ class Callback:
             _log.warning("sign-in: %s wrong answers came to its port on this machine; more are not told so", MAX_TRIES)
         return None if self._tries > MAX_TRIES else verdict
 
-    async def _page_for(self, verdict: Answered | TurnedAway) -> tuple[int, bytes]:
+    async def _page_for(self, verdict: AuthorizationResponse | TurnedAway) -> tuple[int, bytes]:
         if isinstance(verdict, TurnedAway):
             return verdict.status, pages.turned_away(verdict.status)
         with anyio.move_on_after(PAGE_S):

@@ -18,12 +18,22 @@ from typing import Final, NamedTuple
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
-__all__ = ["OURS", "RENEWAL", "SIGN_IN", "Problem", "ProviderError", "heard", "not_renewed", "not_signed_in", "said"]
+__all__ = [
+    "OURS",
+    "RENEWAL",
+    "SIGN_IN",
+    "ProviderError",
+    "ProviderProblem",
+    "heard",
+    "not_renewed",
+    "not_signed_in",
+    "said",
+]
 
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
 
 
-class Problem(NamedTuple):
+class ProviderProblem(NamedTuple):
     """What happened, what mends it, and whether the same may go well a little later."""
 
     what: str
@@ -37,102 +47,118 @@ _PUBLISHER: Final = "this is for the connector's publisher to mend: install a ne
 _REPORT: Final = "try again, and if it stays so tell the connector's publisher: {again}"
 _ONE_PAGE: Final = "let the page ask you: {again}"
 
-_STANDARD: Final[dict[str, Problem]] = {
+_STANDARD: Final[dict[str, ProviderProblem]] = {
     # RFC 6749: the authorization endpoint, and the token endpoint
-    "access_denied": Problem("{host} was told no: access was not granted", _AGAIN),
-    "invalid_request": Problem("{host} did not understand what it was asked", _PUBLISHER),
-    "invalid_client": Problem("{host} does not know the connector's application, or not its secret", _PUBLISHER),
-    "invalid_grant": Problem("{host} did not take the code it had just given: it was used before, or too late", _AGAIN),
-    "unauthorized_client": Problem("{host} does not let the connector's application sign in this way", _PUBLISHER),
-    "unsupported_response_type": Problem("{host} has no sign-in with a code", _PUBLISHER),
-    "unsupported_grant_type": Problem("{host} does not give tokens this way", _PUBLISHER),
-    "invalid_scope": Problem("{host} does not know what the connector asks for", _PUBLISHER),
-    "server_error": Problem("{host} had an error of its own", _LATER, retriable=True),
-    "temporarily_unavailable": Problem("{host} is busy or being repaired", _LATER, retriable=True),
+    "access_denied": ProviderProblem("{host} was told no: access was not granted", _AGAIN),
+    "invalid_request": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
+    "invalid_client": ProviderProblem(
+        "{host} does not know the connector's application, or not its secret", _PUBLISHER
+    ),
+    "invalid_grant": ProviderProblem(
+        "{host} did not take the code it had just given: it was used before, or too late", _AGAIN
+    ),
+    "unauthorized_client": ProviderProblem(
+        "{host} does not let the connector's application sign in this way", _PUBLISHER
+    ),
+    "unsupported_response_type": ProviderProblem("{host} has no sign-in with a code", _PUBLISHER),
+    "unsupported_grant_type": ProviderProblem("{host} does not give tokens this way", _PUBLISHER),
+    "invalid_scope": ProviderProblem("{host} does not know what the connector asks for", _PUBLISHER),
+    "server_error": ProviderProblem("{host} had an error of its own", _LATER, retriable=True),
+    "temporarily_unavailable": ProviderProblem("{host} is busy or being repaired", _LATER, retriable=True),
     # RFC 8628: a code on another device
-    "expired_token": Problem("the code was not entered in time", "for a new one: {again}"),
-    "authorization_pending": Problem("{host} still waits for the code to be entered", _AGAIN, retriable=True),
-    "slow_down": Problem("{host} was asked too often", _LATER, retriable=True),
+    "expired_token": ProviderProblem("the code was not entered in time", "for a new one: {again}"),
+    "authorization_pending": ProviderProblem("{host} still waits for the code to be entered", _AGAIN, retriable=True),
+    "slow_down": ProviderProblem("{host} was asked too often", _LATER, retriable=True),
     # OpenID Connect: only for an answer without a page, which is never asked for
-    "interaction_required": Problem("{host} has to ask you something and did not", _ONE_PAGE),
-    "login_required": Problem("{host} has to know who you are and did not ask", _ONE_PAGE),
-    "account_selection_required": Problem("{host} has to know which account and did not ask", _ONE_PAGE),
-    "consent_required": Problem("{host} has to ask for your consent and did not", _ONE_PAGE),
-    "request_not_supported": Problem("{host} does not take such a request", _PUBLISHER),
-    "request_uri_not_supported": Problem("{host} does not take such a request", _PUBLISHER),
-    "registration_not_supported": Problem("{host} does not take such a request", _PUBLISHER),
-    "invalid_request_uri": Problem("{host} did not understand what it was asked", _PUBLISHER),
-    "invalid_request_object": Problem("{host} did not understand what it was asked", _PUBLISHER),
+    "interaction_required": ProviderProblem("{host} has to ask you something and did not", _ONE_PAGE),
+    "login_required": ProviderProblem("{host} has to know who you are and did not ask", _ONE_PAGE),
+    "account_selection_required": ProviderProblem("{host} has to know which account and did not ask", _ONE_PAGE),
+    "consent_required": ProviderProblem("{host} has to ask for your consent and did not", _ONE_PAGE),
+    "request_not_supported": ProviderProblem("{host} does not take such a request", _PUBLISHER),
+    "request_uri_not_supported": ProviderProblem("{host} does not take such a request", _PUBLISHER),
+    "registration_not_supported": ProviderProblem("{host} does not take such a request", _PUBLISHER),
+    "invalid_request_uri": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
+    "invalid_request_object": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
     # RFC 6750: said by a service about a token
-    "invalid_token": Problem("{host} does not take the token any more", "{again}"),
-    "insufficient_scope": Problem("the token does not allow this at {host}", "to allow more: {again}"),
+    "invalid_token": ProviderProblem("{host} does not take the token any more", "{again}"),
+    "insufficient_scope": ProviderProblem("the token does not allow this at {host}", "to allow more: {again}"),
     # RFC 7009
-    "unsupported_token_type": Problem("{host} does not take back tokens of this kind", "they end by themselves"),
+    "unsupported_token_type": ProviderProblem(
+        "{host} does not take back tokens of this kind", "they end by themselves"
+    ),
 }
-_OURS: Final[dict[str, Problem]] = {
+_OURS: Final[dict[str, ProviderProblem]] = {
     # RFC 9207 asks for the check, and has no code for it
-    "issuer_mismatch": Problem(
+    "issuer_mismatch": ProviderProblem(
         "the answer was not from {host}, or does not say so: somebody may have mixed up two sign-ins, and nothing was sent on",
         "begin anew and use only the address it shows: {again}",
     ),
-    "unknown_error": Problem("{host} refused, and did not say why in words of the standard", _REPORT),
-    "bad_answer": Problem("{host} answered with something that is no answer to a sign-in", _REPORT),
-    "bad_token": Problem("{host} gave a token that cannot be sent with a request", _REPORT),
-    "bad_token_type": Problem("{host} gave tokens of another type than Bearer, which Aileron does not send", _REPORT),
-    "bad_id_token": Problem("{host} gave an ID token that is not for this sign-in", _AGAIN),
-    "missing_scopes": Problem(
+    "unknown_error": ProviderProblem("{host} refused, and did not say why in words of the standard", _REPORT),
+    "bad_answer": ProviderProblem("{host} answered with something that is no answer to a sign-in", _REPORT),
+    "bad_token": ProviderProblem("{host} gave a token that cannot be sent with a request", _REPORT),
+    "bad_token_type": ProviderProblem(
+        "{host} gave tokens of another type than Bearer, which Aileron does not send", _REPORT
+    ),
+    "bad_id_token": ProviderProblem("{host} gave an ID token that is not for this sign-in", _AGAIN),
+    "missing_scopes": ProviderProblem(
         "{host} did not grant all that the connector asks for", "allow all of it on the page: {again}"
     ),
-    "redirected": Problem("{host} sent the request on to another address, where tokens are not sent", _PUBLISHER),
-    "too_many_requests": Problem("{host} was asked too often", _LATER, retriable=True),
-    "unavailable": Problem("{host} is not working at the moment", _LATER, retriable=True),
-    "unreachable": Problem("{host} could not be reached", _LATER, retriable=True),
-    "not_allowed": Problem("{host} may not be reached", _PUBLISHER),
-    "not_allowed_yet": Problem(
+    "redirected": ProviderProblem(
+        "{host} sent the request on to another address, where tokens are not sent", _PUBLISHER
+    ),
+    "too_many_requests": ProviderProblem("{host} was asked too often", _LATER, retriable=True),
+    "unavailable": ProviderProblem("{host} is not working at the moment", _LATER, retriable=True),
+    "unreachable": ProviderProblem("{host} could not be reached", _LATER, retriable=True),
+    "not_allowed": ProviderProblem("{host} may not be reached", _PUBLISHER),
+    "not_allowed_yet": ProviderProblem(
         "{host} may not be reached with the settings as they are", "allow it there, then {again}"
     ),
-    "placeholder": Problem(
+    "placeholder": ProviderProblem(
         "the connector's manifest has a placeholder where its application's name or secret should be", _PUBLISHER
     ),
-    "bad_provider": Problem("the connector's manifest does not describe a provider that can be asked", _PUBLISHER),
-    "no_device_flow": Problem(
+    "bad_provider": ProviderProblem(
+        "the connector's manifest does not describe a provider that can be asked", _PUBLISHER
+    ),
+    "no_device_flow": ProviderProblem(
         "{host} has no sign-in with a code for another device", "on a machine with a browser: {again}"
     ),
-    "no_port": Problem("no port of this machine could be listened on for the answer", _AGAIN, retriable=True),
-    "timed_out": Problem("nobody signed in within 10 minutes", _AGAIN),
+    "no_port": ProviderProblem("no port of this machine could be listened on for the answer", _AGAIN, retriable=True),
+    "timed_out": ProviderProblem("nobody signed in within 10 minutes", _AGAIN),
 }
 SIGN_IN: Final = {**_STANDARD, **_OURS}
 """By the provider's error code, or ours."""
 OURS: Final = frozenset(_OURS)
 """The codes that are not a provider's to say."""
 
-RENEWAL: Final[dict[str, Problem]] = {
-    "invalid_grant": Problem(
+RENEWAL: Final[dict[str, ProviderProblem]] = {
+    "invalid_grant": ProviderProblem(
         "{host} does not renew this sign-in any more: it was ended there, a password was changed, or it was unused for too long",
         "sign in again: {again}",
     ),
-    "cut_off": Problem(
+    "cut_off": ProviderProblem(
         "{host} does not renew this sign-in any more: an earlier renewal was cut off before its answer was stored, "
         "and may have replaced what there was to renew with",
         "sign in again: {again}",
     ),
-    "no_refresh_token": Problem(
+    "no_refresh_token": ProviderProblem(
         "the sign-in has ended, and {host} gave nothing to renew it with", "sign in again: {again}"
     ),
-    "invalid_client": Problem(
+    "invalid_client": ProviderProblem(
         "{host} does not know the connector's application any more, or not its secret", _PUBLISHER
     ),
-    "unauthorized_client": Problem(
+    "unauthorized_client": ProviderProblem(
         "{host} does not let the connector's application renew sign-ins", "sign in again: {again}"
     ),
-    "unsupported_grant_type": Problem("{host} does not renew sign-ins", "sign in again: {again}"),
-    "invalid_scope": Problem("{host} does not grant any more what was granted", "sign in again: {again}"),
-    "unwritten": Problem(
+    "unsupported_grant_type": ProviderProblem("{host} does not renew sign-ins", "sign in again: {again}"),
+    "invalid_scope": ProviderProblem("{host} does not grant any more what was granted", "sign in again: {again}"),
+    "unwritten": ProviderProblem(
         "too many renewed sign-ins could not be written to the vault",
         "make room on the disk, or unlock the vault; then try again",
     ),
-    "too_slow": Problem("{host} has not answered yet; the renewal goes on", "try again in a moment", retriable=True),
-    "stopping": Problem("the daemon is stopping", "try again when it runs", retriable=True),
+    "too_slow": ProviderProblem(
+        "{host} has not answered yet; the renewal goes on", "try again in a moment", retriable=True
+    ),
+    "stopping": ProviderProblem("the daemon is stopping", "try again when it runs", retriable=True),
 }
 """What is said otherwise when a sign-in is renewed; by code."""
 
@@ -186,7 +212,7 @@ def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
     )
 
 
-def _cure(problem: Problem, again: str) -> str:
+def _cure(problem: ProviderProblem, again: str) -> str:
     return problem.cure.format(again=f"`{again}`")
 
 

@@ -26,7 +26,7 @@ from aileron.model.secret import Secret
 from aileron.oauth.answers import is_issuer
 from aileron.oauth.problems import ProviderError, heard, said
 
-__all__ = ["Answered", "Awaited", "TurnedAway", "judged"]
+__all__ = ["AuthorizationResponse", "Awaited", "TurnedAway", "judged"]
 
 _MAX_PARAMETERS: Final = 32  # RFC 6749 has five, providers add a handful
 _CODE: Final = re.compile(r"[\x20-\x7e]{1,8192}")  # RFC 6749, appendix A.11; what a head has room for
@@ -53,14 +53,14 @@ class TurnedAway:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Answered:
+class AuthorizationResponse:
     """The provider's answer: a code, or what went wrong."""
 
     code: Secret | None
     problem: ProviderError | None = None
 
 
-def judged(method: str, target: str, hosts: Sequence[str], awaited: Awaited) -> Answered | TurnedAway:
+def judged(method: str, target: str, hosts: Sequence[str], awaited: Awaited) -> AuthorizationResponse | TurnedAway:
     """One request: its method, its target and all values of its Host field, as they came."""
     if len(hosts) != 1 or hosts[0].lower() not in _own_hosts(awaited.port):
         return TurnedAway(421)
@@ -75,17 +75,17 @@ def judged(method: str, target: str, hosts: Sequence[str], awaited: Awaited) -> 
     return _answer(given, awaited)
 
 
-def _answer(given: dict[str, str], awaited: Awaited) -> Answered:
+def _answer(given: dict[str, str], awaited: Awaited) -> AuthorizationResponse:
     issuer = given.get("iss")
     must_say = awaited.issuer is not None
     if (must_say or issuer is not None) and not is_issuer(issuer, awaited.issuer, awaited.authorize_url):
-        return Answered(None, said("issuer_mismatch", awaited.host))
+        return AuthorizationResponse(None, said("issuer_mismatch", awaited.host))
     if "error" in given:
-        return Answered(None, heard(given["error"], awaited.host))
+        return AuthorizationResponse(None, heard(given["error"], awaited.host))
     code = given.get("code", "")
     if not _CODE.fullmatch(code):
-        return Answered(None, said("bad_answer", awaited.host))
-    return Answered(Secret(code.encode()))
+        return AuthorizationResponse(None, said("bad_answer", awaited.host))
+    return AuthorizationResponse(Secret(code.encode()))
 
 
 def _own_hosts(port: int) -> tuple[str, ...]:

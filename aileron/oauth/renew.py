@@ -43,7 +43,7 @@ from aileron.oauth.answers import renewed
 from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, endpoint_url, host_of
 from aileron.oauth.problems import RENEWAL, ProviderError, not_renewed
 
-__all__ = ["Bound", "Pace", "RenewalJournal", "Renewals", "Store"]
+__all__ = ["RenewableBinding", "RenewalJournal", "RenewalTiming", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
 """Token sets in memory that could not be written; 17 KiB each at most. With more, nothing is renewed until some are."""
@@ -61,7 +61,7 @@ _DISK_S: Final = 60.0  # for the writes of one renewal: the ledger has 10 s for 
 _log = logging.getLogger(__name__)
 
 
-class Bound(Protocol):
+class RenewableBinding(Protocol):
     """A binding, as seen from here."""
 
     @property
@@ -77,7 +77,7 @@ class Store(Protocol):
     what the disk says.
     """
 
-    def binding(self, name: BindingName) -> Bound | None:
+    def binding(self, name: BindingName) -> RenewableBinding | None:
         """What may be said openly; also while it is locked."""
         ...
 
@@ -115,7 +115,7 @@ class RenewalJournal(Protocol):
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Pace:
+class RenewalTiming:
     """How long and how often, in seconds; tests that play an outage make it shorter."""
 
     exchange_s: float = EXCHANGE_S
@@ -146,14 +146,14 @@ class Renewals:
         journal: RenewalJournal,
         clock: Callable[[], float] = time.time,
         *,
-        pace: Pace | None = None,
+        pace: RenewalTiming | None = None,
     ) -> None:
         """`clock`: s since the epoch."""
         self._store: Final = store
         self._endpoints: Final = endpoints
         self._journal: Final = journal
         self._clock: Final = clock
-        self._pace: Final = pace or Pace()
+        self._pace: Final = pace or RenewalTiming()
         self._states: dict[BindingName, _State] = {}
         self._lost: tuple[tuple[TokenSet, float], ...] = ()
         """Tokens that are held no more and were never written, and when that was; oldest first."""

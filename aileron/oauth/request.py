@@ -32,7 +32,15 @@ from aileron.model.manifest import OAuth2Provider
 from aileron.model.secret import Secret
 from aileron.oauth.problems import SIGN_IN, ProviderError
 
-__all__ = ["OURS", "Asked", "authorization_request", "challenge", "check_provider", "endpoint_url", "origin"]
+__all__ = [
+    "OURS",
+    "AuthorizationRequest",
+    "authorization_request",
+    "challenge",
+    "check_provider",
+    "endpoint_url",
+    "origin",
+]
 
 RANDOM_BYTES: Final = 32  # 256 bits: RFC 7636 section 7.1 asks for them, and nobody guesses them
 OURS: Final = frozenset(
@@ -45,7 +53,7 @@ _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Asked:
+class AuthorizationRequest:
     """One request. `url` is for the person's browser; the rest stays here until the answer is there."""
 
     url: str
@@ -58,7 +66,7 @@ class Asked:
 
 def authorization_request(
     provider: OAuth2Provider, port: int, *, random: Callable[[int], bytes] = secrets.token_bytes
-) -> Asked:
+) -> AuthorizationRequest:
     """The request, for an answer at `port` of this machine. ProviderError for a provider that cannot be asked."""
     check_provider(provider)
     url = endpoint_url(provider.authorize_url)
@@ -78,7 +86,7 @@ def authorization_request(
     if nonce is not None:
         asked["nonce"] = nonce
     joint = "?" if url.query is None else "&"
-    return Asked(
+    return AuthorizationRequest(
         url=f"{provider.authorize_url}{joint}{urlencode(asked, quote_via=quote)}",
         redirect_uri=redirect_uri,
         state=Secret(state.encode()),

@@ -33,14 +33,14 @@ from aileron.model.credential import Client
 from aileron.model.manifest import OAuth2Provider
 from aileron.model.secret import Secret
 from aileron.model.visible import visible
-from aileron.oauth.answers import DeviceCode, Expected, Granted, granted, read_device_code
+from aileron.oauth.answers import DeviceCode, Expected, TokenGrant, granted, read_device_code
 from aileron.oauth.callback import Callback
 from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, host_of
 from aileron.oauth.problems import ProviderError, not_signed_in, said
-from aileron.oauth.redirect import Answered, Awaited
-from aileron.oauth.request import Asked, authorization_request, check_provider
+from aileron.oauth.redirect import AuthorizationResponse, Awaited
+from aileron.oauth.request import AuthorizationRequest, authorization_request, check_provider
 
-__all__ = ["SIGN_IN_S", "Flow", "Granted", "Invitation", "SignIn"]
+__all__ = ["SIGN_IN_S", "Flow", "Invitation", "SignIn", "TokenGrant"]
 
 SIGN_IN_S: Final = 600.0
 """For the person: to find a password and a telephone. What waits longer was given up, and holds a port."""
@@ -116,7 +116,7 @@ class SignIn:
         if isinstance(self._flow, _Browser):
             self._flow.callback.close()
 
-    async def finished(self) -> Granted:
+    async def finished(self) -> TokenGrant:
         """Wait for the person, then what the provider gave. AileronError(binding_failed)."""
         flow = self._flow
         assert flow is not None, "in the block"
@@ -147,7 +147,7 @@ class SignIn:
         self._flow = _Browser(callback, asked)
         return Invitation(flow="browser", authorize_url=asked.url, expires_at=self._clock() + SIGN_IN_S)
 
-    async def _finish_browser(self, flow: _Browser) -> Granted:
+    async def _finish_browser(self, flow: _Browser) -> TokenGrant:
         awaited = Awaited(
             port=flow.callback.port,
             state=flow.asked.state,
@@ -155,19 +155,21 @@ class SignIn:
             issuer=self._provider.issuer,
             host=host_of(self._provider.authorize_url),
         )
-        outcome: Granted | ProviderError = _timed_out(awaited.host)
+        outcome: TokenGrant | ProviderError = _timed_out(awaited.host)
         async with flow.callback.answering(awaited):
             answered = None
             with anyio.CancelScope(deadline=self._deadline):
                 answered = await flow.callback.wait_answered()
             if answered is not None:
                 outcome = await self._outcome(flow.asked, answered, awaited.host)
-                await flow.callback.tell(is_signed_in=isinstance(outcome, Granted))
+                await flow.callback.tell(is_signed_in=isinstance(outcome, TokenGrant))
         if isinstance(outcome, ProviderError):
             raise outcome
         return outcome
 
-    async def _outcome(self, asked: Asked, answered: Answered, host: str) -> Granted | ProviderError:
+    async def _outcome(
+        self, asked: AuthorizationRequest, answered: AuthorizationResponse, host: str
+    ) -> TokenGrant | ProviderError:
         """As a value: what rises out of a block of tasks would come in a group."""
         if answered.code is None:
             return answered.problem or said("bad_answer", host)
@@ -203,7 +205,7 @@ class SignIn:
             expires_at=self._clock() + min(SIGN_IN_S, code.expires_in_s),
         )
 
-    async def _finish_device(self, flow: _Device) -> Granted:
+    async def _finish_device(self, flow: _Device) -> TokenGrant:
         form = {
             "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
             "device_code": flow.code.device_code.reveal().decode("ascii"),
@@ -228,7 +230,7 @@ class SignIn:
 
     # both
 
-    async def _granted(self, form: dict[str, str], deadline: float, nonce: Secret | None) -> Granted:
+    async def _granted(self, form: dict[str, str], deadline: float, nonce: Secret | None) -> TokenGrant:
         answer = await self._endpoints.post(self._provider.token_url, form, self._client, deadline)
         expected = Expected(
             host=host_of(self._provider.token_url),
@@ -252,7 +254,7 @@ class _Browser(NamedTuple):
     """Listening."""
 
     callback: Callback
-    asked: Asked
+    asked: AuthorizationRequest
 
 
 class _Device(NamedTuple):

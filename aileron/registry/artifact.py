@@ -31,17 +31,17 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import check_program
 from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, SIGNATURE, unpack
 
-__all__ = ["ActionArtifact", "Artifact", "ParseAction", "Trust", "Wanted", "action_of", "connector_of"]
+__all__ = ["ActionArtifact", "Artifact", "ArtifactRequest", "ParseAction", "Trust", "action_of", "connector_of"]
 
 
-class Wanted(msgspec.Struct, frozen=True, order=True):
+class ArtifactRequest(msgspec.Struct, frozen=True, order=True):
     """What was asked for: a full name, and one version."""
 
     name: Fqn
     version: str
 
     @classmethod
-    def parse(cls, text: str) -> Wanted:
+    def parse(cls, text: str) -> ArtifactRequest:
         """`NAME@VERSION`. ValueError says what is wrong."""
         name, separator, version = text.rpartition("@")
         if not separator:
@@ -97,7 +97,7 @@ class CheckAction(Protocol):
         ...
 
 
-def connector_of(archive: bytes, trust: Trust, *, wanted: Wanted | None = None, file: str = "") -> Artifact:
+def connector_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest | None = None, file: str = "") -> Artifact:
     """The connector in `archive`; one that was found has no `wanted`, and is taken by its own name. `file` is for messages.
 
     AileronError: invalid_request for what is no connector, or another than was asked for; signature_failure.
@@ -120,7 +120,7 @@ def connector_of(archive: bytes, trust: Trust, *, wanted: Wanted | None = None, 
     return Artifact(connector=connector, manifest_bytes=manifest_bytes, manifest=manifest, pin=pin, signed=signed)
 
 
-def action_of(archive: bytes, trust: Trust, *, wanted: Wanted, parse: ParseAction) -> ActionArtifact:
+def action_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest, parse: ParseAction) -> ActionArtifact:
     """The action in `archive`, with nothing unbound in it. AileronError as `connector_of`, and what `parse` says."""
     members = unpack(archive, "action")
     signed = _checked(wanted.name, members[ACTION], members.get(SIGNATURE), trust)
@@ -147,7 +147,7 @@ def _checked(name: Fqn, message: bytes, signature: bytes | None, trust: Trust) -
     return signed
 
 
-def _another(wanted: Wanted, found: str, boundary: Boundary) -> AileronError:
+def _another(wanted: ArtifactRequest, found: str, boundary: Boundary) -> AileronError:
     return _refused(
         f"what was published as {wanted} is {found} by its own word: it is not what was asked for", boundary
     )

@@ -27,7 +27,7 @@ from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
 from aileron.registry.operations import as_toml, recorded
-from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED, Place, bind
+from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED, PlaceholderSite, bind
 from aileron.registry.program import check_program
 from aileron.registry.sources import LeftOut, collected
 from aileron.registry.tarball import CONNECTOR, MANIFEST, pack
@@ -165,7 +165,7 @@ def _with_version(data: bytes, path: Path, version: str) -> bytes:
     """The manifest in that version: by its placeholder, or because it says so already."""
     said = parse_connector_manifest(data, file=str(path), allow_unbound=True).version
     if said == UNRELEASED:
-        place = Place("version", UNRELEASED, cure="--version")
+        place = PlaceholderSite("version", UNRELEASED, cure="--version")
         return bind(data, str(path), place, version, Boundary.CONNECTOR_MANIFEST)
     if said != version:
         raise _refused(path, f'version = "{said}" is neither "{UNRELEASED}" nor the version to release, {version}')
@@ -184,7 +184,7 @@ def _with_value(data: bytes, path: Path, key: str, value: bytes) -> bytes:
     if _CLIENT.fullmatch(value) is None:
         raise _refused(path, f"the {key} to bind is empty, longer than 512 characters or not printable ASCII")
     option = f"--{key.replace('_', '-')}{'-file' if key == 'client_secret' else ''}"
-    place = Place(key, UNBOUND_CLIENT, cure=option)
+    place = PlaceholderSite(key, UNBOUND_CLIENT, cure=option)
     return bind(data, str(path), place, value.decode("ascii"), Boundary.CONNECTOR_MANIFEST)
 
 

@@ -2,7 +2,8 @@
 
 Pure. Says what a manifest asks for and nothing of its own: the same value is shown, signed and held against what is installed.
 
-Source: docs/reference/consents.md. Not here: asking (daemon/consents.py), what widens an action file (actions/widening.py).
+Source: docs/reference/consents.md. Not here: asking (daemon/decisions/consents.py), what widens an action file
+(actions/widening.py).
 """
 
 from __future__ import annotations

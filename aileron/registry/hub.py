@@ -39,8 +39,8 @@ from aileron.registry.hub_content import (
     KEY_FILE,
     KEY_FOLDER,
     VERSIONS,
-    Found,
-    Reading,
+    FoundArchive,
+    HubReading,
     Wrong,
     bytes_of,
 )
@@ -76,7 +76,7 @@ def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
         raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(_held(site)) if site.exists() else None
-        reading = Reading(directory, site, parse)
+        reading = HubReading(directory, site, parse)
         reading.read()
         index = reading.index()
         if reading.wrong:
@@ -128,7 +128,7 @@ def _busy(site: Path) -> AileronError:
     return AileronError(FailureClass.BUSY, problem, retriable=True)
 
 
-def _write(reading: Reading, index: bytes, site: int) -> Done:
+def _write(reading: HubReading, index: bytes, site: int) -> Done:
     """Everything that is not there as it should be; the index last."""
     written = sum(_put(site, place, data) for place, data in _contents(reading))
     written += _put(site, (INDEX,), index)
@@ -137,7 +137,7 @@ def _write(reading: Reading, index: bytes, site: int) -> Done:
     return Done(artifacts=len(names), versions=len(reading.found), new_versions=new, written=written)
 
 
-def _contents(reading: Reading) -> Iterator[tuple[tuple[str, ...], bytes]]:
+def _contents(reading: HubReading) -> Iterator[tuple[tuple[str, ...], bytes]]:
     """Place and bytes of every file but the index, in the order in which they may appear."""
     for whose, keys in reading.keys.items():
         yield (*whose.path, KEY_FOLDER, KEY_FILE), keys.current.to_pem().encode()
@@ -154,7 +154,7 @@ def _contents(reading: Reading) -> Iterator[tuple[tuple[str, ...], bytes]]:
         yield (*path, VERSIONS), json.dumps(sorted(listed, key=precedence)).encode() + b"\n"
 
 
-def _unchanged(found: Found) -> bytes:
+def _unchanged(found: FoundArchive) -> bytes:
     """The archive that was checked, read once more: all of them together may be more than there is memory."""
     archive = bytes_of(found.file)
     if hashlib.sha256(archive).hexdigest() != found.sha256:

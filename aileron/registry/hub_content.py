@@ -29,7 +29,7 @@ from aileron import files
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
 from aileron.model.names import RESERVED_TOOLS, Fqn, check_semver, tool_name
-from aileron.registry.artifact import ParseAction, Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import ArtifactRequest, ParseAction, Trust, action_of, connector_of
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH
 from aileron.registry.hub_index import (
     INDEX,
@@ -53,9 +53,9 @@ __all__ = [
     "KEY_FILE",
     "KEY_FOLDER",
     "VERSIONS",
-    "Found",
-    "Keys",
-    "Reading",
+    "FoundArchive",
+    "HubKeys",
+    "HubReading",
     "Wrong",
     "bytes_of",
 ]
@@ -76,12 +76,12 @@ class Wrong(msgspec.Struct, frozen=True, order=True):
     reason: str
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundArchive(msgspec.Struct, frozen=True, kw_only=True):
     """One archive that stands on its own; its bytes are read again when they are written."""
 
     file: Path
     sha256: str
-    wanted: Wanted
+    wanted: ArtifactRequest
     kind: Kind
     document: bytes
     published: Published
@@ -91,21 +91,21 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     is_new: bool
 
 
-class Keys(NamedTuple):
+class HubKeys(NamedTuple):
     """Of one repository: what it publishes now, and what it signed with before."""
 
     current: PublicKey
     former: frozenset[PublicKey]
 
 
-class Reading:
+class HubReading:
     """One use: what was found, and what is wrong with it."""
 
     def __init__(self, directory: Path, site: Path, parse: ParseAction) -> None:
         self._directory, self._site = directory, site
         self._parse = parse
-        self.found: dict[Wanted, Found] = {}
-        self.keys: dict[Authority, Keys] = {}
+        self.found: dict[ArtifactRequest, FoundArchive] = {}
+        self.keys: dict[Authority, HubKeys] = {}
         self.wrong: list[Wrong] = []
         self._published: set[str] = set()
 
@@ -125,7 +125,7 @@ class Reading:
 
     def index(self) -> bytes:
         """The index of what was found; what is wrong with it as a whole is noted."""
-        by_name: dict[Fqn, list[Found]] = defaultdict(list)
+        by_name: dict[Fqn, list[FoundArchive]] = defaultdict(list)
         for found in self.found.values():
             by_name[found.wanted.name].append(found)
         entries = []
@@ -201,7 +201,7 @@ class Reading:
                     f"{key.fingerprint}, put the old one in {'/'.join(whose.path)}/{KEY_FOLDER}/{FORMER}/old.pub beside it",
                 )
             former |= before.former
-        self.keys[whose] = Keys(key, frozenset(former - {key}))
+        self.keys[whose] = HubKeys(key, frozenset(former - {key}))
 
     # Archives
 
@@ -228,7 +228,7 @@ class Reading:
                 + (": what is published stays as it is; give it another version" if is_published else ""),
             )
 
-    def _found_in(self, file: Path, archive: bytes, *, is_new: bool) -> Found:
+    def _found_in(self, file: Path, archive: bytes, *, is_new: bool) -> FoundArchive:
         """The archive, held against its own word and its repository's key. ValueError and AileronError."""
         kind = kind_of(archive)
         members = unpack(archive, kind)
@@ -243,7 +243,7 @@ class Reading:
             return self._action(file, archive, members, wanted, trust, is_new=is_new)
         artifact = connector_of(archive, trust, wanted=wanted, file=str(file))
         _check_provenance(artifact.manifest.provenance_hash, members[CONNECTOR])
-        return Found(
+        return FoundArchive(
             file=file,
             sha256=_sha256(archive),
             wanted=wanted,
@@ -256,13 +256,20 @@ class Reading:
         )
 
     def _action(
-        self, file: Path, archive: bytes, members: dict[str, bytes], wanted: Wanted, trust: Trust, *, is_new: bool
-    ) -> Found:
+        self,
+        file: Path,
+        archive: bytes,
+        members: dict[str, bytes],
+        wanted: ArtifactRequest,
+        trust: Trust,
+        *,
+        is_new: bool,
+    ) -> FoundArchive:
         artifact = action_of(archive, trust, wanted=wanted, parse=self._parse)
         action = artifact.action
         if tool_name(action.name) in RESERVED_TOOLS:
             raise ValueError(f"{action.name!r} is a tool of Aileron's own: name the action otherwise")
-        return Found(
+        return FoundArchive(
             file=file,
             sha256=_sha256(archive),
             wanted=wanted,
@@ -274,11 +281,11 @@ class Reading:
             is_new=is_new,
         )
 
-    def _wanted_of(self, members: dict[str, bytes], kind: Kind, file: Path) -> Wanted:
+    def _wanted_of(self, members: dict[str, bytes], kind: Kind, file: Path) -> ArtifactRequest:
         """What an archive is by its own word."""
         if kind == "connector":
             manifest = parse_connector_manifest(members[MANIFEST], file=f"{file}:{MANIFEST}")
-            return Wanted(manifest.name, manifest.version)
+            return ArtifactRequest(manifest.name, manifest.version)
         try:
             text = members[ACTION].decode()
         except UnicodeDecodeError as error:
@@ -286,9 +293,9 @@ class Reading:
         source = self._parse(text, file=f"{file}:{ACTION}").source
         if source is None:
             raise ValueError(f'{ACTION} does not say where it is published: source = "hub://…/NAME@VERSION"')
-        return Wanted.parse(source)
+        return ArtifactRequest.parse(source)
 
-    def _trust_in(self, wanted: Wanted, members: dict[str, bytes], *, is_new: bool) -> Trust:
+    def _trust_in(self, wanted: ArtifactRequest, members: dict[str, bytes], *, is_new: bool) -> Trust:
         """The key that made the signature. ValueError where it is not one that may have."""
         signature, whose = members.get(SIGNATURE), Authority.of_repository(wanted.name)
         if signature is None:
@@ -304,7 +311,7 @@ class Reading:
         raise ValueError(f"its signature is not by the key of {whose}, {keys.current.fingerprint}")
 
     @staticmethod
-    def _check_place(found: Found, folders: tuple[str, ...], *, is_site: bool) -> None:
+    def _check_place(found: FoundArchive, folders: tuple[str, ...], *, is_site: bool) -> None:
         """Return if an archive that lies where one of a certain name or version is expected is that one. ValueError."""
         wanted = found.wanted
         is_right = folders == (*wanted.name.path, wanted.version)
@@ -321,7 +328,7 @@ class Reading:
     # What only all of it together shows
 
     def _check_together(self) -> None:
-        names: dict[Fqn, Found] = {}
+        names: dict[Fqn, FoundArchive] = {}
         for found in self.found.values():
             first = names.setdefault(found.wanted.name, found)
             if first.kind != found.kind:
@@ -330,21 +337,21 @@ class Reading:
         self._check_tools(names.values())
         self._check_spelling()
 
-    def _check_requirements(self, found: Found) -> None:
+    def _check_requirements(self, found: FoundArchive) -> None:
         """Connectors of this Hub that an action needs are here, with the pins it has of them."""
         for needed, pin in found.requires.items():
             if not needed.startswith("hub://"):
                 continue
-            there = self.found.get(Wanted.parse(needed))
+            there = self.found.get(ArtifactRequest.parse(needed))
             if there is None or there.kind != "connector":
                 self._note(found.file, f"{found.wanted} needs the connector {needed}, which is not here")
             elif there.published.hash != pin:
                 problem = f"{found.wanted} needs {needed} as {pin}, and here it is {there.published.hash}"
                 self._note(found.file, problem)
 
-    def _check_tools(self, names: Iterable[Found]) -> None:
+    def _check_tools(self, names: Iterable[FoundArchive]) -> None:
         """Actions of one repository can be installed side by side."""
-        tools: dict[tuple[Authority, str], Found] = {}
+        tools: dict[tuple[Authority, str], FoundArchive] = {}
         for found in names:
             if found.kind == "action":
                 path = found.wanted.name.path

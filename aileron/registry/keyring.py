@@ -10,7 +10,8 @@ Rules
 - Rotation is a second key beside the first; then the first is revoked.
 - A signature of Sigstore needs no key here: the artifact's name says whose it has to be (sigstore.py).
 
-Source: docs/reference/signatures.md. Not here: fetching a publisher's key (forges/), asking the person (daemon/consents.py).
+Source: docs/reference/signatures.md. Not here: fetching a publisher's key (forges/), asking the person
+(daemon/decisions/consents.py).
 """
 
 from __future__ import annotations

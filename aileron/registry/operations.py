@@ -6,7 +6,8 @@ somebody else's. Runs where `build` does. The sources are not trusted with anyth
 Rules
 - What is recorded is complete or not there: where a function could become an operation in a way that cannot be read off (`op` or
   the SDK called, passed on, taken from another file than the SDK), nothing is recorded, and only a run can tell.
-- An operation is said to need no credential, or no network, only where that is certain (reach.py); a second file rules it out.
+- An operation is said to need no credential, or no network, only where that is certain (reachable.py); a second file rules it
+  out.
 - A type that cannot be read off rules nothing out. So a record never refuses a call that the connector would take.
 - What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be read off.
 
@@ -33,7 +34,7 @@ from aileron.model.document import MAX_NUMBER
 from aileron.model.manifest import Operation, Parameter, ParameterType
 from aileron.model.names import OP_NAME
 from aileron.registry.manifest import MAX_ENUM, MAX_LENGTH, MAX_OPERATIONS, MAX_PARAMETERS, PARAMETER_NAME
-from aileron.registry.reach import SDK, Names, Reach
+from aileron.registry.reachable import SDK, Names, Reachability
 
 __all__ = ["as_toml", "recorded"]
 
@@ -222,7 +223,7 @@ class _Module:
             self._read(tree)
             functions = [node for node in self._nodes if isinstance(node, _Function)]
             operations: set[ast.AST] = {one for one in functions if one.decorator_list and all(self._marks(one))}
-            self._reach = Reach(tree, self._nodes, self._names, operations) if is_alone else None
+            self._reach = Reachability(tree, self._nodes, self._names, operations) if is_alone else None
             self.is_unknown = self._passes_op_on()
             self.operations = tuple(itertools.islice(self._declared(), MAX_OPERATIONS + 1))  # one more is too many
         except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from aileron.model.document import refusal
 from aileron.model.failure import Boundary
 
-__all__ = ["UNBOUND_CLIENT", "UNRELEASED", "Place", "bind", "check_none_left", "line_of"]
+__all__ = ["UNBOUND_CLIENT", "UNRELEASED", "PlaceholderSite", "bind", "check_none_left", "line_of"]
 
 UNRELEASED: Final = "0.0.0-dev"
 UNBOUND_CLIENT: Final = "bound-at-release"
@@ -32,7 +32,7 @@ _LEFT: Final = re.compile(
 )
 
 
-class Place(NamedTuple):
+class PlaceholderSite(NamedTuple):
     """Where a placeholder stands: `key = "before…placeholder"`. That many `times`; `cure` says what binds it."""
 
     key: str
@@ -42,7 +42,7 @@ class Place(NamedTuple):
     cure: str = ""
 
 
-def bind(data: bytes, file: str, place: Place, value: str, boundary: Boundary) -> bytes:
+def bind(data: bytes, file: str, place: PlaceholderSite, value: str, boundary: Boundary) -> bytes:
     """`data` with `value` at that place, as a basic string of TOML, and nothing else changed.
 
     AileronError(invalid_request) with the line where the placeholder stands more often than it should, or nowhere.
@@ -73,7 +73,7 @@ def line_of(data: bytes, at: int) -> int:
     return data.count(b"\n", 0, at) + 1
 
 
-def _pattern(place: Place) -> re.Pattern[bytes]:
+def _pattern(place: PlaceholderSite) -> re.Pattern[bytes]:
     """The whole key and the whole string; not in a line that is a comment."""
     inner = re.escape(place.before + place.placeholder).encode()
     key = re.escape(place.key).encode()

@@ -35,12 +35,12 @@ from aileron.model.document import refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort, check_semver
-from aileron.registry.artifact import CheckAction, ParseAction, Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import ArtifactRequest, CheckAction, ParseAction, Trust, action_of, connector_of
 from aileron.registry.build import Application, Built, build
 from aileron.registry.forges.forge import ARCHIVE, KEY_PATH, tag_of
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.manifest import parse_connector_manifest
-from aileron.registry.placeholders import UNRELEASED, Place, bind, check_none_left, line_of
+from aileron.registry.placeholders import UNRELEASED, PlaceholderSite, bind, check_none_left, line_of
 from aileron.registry.signatures import MAX_KEY_FILE_BYTES, PublicKey, SigningKey
 from aileron.registry.tarball import ACTION, CONNECTOR, MANIFEST, MAX_BYTES, SIGNATURE, Kind, pack, unpack
 
@@ -99,7 +99,7 @@ def release(
     manifest = parse_connector_manifest(built.manifest, file=str(directory / MANIFEST))
     trust = _trust_in(manifest.name, key)
     archive = _signed({CONNECTOR: built.connector, MANIFEST: built.manifest}, key)
-    checked = connector_of(archive, trust, wanted=Wanted(manifest.name, version), file=str(directory))
+    checked = connector_of(archive, trust, wanted=ArtifactRequest(manifest.name, version), file=str(directory))
     connector = Released(
         kind="connector",
         name=str(manifest.name),
@@ -263,12 +263,16 @@ def _bound_action(action: ActionFile, data: bytes, file: str, connector: Release
     head, body = data[:end], data[end:]
     ours = [needed for needed in action.connectors if str(needed.name) == connector.name]
     versions = [action.version, *(needed.version for needed in ours)].count(UNRELEASED)
-    places = [(Place("version", UNRELEASED, times=versions, cure="--version"), connector.version)] if versions else []
+    places = (
+        [(PlaceholderSite("version", UNRELEASED, times=versions, cure="--version"), connector.version)]
+        if versions
+        else []
+    )
     source, _, version = str(action.source).rpartition("@")
     if version == UNRELEASED:
-        places.append((Place("source", UNRELEASED, before=f"{source}@", cure="--version"), connector.version))
+        places.append((PlaceholderSite("source", UNRELEASED, before=f"{source}@", cure="--version"), connector.version))
     if any(needed.hash == UNBOUND_HASH for needed in ours):
-        places.append((Place("hash", UNBOUND_HASH, cure="the release"), connector.hash))
+        places.append((PlaceholderSite("hash", UNBOUND_HASH, cure="the release"), connector.hash))
     for place, value in places:
         head = bind(head, file, place, value, Boundary.ACTION)
     check_none_left(head, file, Boundary.ACTION)
@@ -323,10 +327,10 @@ def _trust_in(name: Fqn, key: SigningKey | None) -> Trust:
     return Trust(keyring=keyring, require_signature=True)
 
 
-def _wanted_of(action: ActionFile, file: str) -> Wanted:
+def _wanted_of(action: ActionFile, file: str) -> ArtifactRequest:
     if action.source is None:
         raise _refused_action(file, 1, "no source, which says where it is published; whoever fetches it is refused")
-    return Wanted.parse(action.source)
+    return ArtifactRequest.parse(action.source)
 
 
 # Files and refusals

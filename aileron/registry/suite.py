@@ -27,11 +27,21 @@ import msgspec
 from aileron.model.document import Field, Kind, Table, read_document, refusal
 from aileron.model.failure import Boundary
 from aileron.model.names import ACTION_NAME, Fqn, check_semver, tool_name
-from aileron.registry.artifact import Wanted
+from aileron.registry.artifact import ArtifactRequest
 from aileron.registry.forges.forge import check_ref
 from aileron.registry.keyring import Authority
 
-__all__ = ["LATEST", "MAX_ENTRIES", "SCHEMA", "Entry", "InRepository", "Suite", "SuiteSource", "parse_suite", "wanted"]
+__all__ = [
+    "LATEST",
+    "MAX_ENTRIES",
+    "SCHEMA",
+    "InRepository",
+    "Suite",
+    "SuiteEntry",
+    "SuiteSource",
+    "parse_suite",
+    "wanted",
+]
 
 LATEST: Final = "latest"
 """In place of a tag: the newest release, whichever that is."""
@@ -118,10 +128,10 @@ class InRepository(msgspec.Struct, frozen=True, order=True):
         return "/".join(self.path)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class SuiteEntry(msgspec.Struct, frozen=True):
     """One line of a suite: what is meant, and the line of the file."""
 
-    what: InRepository | Wanted
+    what: InRepository | ArtifactRequest
     line: int
 
     @property
@@ -135,7 +145,7 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    entries: tuple[Entry, ...]
+    entries: tuple[SuiteEntry, ...]
     file: str
 
 
@@ -152,7 +162,7 @@ def parse_suite(text: str, *, file: str) -> Suite:
     return suite
 
 
-def wanted(suite: Suite, source: SuiteSource | None) -> tuple[Wanted, ...]:
+def wanted(suite: Suite, source: SuiteSource | None) -> tuple[ArtifactRequest, ...]:
     """What to install, in order; `source` is where the suite was read, with the ref that it was found at, None: on this machine.
 
     AileronError(invalid_request) for the first path where there is no version to take.
@@ -160,14 +170,14 @@ def wanted(suite: Suite, source: SuiteSource | None) -> tuple[Wanted, ...]:
     return tuple(_wanted(entry, suite, source) for entry in suite.entries)
 
 
-def _wanted(entry: Entry, suite: Suite, source: SuiteSource | None) -> Wanted:
-    if isinstance(entry.what, Wanted):
+def _wanted(entry: SuiteEntry, suite: Suite, source: SuiteSource | None) -> ArtifactRequest:
+    if isinstance(entry.what, ArtifactRequest):
         return entry.what
     try:
         if source is None:
             raise ValueError("a file on this machine has no version")
         name = Fqn(source.repository.scheme, (*source.repository.path, *entry.what.path))
-        return Wanted(name, _version_of(source))
+        return ArtifactRequest(name, _version_of(source))
     except ValueError as error:
         problem = (
             f"actions: {str(entry.what)!r} is a path, and takes the version of its suite, but {error}: write it in full"
@@ -195,21 +205,21 @@ def _words(table: Table, key: str, characters: int) -> str:
     return text
 
 
-def _entries(table: Table) -> Iterator[Entry]:
+def _entries(table: Table) -> Iterator[SuiteEntry]:
     texts = table.strings("actions")
     if not 1 <= len(texts) <= MAX_ENTRIES:
         raise table.refuse("actions", f"actions has {len(texts)} entries; expected 1 to {MAX_ENTRIES}")
     for index, (text, line) in enumerate(zip(texts, table.element_lines("actions"), strict=True)):
         try:
-            yield Entry(_entry(text), line)
+            yield SuiteEntry(_entry(text), line)
         except ValueError as error:
             raise table.refuse("actions", f"actions: {error}", index) from None
 
 
-def _entry(text: str) -> InRepository | Wanted:
+def _entry(text: str) -> InRepository | ArtifactRequest:
     if not text or len(text) > _MAX_ENTRY:
         raise ValueError(f"an entry is empty or longer than {_MAX_ENTRY} characters")
-    what = Wanted.parse(text) if "://" in text else InRepository.parse(text)
+    what = ArtifactRequest.parse(text) if "://" in text else InRepository.parse(text)
     action = _action_of(what)
     if not ACTION_NAME.fullmatch(action):
         raise ValueError(
@@ -220,13 +230,13 @@ def _entry(text: str) -> InRepository | Wanted:
     return what
 
 
-def _action_of(what: InRepository | Wanted) -> str:
+def _action_of(what: InRepository | ArtifactRequest) -> str:
     return what.path[-1] if isinstance(what, InRepository) else what.name.path[-1]
 
 
-def _check_each_once(table: Table, entries: tuple[Entry, ...]) -> None:
+def _check_each_once(table: Table, entries: tuple[SuiteEntry, ...]) -> None:
     """Return if each would be an action of its own, and a tool of its own."""
-    first: dict[str, Entry] = {}
+    first: dict[str, SuiteEntry] = {}
     for index, entry in enumerate(entries):
         other = first.setdefault(tool_name(entry.action), entry)
         if other is not entry:

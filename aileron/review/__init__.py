@@ -1,8 +1,8 @@
 """What a person is shown before they decide: the same facts, in the same order, on every surface.
 
 plan.py a run · subject.py a consent · question.py what is said around either · changes.py what is other than before ·
-contradiction.py a preview against the arguments · sheet.py all of it for a screen · genuine.py what is shown is what is signed ·
-record.py a run on record
+preview_mismatch.py a preview against the arguments · sheet.py all of it for a screen · signed_view.py what is shown is what is
+signed · record.py a run on record
 
 Pure. Used by the command line, the console and the page, which lay it out and never decide what matters.
 """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from aileron.model.manifest import ActionFile
 
 __all__ = [
-    "Given",
+    "LabelledArgument",
     "accounts_of",
     "argument_lines",
     "cut",
@@ -177,7 +177,7 @@ def is_irreversible(plan: dict[str, Any]) -> bool:
     return bool((plan.get("approval") or {}).get("irreversible", True))
 
 
-class Given(NamedTuple):
+class LabelledArgument(NamedTuple):
     """One argument, and the label its author gave it."""
 
     name: str
@@ -185,14 +185,16 @@ class Given(NamedTuple):
     value: Any
 
 
-def given_of(plan: dict[str, Any]) -> list[Given]:
+def given_of(plan: dict[str, Any]) -> list[LabelledArgument]:
     """The arguments in the order of the action's file."""
     args: dict[str, Any] = plan.get("args") or {}
     action = _action_of(plan)
     if action is None:  # then as they come
-        return [Given(name, None, value) for name, value in args.items()]
+        return [LabelledArgument(name, None, value) for name, value in args.items()]
     labels = {spec.name: spec.label for spec in action.inputs if spec.name in args}
-    return [Given(name, labels.get(name), args[name]) for name in [*labels, *sorted(set(args) - set(labels))]]
+    return [
+        LabelledArgument(name, labels.get(name), args[name]) for name in [*labels, *sorted(set(args) - set(labels))]
+    ]
 
 
 def argument_lines(args: dict[str, Any], more: str | None = None) -> list[str] | str:

@@ -11,7 +11,7 @@ Rules
 - Nothing is cut: a surface that shows less says how much less.
 - A mark is a word or a sign as well as a tone: no tone is the only sign of anything.
 
-Source: docs/reference/console.md. Not here: whether the digest is of what is shown (genuine.py), colours, keys.
+Source: docs/reference/console.md. Not here: whether the digest is of what is shown (signed_view.py), colours, keys.
 """
 
 from __future__ import annotations
@@ -25,9 +25,8 @@ from typing import Any, Final
 from aileron.model.preview import Preview
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
 from aileron.review.changes import is_on_one_line
-from aileron.review.contradiction import alarms, compared, spelled
 from aileron.review.plan import (
-    Given,
+    LabelledArgument,
     accounts_of,
     given_of,
     hosts_of,
@@ -40,6 +39,7 @@ from aileron.review.plan import (
     undo_of,
     unknown_of,
 )
+from aileron.review.preview_mismatch import alarms, compared, spelled
 from aileron.review.question import asker_of, kind_of, name_of, title_of
 from aileron.review.subject import subject_facts
 
@@ -181,7 +181,7 @@ def _run_sections(
     question: Mapping[str, Any],
     plan: dict[str, Any],
     preview: Preview | None,
-    given: list[Given],
+    given: list[LabelledArgument],
     changes: dict[str, tuple[str, Any]],
     when: Callable[[Any], str],
 ) -> Iterator[Section]:
@@ -220,7 +220,7 @@ def _previewed(fields: list[dict[str, Any]]) -> Iterator[Fact]:
         yield Fact(visible(str(field.get("label"))), (_SOFT_NOTHING,) if value is None else _found_lines(value))
 
 
-def _argument(one: Given, change: tuple[str, Any] | None) -> Fact:
+def _argument(one: LabelledArgument, change: tuple[str, Any] | None) -> Fact:
     name = one.name if not one.label or compared(one.label) == compared(one.name) else f"{one.label} ({one.name})"
     lines = _value_lines(one.value)
     if change is not None:
@@ -234,7 +234,10 @@ def _was(how: str, before: Any) -> Line:
 
 
 def _difference(
-    question: Mapping[str, Any], given: list[Given], changes: dict[str, tuple[str, Any]], when: Callable[[Any], str]
+    question: Mapping[str, Any],
+    given: list[LabelledArgument],
+    changes: dict[str, tuple[str, Any]],
+    when: Callable[[Any], str],
 ) -> Iterator[Line]:
     found = question.get("difference")
     if not isinstance(found, dict):

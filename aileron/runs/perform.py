@@ -21,7 +21,8 @@ Rules
 - A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
   The same again is refused until whoever asks names that run (docs/adr/0039-what-may-have-happened.md).
 
-Source: docs/explanation/architecture.md. Not here: who may call (daemon/api.py), runs that outlive callers (daemon/runner.py).
+Source: docs/explanation/architecture.md. Not here: who may call (daemon/http/api.py), runs that outlive callers
+(daemon/runner.py).
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ import anyio.to_thread
 import msgspec
 
 from aileron.actions.resolve import check_as_resolved, preview_plan, resolve
-from aileron.approvals.gate import Decided, Gate, NeedsPerson
+from aileron.approvals.gate import Gate, NeedsPerson, QueuedApproval
 from aileron.approvals.preview import rendered
 from aileron.audit import query
 from aileron.audit.frozen import Frozen
@@ -425,7 +426,7 @@ class Spine:
         return Running(run_id=row.id)
 
     async def _carry_out(
-        self, run_id: str, approved: ApprovedPlan, by: Decided | StandingGrant | None = None
+        self, run_id: str, approved: ApprovedPlan, by: QueuedApproval | StandingGrant | None = None
     ) -> Outcome:
         async def work() -> Any:
             if by is not None:
@@ -489,9 +490,9 @@ def _check_exceptions(grant: Grant, settings: Settings) -> None:
         )
 
 
-def _decided(approval_id: str, frozen: Frozen) -> Decided:
+def _decided(approval_id: str, frozen: Frozen) -> QueuedApproval:
     decision = frozen.decision
-    return Decided(
+    return QueuedApproval(
         approval_id=approval_id,
         digest=frozen.digest,
         preview=None if decision is None else decision.preview,

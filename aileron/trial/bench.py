@@ -37,7 +37,7 @@ from aileron.egress.refusal import RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import parse_url
 from aileron.executor.broker import WayOut
-from aileron.executor.conversation import Claims, Conversation
+from aileron.executor.conversation import Claims, HostConversation
 from aileron.executor.execute import policy_of, runtime_of
 from aileron.executor.jails import Jails
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
@@ -57,7 +57,7 @@ from aileron.trial.stub import Stub
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.runtime import PythonRuntime
 
-__all__ = ["MADE_UP_SECRET", "Attempt", "Bench", "Report", "Upstream", "artifact_of"]
+__all__ = ["MADE_UP_SECRET", "Attempt", "Bench", "LocalUpstream", "TrialReport", "artifact_of"]
 
 MADE_UP_SECRET: Final = "aileron-connector-test"  # noqa: S105  (what a test server is shown in the place of a credential)
 _LOOPBACK: Final = ("localhost", "127.0.0.1")
@@ -66,7 +66,7 @@ _MAX_SHOWN: Final = 600
 _T = TypeVar("_T")
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class TrialReport(msgspec.Struct, frozen=True, kw_only=True):
     """What came of one case. `problem` None: what was expected. `log` is what the connector said, line by line."""
 
     case: str
@@ -83,7 +83,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     log: tuple[str, ...]
 
 
-class Upstream(msgspec.Struct, frozen=True):
+class LocalUpstream(msgspec.Struct, frozen=True):
     """A server on this machine, which stands for the hosts of the manifest."""
 
     address: HostPort
@@ -129,15 +129,15 @@ class Bench:
         os.close(self._program)
         self._jails.close()
 
-    def run(self, cases: Sequence[Case]) -> tuple[Report, ...]:
+    def run(self, cases: Sequence[Case]) -> tuple[TrialReport, ...]:
         """Each case in its own jail, in order. AileronError where there is no jail to be had; a case that fails is a report."""
 
-        async def all_of_them() -> tuple[Report, ...]:
+        async def all_of_them() -> tuple[TrialReport, ...]:
             return tuple([await self._report(case) for case in cases])
 
         return self._served(all_of_them)
 
-    def call(self, op: str, args: dict[str, Any], upstream: Upstream | None) -> Attempt:
+    def call(self, op: str, args: dict[str, Any], upstream: LocalUpstream | None) -> Attempt:
         """One operation, its requests sent to `upstream`; without one, none may be made. AileronError as `run`."""
 
         async def once() -> Attempt:
@@ -168,13 +168,13 @@ class Bench:
 
         return anyio.run(serve)
 
-    async def _report(self, case: Case) -> Report:
+    async def _report(self, case: Case) -> TrialReport:
         hosts = self._artifact.manifest.hosts
         stub = Stub(case.exchanges, hosts[0] if hosts else None)
         began = time.monotonic()
         done = await self._attempt(case.op, case.args, stub, hosts)
         problem = stub.problem or _mismatch(case, done) or _left_over(stub)
-        return Report(case=case.name, problem=problem, ms=(time.monotonic() - began) * 1000, log=done.log)
+        return TrialReport(case=case.name, problem=problem, ms=(time.monotonic() - began) * 1000, log=done.log)
 
     async def _attempt(
         self,
@@ -182,7 +182,7 @@ class Bench:
         args: dict[str, Any],
         way_out: WayOut,
         hosts: tuple[HostPort, ...],
-        upstream: Upstream | None = None,
+        upstream: LocalUpstream | None = None,
     ) -> Attempt:
         with _listening() as log:
             try:
@@ -199,7 +199,7 @@ class Bench:
         args: dict[str, Any],
         way_out: WayOut,
         hosts: tuple[HostPort, ...],
-        upstream: Upstream | None,
+        upstream: LocalUpstream | None,
     ) -> Any:
         step = Step(
             id="test",
@@ -214,7 +214,7 @@ class Bench:
         deadline = anyio.current_time() + step.limits.timeout_s
         async with self._jails.open(self._program, policy_of(step, self._kind), runtime) as jailed:
             journal = _Nowhere()
-            talk = Conversation(jailed, way_out, step, Meter(step.grant.budget), Claims(), journal, "test")
+            talk = HostConversation(jailed, way_out, step, Meter(step.grant.budget), Claims(), journal, "test")
             return await talk.run(deadline)
 
 
@@ -278,7 +278,7 @@ class _TestLender:
         return bool(self._needles)
 
 
-def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: Upstream | None) -> Grant:
+def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: LocalUpstream | None) -> Grant:
     """What a run's would be, but for the upstream, which stands for the declared hosts."""
     need = manifest.credential
     use = None

@@ -31,7 +31,7 @@ from aileron.model.document import Field, Kind, Table, read_document
 from aileron.model.failure import Boundary, FailureClass
 from aileron.model.names import OP_NAME, HostPort
 
-__all__ = ["CASES", "SCHEMA", "Case", "Cases", "Exchange", "parse_cases"]
+__all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "Cases", "parse_cases"]
 
 CASES: Final = "tests/cases.toml"
 """Below the connector's directory; what lies in `tests/` is not packed."""
@@ -87,7 +87,7 @@ SCHEMA: Final = {
 }
 
 
-class Exchange(msgspec.Struct, frozen=True, kw_only=True):
+class CaseExchange(msgspec.Struct, frozen=True, kw_only=True):
     """One request that is expected, and its answer. `path` has the query; `host` None: the manifest's first."""
 
     method: str
@@ -111,7 +111,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     op: str
     args: dict[str, Any]
-    exchanges: tuple[Exchange, ...]
+    exchanges: tuple[CaseExchange, ...]
     output: Any = msgspec.UNSET
     failure: FailureClass | None = None
     details: dict[str, Any] = {}
@@ -178,7 +178,7 @@ def _failure(entry: Table) -> FailureClass:
     raise entry.refuse("failure", f"unknown failure {said!r}; {hint}")
 
 
-def _exchange(entry: Table) -> Exchange:
+def _exchange(entry: Table) -> CaseExchange:
     if not _METHOD.fullmatch(entry.string("method")):
         raise entry.refuse("method", f"method {entry.string('method')!r} is not upper-case letters, such as GET")
     if not entry.string("path").startswith("/"):
@@ -193,7 +193,7 @@ def _exchange(entry: Table) -> Exchange:
         if is_unreachable and key in entry:
             raise entry.refuse(key, f"{key} of what cannot be reached: there is no answer")
     headers, body = _answer(entry)
-    return Exchange(
+    return CaseExchange(
         method=entry.string("method"),
         path=entry.string("path"),
         host=entry.parsed("host", HostPort.parse) if "host" in entry else None,

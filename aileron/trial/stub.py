@@ -17,20 +17,20 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 from aileron.egress.decode import decoder_for
-from aileron.egress.failures import Problem, denied, unreachable
+from aileron.egress.failures import ConnectionProblem, denied, unreachable
 from aileron.egress.headers import read_response_head
 from aileron.egress.journal import Journal
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import BadAnswerError, RefusedError
 from aileron.egress.response import Body, EgressResponse
-from aileron.egress.rules import Admitted, EgressRequest, admit
+from aileron.egress.rules import AllowedRequest, EgressRequest, admit
 from aileron.egress.scrub import Needles
 from aileron.egress.tcp import Stream, StreamRequest
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
-from aileron.trial.cases import Exchange
+from aileron.trial.cases import CaseExchange
 
 __all__ = ["Stub"]
 
@@ -42,14 +42,14 @@ _MAX_SHOWN: Final = 200
 class Stub:
     """The way out of one case (executor/broker.py, WayOut). `problem` is the first request that did not fit, in words."""
 
-    def __init__(self, exchanges: tuple[Exchange, ...], first: HostPort | None) -> None:
+    def __init__(self, exchanges: tuple[CaseExchange, ...], first: HostPort | None) -> None:
         self._left = list(exchanges)
         self._first: Final = first
         self.problem: str | None = None
         self.streams: Final = _NoStreams(self)
 
     @property
-    def unused(self) -> tuple[Exchange, ...]:
+    def unused(self) -> tuple[CaseExchange, ...]:
         """What was expected and not asked for."""
         return tuple(self._left)
 
@@ -63,7 +63,7 @@ class Stub:
         body = await _whole(request.body, meter)
         exchange = self._taken(admitted, request.credential, body)
         if exchange.unreachable:
-            raise unreachable("connect", admitted.url.destination, Problem("the case says so"))
+            raise unreachable("connect", admitted.url.destination, ConnectionProblem("the case says so"))
         yield _answer(exchange, admitted, meter)
 
     def refuse(self, problem: str) -> NoReturn:
@@ -71,7 +71,7 @@ class Stub:
         self.problem = self.problem or problem
         raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
 
-    def _taken(self, admitted: Admitted, credential: str | None, body: bytes) -> Exchange:
+    def _taken(self, admitted: AllowedRequest, credential: str | None, body: bytes) -> CaseExchange:
         url = admitted.url
         for exchange in self._left:
             if (exchange.method, exchange.path) != (admitted.method, url.target):
@@ -104,7 +104,7 @@ class _NoStreams:
         yield  # type: ignore[unreachable]  # what makes it a generator
 
 
-def _admitted(request: EgressRequest, grant: Grant) -> Admitted:
+def _admitted(request: EgressRequest, grant: Grant) -> AllowedRequest:
     destination: HostPort | None = None
     try:
         url = parse_url(request.url)
@@ -148,11 +148,11 @@ def _reader(body: bytes) -> Callable[[], Awaitable[bytes | None]]:
     return read
 
 
-def _answer(exchange: Exchange, admitted: Admitted, meter: Meter) -> EgressResponse:
+def _answer(exchange: CaseExchange, admitted: AllowedRequest, meter: Meter) -> EgressResponse:
     """As egress hands one on: fields that belong to the connection alone are gone, a body that says it is encoded is decoded."""
 
     def broken(words: str) -> AileronError:
-        return unreachable("exchange", admitted.url.destination, Problem(words))
+        return unreachable("exchange", admitted.url.destination, ConnectionProblem(words))
 
     fields = [(name.encode("ascii"), value.encode("ascii")) for name, value in exchange.headers]
     try:

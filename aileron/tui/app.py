@@ -1,19 +1,19 @@
 """The console: the queue, activity, grants, sessions and the system, live, and the person's decisions.
 
-Runs in its own process, alone (approver/presence.py). What it shows is what the daemon says, made harmless; what it signs is what
-it shows. Nothing here decides by itself: a key does, in two steps, where the guard has no reason against it.
+Runs in its own process, alone (approver/isolation.py). What it shows is what the daemon says, made harmless; what it signs is
+what it shows. Nothing here decides by itself: a key does, in two steps, where the guard has no reason against it.
 
-    news (a thread) ──▶ what waits ──▶ the list        keys ──▶ guard ──▶ second step ──▶ holder ──▶ signature ──▶ daemon
+    news (a thread) ──▶ what waits ──▶ the list        keys ──▶ guard ──▶ second step ──▶ key session ──▶ signature ──▶ daemon
                         the record ──▶ activity
 
 Rules
-- What is decided is the digest of what is on the screen, computed here (review/genuine.py), with that of the preview.
+- What is decided is the digest of what is on the screen, computed here (review/signed_view.py), with that of the preview.
 - The list grows at its end and never moves under the person. It is in the order in which the questions were asked.
 - Without a daemon nothing looks as if it could be decided.
 - Nothing moves by itself, and no colour is the only sign of anything.
 
 Source: docs/reference/console.md. Not here: what a sheet says (review/sheet.py), how it looks (frame.py, view.py, queue.py), what
-is sent (deciding.py), lines (plain.py). This class is the last of a row: room.py, reading.py,
+is sent (deciding.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py,
 news.py, decisions.py; here are the keys.
 """
 
@@ -41,17 +41,17 @@ from textual.events import Click
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Input, Static
 
-from aileron.approver.presence import end_in_time
-from aileron.model.moment import local_time
+from aileron.approver.isolation import end_in_time
+from aileron.model.timestamp import local_time
 from aileron.model.visible import visible, visible_json
 from aileron.review.question import difference_lines, is_run
-from aileron.tui import frame, paint
+from aileron.tui import frame, rendering
+from aileron.tui.console_base import Hooks, in_thread, is_over
+from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.deciding import EXPIRED, page_of, unforeseen
-from aileron.tui.decisions import Deciding
-from aileron.tui.door import GoneError, RefusedError
+from aileron.tui.decisions import DecidingConsole
 from aileron.tui.queue import Queue, Rows
-from aileron.tui.room import Hooks, in_thread, is_over
-from aileron.tui.screens import Confirm, Granted, GrantForm, Line, Pages, Palette
+from aileron.tui.screens import Confirm, GrantForm, GrantLimits, LineInput, Pages, Palette
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
 
@@ -60,7 +60,7 @@ __all__ = ["Console", "Hooks"]
 _SNOOZE_S: Final = 600.0
 
 
-class Console(Deciding):
+class Console(DecidingConsole):
     """The console of one home."""
 
     TITLE = "aileron console"
@@ -75,20 +75,20 @@ class Console(Deciding):
     def _has_to_end(self, _number: int, _frame: FrameType | None) -> None:
         """A signal that ends it. The event loop may not hear of it: it waits for a terminal that takes nothing any more."""
         end_in_time()
-        threading.Thread(target=self._holder.close, daemon=True).start()  # a signature that is being made is made
+        threading.Thread(target=self._key_session.close, daemon=True).start()  # a signature that is being made is made
 
     def _hung_up(self) -> None:
         """The terminal is gone. The key goes first; nothing is put right here, since what reads there would wait for ever.
 
-        It ends by the signal itself: then whoever waits for it puts a terminal right that is still there (approver/presence.py).
+        It ends by the signal itself: then whoever waits for it puts a terminal right that is still there (approver/isolation.py).
         """
-        self._holder.close()
+        self._key_session.close()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGHUP)
 
     def _fatal_error(self) -> None:
         """What nobody foresaw. Textual would print every local, with previews and passphrases among them."""
-        self._holder.close()
+        self._key_session.close()
         self._exit_renderables.append(
             Text(
                 f"error: the console ended by a bug of its own ({type(self._exception).__name__}); "
@@ -129,7 +129,7 @@ class Console(Deciding):
         self.call_after_refresh(self._first_frame_is_drawn)
 
     def _went_on(self) -> None:
-        """It was stopped, and goes on. Its terminal was put right for the shell (approver/presence.py), and held by nobody.
+        """It was stopped, and goes on. Its terminal was put right for the shell (approver/isolation.py), and held by nobody.
 
         Whoever stops a console and lets it go on could open the terminal, and draw on it.
         """
@@ -145,7 +145,7 @@ class Console(Deciding):
         return super().push_screen(*given, **named)
 
     def on_unmount(self) -> None:
-        self._holder.close()
+        self._key_session.close()
         self._hooks.let_go()
 
     def on_resize(self) -> None:
@@ -171,7 +171,7 @@ class Console(Deciding):
             self._tell(unforeseen(error), is_bad=True)
 
     def _go_on(self) -> None:
-        if (why := self._holder.why_locked()) is not None:
+        if (why := self._key_session.why_locked()) is not None:
             self._tell(f"the approver's key is locked: {why}")
             self._forget_preview()
         entry = self._entry()
@@ -232,7 +232,7 @@ class Console(Deciding):
         """Not among the work of a question: the daemon tells of the edit before it answers, and news would end this."""
         made = None
         try:
-            made = await self._tried(self._door.edit, name, args)
+            made = await self._tried(self._daemon.edit, name, args)
         finally:
             self._editing.discard(name)
             if name == self._selected:
@@ -257,15 +257,15 @@ class Console(Deciding):
             {"argument": name, "operator": "equals", "value": value} for name, value in (plan.get("args") or {}).items()
         ]
 
-        def chosen(wanted: Granted | None) -> None:
+        def chosen(wanted: GrantLimits | None) -> None:
             if wanted is not None:
                 self._begin("grant", self._granted, action, constraints, wanted)
 
         title = Text(f"{visible(action)}, with exactly these arguments, without asking", style="bold")
         self.push_screen(GrantForm(title), chosen)
 
-    async def _granted(self, action: str, constraints: list[dict[str, Any]], wanted: Granted) -> None:
-        if await self._tried(self._door.grant, action, constraints, wanted.uses, wanted.for_s) is not None:
+    async def _granted(self, action: str, constraints: list[dict[str, Any]], wanted: GrantLimits) -> None:
+        if await self._tried(self._daemon.grant, action, constraints, wanted.uses, wanted.for_s) is not None:
             self._tell("it waits at the end of the list: read it, and approve it")
             await self._refresh_now()
 
@@ -281,10 +281,10 @@ class Console(Deciding):
                 self._begin("ask", self._asked, name, question)
 
         hint = "it reads it with its next look · Esc back"
-        self.push_screen(Line(Text("ask the agent", style="bold"), hint=hint), asked)
+        self.push_screen(LineInput(Text("ask the agent", style="bold"), hint=hint), asked)
 
     async def _asked(self, name: str, question: str) -> None:
-        await self._tried(self._door.ask_back, name, question)
+        await self._tried(self._daemon.ask_back, name, question)
         self._reload()
 
     def action_preview(self) -> None:
@@ -316,7 +316,7 @@ class Console(Deciding):
             self.push_screen(Confirm(what, None, verb="take it back"), said)
 
     async def _taken_back(self, name: str) -> None:
-        if await self._tried(self._door.cancel, name) is not None:
+        if await self._tried(self._daemon.cancel, name) is not None:
             await self._refresh_now()
             self._reload()
 
@@ -348,7 +348,7 @@ class Console(Deciding):
         found = difference_lines(self._question, None, local_time)
         lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
         width = int(self.size.width * 0.9) - 6
-        self.push_screen(Pages(paint.joined(paint.difference_rows(lines, width))))
+        self.push_screen(Pages(rendering.joined(rendering.difference_rows(lines, width))))
 
     def action_open_page(self) -> None:
         """The same question in the browser; its address into the clipboard, where there is none."""
@@ -432,7 +432,7 @@ class Console(Deciding):
         self._begin("pane", self._look_at_pane)
 
     async def _look_at_pane(self) -> None:
-        with contextlib.suppress(GoneError, RefusedError):
+        with contextlib.suppress(GoneError, RequestRefused):
             await self._fill_pane()
 
     def action_help(self) -> None:
@@ -443,19 +443,19 @@ class Console(Deciding):
         """Open the approver's key for a while, or lock it."""
         from aileron.model.failure import AileronError
 
-        self._holder.look()
+        self._key_session.look()
         if not self._is_checked:
             self._warn("the daemon is still asked whose terminal this is")
         elif not self._is_signed:
             self._warn("nobody signs for this home: aileron approver init")
-        elif self._holder.not_kept is not None:
-            self._warn(f"it is asked for each time: {self._holder.not_kept}")
-        elif self._holder.is_open:
-            self._holder.close()
+        elif self._key_session.not_kept is not None:
+            self._warn(f"it is asked for each time: {self._key_session.not_kept}")
+        elif self._key_session.is_open:
+            self._key_session.close()
             self._forget_preview()
         else:
             try:
-                self._holder.open("to decide for 15 minutes")
+                self._key_session.open("to decide for 15 minutes")
             except (AileronError, KeyboardInterrupt) as error:
                 self._tell(str(error) or "it stays locked", is_bad=True)
             self._reload()
@@ -485,14 +485,14 @@ class Console(Deciding):
 
         if (self._status.get("vault") or {}).get("locked"):
             try:
-                with self._holder.asking("vault"):
+                with self._key_session.asking("vault"):
                     text = self._ask_away("Vault passphrase").reveal().decode()
             except (AileronError, UnicodeDecodeError, KeyboardInterrupt) as error:
                 self._tell(str(error) or "it stays locked", is_bad=True)
                 return
-            await self._tried(self._door.unlock_vault, text)
+            await self._tried(self._daemon.unlock_vault, text)
         else:
-            await self._tried(self._door.lock_vault)
+            await self._tried(self._daemon.lock_vault)
         await self._refresh_now()
 
     def action_end(self) -> None:
@@ -503,9 +503,9 @@ class Console(Deciding):
         if name is None:
             return
         work, what, facts_of = (
-            (self._door.revoke, "this grant: the next run is asked about", paint.grant_facts)
+            (self._daemon.revoke, "this grant: the next run is asked about", rendering.grant_facts)
             if self._pane == "grants"
-            else (self._door.end_session, "this session: its token opens nothing then", paint.session_facts)
+            else (self._daemon.end_session, "this session: its token opens nothing then", rendering.session_facts)
         )
         facts = facts_of(self._listed[self._pane][name], min(int(self.size.width * 0.9), 100) - 5)
 

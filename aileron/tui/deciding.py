@@ -6,7 +6,7 @@ Rules
 - What is signed is the digest that is handed in, which is of what was on the screen. Nothing is fetched in between.
 - Nothing is sent twice.
 
-Not here: when a key may decide (guard.py), the second step (screens.py), the key (holder.py).
+Not here: when a key may decide (guard.py), the second step (screens.py), the key (key_session.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import dataclasses
 import re
 from typing import Any, Final, Literal
 
-from aileron.model.moment import local_time
+from aileron.model.timestamp import local_time
 from aileron.review.question import state_of, waits
-from aileron.tui.door import Door, RefusedError
-from aileron.tui.holder import Holder
+from aileron.tui.daemon_client import DaemonClient, RequestRefused
+from aileron.tui.key_session import KeySession
 
-__all__ = ["EXPIRED", "Decision", "Said", "in_a_prompt", "page_of", "send", "signed", "unforeseen", "why_closed"]
+__all__ = ["EXPIRED", "Decision", "Notice", "in_a_prompt", "page_of", "send", "signed", "unforeseen", "why_closed"]
 
 EXPIRED: Final = "its time is over: nothing ran, and nothing can be decided"
 _MOST_CALLED: Final = 40
@@ -30,7 +30,7 @@ Decision = Literal["approve", "deny"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Said:
+class Notice:
     """Words for the person, and whether it was done."""
 
     words: str
@@ -38,7 +38,7 @@ class Said:
 
 
 def signed(
-    holder: Holder,
+    key_session: KeySession,
     approval_id: str,
     digest: str,
     decision: Decision,
@@ -47,7 +47,7 @@ def signed(
     *,
     is_signed: bool,
     called: str,
-) -> dict[str, Any] | Said:
+) -> dict[str, Any] | Notice:
     """The body of a decision, signed where somebody signs for this home; or why there is none.
 
     `called` is the title of its sheet, which the question for a passphrase names: nobody knows an id by heart, and where each use
@@ -61,10 +61,10 @@ def signed(
     from aileron.model.failure import AileronError
 
     try:
-        with holder.key(f"to {decision} {in_a_prompt(called)}", f"{approval_id} {digest}") as key:
+        with key_session.key(f"to {decision} {in_a_prompt(called)}", f"{approval_id} {digest}") as key:
             return signed_decision(key, approval_id, digest, decision, reason, head)
     except (AileronError, KeyboardInterrupt) as error:
-        return Said(str(error) or "nothing is decided", is_done=False)
+        return Notice(str(error) or "nothing is decided", is_done=False)
 
 
 def in_a_prompt(title: str) -> str:
@@ -72,22 +72,22 @@ def in_a_prompt(title: str) -> str:
     return title if len(title) <= _MOST_CALLED else f"{title[: _MOST_CALLED - 1]}…"
 
 
-def send(door: Door, approval_id: str, body: dict[str, Any], *, is_a_run: bool, called: str) -> Said:
+def send(daemon: DaemonClient, approval_id: str, body: dict[str, Any], *, is_a_run: bool, called: str) -> Notice:
     """Send it, and say what was settled, of what is `called` so.
 
     GoneError where nobody answers: then nobody knows whether it counts.
     """
     try:
-        settled = door.decide(approval_id, body, is_run=is_a_run)
-    except RefusedError as error:
+        settled = daemon.decide(approval_id, body, is_run=is_a_run)
+    except RequestRefused as error:
         decided = f"somebody else has decided it: {state_of({'status': error.status})}"
-        return Said(decided if error.name == "already_decided" else error.message, is_done=False)
+        return Notice(decided if error.name == "already_decided" else error.message, is_done=False)
     failed = settled.get("error")
     if isinstance(failed, dict):
-        return Said(f"approved, and it could not be done: {failed.get('message')}", is_done=True)
+        return Notice(f"approved, and it could not be done: {failed.get('message')}", is_done=True)
     until = settled.get("held_until")
     held = f", held until {local_time(until)} (it can be taken back)" if until else ""
-    return Said(f"{state_of(settled)}: {called}{held}", is_done=True)
+    return Notice(f"{state_of(settled)}: {called}{held}", is_done=True)
 
 
 def why_closed(question: dict[str, Any]) -> str | None:

@@ -15,21 +15,21 @@ from typing import Any
 
 from rich.text import Text
 
-from aileron.model.moment import local_time
+from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
 from aileron.review.question import is_run, title_of
-from aileron.tui import paint
-from aileron.tui.deciding import Decision, Said, send, signed
-from aileron.tui.door import GoneError
-from aileron.tui.news import Following
-from aileron.tui.room import in_thread
-from aileron.tui.screens import Confirm, Line
+from aileron.tui import rendering
+from aileron.tui.console_base import in_thread
+from aileron.tui.daemon_client import GoneError
+from aileron.tui.deciding import Decision, Notice, send, signed
+from aileron.tui.news import FollowingConsole
+from aileron.tui.screens import Confirm, LineInput
 from aileron.tui.view import MOST_TOP
 
-__all__ = ["Deciding"]
+__all__ = ["DecidingConsole"]
 
 
-class Deciding(Following):
+class DecidingConsole(FollowingConsole):
     """The console, as far as it decides."""
 
     def action_approve(self) -> None:
@@ -43,7 +43,7 @@ class Deciding(Following):
             self._warn(refusal or "nothing is selected")
             return
         shown = (self._selected, self._guard.digest)
-        facts = paint.joined(self._view.rows(self._sheet, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
+        facts = rendering.joined(self._view.rows(self._sheet, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
@@ -78,7 +78,7 @@ class Deciding(Following):
 
         title = Text(f"deny {what}{', and end the session that asked' if ends_session else ''}", style="bold")
         hint = "Reason (the agent reads it; Enter for none) · Esc back"
-        self.push_screen(Line(title, hint=hint, may_be_empty=True), said)
+        self.push_screen(LineInput(title, hint=hint, may_be_empty=True), said)
 
     def _decision_refusal(self, decision: Decision) -> str | None:
         """Why no decision can be made now. Of a question, an edit, what is taken back, the vault need not be open."""
@@ -128,7 +128,7 @@ class Deciding(Following):
 
     async def _deny_all(self, names: list[str], reason: str | None, *, ends_session: bool) -> None:
         for name in names:
-            found = await self._tried(self._door.question, name)
+            found = await self._tried(self._daemon.question, name)
             if found is not None and await self._sent(found.value, str(found.value.get("digest")), "deny", reason):
                 self._queue.marked.discard(name)
                 await self._end_session_of(found.value, wanted=ends_session)
@@ -137,7 +137,7 @@ class Deciding(Following):
     async def _end_session_of(self, question: dict[str, Any], *, wanted: bool) -> None:
         session = question.get("session")
         if wanted and session not in (None, "local"):
-            await self._tried(self._door.end_session, str(session))
+            await self._tried(self._daemon.end_session, str(session))
 
     async def _sent(self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None) -> bool:
         name = str(question["approval_id"])
@@ -145,27 +145,27 @@ class Deciding(Following):
             self._tell("what is shown is not what would be decided: nothing is signed, look at it again", is_bad=True)
             return False
         made = self._signed(question, digest, decision, reason)
-        if not isinstance(made, Said):
+        if not isinstance(made, Notice):
             try:
                 body, called = made, visible(title_of(question))
-                made = await in_thread(lambda: send(self._door, name, body, is_a_run=is_run(question), called=called))
+                made = await in_thread(lambda: send(self._daemon, name, body, is_a_run=is_run(question), called=called))
             except GoneError as error:
-                made = Said(f"nobody answered: look whether it was decided ({error})", is_done=False)
+                made = Notice(f"nobody answered: look whether it was decided ({error})", is_done=False)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done
 
     def _signed(
         self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None
-    ) -> dict[str, Any] | Said:
-        from aileron.review.genuine import genuine
+    ) -> dict[str, Any] | Notice:
         from aileron.review.sheet import sheet_of
+        from aileron.review.signed_view import signed_view
 
         is_seen = self._preview is not None and digest == self._preview.digest
-        shown = genuine(question) if self._is_signed else question
+        shown = signed_view(question) if self._is_signed else question
         sheet = sheet_of(shown, self._preview if is_seen else None, local_time)
         with self._asking_about(sheet):
             return signed(
-                self._holder,
+                self._key_session,
                 str(question["approval_id"]),
                 digest,
                 decision,
@@ -178,10 +178,10 @@ class Deciding(Following):
     def _is_as_shown(self, question: dict[str, Any], digest: str) -> bool:
         """Whether this digest is computed from what the question says, or from that and the preview on the screen."""
         from aileron.model.decision import MismatchError
-        from aileron.review.genuine import genuine
+        from aileron.review.signed_view import signed_view
 
         try:
-            computed = genuine(question)["digest"]
+            computed = signed_view(question)["digest"]
         except MismatchError:
             return False
         return digest in (computed, None if self._preview is None else self._preview.digest)

@@ -10,7 +10,7 @@ when the screen has just changed, decides nothing.
    in ARRIVALS_S, or an agent that asks all the time would keep a person from saying no to it
 5. all of it was on the screen, or the person said that they have not read all
 
-Source: docs/reference/console.md (What a key needs). Not here: the signature (holder.py), the second step (screens.py).
+Source: docs/reference/console.md (What a key needs). Not here: the signature (key_session.py), the second step (screens.py).
 
 >>> guard = Guard()
 >>> guard.show("a", "sha256:1", now=10.0)

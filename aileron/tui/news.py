@@ -2,7 +2,7 @@
 
 Without a daemon nothing looks as if it could be decided; whatever it answers, the console stays.
 
-Not here: what is asked of it and in which shape it answers (door.py).
+Not here: what is asked of it and in which shape it answers (daemon_client.py).
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import Any, Final
 
 from textual.widgets.option_list import Option
 
-from aileron.tui import paint
-from aileron.tui.door import GoneError, RefusedError
+from aileron.tui import rendering
+from aileron.tui.console_base import in_thread
+from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.queue import Rows
-from aileron.tui.reading import Reading
-from aileron.tui.room import in_thread
+from aileron.tui.reading import ReadingConsole
 
-__all__ = ["Following"]
+__all__ = ["FollowingConsole"]
 
 _MOST_EVENTS: Final = 500
 _FIRST_EVENTS: Final = 100
 _RETRY_S: Final = 1.0
 
 
-class Following(Reading):
+class FollowingConsole(ReadingConsole):
     """The console, as far as it follows the daemon."""
 
     async def _follow(self) -> None:
@@ -42,15 +42,15 @@ class Following(Reading):
         while True:
             try:
                 if not is_started:
-                    await in_thread(self._holder.look)
-                    await in_thread(self._door.start)
+                    await in_thread(self._key_session.look)
+                    await in_thread(self._daemon.start)
                     is_started = True
                 last = await self._read_all()
                 while True:
-                    events = await in_thread(self._door.news, last)
+                    events = await in_thread(self._daemon.news, last)
                     last = int(events[-1]["seq"]) if events else last
                     await self._took(events)
-            except (GoneError, RefusedError) as error:
+            except (GoneError, RequestRefused) as error:
                 self._lose(str(error))
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:  # noqa: BLE001 - whatever it answers, the console stays, and nothing can be decided
@@ -58,7 +58,7 @@ class Following(Reading):
                 await asyncio.sleep(_RETRY_S)
 
     async def _read_all(self) -> int:
-        events = await in_thread(self._door.newest, _FIRST_EVENTS)
+        events = await in_thread(self._daemon.newest, _FIRST_EVENTS)
         self._show_events(events)
         await self._refresh()
         self._regain()
@@ -78,9 +78,9 @@ class Following(Reading):
 
     async def _refresh(self) -> None:
         """The queue, who decides, and what stands on the other screens."""
-        self._status = await in_thread(self._door.status)
-        self._take_approver(await in_thread(self._door.approver))
-        news = self._waiting.take(await in_thread(self._door.waiting))
+        self._status = await in_thread(self._daemon.status)
+        self._take_approver(await in_thread(self._daemon.approver))
+        news = self._waiting.take(await in_thread(self._daemon.waiting))
         for name in news.gone:
             await self._settle(name)
         if news.new:
@@ -95,8 +95,8 @@ class Following(Reading):
     async def _settle(self, name: str) -> None:
         """What became of one that waits no more; that nobody can say is told once, and it is asked again with the next news."""
         try:
-            became = await in_thread(self._door.outcome, name)
-        except RefusedError as error:
+            became = await in_thread(self._daemon.outcome, name)
+        except RequestRefused as error:
             if name not in self._untold:
                 self._untold.add(name)
                 self._tell(f"{self._waiting[name].title} no longer waits; what became of it: {error}", is_bad=True)
@@ -110,14 +110,14 @@ class Following(Reading):
         if now == "none" and was not in ("none", "unknown"):
             raise GoneError("who answers says that nobody signs for this home any more: aileron approver status")
         self._approver = told
-        self._holder.key_id = told.get("key_id")
+        self._key_session.key_id = told.get("key_id")
         if was == "none" and now != "none":  # what is on the screen was not held against its digest
             self._select(self._selected)
 
     async def _refresh_now(self) -> None:
         try:
             await self._refresh()
-        except (GoneError, RefusedError) as error:
+        except (GoneError, RequestRefused) as error:
             self._lose(str(error))
 
     def _show_events(self, events: list[dict[str, Any]]) -> None:
@@ -147,7 +147,7 @@ class Following(Reading):
             shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
 
     def _event_options(self, events: list[dict[str, Any]]) -> list[Option]:
-        return [Option(paint.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in events]
+        return [Option(rendering.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in events]
 
     def _lose(self, why: str) -> None:
         self._lost, self._is_asking = why, False

@@ -1,13 +1,13 @@
 """The console in lines: for screen readers, simple terminals and logs, with the power of the other one.
 
-Runs in its own process, alone (approver/presence.py). A question has a number, which stays its own for as long as the console is
+Runs in its own process, alone (approver/isolation.py). A question has a number, which stays its own for as long as the console is
 open; what comes and what is settled is said when it happens. A yes is asked about after all of the question was printed, and
 counts for exactly that.
 
     1 send-mail, asked by claude, expires in 4:41
     > approve 1
 
-Not here: the screen (app.py), what a question says (review/), the key (holder.py).
+Not here: the screen (app.py), what a question says (review/), the key (key_session.py).
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
 
 from rich.text import Text
 
-from aileron.model.moment import local_time
+from aileron.model.timestamp import local_time
 from aileron.model.visible import visible, visible_json
 from aileron.review.question import difference_lines, digest_of, has_preview, is_run, state_of
 from aileron.review.sheet import sheet_of
-from aileron.tui import paint
-from aileron.tui.deciding import Decision, Said, in_a_prompt, page_of, send, signed, unforeseen, why_closed
-from aileron.tui.door import Door, GoneError, RefusedError
-from aileron.tui.holder import Holder
-from aileron.tui.waiting import Entry, Waiting, matches, seconds_left
+from aileron.tui import rendering
+from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
+from aileron.tui.deciding import Decision, Notice, in_a_prompt, page_of, send, signed, unforeseen, why_closed
+from aileron.tui.key_session import KeySession
+from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 
 if TYPE_CHECKING:
     from aileron.model.preview import Preview
@@ -83,23 +83,25 @@ class Plain:
 
     def __init__(
         self,
-        door: Door,
+        daemon: DaemonClient,
         *,
         ask: Callable[[str], Secret],
         edit: Callable[[str], str],
         take: Callable[[], None],
         who_else: Callable[[], str | None],
-        unseen: Callable[[], contextlib.AbstractContextManager[None]],
+        no_echo: Callable[[], contextlib.AbstractContextManager[None]],
         out: TextIO | None = None,
     ) -> None:
-        self._door: Final = door
+        self._daemon: Final = daemon
         self._ask: Final = ask
         self._edit_text: Final = edit
         self._take: Final = take
         self._out: Final = out or sys.stdout
-        self._unseen: Final = unseen
-        self._holder: Final = Holder(door.home / "approver.json", ask=ask, who_else=who_else, unseen=unseen)
-        self._waiting: Final = Waiting()
+        self._no_echo: Final = no_echo
+        self._key_session: Final = KeySession(
+            daemon.home / "approver.json", ask=ask, who_else=who_else, no_echo=no_echo
+        )
+        self._waiting: Final = PendingList()
         self._numbers: dict[str, int] = {}
         self._edits: dict[str, str] = {}
         self._previews: dict[tuple[str, str], Preview] = {}
@@ -144,8 +146,8 @@ class Plain:
     def run(self) -> int:
         """Until the person is done; 0."""
         signal.signal(signal.SIGCONT, self._went_on)
-        self._holder.look()
-        self._try(self._door.start)
+        self._key_session.look()
+        self._try(self._daemon.start)
         self._try(self._look)
         self._try(functools.partial(self._list, ""))
         self._say("type help for all that can be typed here")
@@ -162,11 +164,11 @@ class Plain:
                 else:
                     self._try(functools.partial(command, rest.strip()))
         finally:
-            self._holder.close()
+            self._key_session.close()
         return 0
 
     def _went_on(self, _number: int, _frame: object) -> None:
-        """It was stopped, and goes on. Nobody held its terminal meanwhile (approver/presence.py)."""
+        """It was stopped, and goes on. Nobody held its terminal meanwhile (approver/isolation.py)."""
         self._lend_terminal()
         self._take()
 
@@ -199,7 +201,7 @@ class Plain:
 
     def _forget(self) -> bool:
         """What only the key has opened, if it was locked unasked; whether that was said."""
-        why = self._holder.why_locked()
+        why = self._key_session.why_locked()
         if why is None:
             return False
         self._previews.clear()
@@ -208,7 +210,7 @@ class Plain:
 
     def _lend_terminal(self) -> None:
         """Before something else has the terminal: whoever opens it meanwhile finds no key open."""
-        if self._holder.is_open:
+        if self._key_session.is_open:
             self._lock("")
 
     def _forget_typed(self) -> None:
@@ -230,7 +232,7 @@ class Plain:
 
     def _complain(self, words: str) -> None:
         """In rows of whole words, so that a command can be read."""
-        for row in paint.further(f"! {words}", self._width()):
+        for row in rendering.further(f"! {words}", self._width()):
             self._say(row)
 
     def _try(self, work: Callable[[], None], prompt: str = "") -> None:
@@ -246,7 +248,7 @@ class Plain:
             if not self._is_lost or not prompt:
                 self._complain(f"the daemon does not answer ({visible(str(error))}): nothing can be decided")
             self._is_lost = True
-        except (RefusedError, AileronError, ValueError) as error:
+        except (RequestRefused, AileronError, ValueError) as error:
             self._complain(visible(str(error)))
         except KeyboardInterrupt:
             self._say("\nnothing is decided")
@@ -257,10 +259,10 @@ class Plain:
 
     def _look(self, prompt: str = "") -> None:
         """What has come and what is settled, in a line each; `prompt` is what stands there already, to be typed after."""
-        approver = self._door.approver()
-        self._is_signed, self._holder.key_id = approver.get("status") != "none", approver.get("key_id")
+        approver = self._daemon.approver()
+        self._is_signed, self._key_session.key_id = approver.get("status") != "none", approver.get("key_id")
         is_first, self._has_looked = not self._has_looked, True
-        news = self._waiting.take(self._door.waiting())
+        news = self._waiting.take(self._daemon.waiting())
         said = []
         for name in news.new:
             self._numbers[name] = len(self._numbers) + 1
@@ -276,24 +278,24 @@ class Plain:
         """A line of what became of one that waits no more; where nobody can say, that is said once and asked again."""
         before = self._waiting[name]
         try:
-            self._waiting.settle(name, str(self._door.outcome(name).get("status")))
-        except RefusedError as error:
+            self._waiting.settle(name, str(self._daemon.outcome(name).get("status")))
+        except RequestRefused as error:
             if name in self._untold:
                 return []
             self._untold.add(name)
-            why = paint.shown(str(error), self._width())
+            why = rendering.shown(str(error), self._width())
             return [f"settled: {self._title(before)}", f"! what became of it: {why}"]
         self._untold.discard(name)
         is_pushed_out = name not in self._waiting
         became = before if is_pushed_out else self._waiting[name]
         return [] if became == before else [f"settled: {self._title(became)}"]
 
-    def _title(self, entry: Entry) -> str:
+    def _title(self, entry: PendingEntry) -> str:
         left = seconds_left(entry.expires_at)
-        when = f", expires in {paint.duration(left)}" if entry.is_open and left is not None else f", {entry.state}"
+        when = f", expires in {rendering.duration(left)}" if entry.is_open and left is not None else f", {entry.state}"
         said = f"{self._numbers.get(entry.id, 0)} {entry.title}, asked by {entry.asker}{when}"
         is_told = entry.is_open and entry.glance
-        return paint.cut(f"{said}, with {entry.glance}", self._width()) if is_told else said
+        return rendering.cut(f"{said}, with {entry.glance}", self._width()) if is_told else said
 
     def _list(self, _: str) -> None:
         self._look()
@@ -319,7 +321,7 @@ class Plain:
             name = self._named(number)
             if name is None:
                 raise ValueError(f"there is no question {number[:40]!r}: type list")
-            if not self._holder.is_open:  # asked for each time: what the key has opened is for this question
+            if not self._key_session.is_open:  # asked for each time: what the key has opened is for this question
                 self._previews = {key: preview for key, preview in self._previews.items() if key[0] == name}
             work(name, more.strip())
 
@@ -365,14 +367,14 @@ class Plain:
     # one question
 
     def _question(self, name: str) -> dict[str, Any]:
-        from aileron.review.genuine import edited, genuine
+        from aileron.review.signed_view import signed_view, signed_view_of_edit
 
-        question = self._door.question(name)
+        question = self._daemon.question(name)
         if why_closed(question) is not None:  # its digest is that of what was signed, with the preview there was
             return question
         if (edit := self._edits.get(name)) is not None:
-            question = edited(question, edit)
-        return genuine(question) if self._is_signed else question
+            question = signed_view_of_edit(question, edit)
+        return signed_view(question) if self._is_signed else question
 
     def _preview_of(self, name: str, question: dict[str, Any]) -> Preview | None:
         return self._previews.get((name, str(question.get("digest"))))
@@ -388,13 +390,13 @@ class Plain:
         width = self._width()
         left = seconds_left(str(question.get("expires_at")))
         self._say("")
-        self._rows(paint.essential_rows(sheet, width))
+        self._rows(rendering.essential_rows(sheet, width))
         closed = why_closed(question)
         if closed is not None:
             self._complain(visible(closed))
         elif left is not None:
-            self._say(f"expires in {paint.duration(left)}")
-        self._rows(paint.body_rows(sheet.sections, width, is_whole=True)[0])
+            self._say(f"expires in {rendering.duration(left)}")
+        self._rows(rendering.body_rows(sheet.sections, width, is_whole=True)[0])
         return _Shown(question, preview, sheet.word or "yes")
 
     def _read_preview(self, name: str, _: str) -> None:
@@ -407,9 +409,9 @@ class Plain:
         if not has_preview(question):
             raise ValueError("it has no preview")
         title = sheet_of(question, None, local_time).title
-        with self._holder.key(f"to read what is there now for {in_a_prompt(title)}", name) as key:
+        with self._key_session.key(f"to read what is there now for {in_a_prompt(title)}", name) as key:
             asked = PreviewAsked(key, name, str(question["digest"]))
-        answer = self._door.preview(name, asked.body, PREVIEW_S)
+        answer = self._daemon.preview(name, asked.body, PREVIEW_S)
         try:
             self._previews[name, str(question["digest"])] = asked.opened(answer)
         except (KeyError, TypeError, ValueError):
@@ -422,7 +424,7 @@ class Plain:
         question = self._question(name)
         if has_preview(question) and self._is_signed and self._preview_of(name, question) is None:
             self._previewed(name, question)
-        shown, was_open = self._shown(name), self._holder.is_open
+        shown, was_open = self._shown(name), self._key_session.is_open
         digest = digest_of(shown.question, shown.preview)  # a signal can lock the key, and forget previews, at any time
         if why_closed(shown.question) is not None:
             raise ValueError("it cannot be decided any more")
@@ -430,7 +432,7 @@ class Plain:
         self._write(f"To approve, type  {shown.word}  (anything else decides nothing): ")
         if (self._typed_line() or "").strip() != shown.word:
             self._say("nothing is decided")
-        elif self._preview_of(name, shown.question) is not shown.preview or self._holder.is_open != was_open:
+        elif self._preview_of(name, shown.question) is not shown.preview or self._key_session.is_open != was_open:
             self._say("! the approver's key was locked since that was printed: nothing is decided, look at it again")
         else:
             self._decide(name, shown.question, digest, "approve", None)
@@ -439,7 +441,7 @@ class Plain:
         question = self._question(name)
         is_done = self._decide(name, question, str(question.get("digest")), "deny", reason or None)
         if is_done and ends_session and question.get("session") not in (None, "local"):
-            self._door.end_session(str(question["session"]))
+            self._daemon.end_session(str(question["session"]))
             self._say("its session is ended")
 
     def _decide(
@@ -452,10 +454,10 @@ class Plain:
     ) -> bool:
         """Sign it, send it, say what came of it; whether it was done."""
         sheet = sheet_of(question, None, local_time)
-        if decision == "deny" and self._is_signed and not self._holder.is_open:  # a yes has all of it above
-            self._rows(paint.essential_rows(sheet, self._width()))
+        if decision == "deny" and self._is_signed and not self._key_session.is_open:  # a yes has all of it above
+            self._rows(rendering.essential_rows(sheet, self._width()))
         made = signed(
-            self._holder,
+            self._key_session,
             name,
             digest,
             decision,
@@ -468,12 +470,12 @@ class Plain:
         try:
             said = (
                 made
-                if isinstance(made, Said)
-                else send(self._door, name, made, is_a_run=is_run(question), called=called)
+                if isinstance(made, Notice)
+                else send(self._daemon, name, made, is_a_run=is_run(question), called=called)
             )
         except GoneError as error:
             self._say(f"! nobody answered ({visible(str(error))}): it is not known whether that was decided")
-            self._say(f"{called}, now: {visible(state_of(self._door.outcome(name)))}")
+            self._say(f"{called}, now: {visible(state_of(self._daemon.outcome(name)))}")
             return False
         self._say(("" if said.is_done else "! ") + visible(said.words))
         return said.is_done
@@ -493,12 +495,12 @@ class Plain:
         try:
             text = self._edit_text(json.dumps(before, indent=2, ensure_ascii=True) + "\n")
         except (ValueError, KeyboardInterrupt):
-            with self._unseen():  # an editor that was killed: who typed in it types on
+            with self._no_echo():  # an editor that was killed: who typed in it types on
                 raise
         wanted = json.loads(text)
         if not isinstance(wanted, dict) or wanted == before:
             raise ValueError("nothing was changed")
-        self._edits[name] = self._door.edit(name, wanted)
+        self._edits[name] = self._daemon.edit(name, wanted)
         self._shown(name)
 
     def _grant(self, name: str, rest: str) -> None:
@@ -513,44 +515,44 @@ class Plain:
             {"argument": argument, "operator": "equals", "value": value}
             for argument, value in (plan.get("args") or {}).items()
         ]
-        self._door.grant(str(plan.get("action")), constraints, int(uses), int(minutes) * 60)
+        self._daemon.grant(str(plan.get("action")), constraints, int(uses), int(minutes) * 60)
         self._look()
 
     def _ask_back(self, name: str, question: str) -> None:
         if not question:
             raise ValueError("ask N QUESTION")
-        self._door.ask_back(name, question)
+        self._daemon.ask_back(name, question)
         self._say("asked; the agent reads it with its next look, and show has what it says")
 
     def _cancel(self, name: str, _: str) -> None:
-        self._say(visible(str(self._door.cancel(name).get("status"))))
+        self._say(visible(str(self._daemon.cancel(name).get("status"))))
 
     def _difference(self, name: str, _: str) -> None:
         found = difference_lines(self._question(name), None, local_time)
         lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
-        self._rows(list(paint.difference_rows(lines, self._width())))
+        self._rows(list(rendering.difference_rows(lines, self._width())))
 
     def _raw(self, name: str, _: str) -> None:
-        self._say(visible_json(json.dumps(self._door.question(name), indent=2, ensure_ascii=False)))
+        self._say(visible_json(json.dumps(self._daemon.question(name), indent=2, ensure_ascii=False)))
 
     def _record(self, name: str, _: str) -> None:
         from aileron.review.record import record_of
 
-        run = self._door.question(name).get("audit_id")
+        run = self._daemon.question(name).get("audit_id")
         if run is None:
             raise ValueError("nothing ran for it")
-        became = record_of(self._door.record(str(run)), self._door.outcome(name))
-        self._rows(paint.record_rows(became, self._width()))
+        became = record_of(self._daemon.record(str(run)), self._daemon.outcome(name))
+        self._rows(rendering.record_rows(became, self._width()))
 
     def _open(self, name: str, _: str) -> None:
-        self._say(page_of(self._door.status(), name) or "this daemon has no page for it")
+        self._say(page_of(self._daemon.status(), name) or "this daemon has no page for it")
 
     # the rest
 
     def _activity(self, count: str) -> None:
-        self._events = self._door.newest(int(count) if count.isdecimal() and len(count) < 5 else _FEW)
+        self._events = self._daemon.newest(int(count) if count.isdecimal() and len(count) < 5 else _FEW)
         for number, event in enumerate(self._events, start=1):
-            self._say(f"{number} {paint.event_row(event, self._width() - len(str(number)) - 1).plain}")
+            self._say(f"{number} {rendering.event_row(event, self._width() - len(str(number)) - 1).plain}")
 
     def _run(self, number: str) -> None:
         """The record of the run that an event is about, by the number that `activity` gave it."""
@@ -560,56 +562,58 @@ class Plain:
         run = self._events[at - 1].get("run") if 0 < at <= len(self._events) else None
         if run is None:
             raise ValueError(f"there is no run of an event {number[:40]!r}: type activity")
-        self._rows(paint.record_rows(record_of(self._door.record(str(run))), self._width()))
+        self._rows(rendering.record_rows(record_of(self._daemon.record(str(run))), self._width()))
 
     def _grants(self, _: str) -> None:
-        for one in self._door.grants():
-            self._rows(paint.grant_rows(one, self._width()))
+        for one in self._daemon.grants():
+            self._rows(rendering.grant_rows(one, self._width()))
 
     def _sessions(self, _: str) -> None:
-        for one in self._door.sessions():
-            self._rows(paint.session_rows(one, self._width()))
+        for one in self._daemon.sessions():
+            self._rows(rendering.session_rows(one, self._width()))
 
     def _status(self, _: str) -> None:
-        self._say(paint.system_text(self._door.status(), self._door.approver(), self._key_word(), self._width()).plain)
+        self._say(
+            rendering.system_text(self._daemon.status(), self._daemon.approver(), self._key_word(), self._width()).plain
+        )
 
     def _revoke(self, name: str) -> None:
-        self._door.revoke(name)
+        self._daemon.revoke(name)
         self._say("revoked")
 
     def _end(self, name: str) -> None:
-        self._door.end_session(name)
+        self._daemon.end_session(name)
         self._say("ended")
 
     def _unlock(self, _: str) -> None:
-        self._holder.look()
-        if self._holder.not_kept is not None:
-            raise ValueError(f"it is asked for each time: {self._holder.not_kept}")
-        self._holder.open("to decide for 15 minutes")
+        self._key_session.look()
+        if self._key_session.not_kept is not None:
+            raise ValueError(f"it is asked for each time: {self._key_session.not_kept}")
+        self._key_session.open("to decide for 15 minutes")
         self._say(self._key_word())
 
     def _lock(self, _: str) -> None:
-        self._holder.close()
+        self._key_session.close()
         self._previews.clear()
         self._say(self._key_word())
 
     def _vault(self, _: str) -> None:
-        if (self._door.status().get("vault") or {}).get("locked"):
+        if (self._daemon.status().get("vault") or {}).get("locked"):
             self._lend_terminal()
             with contextlib.suppress(UnicodeDecodeError):
-                with self._holder.asking("vault"):
+                with self._key_session.asking("vault"):
                     text = self._ask("Vault passphrase").reveal().decode()
-                self._door.unlock_vault(text)
+                self._daemon.unlock_vault(text)
         else:
-            self._door.lock_vault()
-        self._say("locked" if (self._door.status().get("vault") or {}).get("locked") else "open")
+            self._daemon.lock_vault()
+        self._say("locked" if (self._daemon.status().get("vault") or {}).get("locked") else "open")
 
     def _key_word(self) -> str:
-        if self._holder.not_kept is not None:
-            return f"the key is asked for each time: {self._holder.not_kept}"
+        if self._key_session.not_kept is not None:
+            return f"the key is asked for each time: {self._key_session.not_kept}"
         return (
-            f"the key is open, {paint.duration(self._holder.left_s)} left"
-            if self._holder.is_open
+            f"the key is open, {rendering.duration(self._key_session.left_s)} left"
+            if self._key_session.is_open
             else "the key is locked"
         )
 

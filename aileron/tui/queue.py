@@ -1,10 +1,10 @@
-"""The list of what waits: a widget over `Waiting`, with a filter, groups and marks.
+"""The list of what waits: a widget over `PendingList`, with a filter, groups and marks.
 
 Rules
 - What is listed grows at its end. It is put together anew only when the person asks for other rows: a filter, groups.
 - The cursor is on a question, not on a row.
 
-Not here: what was asked (waiting.py), what a row looks like (paint.py).
+Not here: what was asked (waiting.py), what a row looks like (rendering.py).
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from textual.style import Style
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
-from aileron.tui import paint
-from aileron.tui.waiting import Entry, Waiting, matches
+from aileron.tui import rendering
+from aileron.tui.waiting import PendingEntry, PendingList, matches
 
 __all__ = ["Queue", "Rows"]
 
@@ -54,7 +54,7 @@ class Rows(OptionList):
 class Queue(Rows):
     """What waits, and what was settled since. `wanted` filters, `is_grouped` makes one row of the same."""
 
-    def __init__(self, waiting: Waiting, *, id: str) -> None:
+    def __init__(self, waiting: PendingList, *, id: str) -> None:
         super().__init__(id=id, markup=False)
         self._waiting = waiting
         self._names: list[str] = []
@@ -85,7 +85,9 @@ class Queue(Rows):
         entries = [entry for entry in self._waiting.entries if not self.wanted or matches(entry, self.wanted)]
         counts = self._counts(entries)
         rows = {
-            entry.id: paint.entry_row(entry, width, is_marked=entry.id in self.marked, count=counts.get(entry.id, 1))
+            entry.id: rendering.entry_row(
+                entry, width, is_marked=entry.id in self.marked, count=counts.get(entry.id, 1)
+            )
             for entry in entries
             if counts.get(entry.id, 1)
         }
@@ -116,7 +118,7 @@ class Queue(Rows):
         """One of several that are denied together, or no more."""
         self.marked ^= {name}
 
-    def _counts(self, entries: list[Entry]) -> dict[str, int]:
+    def _counts(self, entries: list[PendingEntry]) -> dict[str, int]:
         """With groups: how many a row stands for; 0 for those that have none of their own."""
         if not self._is_grouped:
             return {}

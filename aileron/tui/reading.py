@@ -14,25 +14,25 @@ from typing import Any, Final
 from rich.text import Text
 from textual.widgets import OptionList
 
-from aileron.model.moment import local_time
+from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
 from aileron.review.question import digest_of, has_preview
-from aileron.tui import paint
+from aileron.tui import rendering
+from aileron.tui.console_base import ConsoleBase, in_thread
+from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.deciding import in_a_prompt, unforeseen, why_closed
-from aileron.tui.door import GoneError, RefusedError
-from aileron.tui.room import Room, in_thread
 from aileron.tui.screens import Pages
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
 
-__all__ = ["Reading"]
+__all__ = ["ReadingConsole"]
 
 _EDITING: Final = "your edit of it is on its way"
 _REST_S: Final = 0.5
 """A question that rests under the cursor for so long is worth reading its preview."""
 
 
-class Reading(Room):
+class ReadingConsole(ConsoleBase):
     """The console, as far as it shows the question under the cursor."""
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
@@ -56,10 +56,10 @@ class Reading(Room):
     async def _show_run(self, run: str) -> None:
         from aileron.review.record import record_of
 
-        found = await self._tried(self._door.record, run)
+        found = await self._tried(self._daemon.record, run)
         if found is not None:
             width = int(self.size.width * 0.96) - 5
-            self.push_screen(Pages(paint.joined(paint.record_rows(record_of(found.value), width))))
+            self.push_screen(Pages(rendering.joined(rendering.record_rows(record_of(found.value), width))))
 
     def _select(self, name: str | None) -> None:
         self._selected = name
@@ -88,13 +88,13 @@ class Reading(Room):
         from aileron.model.decision import MismatchError
 
         try:
-            question = await in_thread(self._door.question, name)
+            question = await in_thread(self._daemon.question, name)
             question = self._genuine(question)
             record = await in_thread(self._became, name, str(question["audit_id"])) if _has_run(question) else None
         except MismatchError as error:
             self._refuse(name, f"{error.failure.message}; {error.why}")
             return
-        except RefusedError as error:
+        except RequestRefused as error:
             self._refuse(name, error.message)
             return
         except GoneError:
@@ -111,7 +111,7 @@ class Reading(Room):
 
     def _became(self, name: str, run: str) -> dict[str, Any]:
         """What is on record of a run, with what came back of it."""
-        return {**self._door.record(run), "outcome": self._door.outcome(name)}
+        return {**self._daemon.record(run), "outcome": self._daemon.outcome(name)}
 
     def _take_question(self, name: str, question: dict[str, Any], record: dict[str, Any] | None) -> None:
         """Put it on the screen, or why it cannot be shown."""
@@ -128,13 +128,13 @@ class Reading(Room):
 
         Of what is decided the digest is what was signed, with the preview there was: nobody decides about that any more.
         """
-        from aileron.review.genuine import edited, genuine
+        from aileron.review.signed_view import signed_view, signed_view_of_edit
 
         if why_closed(question) is not None:
             return question
         if self._edit is not None:
-            question = edited(question, self._edit)
-        return genuine(question) if self._is_signed else question
+            question = signed_view_of_edit(question, self._edit)
+        return signed_view(question) if self._is_signed else question
 
     def _put_up(self) -> None:
         from aileron.review.sheet import sheet_of
@@ -176,7 +176,7 @@ class Reading(Room):
 
     def _wants_preview(self) -> bool:
         is_open = why_closed(self._question or {}) is None
-        return self._has_preview() and self._preview is None and self._holder.is_open and is_open
+        return self._has_preview() and self._preview is None and self._key_session.is_open and is_open
 
     def _forget_preview(self) -> None:
         self._preview = None
@@ -192,11 +192,11 @@ class Reading(Room):
             return
         purpose = f"to read what is there now for {in_a_prompt(sheet.title)}"
         try:
-            with self._asking_about(sheet), self._holder.key(purpose, name) as key:
+            with self._asking_about(sheet), self._key_session.key(purpose, name) as key:
                 asked = PreviewAsked(key, name, str(question["digest"]))
-            answer = await in_thread(self._door.preview, name, asked.body, PREVIEW_S)
+            answer = await in_thread(self._daemon.preview, name, asked.body, PREVIEW_S)
             preview = asked.opened(answer)
-        except (AileronError, RefusedError, GoneError, KeyboardInterrupt) as error:
+        except (AileronError, RequestRefused, GoneError, KeyboardInterrupt) as error:
             self._tell(str(error) or "it was not read", is_bad=True)
             return
         except (KeyError, TypeError, ValueError):

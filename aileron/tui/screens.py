@@ -29,7 +29,7 @@ from textual.widgets import Input, Static
 
 from aileron.tui.guard import SETTLED_S
 
-__all__ = ["Confirm", "GrantForm", "Granted", "Line", "Pages", "Palette"]
+__all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette"]
 
 _BESIDE_FACTS: Final = 9
 """Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
@@ -147,7 +147,7 @@ class Confirm(_Once, ModalScreen[bool]):
         return at - self._since >= SETTLED_S
 
 
-class Line(_Once, ModalScreen[str | None]):
+class LineInput(_Once, ModalScreen[str | None]):
     """One line of text; None: never mind."""
 
     CSS = _CSS
@@ -175,19 +175,23 @@ class Line(_Once, ModalScreen[str | None]):
         self.dismiss(None)
 
 
-class Granted(NamedTuple):
+class GrantLimits(NamedTuple):
     """How often, and for how long, something runs without asking."""
 
     uses: int
     for_s: int
 
 
-class GrantForm(_Once, ModalScreen[Granted | None]):
+class GrantForm(_Once, ModalScreen[GrantLimits | None]):
     """For how many runs, and how long, the same call is not to be asked about."""
 
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_none", "back")]
-    _CHOICES: ClassVar[dict[str, Granted]] = {"1": Granted(3, 900), "2": Granted(10, 3600), "3": Granted(50, 8 * 3600)}
+    _CHOICES: ClassVar[dict[str, GrantLimits]] = {
+        "1": GrantLimits(3, 900),
+        "2": GrantLimits(10, 3600),
+        "3": GrantLimits(50, 8 * 3600),
+    }
 
     def __init__(self, title: Text) -> None:
         super().__init__()

@@ -2,7 +2,7 @@
 
 A widget. It shows what it is given, says when all of that has been on the screen, and knows nothing of deciding.
 
-Not here: what is said (review/sheet.py), how it is folded (paint.py), when it may be decided (guard.py).
+Not here: what is said (review/sheet.py), how it is folded (rendering.py), when it may be decided (guard.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from textual.message import Message
 from textual.widgets import Static
 
 from aileron.model.visible import visible
-from aileron.tui import paint
+from aileron.tui import rendering
 
 if TYPE_CHECKING:
     from aileron.review.sheet import Sheet
@@ -169,10 +169,10 @@ class View(Container):
 
     def rows(self, sheet: Sheet, width: int, most_top: int) -> list[Text]:
         """All that matters of a sheet in the order in which it stands here, as much of each fact as here."""
-        cut = paint.cut_short(sheet, width, most_top)
+        cut = rendering.cut_short(sheet, width, most_top)
         matter = [*cut, *(section for section in sheet.sections if not section.is_fine_print)]
-        top = paint.essential_rows(sheet, width, most_top)
-        return [*top, Text(), *paint.body_rows(matter, width, is_whole=self._is_whole)[0][:-1]]
+        top = rendering.essential_rows(sheet, width, most_top)
+        return [*top, Text(), *rendering.body_rows(matter, width, is_whole=self._is_whole)[0][:-1]]
 
     def paint(self) -> None:
         """Lay it out for the room there is now."""
@@ -181,28 +181,28 @@ class View(Container):
         width = self._room()
         sheet = self._now(self._sheet)
         self._most_top = min(MOST_TOP, max(self.size.height - _LEAST_BODY, 1))
-        cut = paint.cut_short(sheet, width, self._most_top)
+        cut = rendering.cut_short(sheet, width, self._most_top)
         matter = [*cut, *(section for section in sheet.sections if not section.is_fine_print)]
         fine = [section for section in sheet.sections if section.is_fine_print]
-        rows, is_cut = paint.body_rows(matter, width, is_whole=self._is_whole)
+        rows, is_cut = rendering.body_rows(matter, width, is_whole=self._is_whole)
         rows = [*self._outcome(width), *rows]
         self._is_cut = is_cut or self._is_cropped([*self._top(sheet, width), *rows])
-        whole = [*rows, *paint.body_rows(fine, width, is_whole=self._is_whole)[0]]
+        whole = [*rows, *rendering.body_rows(fine, width, is_whole=self._is_whole)[0]]
         body = self.query_one("#body", _Body)
         body.matter_rows, body.all_rows, body.sheet = len(rows) - 1, len(whole), self._sheet  # the last is empty
         self._paint_top()
-        self.query_one("#text", Static).update(paint.joined(whole))
+        self.query_one("#text", Static).update(rendering.joined(whole))
         self.call_after_refresh(body.check_end)
 
     def _is_cropped(self, rows: list[Text]) -> bool:
         """A row ends in `…` because the screen is not as wide as it needs: nobody has read all of it."""
-        return any(paint.cells(row.plain) > self.size.width - 1 for row in rows)  # one for the scroll bar
+        return any(rendering.cells(row.plain) > self.size.width - 1 for row in rows)  # one for the scroll bar
 
     def _paint_top(self) -> None:
         if self._sheet is None or not self.query("#essentials"):
             return
         self.set_class(self._why_closed is not None, "stale")
-        self.query_one("#essentials", Static).update(paint.joined(self._top(self._now(self._sheet), self._room())))
+        self.query_one("#essentials", Static).update(rendering.joined(self._top(self._now(self._sheet), self._room())))
 
     def _now(self, sheet: Sheet) -> Sheet:
         """Where it is settled: what came of it for a verdict, and no alarms. Whether it can be undone is among the facts."""
@@ -222,8 +222,8 @@ class View(Container):
 
     def _top(self, sheet: Sheet, width: int) -> list[Text]:
         is_open = self._why_closed is None and self._left_s is not None
-        note = f"expires in {paint.duration(self._left_s or 0)}" if is_open else ""
-        return paint.essential_rows(sheet, width, self._most_top, note=note)
+        note = f"expires in {rendering.duration(self._left_s or 0)}" if is_open else ""
+        return rendering.essential_rows(sheet, width, self._most_top, note=note)
 
     def _outcome(self, width: int) -> list[Text]:
         """What became of a run, and every request that left for it."""
@@ -231,4 +231,4 @@ class View(Container):
             return []
         from aileron.review.record import record_of
 
-        return [*paint.record_rows(record_of(self._record, self._record.get("outcome")), width), Text()]
+        return [*rendering.record_rows(record_of(self._record, self._record.get("outcome")), width), Text()]

@@ -25,7 +25,7 @@ from typing import Any, Final
 from aileron.model.visible import visible
 from aileron.review.question import agent_of, glance_of, kind_of, name_of, state_of, title_of
 
-__all__ = ["Entry", "News", "Waiting", "matches", "seconds_left"]
+__all__ = ["News", "PendingEntry", "PendingList", "matches", "seconds_left"]
 
 _MAX_SETTLED: Final = 50
 """Entries that wait no more; the record has them all."""
@@ -37,7 +37,7 @@ again."""
 
 
 @dataclasses.dataclass(frozen=True)
-class Entry:
+class PendingEntry:
     """One question as the list shows it; every text harmless."""
 
     id: str
@@ -76,23 +76,23 @@ class News:
     gone: tuple[str, ...]
 
 
-class Waiting:
+class PendingList:
     """The queue as it was seen so far."""
 
     def __init__(self) -> None:
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, PendingEntry] = {}
 
     @property
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[PendingEntry]:
         """In the order in which they came."""
         return list(self._entries.values())
 
     @property
-    def open(self) -> list[Entry]:
+    def open(self) -> list[PendingEntry]:
         """Those that wait for a decision."""
         return [entry for entry in self._entries.values() if entry.is_open]
 
-    def __getitem__(self, entry_id: str) -> Entry:
+    def __getitem__(self, entry_id: str) -> PendingEntry:
         return self._entries[entry_id]
 
     def __contains__(self, entry_id: object) -> bool:
@@ -127,7 +127,7 @@ class Waiting:
                 del self._entries[name]
 
 
-def matches(entry: Entry, wanted: str) -> bool:
+def matches(entry: PendingEntry, wanted: str) -> bool:
     """Whether an entry is one of those a filter is for: words, all of which it has; `agent:x`, `action:x`, `kind:x`, `status:x`.
 
     >>> entry = Entry("act-1", "send-mail", "claude in /w", "action", "send-mail", "pending_approval", None, "")
@@ -159,9 +159,9 @@ def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> fl
         return None
 
 
-def _entry(name: str, one: Mapping[str, Any]) -> Entry:
+def _entry(name: str, one: Mapping[str, Any]) -> PendingEntry:
     expires = one.get("expires_at")
-    return Entry(
+    return PendingEntry(
         id=visible(name),
         title=visible(title_of(one)),
         asker=visible(agent_of(one)),

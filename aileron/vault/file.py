@@ -24,7 +24,7 @@ from aileron import files
 from aileron.model.failure import AileronError, FailureClass
 from aileron.vault.contents import MAX_FILE_BYTES
 
-__all__ = ["Change", "VaultFile"]
+__all__ = ["LockedFile", "VaultFile"]
 
 _LOCK_DEADLINE_S: Final = (
     5.0  # another writer needs the milliseconds of two flushes; a stuck disk must not hang a request
@@ -58,17 +58,17 @@ class VaultFile:
         files.make_directory(self.path.parent)
 
     @contextlib.contextmanager
-    def changing(self) -> Iterator[Change]:
+    def changing(self) -> Iterator[LockedFile]:
         """Hold the lock, for reading and then replacing. FileNotFoundError if the directory is not there."""
         with (
             files.open_directory(self.path.parent, files.OTHERS_MAY_USE) as directory,
             files.locked(directory, self.path, _LOCK_DEADLINE_S),
         ):
             files.remove_leftovers(directory, self.path)
-            yield Change(directory, self.path)
+            yield LockedFile(directory, self.path)
 
 
-class Change:
+class LockedFile:
     """The file while nobody else may change it."""
 
     def __init__(self, directory: int, path: Path) -> None:

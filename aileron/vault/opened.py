@@ -51,8 +51,8 @@ from aileron.vault.sendable import Bound, Replaced, Sendable, Sendables, could_r
 from aileron.vault.slots import (
     UNSEALED,
     RecoverySlot,
+    Unlockers,
     Way,
-    Ways,
     open_with_keyring,
     open_with_passphrase,
     open_with_recovery_code,
@@ -114,7 +114,7 @@ class Opened:
         for entry in self.contents.secrets:
             self._revealed(entry)
 
-    def rotated(self, ways: Ways) -> Opened:
+    def rotated(self, ways: Unlockers) -> Opened:
         """The next generation under a new data key, every secret encrypted anew, with these ways to it and no other.
 
         Takes as long as one unlock. ContentsError as `check_whole`.
@@ -396,7 +396,7 @@ class Opened:
         return Opened(_bounded(_sealed(after, self._key)), self._key)
 
 
-def create(ways: Ways) -> Opened:
+def create(ways: Unlockers) -> Opened:
     """A new, empty vault. Takes as long as one unlock."""
     vault, key = os.urandom(16).hex(), DataKey.generate()
     slots = seal_slots(key, ways, vault)

@@ -48,8 +48,8 @@ __all__ = [
     "PassphraseSlot",
     "RecoverySlot",
     "Slot",
+    "Unlockers",
     "Way",
-    "Ways",
     "check_slots",
     "open_with_keyring",
     "open_with_passphrase",
@@ -114,7 +114,7 @@ class KeyringKey(msgspec.Struct, frozen=True):
     key: Secret
 
 
-class Ways(msgspec.Struct, frozen=True):
+class Unlockers(msgspec.Struct, frozen=True):
     """What a vault is to be opened with from now on."""
 
     passphrase: Secret
@@ -139,7 +139,7 @@ def check_slots(slots: tuple[Slot, ...]) -> None:
         _expect(length == KEY_BYTES, f"the wrapped key has {length} bytes, not {KEY_BYTES}")
 
 
-def seal_slots(key: DataKey, ways: Ways, vault: str) -> tuple[Slot, ...]:
+def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
     """A slot for each way. Takes as long as one unlock; MemoryError if the machine cannot. ValueError for a way that is none."""
     first = PassphraseSlot(COST, os.urandom(SALT_BYTES), UNSEALED)
     slots: list[Slot] = [

@@ -10,7 +10,7 @@ Rules
   not 6: a wrong passphrase can be typed again, a damaged vault needs its backup). A wrong passphrase is `unauthorized`;
   what was changed in the slot itself cannot be told from one.
 - An older file than this process has seen is refused, open or locked. Across a restart the vault cannot know: `seen` is for
-  whoever keeps a record (daemon/vaults.py).
+  whoever keeps a record (daemon/secrets/vault.py).
 - A change is on disk, flushed, before it is in memory and before the call returns.
 - What replaces a whole vault (`put_back`) was verified whole before, comes after everything that was, and leaves what was there
   beside it.
@@ -60,11 +60,11 @@ from aileron.vault.contents import (
     encode,
 )
 from aileron.vault.envelope import KEY_BYTES, EnvelopeError
-from aileron.vault.file import Change, VaultFile
+from aileron.vault.file import LockedFile, VaultFile
 from aileron.vault.opened import Mark, Opened
 from aileron.vault.recovery import MistypedError, generate
 from aileron.vault.sendable import KEPT_S, Bound, Own, Replaced, Sendables, could_reach, newest, replaced
-from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Way, Ways
+from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Unlockers, Way
 
 __all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy"]
 
@@ -624,14 +624,14 @@ class Vault:
         if self._opened is not None:
             self._opened.forget_sendables()
 
-    def _written(self, change: Change) -> Contents:
+    def _written(self, change: LockedFile) -> Contents:
         data = change.maybe_read()
         if data is None:
             raise self._damaged("it is gone")
         with self._translated():
             return decode(data)
 
-    def _replace_key(self, change: Change, known: Opened, after: Opened) -> AileronError | None:
+    def _replace_key(self, change: LockedFile, known: Opened, after: Opened) -> AileronError | None:
         """Write it, and go on with its key. What the disk said, if it failed once the file was there: then the old passphrase
         opens nothing more.
         """
@@ -766,7 +766,7 @@ class Vault:
             raise AileronError(FailureClass.HASH_MISMATCH, message, details={"file": str(self._file.path)})
 
     @contextlib.contextmanager
-    def _changed_file(self) -> Iterator[Change]:
+    def _changed_file(self) -> Iterator[LockedFile]:
         try:
             with self._file.changing() as change:
                 yield change
@@ -822,7 +822,7 @@ def _wiped(new: Opened) -> Iterator[Opened]:
         new.wipe()
 
 
-def _maybe_said(change: Change) -> Contents | None:
+def _maybe_said(change: LockedFile) -> Contents | None:
     """What the file in place says, unverified; None if it says nothing."""
     try:
         data = change.maybe_read()
@@ -852,12 +852,12 @@ def _nobody() -> None:
     """Who is told of changes at first."""
 
 
-def _ways(passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None) -> Ways:
+def _ways(passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None) -> Unlockers:
     """What a new key is sealed under. AileronError(bad_input)."""
     _check_passphrase(passphrase)
     if keyring is not None and (len(keyring.key) != KEY_BYTES or not _ID.fullmatch(keyring.id)):
         _refuse(f"a keyring's key has {KEY_BYTES} bytes, and a name of 32 hex digits")
-    return Ways(passphrase, tuple(generate() for _ in range(RECOVERY_CODES if recovery_codes else 0)), keyring)
+    return Unlockers(passphrase, tuple(generate() for _ in range(RECOVERY_CODES if recovery_codes else 0)), keyring)
 
 
 def _check_passphrase(passphrase: Secret) -> None:

@@ -2,17 +2,18 @@
 
 Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser reaches.
 
-    door.py         who unlocks it, who is let in, who is not
+    admission.py         who unlocks it, who is let in, who is not
     questions.py    what is shown: the queue, one question, what came of it
     deciding.py     what is decided: the second step, yes and no, a question back
-    passkeys.py     those that may decide, one more, one less
+    passkey_pages.py     those that may decide, one more, one less
     refusals.py     the pages that say no
 
 Rules
 - What is not unlocked shows nothing of any question, and the same for every address of this form.
 - Nothing here needs a script, but passkeys.
 
-Source: docs/reference/page.md. Not here: which Host and Origin the port answers (daemon/ports.py), the record (daemon/page.py).
+Source: docs/reference/page.md. Not here: which Host and Origin the port answers (daemon/http/listeners.py), the record
+(daemon/http/page.py).
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from typing import Final
 
 from starlette.routing import Route
 
-from aileron.web.deciding import Deciding
-from aileron.web.desk import Desk, PasskeyDesk
-from aileron.web.door import Door
-from aileron.web.passkeys import PasskeyPages, Ways
-from aileron.web.questions import Questions
+from aileron.web.admission import Admission
+from aileron.web.daemon_port import DaemonPort, PasskeyPort
+from aileron.web.deciding import DecisionForms
+from aileron.web.passkey_pages import PageAccess, PasskeyPages
+from aileron.web.questions import QuestionPages
 from aileron.web.sessions import Sessions
 
 __all__ = ["Page"]
@@ -34,12 +35,20 @@ __all__ = ["Page"]
 class Page:
     """One for each daemon. `port` is the loopback port's."""
 
-    def __init__(self, desk: Desk, sessions: Sessions, port: int, passkeys: PasskeyDesk) -> None:
-        door = Door(desk, sessions, port, lambda: bool(with_passkeys.offered()))
-        ways = Ways(door.let_in, door.at_the_door, door.open, door.not_opened, door.check_token, door.frame, door.base)
+    def __init__(self, daemon: DaemonPort, sessions: Sessions, port: int, passkeys: PasskeyPort) -> None:
+        admission = Admission(daemon, sessions, port, lambda: bool(with_passkeys.offered()))
+        ways = PageAccess(
+            admission.let_in,
+            admission.at_the_door,
+            admission.open,
+            admission.not_opened,
+            admission.check_token,
+            admission.frame,
+            admission.base,
+        )
         with_passkeys = PasskeyPages(passkeys, ways)
-        questions = Questions(desk, door, with_passkeys)
-        self._rooms: Final = (door, questions, Deciding(desk, door, questions, passkeys))
+        questions = QuestionPages(daemon, admission, with_passkeys)
+        self._rooms: Final = (admission, questions, DecisionForms(daemon, admission, questions, passkeys))
 
     def routes(self) -> list[Route]:
         """Of the application that serves it."""

@@ -1,6 +1,6 @@
 """What is decided on the page: the second step of a yes, a no, a question back, what is taken back.
 
-Runs in the daemon, for who was let in (door.py).
+Runs in the daemon, for who was let in (admission.py).
 
     GET  /approvals/ID/approve      the second step of a yes
     POST /approvals/ID/decide       the decision, signed with the key of this session, or with a passkey
@@ -15,7 +15,7 @@ Rules
   they read all of it.
 - A passkey signs in place of the key of the session: what is checked before is the same, before it is asked and after.
 
-Source: docs/reference/page.md. Not here: what a question looks like (questions.py), the record (daemon/page.py).
+Source: docs/reference/page.md. Not here: what a question looks like (questions.py), the record (daemon/http/page.py).
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from starlette.routing import Route
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.wire import Decision
 from aileron.web import refusals
-from aileron.web.desk import Desk, PasskeyDesk
-from aileron.web.door import Door, on_to
+from aileron.web.admission import Admission, on_to
+from aileron.web.daemon_port import DaemonPort, PasskeyPort
 from aileron.web.forms import FormError, is_from_here, needed, query_of, read_form
-from aileron.web.looks import html
-from aileron.web.passkeys import as_json
-from aileron.web.questions import Questions, Shown, edit_of
+from aileron.web.passkey_pages import as_json
+from aileron.web.questions import QuestionPages, QuestionView, edit_of
 from aileron.web.sessions import Session
-from aileron.web.shown import is_long
+from aileron.web.templating import html
+from aileron.web.views import is_long
 
-__all__ = ["MAX_REASON", "Deciding"]
+__all__ = ["MAX_REASON", "DecisionForms"]
 
 MAX_REASON: Final = 4000
 """Characters."""
@@ -51,24 +51,26 @@ _DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "ed
 class _Asked(NamedTuple):
     """A decision that may be signed: for what is shown, in the form that was shown, with its word."""
 
-    shown: Shown
+    shown: QuestionView
     digest: str
     decision: Literal["approve", "deny"]
     reason: str | None
 
 
-class Deciding:
+class DecisionForms:
     """One for each page."""
 
-    def __init__(self, desk: Desk, door: Door, questions: Questions, passkeys: PasskeyDesk) -> None:
-        self._desk = desk
-        self._door = door
+    def __init__(
+        self, daemon: DaemonPort, admission: Admission, questions: QuestionPages, passkeys: PasskeyPort
+    ) -> None:
+        self._daemon = daemon
+        self._admission = admission
         self._questions = questions
         self._passkeys = passkeys
 
     def routes(self) -> list[Route]:
         """Of the application that serves it."""
-        one, let_in = "/approvals/{id}", self._door.let_in
+        one, let_in = "/approvals/{id}", self._admission.let_in
         return [
             Route(f"{one}/approve", let_in(self._confirm), methods=["GET"]),
             Route(f"{one}/decide", let_in(self._decide), methods=["POST"]),
@@ -98,7 +100,7 @@ class Deciding:
     def _confirm_page(
         self,
         session: Session,
-        shown: Shown,
+        shown: QuestionView,
         edit: str | None,
         read: str,
         problem: str | None = None,
@@ -108,7 +110,7 @@ class Deciding:
         return html(
             "confirm.html",
             status,
-            **self._door.frame(session),
+            **self._admission.frame(session),
             **shown.values(edit),
             effect=list(
                 itertools.takewhile(
@@ -138,9 +140,11 @@ class Deciding:
                     key_id=needed(fields, "key_id"),
                     signature=needed(fields, "signature"),
                 )
-                settled = await self._desk.decide_signed(approval_id, signed)
+                settled = await self._daemon.decide_signed(approval_id, signed)
             elif key is not None:
-                settled = await self._desk.decide(key, asked.shown.question, asked.digest, asked.decision, asked.reason)
+                settled = await self._daemon.decide(
+                    key, asked.shown.question, asked.digest, asked.decision, asked.reason
+                )
             else:
                 session.check_open()
                 why = "It was unlocked without the key that signs: a decision here takes a passkey."
@@ -169,9 +173,9 @@ class Deciding:
         decision, digest, edit = needed(fields, "decision"), needed(fields, "digest"), edit_of(fields)
         read, reason = fields.get("read", ""), fields.get("reason", "").strip() or None
         if decision == "approve":
-            self._door.check_token(session, fields, "approve", approval_id, digest, edit or "", read)
+            self._admission.check_token(session, fields, "approve", approval_id, digest, edit or "", read)
         elif decision == "deny":
-            self._door.check_token(session, fields, "deny", approval_id, digest, edit or "")
+            self._admission.check_token(session, fields, "deny", approval_id, digest, edit or "")
         else:
             raise FormError(HTTPStatus.BAD_REQUEST, "a decision is approve or deny")
         shown = await self._questions.shown(session, approval_id, edit)
@@ -188,7 +192,9 @@ class Deciding:
             return self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)
         return _Asked(shown, digest, "approve" if decision == "approve" else "deny", reason)
 
-    async def _check_shown(self, session: Session, shown: Shown, digest: str, edit: str | None) -> Response | None:
+    async def _check_shown(
+        self, session: Session, shown: QuestionView, digest: str, edit: str | None
+    ) -> Response | None:
         """None where this is what the form's page showed and it waits; else the page that says what is so now."""
         if not shown.waits:
             return await self._too_late(session, str(shown.question["approval_id"]))
@@ -209,17 +215,17 @@ class Deciding:
     async def _ask(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]
         fields = await read_form(request, "token", "text")
-        self._door.check_token(session, fields, "ask", approval_id)
+        self._admission.check_token(session, fields, "ask", approval_id)
         text = needed(fields, "text").strip()
         if not text:
             raise FormError(HTTPStatus.BAD_REQUEST, "nothing was asked")
-        await self._desk.ask_back(approval_id, text)
+        await self._daemon.ask_back(approval_id, text)
         session.leave_note(approval_id, "Asked. The answer will stand below, when the agent gives one.")
         return on_to(approval_id)
 
     async def _cancel(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]
         fields = await read_form(request, "token")
-        self._door.check_token(session, fields, "cancel", approval_id)
-        await self._desk.cancel(approval_id)
+        self._admission.check_token(session, fields, "cancel", approval_id)
+        await self._daemon.cancel(approval_id)
         return on_to(approval_id)

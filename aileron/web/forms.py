@@ -8,7 +8,7 @@ Rules
 - MAX_FORM_BYTES, within BODY_S; urlencoded UTF-8; known fields only, each once.
 
 Source: RFC 6454; WHATWG URL (application/x-www-form-urlencoded); W3C Fetch Metadata. Not here: which Host is ours
-(daemon/ports.py).
+(daemon/http/listeners.py).
 """
 
 from __future__ import annotations

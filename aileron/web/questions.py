@@ -1,6 +1,6 @@
 """What a page shows of questions: the queue, one that waits, whole, one that is over and what came of it.
 
-Runs in the daemon, for who was let in (door.py).
+Runs in the daemon, for who was let in (admission.py).
 
     GET  /approvals               what waits, and what was decided lately
     GET  /approvals/news          when something is another than what is shown (the script asks)
@@ -26,18 +26,18 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from aileron.model.failure import AileronError
-from aileron.model.moment import local_time
 from aileron.model.preview import Preview
+from aileron.model.timestamp import local_time
 from aileron.review.question import digest_of, has_preview, is_run, state_of, waits
 from aileron.review.record import record_of, result_lines
 from aileron.review.sheet import Sheet, sheet_of
-from aileron.web.desk import Desk
-from aileron.web.door import Door, is_approval_id, on_to
+from aileron.web.admission import Admission, is_approval_id, on_to
+from aileron.web.daemon_port import DaemonPort
 from aileron.web.forms import FormError, is_from_here, query_of, read_form
-from aileron.web.looks import html, with_fields
-from aileron.web.passkeys import PasskeyPages
+from aileron.web.passkey_pages import PasskeyPages
 from aileron.web.sessions import Session
-from aileron.web.shown import (
+from aileron.web.templating import html, with_fields
+from aileron.web.views import (
     entry_of,
     is_long,
     mark_of,
@@ -46,7 +46,7 @@ from aileron.web.shown import (
     surface_of,
 )
 
-__all__ = ["NEWS_S", "Questions", "Shown", "edit_of"]
+__all__ = ["NEWS_S", "QuestionPages", "QuestionView", "edit_of"]
 
 NEWS_S: Final = 25.0
 """As long as a call of the API waits."""
@@ -55,7 +55,7 @@ _PAUSE_S: Final = 0.25
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 
 
-class Shown(NamedTuple):
+class QuestionView(NamedTuple):
     """One question, as it stands now for one session."""
 
     question: dict[str, Any]
@@ -89,17 +89,17 @@ class Shown(NamedTuple):
         }
 
 
-class Questions:
+class QuestionPages:
     """One for each page."""
 
-    def __init__(self, desk: Desk, door: Door, passkeys: PasskeyPages) -> None:
-        self._desk = desk
-        self._door = door
+    def __init__(self, daemon: DaemonPort, admission: Admission, passkeys: PasskeyPages) -> None:
+        self._daemon = daemon
+        self._admission = admission
         self._passkeys = passkeys
 
     def routes(self) -> list[Route]:
         """Of the application that serves it; those of passkeys stand between the first and the last."""
-        let_in = self._door.let_in
+        let_in = self._admission.let_in
         return [
             Route("/approvals", let_in(self._queue), methods=["GET"]),
             Route("/approvals/news", let_in(self._news), methods=["GET"]),
@@ -109,10 +109,10 @@ class Questions:
         ]
 
     async def _queue(self, _request: Request, session: Session) -> Response:
-        waiting, recent = await self._desk.waiting(), await self._desk.recent()
+        waiting, recent = await self._daemon.waiting(), await self._daemon.recent()
         return html(
             "queue.html",
-            **self._door.frame(session),
+            **self._admission.frame(session),
             waiting=[entry_of(row) for row in waiting],
             recent=[entry_of(row) for row in recent],
             news_of="",
@@ -131,7 +131,7 @@ class Questions:
     def waiting_page(
         self,
         session: Session,
-        shown: Shown,
+        shown: QuestionView,
         edit: str | None,
         problem: str | None = None,
         status: int = HTTPStatus.OK,
@@ -143,7 +143,7 @@ class Questions:
         return html(
             "question.html",
             status,
-            **self._door.frame(session),
+            **self._admission.frame(session),
             **shown.values(edit),
             note=note,
             problem=problem,
@@ -161,7 +161,7 @@ class Questions:
     async def over(
         self,
         session: Session,
-        shown: Shown,
+        shown: QuestionView,
         problem: str | None = None,
         status: int = HTTPStatus.OK,
         note: str | None = None,
@@ -169,15 +169,15 @@ class Questions:
         """A question that nobody can decide any more: what was decided, and what came of it."""
         question = shown.question
         approval_id, audit_id = str(question["approval_id"]), question.get("audit_id")
-        result = await self._desk.result(approval_id)
-        record = None if audit_id is None else record_of(await self._desk.record(str(audit_id)))
+        result = await self._daemon.result(approval_id)
+        record = None if audit_id is None else record_of(await self._daemon.record(str(audit_id)))
         if session.decided == approval_id:
             session.decided = None
         lines, missing = result_lines(result["result"]) if "result" in result else ([], 0)
         return html(
             "over.html",
             status,
-            **self._door.frame(session),
+            **self._admission.frame(session),
             **shown.values(None),
             note=note,
             problem=problem,
@@ -198,17 +198,17 @@ class Questions:
             cancel_token=session.token("cancel", approval_id) if question.get("status") == "approved" else None,
         )
 
-    async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> Shown:
+    async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> QuestionView:
         """The question as it is now, with the preview this session read; with `read` it is read where it was not."""
-        question = await self._desk.question(approval_id)
+        question = await self._daemon.question(approval_id)
         mark = mark_of([question])
         if edit is not None:
-            question = await self._desk.question(approval_id, edit)
+            question = await self._daemon.question(approval_id, edit)
         preview = None
         if waits(question) and has_preview(question):
             preview = await self._preview(session, approval_id, str(question["digest"]), read=read)
         sheet = sheet_of(question, preview, local_time)
-        return Shown(question, preview, sheet, digest_of(question, preview), mark)
+        return QuestionView(question, preview, sheet, digest_of(question, preview), mark)
 
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
@@ -224,7 +224,7 @@ class Questions:
             if (found is None and read) or again:
                 session.forget_preview(approval_id, digest)  # however this ends, it is not what is there now
                 try:
-                    found = await self._desk.preview(approval_id, digest)
+                    found = await self._daemon.preview(approval_id, digest)
                 except AileronError as error:
                     return Preview(None, error.failure.message, None, None)
                 session.check_open()
@@ -239,7 +239,7 @@ class Questions:
         rows: list[dict[str, Any]] = []
         with anyio.move_on_after(NEWS_S):
             while True:
-                changed = self._desk.news()  # taken before it is read: nothing in between is missed
+                changed = self._daemon.news()  # taken before it is read: nothing in between is missed
                 rows = await self._rows(approval_id)
                 if mark_of(rows) != known:
                     break
@@ -251,22 +251,22 @@ class Questions:
 
     async def _rows(self, approval_id: str) -> list[dict[str, Any]]:
         if approval_id:
-            return [await self._desk.question(approval_id)]
-        return [*await self._desk.waiting(), *await self._desk.recent()]
+            return [await self._daemon.question(approval_id)]
+        return [*await self._daemon.waiting(), *await self._daemon.recent()]
 
     async def _read_again(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]
         fields = await read_form(request, "token", "edit")
         edit = edit_of(fields)
-        self._door.check_token(session, fields, "preview", approval_id, edit or "")
-        question = await self._desk.question(approval_id, edit)
+        self._admission.check_token(session, fields, "preview", approval_id, edit or "")
+        question = await self._daemon.question(approval_id, edit)
         if waits(question) and has_preview(question):
             found = await self._preview(session, approval_id, str(question["digest"]), again=True)
             if found is not None and found.problem is not None:
                 session.leave_note(approval_id, "When you asked for what is there now, it could not be read.")
         return on_to(approval_id, edit)
 
-    def passkeys_for(self, shown: Shown) -> dict[str, Any]:
+    def passkeys_for(self, shown: QuestionView) -> dict[str, Any]:
         """Those that can be asked about a question, for a template."""
         return {
             "passkeys": [{"key_id": one["id"], "name": one["name"]} for one in self._passkeys.offered()],

@@ -2,7 +2,7 @@
 
 Pure. They are shown to whoever asks, unlocked or not, so nothing of a question is on them but the id that was asked for.
 
-Not here: who is refused (door.py, deciding.py); the page that asks for the passphrase (door.py).
+Not here: who is refused (admission.py, deciding.py); the page that asks for the passphrase (admission.py).
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from http import HTTPStatus
 from starlette.responses import Response
 
 from aileron.model.failure import AileronError, FailureClass
-from aileron.web.desk import Unseen
+from aileron.web.daemon_port import Unseen
 from aileron.web.forms import FormError
-from aileron.web.looks import html
+from aileron.web.templating import html
 
 __all__ = ["agents", "broken", "failed", "not_ours", "problem", "stolen", "unseen"]
 

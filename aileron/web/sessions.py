@@ -1,8 +1,8 @@
 """Who unlocked the page: a key that is open for one browser, from the passphrase to the lock, and for nobody else.
 
 Runs in the daemon, which nobody can look into. The cookie of a session lies in a file of the browser's profile, and goes to
-whatever else serves on localhost: any process of the same user may have it. So a session is one process as well (daemon/peer.py):
-whoever else shows its cookie is refused, and the session is locked, because its cookie is known.
+whatever else serves on localhost: any process of the same user may have it. So a session is one process as well
+(daemon/http/peer.py): whoever else shows its cookie is refused, and the session is locked, because its cookie is known.
 
 Rules
 - At most LASTS_S, however busy, counted while the machine sleeps too. The key is wiped then, and on lock, when the approver is
@@ -13,7 +13,7 @@ Rules
 - What is asked in a session is answered in it: what ended meanwhile shows nothing more (`OverError`, `Sessions.is_open`).
 - What a preview showed is kept here only, MAX_PREVIEWS of them and MAX_PREVIEW_BYTES together, and goes with the session.
 
-Not here: HTTP (door.py), whose key it must be (daemon/page.py).
+Not here: HTTP (admission.py), whose key it must be (daemon/http/page.py).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ import msgspec
 from aileron.ingress.known import KnownCallers
 from aileron.model.passkey import is_passkey
 from aileron.model.preview import Preview
-from aileron.web.desk import Desk, Ended, Key, Process
+from aileron.web.daemon_port import DaemonPort, Ended, Key, Process
 
 __all__ = ["LASTS_S", "MAX_SESSIONS", "OverError", "Past", "Session", "Sessions", "StolenError"]
 
@@ -161,8 +161,8 @@ def boottime() -> float:
 class Sessions:
     """One for each daemon."""
 
-    def __init__(self, desk: Desk, known: KnownCallers, now: Callable[[], float] = boottime) -> None:
-        self._desk = desk
+    def __init__(self, daemon: DaemonPort, known: KnownCallers, now: Callable[[], float] = boottime) -> None:
+        self._daemon = daemon
         self._known = known
         self._open: list[Session] = []
         self._ended: OrderedDict[bytes, Past] = OrderedDict()
@@ -180,10 +180,10 @@ class Sessions:
     async def open(self, key: Key | None, key_id: str, process: Process) -> tuple[Session, str]:
         """A new one and its cookie. The key is its own from here on: it is wiped where this fails."""
         cookie = secrets.token_urlsafe(_TOKEN_BYTES)
-        approver = self._desk.standing().key_id or key_id
+        approver = self._daemon.approver().key_id or key_id
         session = Session(key, key_id, approver, process, cookie, self.now())
         try:
-            await self._desk.unlocked(session.id, key_id, process)
+            await self._daemon.unlocked(session.id, key_id, process)
         except BaseException:
             session.wipe()
             raise
@@ -198,7 +198,7 @@ class Sessions:
         """Return if this process may use it. StolenError otherwise: it is locked then, and on record."""
         if not session.process.is_same(process):
             await self.lock(session, "process")
-            await self._desk.refused("page", "process", session.key_id)
+            await self._daemon.refused("page", "process", session.key_id)
             raise StolenError
 
     async def is_open(self, session: Session) -> bool:
@@ -212,17 +212,17 @@ class Sessions:
             self._ended[session.cookie] = Past(why, session.process, session.decided)
             while len(self._ended) > MAX_ENDED:
                 self._ended.popitem(last=False)
-            await self._desk.locked(session.id, why)
+            await self._daemon.locked(session.id, why)
 
     async def end_due(self) -> None:
         """End what is over, what is of another approver than there is now, and what a passkey unlocked that decides no more."""
-        now, standing = self.now(), self._desk.standing()
+        now, approver = self.now(), self._daemon.approver()
         for session in list(self._open):
             if now >= session.ends_at:
                 await self.lock(session, "over")
-            elif standing.status == "none" or standing.key_id not in (None, session.approver):
+            elif approver.status == "none" or approver.key_id not in (None, session.approver):
                 await self.lock(session, "replaced")
-            elif is_passkey(session.key_id) and not self._desk.opens(session.key_id):
+            elif is_passkey(session.key_id) and not self._daemon.opens(session.key_id):
                 await self.lock(session, "passkey")
 
     async def serve(self) -> None:

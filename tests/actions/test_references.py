@@ -14,7 +14,7 @@ from aileron.actions.manifest import parse_action
 from aileron.actions.references import Argument, pieces
 from aileron.actions.resolve import resolve, with_args
 from aileron.config import Settings
-from aileron.executor.filling import with_answers
+from aileron.executor.interpolation import with_answers
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.plan import MAX_ARGS_BYTES, Filled, Plan, Step, StepValue

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from aileron.approver import presence
+from aileron.approver import isolation
 from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
 from aileron_sandbox import kernel
@@ -59,7 +59,7 @@ def wait_told() -> str:
 
 def _asked(**options: Any) -> Secret | None:
     try:
-        typed = presence.ask_passphrase("Passphrase", **options)
+        typed = isolation.ask_passphrase("Passphrase", **options)
     except AileronError as error:
         tell(refused=error.failure.failure_class.value, message=error.failure.message)
         return None
@@ -83,12 +83,12 @@ def asks() -> int:
         wait_told()
         return 0 if typed is None else 7
 
-    return presence.alone(work)
+    return isolation.isolated_process(work)
 
 
 def asks_without_looking() -> int:
     """As `asks`, where another reader came between looking for one and waiting: as if none had been looked for."""
-    presence._check_nobody_reads = lambda _descriptor: None
+    isolation._check_nobody_reads = lambda _descriptor: None
     return asks()
 
 
@@ -96,7 +96,7 @@ def asks_twice() -> int:
     """The same, for a new passphrase."""
     tell(begun=True)
     wait_told()
-    return presence.alone(lambda: 7 if _asked(twice=True) is not None else 0)
+    return isolation.isolated_process(lambda: 7 if _asked(twice=True) is not None else 0)
 
 
 def asks_in_the_open() -> int:
@@ -129,12 +129,12 @@ def is_alone() -> int:
             core=resource.getrlimit(resource.RLIMIT_CORE),
             outside=outside,
             parent=os.getppid(),
-            again=presence.alone(os.getpid),
+            again=isolation.isolated_process(os.getpid),
         )
         print(", inside", end="")
         return 5
 
-    code = presence.alone(inner)
+    code = isolation.isolated_process(inner)
     tell(after=code)
     print(", after", flush=True)
     return code
@@ -142,7 +142,7 @@ def is_alone() -> int:
 
 def is_killed() -> int:
     """The child ends by a signal of its own."""
-    return presence.alone(lambda: os.kill(os.getpid(), signal.SIGUSR1) or 0)  # type: ignore[func-returns-value]
+    return isolation.isolated_process(lambda: os.kill(os.getpid(), signal.SIGUSR1) or 0)  # type: ignore[func-returns-value]
 
 
 def waits() -> int:
@@ -157,7 +157,7 @@ def waits() -> int:
             raise
         return 0
 
-    return presence.alone(work)
+    return isolation.isolated_process(work)
 
 
 def shell() -> int:
@@ -183,7 +183,7 @@ def shell() -> int:
 
 def _terminal(descriptor: int) -> dict[str, Any]:
     flags = termios.tcgetattr(descriptor)[3]
-    return {"echo": bool(flags & termios.ECHO), "held": presence._is_held(descriptor)}
+    return {"echo": bool(flags & termios.ECHO), "held": isolation._is_held(descriptor)}
 
 
 # Another process of the same user

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from aileron.approvals.passkeys import MAX_NAME_CHARACTERS
+from aileron.approvals.passkey_rules import MAX_NAME_CHARACTERS
 from aileron.approvals.signed import CEREMONY_S, CLOCK_S
 from aileron.approver.keyfile import ApproverKey
 from aileron.model.consent import MAX_PASSKEYS, PASSKEY_DECIDES, ConsentKind

@@ -22,8 +22,8 @@ from aileron.actions.manifest import SCHEMA as ACTION_SCHEMA
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.query import event_filter
 from aileron.config import SETTINGS, Home, Settings
-from aileron.daemon import api
-from aileron.daemon.api import ROUTES
+from aileron.daemon.http import api
+from aileron.daemon.http.api import ROUTES
 from aileron.daemon.runner import MAX_RUNS
 from aileron.egress import Reason
 from aileron.ingress import server

@@ -82,7 +82,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.mcp",
         "aileron.oauth",
         "aileron.registry",
-        "aileron.review.genuine",
+        "aileron.review.signed_view",
         "aileron.runs",
         "aileron.vault",
         "aileron.web",
@@ -210,10 +210,12 @@ def test_only_the_spine_calls_the_executor() -> None:
 
 
 def test_only_the_readings_have_a_preview_read() -> None:
-    """`Spine.preview` is called in daemon/readings.py and nowhere else: what another read would not be known as the newest."""
+    """`Spine.preview` is called in daemon/decisions/previews.py and nowhere else: what another read would not be known as the
+    newest.
+    """
     callers = [module for module, path in _modules() if "spine.preview(" in path.read_text(encoding="utf-8")]
 
-    assert callers == ["aileron.daemon.readings"]
+    assert callers == ["aileron.daemon.decisions.previews"]
 
 
 def test_only_the_ledger_speaks_sql() -> None:

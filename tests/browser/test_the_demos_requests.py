@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from aileron.tui.paint import FURTHER
+from aileron.tui.rendering import FURTHER
 from tests.browser.paging import PHONE, unlocked
 from tests.cli.test_console_terminal import variables, words
 from tests.support.browser import Browser, needs_browser

@@ -11,7 +11,7 @@ import msgspec
 
 from aileron.approver import keyfile
 from aileron.approver.box import seal
-from aileron.audit.glance import glances_of
+from aileron.audit.summary import summaries_of
 from aileron.model.consent import (
     ActionFileConsent,
     BindingConsent,
@@ -124,7 +124,7 @@ def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
         "edits": [],
         "conversation": [],
         "difference": None,
-        "glance": glances_of([("", "", msgspec.json.encode({"args": of.args}))]).get(""),
+        "glance": summaries_of([("", "", msgspec.json.encode({"args": of.args}))]).get(""),
         **more,
     }
 

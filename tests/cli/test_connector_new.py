@@ -13,7 +13,7 @@ import pytest
 
 from aileron.actions.manifest import parse_action
 from aileron.model.secret import Secret
-from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import ArtifactRequest, Trust, action_of, connector_of
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.signatures import PublicKey, SigningKey
 from tests.cli.command import Command, Said
@@ -64,9 +64,9 @@ def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command,
     assert (released.code, "there is no keys/publisher.pub" in released.err) == (0, False), released
     trust = Trust(keyring=Keyring().trusting(Authority.parse(NAME), published_key(directory)), require_signature=True)
     connector = connector_of(
-        (out / "v0.1.0" / "aileron.tar.gz").read_bytes(), trust, wanted=Wanted.parse(f"{NAME}@0.1.0")
+        (out / "v0.1.0" / "aileron.tar.gz").read_bytes(), trust, wanted=ArtifactRequest.parse(f"{NAME}@0.1.0")
     )
-    wanted = Wanted.parse(f"{NAME}/actions/list-things@0.1.0")
+    wanted = ArtifactRequest.parse(f"{NAME}/actions/list-things@0.1.0")
     archive = (out / "actions" / "list-things" / "v0.1.0" / "aileron.tar.gz").read_bytes()
     action = action_of(archive, trust, wanted=wanted, parse=parse_action).action
     assert [pin.hash for pin in action.connectors] == [connector.pin.hash]

@@ -23,8 +23,8 @@ from typing import Final
 import psutil
 import pytest
 
-from aileron.approver import presence
-from aileron.tui.holder import REST_S
+from aileron.approver import isolation
+from aileron.tui.key_session import REST_S
 from tests.attacks.same_user.terminal import environment
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, INIT, at_terminal
@@ -264,4 +264,4 @@ def test_a_console_whose_terminal_takes_nothing_any_more_ends_by_a_signal(home: 
             resize(master, 50 + number % 2, 200)
             time.sleep(0.02)
         processes[0].terminate()
-        assert ended(processes, presence.END_S + 3)
+        assert ended(processes, isolation.END_S + 3)

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.cli.records import table_of
-from aileron.model.cells import cells_of
 from aileron.model.text import hidden_at
+from aileron.model.text_width import text_width
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
 from tests.support.hostile_text import EVERYTHING, assert_harmless
@@ -127,7 +127,7 @@ def test_no_line_is_wider_than_the_terminal(records: list[dict[str, Any]], width
     if table is None:
         return
     for line in table.lines:
-        assert cells_of(line.text) <= width
+        assert text_width(line.text) <= width
         assert hidden_at(line.text) is None
     assert len(table.lines) > len(records) - table.more
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.cli.waiting import line_of
-from aileron.model.cells import cells_of
+from aileron.cli.status_line import line_of
 from aileron.model.text import hidden_at
+from aileron.model.text_width import text_width
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen
 from tests.support.hostile_text import EVERYTHING
@@ -153,7 +153,7 @@ def test_whatever_a_connector_says_is_one_harmless_line(name: str, done: Any, to
     """No wider than the terminal, and without anything that it would obey."""
     line = line_of(name, 75.0, {"done": done, "total": total, "message": message}, columns)
 
-    assert cells_of(line) <= columns - 2
+    assert text_width(line) <= columns - 2
     assert hidden_at(line) is None
 
 

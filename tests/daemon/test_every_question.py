@@ -29,7 +29,7 @@ from aileron.model.outcome import Failed, RunStatus, Succeeded
 from aileron.model.secret import Secret
 from aileron.review.question import state_of
 from aileron.tui.app import Console, Hooks
-from aileron.tui.door import Door
+from aileron.tui.daemon_client import DaemonClient
 from tests.audit.conftest import a_plan
 from tests.cli.command import Command
 from tests.cli.questions import SUBJECTS
@@ -269,7 +269,7 @@ def test_a_console_in_lines_is_told_of_a_consent_that_was_decided_elsewhere(home
 async def test_a_console_is_told_of_a_consent_that_was_decided_elsewhere(home: DaemonHome) -> None:
     """The same on the screen that stays open."""
     nobody = Hooks(check=lambda: None, ask=lambda _: Secret(b""), edit=str, take=lambda: None, let_go=lambda: None)
-    app = Console(Door(home.path), nobody, who_else=lambda: "a test")
+    app = Console(DaemonClient(home.path), nobody, who_else=lambda: "a test")
     async with app.run_test(size=(120, 100), notifications=True) as pilot:
         shown = Shown(app, pilot)
         await shown.until("daemon ok")

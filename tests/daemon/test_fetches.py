@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from aileron.daemon.fetching import MAX_JOBS
+from aileron.daemon.packages.fetch import MAX_JOBS
 from aileron.model.plan import ConnectorPin
 from aileron.registry.tarball import unpack
 from tests.support.approver import Approver

@@ -12,7 +12,7 @@ import pytest
 
 from aileron.actions.manifest import parse_action
 from aileron.config import HubSettings, Settings
-from aileron.daemon.forge_web import ForgeWeb
+from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.egress import Egress
 from aileron.model.names import Fqn, HostPort
 from aileron.model.text import hidden_at

@@ -21,8 +21,8 @@ from typing import Any
 import anyio
 import pytest
 
-from aileron.daemon import ingress
-from aileron.daemon.ingress import MAX_OF_STRANGERS, Door, Ingress
+from aileron.daemon.http import ingress
+from aileron.daemon.http.ingress import MAX_OF_STRANGERS, Ingress, TcpService
 from aileron.ingress.known import KnownCallers
 from tests.support.home import daemon_home
 
@@ -144,7 +144,7 @@ async def _taken_over(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     then: str,
-    door: Door | None = None,
+    door: TcpService | None = None,
     known: KnownCallers | None = None,
 ) -> AsyncIterator[Path]:
     """A daemon's ingress that does this; what it found is a line each in the file."""
@@ -156,7 +156,7 @@ async def _taken_over(
     program = (_BEFORE + then).format(folder=str(tmp_path), found=str(found), most=MAX_OF_STRANGERS)
     (package / "__main__.py").write_text(program, encoding="utf-8")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    door = door or Door([socket.create_server(("127.0.0.1", 0))], _app)
+    door = door or TcpService([socket.create_server(("127.0.0.1", 0))], _app)
     over = anyio.Event()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(Ingress({"page": door}, known or KnownCallers(), []).serve, over.wait)
@@ -227,7 +227,7 @@ async def test_its_word_on_a_door_counts_for_nothing(tmp_path: Path, monkeypatch
         seen.append((scope["scheme"], scope["server"]))
         await _app(scope, receive, send)
 
-    door = Door([socket.create_server(("127.0.0.1", 0))], app, tls=True)
+    door = TcpService([socket.create_server(("127.0.0.1", 0))], app, tls=True)
     address = door.listeners[0].getsockname()
     async with _taken_over(tmp_path, monkeypatch, _LYING, door) as found:
         assert await _lines(found, 3) == ["200"] * 3
@@ -261,7 +261,7 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
         return execute(first)
 
     monkeypatch.setattr(ingress, "_execute", executed)
-    door = Door([socket.create_server(("127.0.0.1", 0))], _app)
+    door = TcpService([socket.create_server(("127.0.0.1", 0))], _app)
     over = anyio.Event()
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as tasks:

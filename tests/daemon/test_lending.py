@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aileron.config import NAMING_A_SECRET, load_settings
-from aileron.daemon.lending import Lending
+from aileron.daemon.secrets.lending import Lending
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.vault.vault import Vault

@@ -15,16 +15,16 @@ import anyio
 import pytest
 
 from aileron.config import Settings
-from aileron.daemon.desktop import HANDFUL
-from aileron.daemon.notices import Pace
-from aileron.daemon.notify import Notifier
+from aileron.daemon.notify.desktop import HANDFUL
+from aileron.daemon.notify.notices import NotifyTiming
+from aileron.daemon.notify.notifier import Notifier
 from aileron.egress import Egress
 from aileron.vault.vault import Vault
 from tests.support.hostile_text import assert_harmless, hostile
 
 pytestmark = pytest.mark.anyio
 
-QUICK: Final = Pace(desktop_s=20.0, settle_s=0.05, round_s=60.0)
+QUICK: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05, round_s=60.0)
 _SCRIPT: Final = f"""#!{sys.executable} -IS
 import json, os, sys, time
 folder = {{folder!r}}
@@ -90,7 +90,7 @@ def desk(tmp_path: Path) -> Desk:
 
 @contextlib.asynccontextmanager
 async def notifying(
-    environment: dict[str, str], tmp_path: Path, pace: Pace = QUICK, settings: Settings | None = None
+    environment: dict[str, str], tmp_path: Path, pace: NotifyTiming = QUICK, settings: Settings | None = None
 ) -> AsyncIterator[Notifier]:
     """A notifier that serves a daemon with this environment."""
     in_force = settings or Settings()
@@ -161,7 +161,9 @@ async def test_a_flood_is_a_handful_and_one_count(desk: Desk, tmp_path: Path) ->
 
 async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(desk: Desk, tmp_path: Path) -> None:
     """A flood, a few more, and after the round single questions again: nothing is told twice, nothing is forgotten."""
-    async with notifying(desk.environment, tmp_path, Pace(desktop_s=20.0, settle_s=0.01, round_s=2.0)) as notifier:
+    async with notifying(
+        desk.environment, tmp_path, NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=2.0)
+    ) as notifier:
         for number in range(HANDFUL + 2):
             notifier.asked(f"apr-{number}", "send-mail", "action")
         await desk.wait_shown(HANDFUL + 1)
@@ -183,7 +185,7 @@ async def test_one_that_hangs_is_ended_and_the_next_is_shown(
 ) -> None:
     """After its deadline, with a line in the log; no process is left."""
     (desk.folder / "hang").touch()
-    async with notifying(desk.environment, tmp_path, Pace(desktop_s=3.0)) as notifier:
+    async with notifying(desk.environment, tmp_path, NotifyTiming(desktop_s=3.0)) as notifier:
         notifier.asked("apr-hangs", "send-mail", "action")
         notifier.asked("apr-2", "send-mail", "action")
         await desk.wait_shown(1)

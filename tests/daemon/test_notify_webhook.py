@@ -16,9 +16,9 @@ import anyio
 import pytest
 
 from aileron.config import Settings
-from aileron.daemon.notices import Pace
-from aileron.daemon.notify import Notifier
-from aileron.daemon.webhook import MAX_WAITING, signature
+from aileron.daemon.notify.notices import NotifyTiming
+from aileron.daemon.notify.notifier import Notifier
+from aileron.daemon.notify.webhook import MAX_WAITING, signature
 from aileron.egress import Egress
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.anyio
 PASSPHRASE: Final = Secret(b"correct horse battery")
 KEY: Final = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 OTHER_KEY: Final = "whsec_" + base64.b64encode(b"another key of another receiver.").decode()
-QUICK: Final = Pace(backoff_s=(0.01, 0.01), attempt_s=5.0, unlocked_s=0.01)
+QUICK: Final = NotifyTiming(backoff_s=(0.01, 0.01), attempt_s=5.0, unlocked_s=0.01)
 PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "notifications.md"
 NOW: Final = 1_795_233_600.0
 
@@ -130,7 +130,7 @@ async def notifying(
     *,
     private: tuple[HostPort, ...] = (),
     secret: str = "webhook-key",
-    pace: Pace = QUICK,
+    pace: NotifyTiming = QUICK,
     clock: Clock | None = None,
 ) -> AsyncIterator[Notifier]:
     """A notifier that serves; it trusts `authority`."""
@@ -434,7 +434,7 @@ async def test_a_receiver_that_never_answers_is_left_and_nobody_waits_for_it(
 
     with Upstream(never, authority.server_context("localhost")) as silent:
         address = HostPort("localhost", silent.port)
-        pace = Pace(backoff_s=(0.01, 0.01), attempt_s=0.3)
+        pace = NotifyTiming(backoff_s=(0.01, 0.01), attempt_s=0.3)
         async with notifying(vault, f"https://{address}/", authority, private=(address,), pace=pace) as notifier:
             notifier.asked("apr-1", "send-mail", "action")
             await logged(caplog, "given up")

@@ -12,9 +12,9 @@ import anyio
 import pytest
 
 from aileron.audit.log import Audit
-from aileron.daemon.consents import Consenting
-from aileron.daemon.passkeys import MAX_CHALLENGES, Passkeys
-from aileron.daemon.standing import Standing
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.decisions.passkeys import MAX_CHALLENGES, Passkeys
 from aileron.ledger import EventFilter
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Consents, Passkey, PasskeyConsent
@@ -41,10 +41,10 @@ class World:
         self.ledger = ledger
         self.audit = Audit(ledger)
         self.passkeys = Passkeys(
-            Standing(vault, on_record=False),
+            ApproverState(vault, on_record=False),
             audit=self.audit,
             vault=vault,
-            consents=cast(Consenting, None),  # nothing is asked here
+            consents=cast(ConsentService, None),  # nothing is asked here
             origin=ORIGIN,
             changing=anyio.Lock(),
         )

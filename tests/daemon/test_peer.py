@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aileron.daemon.peer import NoPeer, Peer, peer_of
+from aileron.daemon.http.peer import NoPeer, Peer, peer_of
 
 CLIENT = """
 import encodings.idna, os, socket, sys

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aileron.audit.watch import Watch
-from aileron.daemon.doors import Following
+from aileron.daemon.http.agents import StatusWaiter
 from aileron.model.failure import AileronError, FailureClass
 from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Reported
 from tests.support.home import DaemonHome, word
@@ -83,7 +83,7 @@ def test_what_is_no_amount_is_passed_on_to_nobody() -> None:
 @pytest.mark.anyio
 async def test_a_failure_is_the_same_whether_progress_is_asked_for_or_not() -> None:
     """The ledger that cannot be read any more, while a run is watched."""
-    following = Following(cast("Runner", None), Watch(), Board())  # nothing is resumed here
+    following = StatusWaiter(cast("Runner", None), Watch(), Board())  # nothing is resumed here
     for seen in (None, 0):
         states = iter([{"status": "running", "audit_id": "run-1"}])
 

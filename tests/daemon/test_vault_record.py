@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from aileron.audit import events
+from aileron.audit.checkpoints import VaultCheckpoint, vault_checkpoints
 from aileron.audit.log import Audit
-from aileron.audit.marks import VaultMark, vault_marks
 from aileron.client import Answer
 from aileron.ledger import Ledger
 from tests.support.approver import Approver, bound_home
@@ -306,20 +306,20 @@ async def test_between_the_two_halves_of_a_restore_either_vault_may_be_there(tmp
     tmp_path.chmod(0o700)
     with Ledger.open(tmp_path / "ledger.db", tmp_path, "1.0.0") as ledger:
         audit = Audit(ledger)
-        assert await vault_marks(ledger) == ()
+        assert await vault_checkpoints(ledger) == ()
         await audit.note(events.VaultUnlocked())  # of a version that did not say
-        assert await vault_marks(ledger) == ()
+        assert await vault_checkpoints(ledger) == ()
         await audit.note(events.VaultCreated(vault="aa", generation=1))
         await audit.note(events.VaultChanged(vault="aa", generation=9))
-        assert await vault_marks(ledger) == (VaultMark("aa", 9),)
+        assert await vault_checkpoints(ledger) == (VaultCheckpoint("aa", 9),)
         await audit.note(events.VaultRestoring(vault="bb", generation=10, file="/copy"))
-        assert await vault_marks(ledger) == (VaultMark("aa", 9), VaultMark("bb", 10))
+        assert await vault_checkpoints(ledger) == (VaultCheckpoint("aa", 9), VaultCheckpoint("bb", 10))
         await audit.note(events.VaultRestored(vault="bb", generation=10, file="/copy"))
-        assert await vault_marks(ledger) == (VaultMark("bb", 10),)
+        assert await vault_checkpoints(ledger) == (VaultCheckpoint("bb", 10),)
         await audit.note(events.VaultRestoring(vault="cc", generation=11, file="/copy"))
         await audit.note(events.VaultUnlocked(way="passphrase", vault="bb", generation=10))
-        assert await vault_marks(ledger) == (VaultMark("bb", 10),)
-        assert VaultMark("bb", 10).allows("bb", 10)
-        assert VaultMark("bb", 10).allows("bb", 11)
-        assert not VaultMark("bb", 10).allows("bb", 9)
-        assert not VaultMark("bb", 10).allows("cc", 11)
+        assert await vault_checkpoints(ledger) == (VaultCheckpoint("bb", 10),)
+        assert VaultCheckpoint("bb", 10).allows("bb", 10)
+        assert VaultCheckpoint("bb", 10).allows("bb", 11)
+        assert not VaultCheckpoint("bb", 10).allows("bb", 9)
+        assert not VaultCheckpoint("bb", 10).allows("cc", 11)

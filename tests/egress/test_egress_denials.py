@@ -246,7 +246,7 @@ async def test_a_public_address_of_this_machine_is_refused(world: World, monkeyp
     with pytest.raises(ReachedTheLedger):
         await world.ask(None, grant=grant)
 
-    monkeypatch.setattr("aileron.egress.reach.is_own_address", lambda address: address == "1.1.1.1")
+    monkeypatch.setattr("aileron.egress.steps.is_own_address", lambda address: address == "1.1.1.1")
     assert reason_of(await world.refusal(None, grant=grant)) == "address_own"
 
 

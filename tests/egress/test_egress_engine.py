@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from aileron.config import Settings
-from aileron.egress import Egress, EgressRequest, Meter, RequestIntent, RequestReport, reach
+from aileron.egress import Egress, EgressRequest, Meter, RequestIntent, RequestReport, steps
 from aileron.egress.meter import MAX_IN_FLIGHT
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
@@ -226,7 +226,7 @@ async def test_a_ledger_that_hangs_stops_the_request(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is sent while the intent is not durable, however long that takes."""
-    monkeypatch.setattr(reach, "JOURNAL_S", 0.05)
+    monkeypatch.setattr(steps, "JOURNAL_S", 0.05)
 
     class HangingJournal(type(world.journal)):  # type: ignore[misc]
         async def sending(self, intent: RequestIntent) -> None:
@@ -516,7 +516,7 @@ async def test_an_address_that_swallows_packets_costs_one_attempt(
         assert (await world.ask(upstream)).status == 200
         await world.egress.aclose()
 
-        monkeypatch.setattr("aileron.egress.reach.CONNECT_S", 0.05)
+        monkeypatch.setattr("aileron.egress.steps.CONNECT_S", 0.05)
         world.resolver.table[HOST] = ["127.0.0.2"]
         error = await world.refusal(upstream)
         assert error.failure.details == {"phase": "connect"}
@@ -569,7 +569,7 @@ async def test_a_resolver_that_hangs_costs_its_own_deadline_only(
     world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the whole step's."""
-    monkeypatch.setattr(reach, "RESOLVE_S", 0.05)
+    monkeypatch.setattr(steps, "RESOLVE_S", 0.05)
 
     async def hang(host: str, port: int) -> list[str]:
         await anyio.sleep_forever()

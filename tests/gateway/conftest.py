@@ -27,7 +27,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from aileron.config import GatewaySettings, Settings, Upstream
-from aileron.daemon.ingress import Door, Ingress
+from aileron.daemon.http.ingress import Ingress, TcpService
 from aileron.gateway.proxy import Gateway, gateway_app
 from aileron.gateway.upstreams import PATHS
 from aileron.ingress.known import KnownCallers
@@ -274,7 +274,7 @@ def gateway(
         if known is None:
             await serve(_WithoutLifespan(app), [listener], stopped.wait, tls)
         else:
-            await Ingress({"gateway": Door([listener], app)}, known, PATHS).serve(stopped.wait)
+            await Ingress({"gateway": TcpService([listener], app)}, known, PATHS).serve(stopped.wait)
         await app.aclose()
 
     events: list[anyio.Event] = []

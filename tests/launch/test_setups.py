@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.launch.agent import AileronServer, Asked, Gateway, Setup
+from aileron.launch.agent import AileronServer, Gateway, LaunchRequest, Setup
 from aileron.launch.agents import AGENTS
 from aileron.model.failure import AileronError
 
@@ -36,7 +36,9 @@ def setup(
 ) -> Setup:
     """One launch of an agent in mira's home."""
     found = {Path(path): text for path, text in (files or {}).items()}
-    return AGENTS[name].setup(Asked(server, TOKEN, gateway, {"HOME": "/home/mira", **environment}, arguments, found))
+    return AGENTS[name].setup(
+        LaunchRequest(server, TOKEN, gateway, {"HOME": "/home/mira", **environment}, arguments, found)
+    )
 
 
 def codex_keys(of: Setup) -> dict[str, Any]:
@@ -74,7 +76,7 @@ def test_no_argument_holds_the_token(name: str, gateway: Gateway | None) -> None
 @pytest.mark.parametrize("name", NAMES)
 def test_a_setup_shows_no_token_when_it_is_printed(name: str) -> None:
     """Nor does what was asked."""
-    asked = Asked(SERVER, TOKEN, KEPT, {"HOME": "/h", "OPENAI_API_KEY": "sk-mine"})
+    asked = LaunchRequest(SERVER, TOKEN, KEPT, {"HOME": "/h", "OPENAI_API_KEY": "sk-mine"})
 
     assert TOKEN not in repr(asked) + repr(AGENTS[name].setup(asked))
     assert "sk-mine" not in repr(asked)

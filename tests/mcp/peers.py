@@ -1,7 +1,7 @@
 """A door that keeps its runs in a dict, and the SDK's own client at a socket pair: what the tests of the protocol talk through.
 
-The door is a peer behind the seam (aileron/mcp/door.py), as small as it can be while keeping its promises; the same questions are
-put to a real daemon in test_server_daemon.py.
+The door is a peer behind the seam (aileron/mcp/agent_port.py), as small as it can be while keeping its promises; the same
+questions are put to a real daemon in test_server_daemon.py.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from aileron.actions.manifest import input_schema, parse_action
-from aileron.mcp.door import Call, Offered
+from aileron.mcp.agent_port import Call, Offered
 from aileron.mcp.server import McpServer
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus

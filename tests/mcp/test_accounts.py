@@ -8,7 +8,7 @@ import jsonschema
 import msgspec
 import pytest
 
-from aileron.mcp.door import Account, Offered
+from aileron.mcp.agent_port import Account, Offered
 from aileron.mcp.results import refused
 from aileron.mcp.tools import ACCOUNT, tool_of
 from aileron.model.failure import AileronError, Boundary, FailureClass

@@ -13,7 +13,7 @@ from aileron.mcp.relay_requests import (
     MAX_KEPT_BYTES,
     MAX_OPEN,
     SAFE,
-    Conversation,
+    ClientConversation,
     message_of,
     refusal,
 )
@@ -49,7 +49,7 @@ def messages(lines: bytes) -> list[dict[str, Any]]:
 @given(STEPS)
 def test_whatever_is_said_nothing_but_what_is_safe_is_asked_again(steps: list[tuple[str, bytes]]):
     """Any lines in any order, any number of daemons: no error, whole lines, and never a call."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     for step, data in steps:
         if step == "sent":
             conversation.sent(data)
@@ -67,7 +67,7 @@ def test_whatever_is_said_nothing_but_what_is_safe_is_asked_again(steps: list[tu
 @given(STEPS)
 def test_one_request_gets_one_answer(steps: list[tuple[str, bytes]]):
     """What the daemon answered is not answered again, and what it did not is answered once."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     answered: list[str] = []
     for _, data in steps:
         conversation.sent(data)
@@ -96,7 +96,7 @@ def test_a_refusal_answers_requests_only(data: bytes):
 
 def test_what_is_kept_is_bounded():
     """What does not fit is not asked again, and says so."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     size = 1000
     for number in range(MAX_OPEN):
         conversation.sent(line(id=number, method="ping", params={"x": "y" * size}))
@@ -111,7 +111,7 @@ def test_what_is_kept_is_bounded():
 
 def test_a_question_is_not_asked_for_ever():
     """After four daemons that went away it is answered."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/list"))
     for _ in range(MAX_ASKED - 1):
         assert conversation.lost() == b""
@@ -123,7 +123,7 @@ def test_a_question_is_not_asked_for_ever():
 
 def test_a_handshake_that_failed_is_not_made_again():
     """Only what the daemon agreed to is state; the client may try another."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, error={"code": -32022, "message": "no"}))
 
@@ -132,7 +132,7 @@ def test_a_handshake_that_failed_is_not_made_again():
 
 def test_one_and_the_text_one_are_two_requests():
     """The answer to one of them leaves the other open."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     conversation.sent(line(id=1, method="tools/call"))
     conversation.sent(line(id="1", method="tools/call"))
     conversation.heard(line(id=1, result={}))
@@ -142,7 +142,7 @@ def test_one_and_the_text_one_are_two_requests():
 
 def test_the_relays_own_id_is_nobody_elses():
     """A client that uses it gets its own answers."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     conversation.sent(line(id=1, method="initialize", params={}))
     conversation.heard(line(id=1, result={}))
     conversation.sent(line(id="aileron-relay-1", method="tools/list"))
@@ -156,7 +156,7 @@ def test_the_relays_own_id_is_nobody_elses():
 
 def test_a_subscription_that_does_not_follow_the_tools_is_not_told_of_them():
     """It is opened again all the same, without a word."""
-    conversation = Conversation()
+    conversation = ClientConversation()
     acknowledged = {
         "method": "notifications/subscriptions/acknowledged",
         "params": {"notifications": {}, "_meta": {"io.modelcontextprotocol/subscriptionId": 1}},

@@ -12,7 +12,13 @@ DEAR = {"mcp", "mcp_types", "pydantic", "jsonschema", "opentelemetry", "sse_star
 
 @pytest.mark.parametrize(
     "module",
-    ["aileron.mcp", "aileron.mcp.door", "aileron.mcp.relay", "aileron.daemon.protocol", "aileron.daemon.supervise"],
+    [
+        "aileron.mcp",
+        "aileron.mcp.agent_port",
+        "aileron.mcp.relay",
+        "aileron.daemon.http.mcp",
+        "aileron.daemon.supervise",
+    ],
 )
 def test_nothing_but_the_server_brings_the_sdk(module: str) -> None:
     """0.7 s and 50 MiB, which are paid in a thread once the daemon is ready."""

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.cli import output
-from aileron.model.cells import cells_of, narrowed, widened
+from aileron.model.text_width import narrowed, text_width, widened
 from aileron.model.visible import BAR, visible
 
 _LIBRARY = ctypes.CDLL(None)
@@ -38,7 +38,7 @@ def test_no_character_takes_more_cells_than_we_count() -> None:
     """Every one there is, that is shown as it is."""
     shown = (one for code in range(sys.maxunicode + 1) if (one := chr(code)) == visible(one))
 
-    assert [f"U+{ord(one):04X}" for one in shown if in_terminal(one) > cells_of(one)] == []
+    assert [f"U+{ord(one):04X}" for one in shown if in_terminal(one) > text_width(one)] == []
 
 
 def test_no_character_is_narrower_than_the_unicode_of_this_interpreter_has_it() -> None:
@@ -49,9 +49,9 @@ def test_no_character_is_narrower_than_the_unicode_of_this_interpreter_has_it() 
     wide = [one for one in assigned if unicodedata.east_asian_width(one) in ("W", "F")]
 
     assert len(wide) > 100_000
-    assert [f"U+{ord(one):04X}" for one in wide if cells_of(one) < 2] == []
-    assert [cells_of(one) for one in "\u2630\u268a\u4dc0\U0001d300"] == [2] * 4, "wide since Unicode 16.0"
-    assert [cells_of(one) for one in "a\u0301é☁\u262f\u2638\U0001f322"] == [1] * 7
+    assert [f"U+{ord(one):04X}" for one in wide if text_width(one) < 2] == []
+    assert [text_width(one) for one in "\u2630\u268a\u4dc0\U0001d300"] == [2] * 4, "wide since Unicode 16.0"
+    assert [text_width(one) for one in "a\u0301é☁\u262f\u2638\U0001f322"] == [1] * 7
 
 
 @given(TEXTS, st.integers(0, 30))
@@ -70,5 +70,5 @@ def test_a_widened_text_has_as_many_characters_as_cells(text: str) -> None:
     """And is the same without its fillers."""
     shown = visible(text)
 
-    assert len(widened(shown)) == cells_of(shown)
+    assert len(widened(shown)) == text_width(shown)
     assert narrowed(widened(shown)) == shown

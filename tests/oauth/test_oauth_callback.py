@@ -20,7 +20,7 @@ from aileron.oauth import callback
 from aileron.oauth.callback import Callback
 from aileron.oauth.peer import CLOSED, maybe_owner
 from aileron.oauth.problems import ProviderError
-from aileron.oauth.redirect import Answered, Awaited
+from aileron.oauth.redirect import AuthorizationResponse, Awaited
 from tests.oauth.conftest import visit
 from tests.support.hostile_text import EVERYTHING, assert_harmless_page
 
@@ -36,7 +36,7 @@ class Waiting:
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
         self.port = callback.port
-        self.answers: list[Answered] = []
+        self.answers: list[AuthorizationResponse] = []
 
     async def serve(self, awaited: Awaited) -> None:
         async with self.callback.answering(awaited):

@@ -9,7 +9,16 @@ from typing import Final
 import pytest
 
 from aileron.oauth import answers, callback, endpoint, renew, signin
-from aileron.oauth.problems import RENEWAL, SIGN_IN, Problem, ProviderError, heard, not_renewed, not_signed_in, said
+from aileron.oauth.problems import (
+    RENEWAL,
+    SIGN_IN,
+    ProviderError,
+    ProviderProblem,
+    heard,
+    not_renewed,
+    not_signed_in,
+    said,
+)
 from aileron.oauth.request import OURS
 
 PAGE: Final = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "sign-in.md").read_text(encoding="utf-8")
@@ -24,7 +33,7 @@ def rows(heading: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(("heading", "table"), [("Errors of a sign-in", SIGN_IN), ("Errors of a renewal", RENEWAL)])
-def test_the_page_has_every_error_with_its_sentence(heading: str, table: dict[str, Problem]) -> None:
+def test_the_page_has_every_error_with_its_sentence(heading: str, table: dict[str, ProviderProblem]) -> None:
     """In the order of the code, word for word."""
     assert rows(heading) == [
         [f"`{code}`", problem.what.format(host="HOST"), problem.cure.format(again="AGAIN")]
@@ -56,7 +65,7 @@ def test_every_sentence_of_a_renewal_does_so_too(code: str) -> None:
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
     """Where one changes, the other has to."""
-    pace = renew.Pace()
+    pace = renew.RenewalTiming()
     for text, value in {
         r"for (\d+) minutes. It takes one answer": signin.SIGN_IN_S / 60,
         r"After (\d+) of these": callback.MAX_TRIES,

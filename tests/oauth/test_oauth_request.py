@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aileron.model.manifest import OAuth2Provider
 from aileron.oauth.problems import ProviderError
-from aileron.oauth.request import OURS, Asked, authorization_request, challenge, endpoint_url, origin
+from aileron.oauth.request import OURS, AuthorizationRequest, authorization_request, challenge, endpoint_url, origin
 from tests.oauth.conftest import asked_for
 
 PROVIDER: Final = OAuth2Provider(
@@ -50,8 +50,8 @@ def test_the_request_has_what_the_rfcs_ask_for_and_its_secrets_stay_here() -> No
     }
     assert verifier not in asked.url
     assert asked.nonce is None
-    assert repr(asked).startswith("<aileron.oauth.request.Asked object")
-    assert dataclasses.is_dataclass(Asked)
+    assert repr(asked).startswith("<aileron.oauth.request.AuthorizationRequest object")
+    assert dataclasses.is_dataclass(AuthorizationRequest)
 
 
 def test_a_query_of_the_providers_own_stays() -> None:

@@ -11,7 +11,7 @@ from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import Fqn
 from aileron.model.secret import Secret
-from aileron.registry.artifact import ActionArtifact, Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import ActionArtifact, ArtifactRequest, Trust, action_of, connector_of
 from aileron.registry.build import build
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.signatures import SigningKey
@@ -20,8 +20,8 @@ from aileron.registry.tarball import pack, unpack
 from tests.actions.conftest import ACTION
 
 KEY = SigningKey(Secret(b"k" * 32))
-MAIL = Wanted.parse("github://acme/mail@1.2.0")
-SEND = Wanted.parse("github://acme/mail/actions/send-email@1.2.0")
+MAIL = ArtifactRequest.parse("github://acme/mail@1.2.0")
+SEND = ArtifactRequest.parse("github://acme/mail/actions/send-email@1.2.0")
 TRUST = Trust(keyring=Keyring().trusting(Authority.parse("github://acme"), KEY.public))
 
 
@@ -37,7 +37,7 @@ def signed(members: dict[str, bytes]) -> bytes:
     return pack({**members, "signature.sig": KEY.sign(b"".join(data for _, data in sorted(members.items())))})
 
 
-def action_in(archive: bytes, trust: Trust = TRUST, wanted: Wanted = SEND) -> ActionArtifact:
+def action_in(archive: bytes, trust: Trust = TRUST, wanted: ArtifactRequest = SEND) -> ActionArtifact:
     """What was asked for."""
     return action_of(archive, trust, wanted=wanted, parse=parse_action)
 
@@ -63,9 +63,9 @@ def action_in(archive: bytes, trust: Trust = TRUST, wanted: Wanted = SEND) -> Ac
 )
 def test_only_a_name_and_one_version_can_be_asked_for(text: str):
     """No range, no latest, no scheme of somebody's own."""
-    assert str(Wanted.parse("github://acme/mail/x@1.0.0-rc.1+a")) == "github://acme/mail/x@1.0.0-rc.1+a"
+    assert str(ArtifactRequest.parse("github://acme/mail/x@1.0.0-rc.1+a")) == "github://acme/mail/x@1.0.0-rc.1+a"
     with pytest.raises(ValueError, match=r"version|scheme|segment"):
-        Wanted.parse(text)
+        ArtifactRequest.parse(text)
 
 
 # Connectors
@@ -97,7 +97,7 @@ def test_what_was_asked_for_is_taken_and_its_signer_named(source: Path):
 )
 def test_another_name_or_version_by_its_own_word_is_refused(source: Path, wanted: str):
     """Whatever it was published as."""
-    failure = refusal(lambda: connector_of(build(source).archive, Trust(), wanted=Wanted.parse(wanted)))
+    failure = refusal(lambda: connector_of(build(source).archive, Trust(), wanted=ArtifactRequest.parse(wanted)))
 
     assert failure.failure_class is FailureClass.INVALID_REQUEST
     assert f"what was published as {wanted} is github://acme/mail@1.2.0 by its own word" in failure.message
@@ -145,7 +145,7 @@ def test_a_signature_of_another_artifact_is_no_signature(source: Path):
         }
     )
 
-    failure = refusal(lambda: connector_of(replayed, TRUST, wanted=Wanted.parse("github://acme/mail@1.3.0")))
+    failure = refusal(lambda: connector_of(replayed, TRUST, wanted=ArtifactRequest.parse("github://acme/mail@1.3.0")))
 
     assert failure.failure_class is FailureClass.SIGNATURE_FAILURE
 
@@ -214,7 +214,7 @@ def test_a_bundle_of_sigstore_is_held_against_the_very_bytes(source: Path):
     built = build(source)
     bundle = (Path(__file__).parent / "sigstore" / "gitlab-publish.sigstore.json").read_bytes()
     archive = pack({"connector": built.connector, "manifest.toml": built.manifest, "signature.sig": bundle})
-    wanted = Wanted.parse("gitlab://facutuesca/gitlab-oidc-project@1.2.0")
+    wanted = ArtifactRequest.parse("gitlab://facutuesca/gitlab-oidc-project@1.2.0")
 
     on_the_public_one = refusal(lambda: connector_of(archive, Trust(public_forges=PUBLIC_FORGES), wanted=wanted))
     elsewhere = refusal(lambda: connector_of(archive, Trust(), wanted=wanted))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from aileron.config import Settings
-from aileron.daemon.forge_web import ForgeWeb
+from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.egress import Egress
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.names import Fqn

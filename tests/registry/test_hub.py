@@ -18,7 +18,7 @@ from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.secret import Secret
-from aileron.registry.artifact import Trust, Wanted, connector_of
+from aileron.registry.artifact import ArtifactRequest, Trust, connector_of
 from aileron.registry.hub import Done, build_site
 from aileron.registry.hub_index import parse_index
 from aileron.registry.keyring import Authority, Keyring
@@ -84,7 +84,7 @@ def test_a_release_becomes_files_that_a_forge_reads(release: Release, site: Path
     assert (site / "acme/mail/1.10.0/manifest.toml").read_bytes() == unpack(archive)["manifest.toml"]
     assert (site / "acme/mail/keys/publisher.pub").read_text() == KEY.public.to_pem()
     trust = Trust(keyring=Keyring().trusting(Authority.parse("hub://acme/mail"), KEY.public))
-    assert connector_of(archive, trust, wanted=Wanted.parse(f"{CONNECTOR}@1.10.0")).pin.hash == pin
+    assert connector_of(archive, trust, wanted=ArtifactRequest.parse(f"{CONNECTOR}@1.10.0")).pin.hash == pin
     mail, send = parse_index((site / "index.json").read_bytes()).entries
     assert (mail.name, mail.kind, mail.version, mail.published.hash) == (CONNECTOR, "connector", "1.10.0", pin)
     assert [(one.version, one.signed_by) for one in mail.versions] == [

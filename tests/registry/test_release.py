@@ -15,7 +15,7 @@ from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort
 from aileron.model.secret import Secret
-from aileron.registry.artifact import Trust, Wanted, action_of, connector_of
+from aileron.registry.artifact import ArtifactRequest, Trust, action_of, connector_of
 from aileron.registry.build import Application
 from aileron.registry.keyring import Authority, Keyring
 from aileron.registry.release import Release, check_key_is_published, release, sign, write_release
@@ -87,8 +87,8 @@ def test_a_release_is_what_an_install_takes(sources: Path):
 
     assert (connector.path, action.path) == ("v1.2.0/aileron.tar.gz", "actions/send-mail/v1.2.0/aileron.tar.gz")
     assert done.signed_by == KEY.public.fingerprint
-    fetched = connector_of(connector.archive, TRUST, wanted=Wanted.parse("github://acme/mail@1.2.0"))
-    found = action_of(action.archive, TRUST, wanted=Wanted.parse(f"{action.name}@1.2.0"), parse=parse_action)
+    fetched = connector_of(connector.archive, TRUST, wanted=ArtifactRequest.parse("github://acme/mail@1.2.0"))
+    found = action_of(action.archive, TRUST, wanted=ArtifactRequest.parse(f"{action.name}@1.2.0"), parse=parse_action)
     assert (fetched.signed.status, found.signed.status) == ("verified", "verified")
     assert [(one.version, one.hash) for one in found.action.connectors] == [("1.2.0", fetched.pin.hash)]
     assert (connector.hash, action.hash) == (fetched.pin.hash, found.digest)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aileron.actions.manifest import parse_action
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import tool_name
-from aileron.registry.artifact import Wanted
+from aileron.registry.artifact import ArtifactRequest
 from aileron.registry.suite import MAX_ENTRIES, InRepository, Suite, SuiteSource, parse_suite, wanted
 from tests.support.plain_host import ROOT
 
@@ -121,7 +121,7 @@ WRONG = [
 def test_what_is_wrong_is_told_with_file_line_and_cure(old: str, new: str, message: str) -> None:
     """Each beside the suite that is right."""
     text = suite_text(ENTRY)
-    assert wanted(parse(text), SOURCE) == (Wanted.parse("github://acme/tools/actions/a@1.2.0"),)
+    assert wanted(parse(text), SOURCE) == (ArtifactRequest.parse("github://acme/tools/actions/a@1.2.0"),)
     assert text.count(old) == 1
 
     assert f"suite.toml{message}" in refusal(text.replace(old, new), SOURCE)
@@ -260,7 +260,7 @@ def test_a_path_takes_a_tag_with_a_version(ref: str, words: str) -> None:
     """Where there is none, its line is named; a name in full is fetched all the same."""
     in_full = "github://acme/mail/b@1.0.0"
 
-    assert wanted(parse(suite_text(in_full)), SOURCE.at(ref)) == (Wanted.parse(in_full),)
+    assert wanted(parse(suite_text(in_full)), SOURCE.at(ref)) == (ArtifactRequest.parse(in_full),)
     message = refusal(suite_text(in_full, "actions/a"), SOURCE.at(ref))
     assert message.startswith("suite.toml:5: actions: 'actions/a' is a path, and takes the version of its suite, but ")
     assert words in message
@@ -270,7 +270,7 @@ def test_a_file_on_this_machine_has_no_version() -> None:
     """So it names its actions in full."""
     in_full = "github://acme/mail/b@1.0.0"
 
-    assert wanted(parse(suite_text(in_full)), None) == (Wanted.parse(in_full),)
+    assert wanted(parse(suite_text(in_full)), None) == (ArtifactRequest.parse(in_full),)
     assert "suite.toml:5: actions: 'actions/a' is a path, and takes the version of its suite, but a file on" in refusal(
         suite_text(in_full, "actions/a")
     )

@@ -16,11 +16,11 @@ from typing import Any
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
 from aileron.config import Home
-from aileron.daemon.appointing import Appointing
-from aileron.daemon.deciding import Deciding
-from aileron.daemon.fetching import Fetching
-from aileron.daemon.installing import Installing
-from aileron.daemon.passkeys import Passkeys
+from aileron.daemon.decisions.enrollment import ApproverEnrollment
+from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.packages.fetch import FetchJobs
+from aileron.daemon.packages.install import Installer
 from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
 from aileron.ledger.sqlite import Ledger
@@ -98,15 +98,15 @@ def _wrap(fuse: _Fuse) -> None:
         fuse.armed = True
         return await request(self, *arguments)
 
-    async def arming_decide(self: Deciding, *arguments: Any) -> Any:
+    async def arming_decide(self: DecisionService, *arguments: Any) -> Any:
         fuse.armed = True
         return await decide(self, *arguments)
 
-    async def arming_appoint(self: Appointing, *arguments: Any) -> Any:
+    async def arming_appoint(self: ApproverEnrollment, *arguments: Any) -> Any:
         fuse.armed = True
         return await appoint(self, *arguments)
 
-    async def arming_fetch(self: Fetching, *arguments: Any) -> Any:
+    async def arming_fetch(self: FetchJobs, *arguments: Any) -> Any:
         fuse.armed = True
         return await begin(self, *arguments)
 
@@ -114,11 +114,16 @@ def _wrap(fuse: _Fuse) -> None:
         fuse.armed = True
         return await revoke(self, *arguments)
 
-    appoint, decide, begin, revoke = Appointing.appoint, Deciding.decide, Fetching.begin, Passkeys.revoke
+    appoint, decide, begin, revoke = (
+        ApproverEnrollment.appoint,
+        DecisionService.decide,
+        FetchJobs.begin,
+        Passkeys.revoke,
+    )
     Passkeys.revoke = arming_revoke  # type: ignore[method-assign]
-    Fetching.begin = arming_fetch  # type: ignore[method-assign]
-    Appointing.appoint = arming_appoint  # type: ignore[method-assign]
-    Deciding.decide = arming_decide  # type: ignore[method-assign]
+    FetchJobs.begin = arming_fetch  # type: ignore[method-assign]
+    ApproverEnrollment.appoint = arming_appoint  # type: ignore[method-assign]
+    DecisionService.decide = arming_decide  # type: ignore[method-assign]
     _around(fuse, AgreedTexts, "put", "agreed_text")
     _around(fuse, Vault, "change_consents", "vault")
     _around(fuse, ActionStore, "add", "action_file")
@@ -126,9 +131,9 @@ def _wrap(fuse: _Fuse) -> None:
     _around(fuse, Vault, "note_renewal", "renewal_note")
     _around(fuse, Vault, "put_tokens", "new_tokens")
     _around(fuse, Staging, "put", "staged")
-    _around(fuse, Installing, "_begin", "journal")
+    _around(fuse, Installer, "_begin", "journal")
     _around(fuse, ContentStore, "put", "connector")
-    _around(fuse, Installing, "_end", "journal_end")
+    _around(fuse, Installer, "_end", "journal_end")
     Ledger.commit = crashing_commit  # type: ignore[method-assign]
     FrameChannel.send = crashing_send  # type: ignore[method-assign]
     FrameChannel.receive = crashing_receive  # type: ignore[method-assign]

@@ -21,7 +21,7 @@ from typing import Final
 import pytest
 
 from aileron.model.text import hidden_at
-from aileron.web import looks
+from aileron.web import templating
 
 __all__ = [
     "CORPUS",
@@ -151,7 +151,7 @@ def assert_harmless_page(page: str) -> None:
 
 
 _SCRIPT: Final = "".join(
-    (Path(looks.__file__).parent / "templates" / name).read_text(encoding="utf-8")
+    (Path(templating.__file__).parent / "templates" / name).read_text(encoding="utf-8")
     for name in ("page.js", "passkeys.js")
 )
 

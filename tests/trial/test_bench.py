@@ -17,7 +17,7 @@ import pytest
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
-from aileron.trial.bench import MADE_UP_SECRET, Bench, Report, Upstream, artifact_of
+from aileron.trial.bench import MADE_UP_SECRET, Bench, LocalUpstream, TrialReport, artifact_of
 from aileron.trial.cases import parse_cases
 from tests.support.elf_programs import compiled
 
@@ -124,7 +124,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
         yield running
 
 
-def tried(bench: Bench, case: str, *exchanges: str) -> Report:
+def tried(bench: Bench, case: str, *exchanges: str) -> TrialReport:
     """The report on one case of that TOML."""
     text = f'[[case]]\nname = "it"\n{case}\n' + "".join(f"[[case.exchange]]\n{one}\n" for one in exchanges)
     (report,) = bench.run(parse_cases(text, file="cases.toml").cases)
@@ -374,7 +374,7 @@ def test_placeholders_have_made_up_values(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def upstream() -> Iterator[tuple[Upstream, list[dict[str, Any]]]]:
+def upstream() -> Iterator[tuple[LocalUpstream, list[dict[str, Any]]]]:
     """A server on loopback that repeats the credential it is shown, and keeps what it was asked."""
     asked: list[dict[str, Any]] = []
 
@@ -393,13 +393,13 @@ def upstream() -> Iterator[tuple[Upstream, list[dict[str, Any]]]]:
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
-        yield Upstream.parse(f"http://127.0.0.1:{server.server_address[1]}"), asked
+        yield LocalUpstream.parse(f"http://127.0.0.1:{server.server_address[1]}"), asked
         server.shutdown()
         thread.join(10)
 
 
 def test_an_operation_is_tried_against_a_server_of_ones_own(
-    bench: Bench, upstream: tuple[Upstream, list[dict[str, Any]]]
+    bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]
 ) -> None:
     """It stands for the declared hosts; it is shown a made-up credential, which the jail never sees again."""
     server, asked = upstream
@@ -411,7 +411,7 @@ def test_an_operation_is_tried_against_a_server_of_ones_own(
     assert MADE_UP_SECRET not in done.output[0][1]
 
 
-def test_only_that_server_is_reached(bench: Bench, upstream: tuple[Upstream, list[dict[str, Any]]]) -> None:
+def test_only_that_server_is_reached(bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
     """Neither the declared host, which is somebody's, nor another port of this machine."""
     server, asked = upstream
     for url in (
@@ -439,6 +439,6 @@ def test_only_that_server_is_reached(bench: Bench, upstream: tuple[Upstream, lis
 )
 def test_a_service_is_not_reached_by_a_test(url: str) -> None:
     """What is not on this machine is asked through the daemon, on record, and with its rules."""
-    assert Upstream.parse("https://localhost:8443") == Upstream(HostPort("localhost", 8443), False)
+    assert LocalUpstream.parse("https://localhost:8443") == LocalUpstream(HostPort("localhost", 8443), False)
     with pytest.raises(ValueError, match=r"this machine|path|URL"):
-        Upstream.parse(url)
+        LocalUpstream.parse(url)

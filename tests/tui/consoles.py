@@ -29,8 +29,8 @@ from aileron.model.manifest import ApprovalRule
 from aileron.model.secret import Secret
 from aileron.tui import guard
 from aileron.tui.app import Console, Hooks
-from aileron.tui.door import Door
-from aileron.tui.hearing import Hearing
+from aileron.tui.daemon_client import DaemonClient
+from aileron.tui.input_guard import InputGuard
 from tests.cli.person import APPROVER
 from tests.cli.questions import Approver, plan, question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
@@ -157,7 +157,7 @@ class World:
     ) -> AsyncIterator[Shown]:
         """One that runs, and has read what there is."""
         self.who_else = not_kept
-        app = Console(Door(self.home), self.hooks(), who_else=lambda: self.who_else, **options)
+        app = Console(DaemonClient(self.home), self.hooks(), who_else=lambda: self.who_else, **options)
         async with app.run_test(size=size, notifications=True) as pilot:
             shown = Shown(app, pilot)
             await shown.until("daemon ok")
@@ -283,7 +283,7 @@ class Shown:
 
     def rested(self) -> None:
         """As if no key was pressed for so long after a prompt was broken off that they count again."""
-        self.app._hearing = Hearing()  # type: ignore[misc]
+        self.app._input_guard = InputGuard()  # type: ignore[misc]
 
     async def unlock(self) -> None:
         """Open the approver's key."""

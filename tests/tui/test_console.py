@@ -17,9 +17,9 @@ from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
 from aileron.review.question import state_of
-from aileron.tui import frame, hearing, news, paint
+from aileron.tui import frame, input_guard, news, rendering
 from aileron.tui.app import Console
-from aileron.tui.door import Door
+from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.queue import Rows
 from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
 from tests.support.fake_daemon import Seen, error
@@ -748,8 +748,10 @@ async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, m
     for number in range(1, 36):
         world.happen("vault.locked", reason=f"number-{number}.")
     made: list[int] = []
-    event_row = paint.event_row
-    monkeypatch.setattr(paint, "event_row", lambda event, width: made.append(event["seq"]) or event_row(event, width))
+    event_row = rendering.event_row
+    monkeypatch.setattr(
+        rendering, "event_row", lambda event, width: made.append(event["seq"]) or event_row(event, width)
+    )
     async with world.console() as shown:
         await shown.press("2")
         await shown.until("number-35.")
@@ -917,7 +919,7 @@ async def test_what_is_no_place_for_a_console_ends_it_before_anything_is_asked(w
         raise PermissionError("this is a terminal of claude")
 
     world.check = check
-    app = Console(Door(world.home), world.hooks(), who_else=lambda: None)
+    app = Console(DaemonClient(world.home), world.hooks(), who_else=lambda: None)
     async with app.run_test() as pilot:
         while app.refused is None:
             await pilot.pause(0.01)
@@ -931,11 +933,11 @@ async def test_the_console_ends_with_the_key_wiped_and_the_terminal_let_go(world
     world.sign()
     async with world.console() as shown:
         await shown.unlock()
-        holder = shown.app._holder
+        key_session = shown.app._key_session
         await shown.press("q")
         await shown.until(lambda: not shown.app.is_running)
 
-    assert not holder.is_open
+    assert not key_session.is_open
     assert not world.is_held
 
 
@@ -991,7 +993,7 @@ async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothi
     """It was sent, or it was not: whoever looks knows. No passphrase is asked for by what is not to be seen any more."""
     world.sign()
     world.ask(named("pay", reversible=True))
-    app = Console(Door(world.home), world.hooks(), who_else=lambda: None)
+    app = Console(DaemonClient(world.home), world.hooks(), who_else=lambda: None)
 
     said: list[str] = []
 
@@ -1103,7 +1105,7 @@ async def test_the_rest_of_a_passphrase_is_no_key(world: World, monkeypatch: pyt
     world.sign()
     world.ask(named("one", reversible=True))
     for name in ("REST_S", "DEAF_S"):
-        monkeypatch.setattr(hearing, name, 3600.0)  # which no busy machine outlasts
+        monkeypatch.setattr(input_guard, name, 3600.0)  # which no busy machine outlasts
     asked: list[str] = []
 
     def broken(question: str) -> Secret:
@@ -1158,7 +1160,7 @@ async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(
     """Whoever types in it types on; an editor that ended well is followed by keys as ever."""
     world.ask(named("one", reversible=True))
     for name in ("REST_S", "DEAF_S"):
-        monkeypatch.setattr(hearing, name, 3600.0)
+        monkeypatch.setattr(input_guard, name, 3600.0)
 
     def killed(_: str) -> str:
         raise ValueError("the editor was killed")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from aileron.tui import paint
+from aileron.tui import rendering
 from tests.cli.questions import ONE, SUBJECTS, previewed, question, sealed_preview, subject_question
 from tests.support.screens import expect
 from tests.tui.consoles import Shown, World, named
@@ -22,7 +22,7 @@ sized = pytest.mark.parametrize("size", SIZES)
 @pytest.fixture(autouse=True)
 def still(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every question has as long left as every other."""
-    monkeypatch.setattr(paint, "duration", lambda seconds: "4:41")
+    monkeypatch.setattr(rendering, "duration", lambda seconds: "4:41")
 
 
 def fill(world: World) -> None:

@@ -19,9 +19,9 @@ from textual.events import Key
 
 from aileron.model.consent import BindingConsent
 from aileron.model.manifest import ApprovalRule
-from aileron.tui import guard, paint, screens
+from aileron.tui import guard, rendering, screens
 from aileron.tui.app import Console
-from aileron.tui.door import Door
+from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.view import View
 from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
 from tests.support.hostile_text import GROUPS, MEGABYTE, as_in_a_file, assert_harmless, assert_no_line_begins
@@ -835,8 +835,8 @@ async def test_a_row_that_is_wrapped_after_all_puts_the_end_further_down(
 ) -> None:
     """What counts as read is counted in the rows that stand there, not in those that were meant to."""
     world.ask(named("long", args={"body": "\n".join(["\u65e5" * 50] * 9), "zz": "mallory@evil.example"}))
-    monkeypatch.setattr(paint, "_cells_of", lambda character: 1)
-    monkeypatch.setattr(paint, "cells", len)
+    monkeypatch.setattr(rendering, "_cells_of", lambda character: 1)
+    monkeypatch.setattr(rendering, "cells", len)
     monkeypatch.setattr(Console, "CSS", Console.CSS.replace("text-wrap: nowrap", "text-wrap: wrap"))
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
@@ -880,7 +880,7 @@ async def test_before_the_daemon_has_answered_it_is_asked_and_not_missing(world:
         assert answers.wait(20)
 
     world.check = check
-    app = Console(Door(world.home), world.hooks(), who_else=lambda: None)
+    app = Console(DaemonClient(world.home), world.hooks(), who_else=lambda: None)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         shown = Shown(app, pilot)
         await shown.until("asking the daemon …")
@@ -1027,7 +1027,7 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
         await shown.until_told("its time was over")
         await shown.until("key locked (L)")
         await shown.until_not("only-for-the-approver")
-        key = shown.app._holder._key
+        key = shown.app._key_session._key
 
     assert key is None
     assert len(world.asked_for) == 1
@@ -1061,7 +1061,7 @@ async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> N
     async with world.console() as shown:
 
         def edit(text: str) -> str:
-            held.append((world.is_held, shown.app._holder.is_open))
+            held.append((world.is_held, shown.app._key_session.is_open))
             return text
 
         world.edit = edit

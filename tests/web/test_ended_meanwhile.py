@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.web.desk import ASKED, Browser, ToldDesk, browser_of, previewed
+from tests.web.daemon_port import ASKED, Browser, ToldDesk, browser_of, previewed
 
 pytestmark = pytest.mark.anyio
 

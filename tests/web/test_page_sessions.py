@@ -11,7 +11,7 @@ import pytest
 from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
-from aileron.web.desk import Desk, Ended
+from aileron.web.daemon_port import DaemonPort, Ended
 from aileron.web.sessions import (
     LASTS_S,
     MAX_PREVIEW_BYTES,
@@ -20,7 +20,7 @@ from aileron.web.sessions import (
     Sessions,
     StolenError,
 )
-from tests.web.desk import Key, Process, ToldDesk
+from tests.web.daemon_port import Key, Process, ToldDesk
 
 pytestmark = pytest.mark.anyio
 
@@ -34,7 +34,7 @@ def desk() -> Any:
 @pytest.fixture
 def sessions(desk: Any) -> Sessions:
     """Of that daemon."""
-    told: Desk = desk
+    told: DaemonPort = desk
     return Sessions(told, KnownCallers(), now=lambda: desk.now)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from aileron.daemon.sessions import TOKEN_VARIABLE
+from aileron.daemon.http.sessions import TOKEN_VARIABLE
 from aileron.launch import agent as launched
 from tests.support.home import PASSPHRASE, DaemonHome
 from tests.support.paged import APPROVER, Form, KeptApprover, PageClient, paged_home, port_of

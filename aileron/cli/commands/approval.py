@@ -16,9 +16,9 @@ from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
 from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds, tell
-from aileron.cli.signing import standing_of
+from aileron.cli.signing import approver_status
+from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.cli.waiting import Waiting
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
 from aileron.review.question import KINDS, has_preview, kind_of, name_of, title_of
@@ -166,7 +166,7 @@ def list_(as_json: AsJson = False) -> None:
     )
     if approvals and output.is_terminal("stderr"):
         output.note("\nlook and decide: aileron approve ID\nsay no: aileron deny ID")
-        deciding.note_unsigned(standing_of(supervisor))
+        deciding.note_unsigned(approver_status(supervisor))
 
 
 def show(
@@ -218,7 +218,7 @@ def _with_preview(supervisor: Supervisor, entry: dict[str, Any]) -> int:
     name = str(entry.get("approval_id"))
     if not has_preview(entry):
         raise Problem.missing(f"{name} has no preview", fix=f"aileron approval show {name}")
-    standing = standing_of(supervisor)
+    standing = approver_status(supervisor)
     if not standing.is_signed:
         raise Problem(
             "a preview is for whoever signs, and nobody does",
@@ -293,7 +293,7 @@ def _end(
 def _outcome(supervisor: Supervisor, question: dict[str, Any], wait_s: float, *, as_json: bool) -> int:
     """Show what came of an approved run; the exit code. The decision is recorded whatever it is."""
     try:
-        with Waiting(str(question.get("action")), wanted=not as_json) as waiting:
+        with StatusLine(str(question.get("action")), wanted=not as_json) as waiting:
             answer = deciding.follow(supervisor, str(question["approval_id"]), wait_s, waiting)
     except KeyboardInterrupt:
         look = f"aileron audit show {visible(str(question.get('audit_id')))}"

@@ -12,7 +12,7 @@ from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNKNOWN, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
-from aileron.cli.signing import TRIES, Standing, alone, as_shown, ask_until_right, standing_of, text_of
+from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, as_shown, ask_until_right, text_of
 from aileron.cli.supervisor import Supervisor, checked, path_of
 from aileron.model.visible import visible
 from aileron.review.subject import SYNCED
@@ -166,7 +166,7 @@ class _Init:
 
         with local_work(), keyfile.locked(self._file):
             vault = self._opened_vault()
-            standing = standing_of(self._supervisor)
+            standing = approver_status(self._supervisor)
             if self._finish_earlier(standing):
                 return OK
             self._check_may(standing)
@@ -197,7 +197,7 @@ class _Init:
             return tried(Secret(self._given.encode()))
         return ask_until_right(question, tried)
 
-    def _finish_earlier(self, standing: Standing) -> bool:
+    def _finish_earlier(self, standing: ApproverStatus) -> bool:
         """Whether an earlier `init` came as far as the vault, and all that was left to do was to put its key in place."""
         from aileron.approver import keyfile
 
@@ -208,7 +208,7 @@ class _Init:
         output.note(f"  key: {visible(standing.key_id)}")
         return True
 
-    def _check_may(self, standing: Standing) -> None:
+    def _check_may(self, standing: ApproverStatus) -> None:
         if standing.status == "none" and self._replace:
             raise Problem.usage("there is no approver to replace", fix="aileron approver init")
         if standing.status != "none" and not self._replace:
@@ -243,8 +243,8 @@ class _Init:
         question = "Exchange the key of the approver? [y/N] " if self._replace else "Make the approver's key? [y/N] "
         return computed if (ask_now(question) or "").lower() in _YES else None
 
-    def _old_key(self, standing: Standing) -> ApproverKey:
-        from aileron.approver import keyfile, presence
+    def _old_key(self, standing: ApproverStatus) -> ApproverKey:
+        from aileron.approver import isolation, keyfile
 
         if keyfile.key_in(self._file) != standing.key_id:
             raise Problem(
@@ -254,9 +254,9 @@ class _Init:
                 why="it has to sign that another takes its place",
                 fix="put a backup of approver.json in its place",
             )
-        return keyfile.open_key(self._file, presence.ask_passphrase("Passphrase of the approver's present key"))
+        return keyfile.open_key(self._file, isolation.ask_passphrase("Passphrase of the approver's present key"))
 
-    def _exchange(self, standing: Standing, inventory: str, vault: Secret, old: ApproverKey | None) -> int:
+    def _exchange(self, standing: ApproverStatus, inventory: str, vault: Secret, old: ApproverKey | None) -> int:
         """Make the key, have the vault name it, and put it in its place, in this order: keyfile.py says why."""
         from aileron.approver import keyfile
 
@@ -303,14 +303,14 @@ def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None) -> dic
 
 def _new_passphrase(vault: Secret) -> Secret:
     """One that is not the vault's: whoever learns that one could otherwise decide too. Problem for a third that will not do."""
-    from aileron.approver import keyfile, presence
+    from aileron.approver import isolation, keyfile
     from aileron.model.failure import AileronError
 
     output.note(
         "\nthe approver's passphrase is one of its own, of 8 bytes or more: not the vault's, which files and variables may hold"
     )
     for left in range(TRIES - 1, -1, -1):
-        typed = presence.ask_passphrase("New approver passphrase", twice=True)
+        typed = isolation.ask_passphrase("New approver passphrase", twice=True)
         try:
             keyfile.check_passphrase(typed)
         except AileronError as failed:

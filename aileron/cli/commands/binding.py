@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from aileron.cli import output
-from aileron.cli.bind import Given, bind, facts_of, print_new, wanted_by
+from aileron.cli.bind import BindOptions, bind, bind_request_of, facts_of, print_new
 from aileron.cli.bind import reauthorize as sign_in_anew
 from aileron.cli.bind import rebind as bind_anew
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
@@ -63,8 +63,8 @@ def setup(
     for there as well.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    wanted = wanted_by(supervisor, connector)
-    given = Given(name, username, secret, How(device, no_browser, as_json), yes)
+    wanted = bind_request_of(supervisor, connector)
+    given = BindOptions(name, username, secret, How(device, no_browser, as_json), yes)
     if (device or no_browser) and (wanted.kind != "oauth2" or secret is not None):
         raise Problem.usage(f"--device and --no-browser are for a sign-in, and this is kind {wanted.kind}")
     if can_ask() and not as_json:
@@ -137,7 +137,7 @@ def rebind(
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     shown = supervisor.ask("GET", path_of("v1", "bindings", name))
-    given = Given(name, username, secret, How(as_json=as_json), yes)
+    given = BindOptions(name, username, secret, How(as_json=as_json), yes)
     is_new = print_new(shown)
     if secret is None and shown.get("grant") and _needs_provider(shown):
         raise Problem(
@@ -172,7 +172,7 @@ def reauthorize(
             fix=f"aileron secret set {shown.get('secret')}",
         )
     print_new(shown)
-    raise typer.Exit(sign_in_anew(supervisor, shown, Given(name, how=How(device, no_browser, as_json), yes=yes)))
+    raise typer.Exit(sign_in_anew(supervisor, shown, BindOptions(name, how=How(device, no_browser, as_json), yes=yes)))
 
 
 def revoke(name: _Name, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:

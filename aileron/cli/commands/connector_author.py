@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from aileron.model.names import Fqn
     from aileron.registry.release import Release
     from aileron.registry.signatures import SigningKey
-    from aileron.trial.bench import Report
+    from aileron.trial.bench import TrialReport
 
 __all__ = ["check_manifest", "new", "release", "sign", "test"]
 
@@ -322,10 +322,10 @@ def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool) -> N
 
 
 def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | None) -> None:
-    from aileron.trial.bench import Bench, Upstream, artifact_of
+    from aileron.trial.bench import Bench, LocalUpstream, artifact_of
 
     try:
-        server = None if upstream is None else Upstream.parse(upstream)
+        server = None if upstream is None else LocalUpstream.parse(upstream)
     except ValueError as error:
         raise Problem.usage(f"--upstream {error}", fix="aileron connector test --help") from None
     with local_work(), Bench(artifact_of(directory, () if server is None else (server.address,))) as bench:
@@ -387,7 +387,7 @@ def _try_cases(directory: Path, file: Path | None, *, as_json: bool) -> None:
         raise typer.Exit(FAILED)
 
 
-def _tell_failed(failed: Sequence[Report]) -> None:
+def _tell_failed(failed: Sequence[TrialReport]) -> None:
     for report in failed:
         output.note(f"\n{visible(report.case)}: {visible(report.problem or '')}")
         for line in report.log:

@@ -28,7 +28,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from aileron.launch.agent import Agent, Asked, Gateway, Setup
+    from aileron.launch.agent import Agent, Gateway, LaunchRequest, Setup
 
 __all__ = [
     "LOCKED",
@@ -174,13 +174,13 @@ def _forget_passphrase() -> None:
 
 def asked_of(
     supervisor: Supervisor, agent: Agent, gateway: Gateway | None, words: tuple[str, ...], token: str
-) -> Asked:
+) -> LaunchRequest:
     """What the agent's module is asked: this environment, its files, this installation."""
-    from aileron.launch.agent import Asked
+    from aileron.launch.agent import LaunchRequest
     from aileron.launch.programs import read_files, server_of
 
     files = read_files(agent, os.environ)
-    return Asked(server_of(supervisor.home), token, gateway, os.environ, words, files)
+    return LaunchRequest(server_of(supervisor.home), token, gateway, os.environ, words, files)
 
 
 def folder() -> str:
@@ -210,7 +210,7 @@ def _in_session(
         _end(supervisor, session["id"], code)
 
 
-def _run(path: str, asked: Asked, setup: Setup) -> int:
+def _run(path: str, asked: LaunchRequest, setup: Setup) -> int:
     from aileron.launch.start import child_environment, run
 
     environment = child_environment(os.environ, _variables(asked, setup), setup.unset)
@@ -221,7 +221,7 @@ def _run(path: str, asked: Asked, setup: Setup) -> int:
         raise Problem(f"{path} does not start", exit_code=FAILED, name="invalid_request", why=why) from None
 
 
-def _variables(asked: Asked, setup: Setup) -> dict[str, str]:
+def _variables(asked: LaunchRequest, setup: Setup) -> dict[str, str]:
     return {**asked.server.environment(asked.token), **setup.variables}
 
 
@@ -231,7 +231,7 @@ def _end(supervisor: Supervisor, session: str, code: int | None) -> None:
         Client(supervisor.home).ask("POST", path_of("v1", "sessions", session, "end"), {"exit_code": code})
 
 
-def _show(path: str, asked: Asked, agent: Agent, is_without_daemon: bool, as_json: bool) -> None:
+def _show(path: str, asked: LaunchRequest, agent: Agent, is_without_daemon: bool, as_json: bool) -> None:
     """What `--dry-run` says."""
     with local_work():
         setup = agent.setup(asked)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from aileron.cli import output
-from aileron.cli.bind import Given, bind, wanted_by
+from aileron.cli.bind import BindOptions, bind, bind_request_of
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.problem import OK, Problem
 from aileron.cli.prompts import passphrase_from
@@ -77,6 +77,6 @@ def _bound(supervisor: Supervisor, connector: str, *, yes: bool) -> int:
     """Bind it here; one that cannot be does not keep the others from it."""
     output.note(f"\n{visible(connector)}")
     try:
-        return bind(supervisor, wanted_by(supervisor, connector), Given(yes=yes))
+        return bind(supervisor, bind_request_of(supervisor, connector), BindOptions(yes=yes))
     except Problem as problem:
         return report(problem, as_json=False) or _UNBOUND

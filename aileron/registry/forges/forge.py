@@ -9,7 +9,7 @@ Rules
 - A token goes to the forge itself and never along with a redirect.
 - Every answer has a bound. An answer that is not understood is an error that says which address gave it.
 
-Source: docs/reference/forges.md. Not here: connections (daemon/forge_web.py).
+Source: docs/reference/forges.md. Not here: connections (daemon/packages/forge_web.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,58 @@
+"""How far the vault has come, by the record: what tells a whole file that was put back from the one that was there last.
+
+The vault's seal finds every change to a file but one: an older file, whole. So the record says after each change, and whenever it
+is opened, which vault this home has and how far it has come. Runs in the daemon when the vault is opened. The record is a file
+of the same user's: both put back together, to the same moment, are not found out here.
+
+Rules
+- The newest event that names a generation counts. What is newer than it is fine: the vault is written first, and a daemon may end
+  before that is on record.
+- A copy that was about to be put in its place may be there instead, until something else is on record.
+
+Source: docs/reference/vault-format.md (an older file). Not here: consents, which are compared one by one (rollback.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from aileron.ledger import EventFilter, Ledger, Snapshot
+
+__all__ = ["VaultCheckpoint", "vault_checkpoints"]
+
+_FIRM: Final = ("vault.created", "vault.unlocked", "vault.changed", "vault.rotated", "vault.restored")
+_INTENT: Final = "vault.restoring"
+
+
+class VaultCheckpoint(msgspec.Struct, frozen=True):
+    """A vault by its id, and the least generation that it has."""
+
+    vault: str
+    generation: int
+
+    def allows(self, vault: str, generation: int) -> bool:
+        """Whether this may be it."""
+        return self.vault == vault and self.generation <= generation
+
+
+async def vault_checkpoints(ledger: Ledger) -> tuple[VaultCheckpoint, ...]:
+    """What may be there, the vault on record first; nothing where none is."""
+    return await ledger.read(_marks)
+
+
+def _marks(snapshot: Snapshot) -> tuple[VaultCheckpoint, ...]:
+    firm = sorted((found for kind in _FIRM if (found := _newest(snapshot, kind))), key=lambda found: found[0])[-1:]
+    intent = _newest(snapshot, _INTENT)
+    if intent is not None and (not firm or intent[0] > firm[0][0]):
+        firm.append(intent)
+    return tuple(mark for _, mark in firm)
+
+
+def _newest(snapshot: Snapshot, kind: str) -> tuple[int, VaultCheckpoint] | None:
+    for row in snapshot.events(EventFilter(type=kind, limit=1)):
+        vault, generation = row.facts.get("vault"), row.facts.get("generation")
+        if isinstance(vault, str) and isinstance(generation, int):  # those of before say neither
+            return row.seq, VaultCheckpoint(vault, generation)
+    return None

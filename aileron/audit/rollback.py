@@ -1,0 +1,83 @@
+"""Whether an open vault is older than the record, or another's: somebody put a copy back, or one of their own, which the seal
+alone cannot tell.
+
+Runs in the daemon when the vault is opened. Trusts neither file alone: the vault is sealed and can be exchanged for one of
+before, the ledger is current and can be edited. Both put back together, to the same moment, are not found out here
+(docs/explanation/consent.md).
+
+Rules
+- What the vault says and the record does not know yet is newer: the vault is written first, and a daemon may end in between.
+- What the record knows, and knows to have been followed by something else, is older.
+- A key that the record does not know is newer only if the key that it names last has signed that this one takes its place.
+
+Source: docs/reference/consents.md, docs/reference/audit-events.md. Not here: used decisions and grants, which are compared one by
+one when they are used (approvals/gate.py, ledger/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from aileron.ledger import EventFilter, Ledger, Snapshot
+from aileron.model.consent import Consents
+from aileron.model.decision import check_signature
+from aileron.model.failure import AileronError
+
+__all__ = ["rolled_back"]
+
+_PAGE: Final = 500
+
+
+async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
+    """What shows that these consents are of before; None: nothing does. Reads a row for each agreement that was ever made."""
+    return await ledger.read(lambda snapshot: _older(snapshot, consents))
+
+
+def _older(snapshot: Snapshot, consents: Consents) -> str | None:
+    appointed: dict[str, int] = {}
+    newest: dict[str, Any] | None = None
+    for seq, newest in _rows(snapshot, "approver.set"):
+        appointed[str(newest["key_id"])] = seq
+    if newest is not None and consents.key_id != newest["key_id"]:
+        if consents.key_id in appointed:
+            return f"it names {consents.key_id}, which {newest['key_id']} has replaced"
+        if not _was_named_by(newest, consents):
+            return (
+                f"it names {consents.key_id}, and {newest['key_id']} decides by the record, which has not signed that"
+            )
+    made: dict[tuple[Any, ...], int] = {}
+    last: dict[tuple[Any, ...], int] = {}
+    for seq, facts in _rows(snapshot, "consent.agreed"):
+        name = (facts["kind"], facts["name"])
+        made[*name, facts["digest"], facts["approval"]] = seq
+        last[name] = max(seq, last.get(name, 0))
+    for seq, facts in _rows(snapshot, "consent.ended"):
+        name = (facts["kind"], facts["name"])
+        last[name] = max(seq, last.get(name, 0))
+    for one in consents.agreed:
+        kind = one.kind.value
+        seq_or_none = made.get((kind, one.name, one.digest, one.approval), appointed.get(one.approval))
+        if seq_or_none is not None and last.get((kind, one.name), 0) > seq_or_none:
+            return f"what was agreed to of {kind} {one.name[:80]} was changed since"
+    return None
+
+
+def _was_named_by(known: dict[str, Any], consents: Consents) -> bool:
+    """Whether the key on record signed that these consents' key takes its place: the daemon ended before that was noted."""
+    named, statement = consents.appointed, consents.appointment()
+    if named is None or statement is None or named.replaces != known["key_id"] or named.old_signature is None:
+        return False
+    try:
+        check_signature(bytes.fromhex(known["public_key"]), statement, named.old_signature)
+    except (AileronError, ValueError):
+        return False
+    return True
+
+
+def _rows(snapshot: Snapshot, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    after = 0
+    while rows := snapshot.events(EventFilter(type=kind, after=after, oldest_first=True, limit=_PAGE)):
+        for row in rows:
+            yield row.seq, row.facts
+        after = rows[-1].seq

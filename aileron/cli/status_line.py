@@ -1,0 +1,167 @@
+"""What a person at a terminal sees while a run goes on: that it does, for how long, and what its connector says of it.
+
+Runs in commands, on standard error and only where that is a terminal that can go back on its line; in a script there is nothing
+of it. One line, painted over and over by a thread of its own, because whoever waits for the answer is in a system call.
+
+Rules
+- It is gone before anything else is written: whoever leaves the block, by an answer, a question or Ctrl-C, leaves an empty line.
+- What the connector says is one line, harmless, behind a bar, and cut to the width.
+- In the background of a shell nothing is painted: somebody else has the terminal. A paused terminal keeps nothing waiting.
+
+Source: docs/reference/cli.md, "While it runs". Not here: asking the daemon (run.py, deciding.py).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from aileron.cli.output import is_terminal
+from aileron.model.text_width import narrowed, text_width, widened
+from aileron.model.visible import BAR, visible, without_gaps
+
+if TYPE_CHECKING:
+    from threading import Event, Thread
+
+__all__ = ["StatusLine", "line_of"]
+
+_FIRST_S = 0.3
+"""What is over by then needs no line that flashes."""
+_FRAME_S = 0.1
+_END_S = 1.0
+"""A terminal that takes no more (Ctrl-S) must not keep the command."""
+_FRAMES = "|/-\\"
+_LEAST_COLUMNS = 10
+_MOST_NAME = 40
+"""Cells of the action's name: beside it there is something to read on 80."""
+_CLEARED = "\r\x1b[K"  # ECMA-48, EL
+
+
+class StatusLine:
+    """A line for the length of a with block; nothing at all where it is not `wanted` or nobody looks."""
+
+    def __init__(self, name: str, *, wanted: bool = True) -> None:
+        self.is_shown = wanted and is_terminal("stderr") and os.environ.get("TERM", "dumb") != "dumb"
+        self.seen = 0
+        """The number of the last report; the daemon is asked for later ones."""
+        self._name = name
+        self._report: dict[str, Any] = {}
+        self._began = time.monotonic()
+        self._is_painted = False
+        self._over: Event | None = None
+        self._painter: Thread | None = None
+
+    @property
+    def query(self) -> str:
+        """What is added to a query so that a new report ends the wait; nothing where nobody looks."""
+        return f"&progress={self.seen}" if self.is_shown else ""
+
+    def is_news(self, answer: dict[str, Any]) -> bool:
+        """Whether an answer has a report that was not seen yet; it is shown from now on."""
+        report = answer.get("progress") if self.is_shown else None
+        number = report.get("number") if isinstance(report, dict) else None
+        if not isinstance(number, int) or number <= self.seen:
+            return False
+        self.seen, self._report = number, dict(report or {})
+        return True
+
+    def __enter__(self) -> Self:
+        if self.is_shown:
+            import threading
+
+            self._over = threading.Event()
+            self._painter = threading.Thread(target=self._paint, args=(self._over,), daemon=True)
+            self._painter.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._over is None or self._painter is None:
+            return
+        self._over.set()
+        self._painter.join(_END_S)
+        if self._is_painted and not self._painter.is_alive() and _has_terminal():
+            _put(_CLEARED)
+
+    def _paint(self, over: Event) -> None:
+        frame = 0
+        pause_s = _FIRST_S
+        while not over.wait(pause_s):
+            pause_s = _FRAME_S
+            columns = _columns()
+            if columns < _LEAST_COLUMNS or not _has_terminal():
+                continue
+            line = line_of(self._name, time.monotonic() - self._began, self._report, columns - 1)
+            self._is_painted = True
+            if not _put(f"\r{_FRAMES[frame % len(_FRAMES)]} {line}\x1b[K"):
+                return
+            frame += 1
+
+
+def line_of(name: str, elapsed_s: float, report: dict[str, Any], columns: int) -> str:
+    """The line behind the two cells of the wheel, cut so that all of it takes `columns` cells at most."""
+    parts = [_cut(visible(name), _MOST_NAME), _elapsed(elapsed_s)]
+    if amount := _amount(report.get("done"), report.get("total")):
+        parts.append(amount)
+    if isinstance(message := report.get("message"), str) and message:
+        parts.append(BAR + without_gaps(visible(message)))
+    return _cut("  ".join(parts), columns - 2)
+
+
+def _elapsed(seconds: float) -> str:
+    whole = int(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02} s"
+
+
+def _amount(done: object, total: object) -> str:
+    """`3 of 10`, in the connector's own unit; of a total that is none, or less than what is done, only what is done."""
+    if not isinstance(done, (int, float)) or isinstance(done, bool):
+        return ""
+    if isinstance(total, (int, float)) and not isinstance(total, bool) and total > 0 and total >= done:
+        return f"{_number(done)} of {_number(total)}"
+    return _number(done)
+
+
+def _number(value: float) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _cut(text: str, cells: int) -> str:
+    return text if text_width(text) <= cells else narrowed(widened(text)[: max(cells - 1, 0)]) + "…"
+
+
+def _columns() -> int:
+    """Of the terminal that the line is on, whatever standard output is."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        return 0
+
+
+def _has_terminal() -> bool:
+    """False for a job in a shell's background."""
+    try:
+        return os.tcgetpgrp(sys.stderr.fileno()) == os.getpgrp()
+    except (OSError, ValueError):  # a terminal that controls nobody has no background
+        return True
+
+
+def _put(text: str) -> bool:
+    """Whether there still is a terminal. One that takes nothing now (Ctrl-S) is left out: it is a frame.
+
+    Past `sys.stderr`, whose lock a thread that is stuck in a write would keep from all others.
+    """
+    try:
+        descriptor = sys.stderr.fileno()
+        taking = select.poll()
+        taking.register(descriptor, select.POLLOUT)
+        if any(events & select.POLLOUT for _, events in taking.poll(0)):
+            os.write(descriptor, text.encode(sys.stderr.encoding, "backslashreplace"))
+    except (OSError, ValueError):
+        return False
+    return True

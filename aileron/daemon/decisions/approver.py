@@ -1,0 +1,140 @@
+"""Who decides for this home, as far as can be known now: the vault's word, and whether the ledger contradicts it.
+
+Runs in the daemon. The approver's public key and everything they agreed to lie in the vault's authenticated contents; only an
+open vault can vouch for them. While it is locked its file, and the ledger's, are what anybody of the same user may have written:
+they are believed where they say that there *is* an approver, and never where that would let something pass that an open vault
+would refuse later.
+
+    vault open, names an approver          → they decide
+    vault open, names none, nor the ledger → nobody signs: as for a home before `aileron approver init`
+    vault open, names none, the ledger one → hash_mismatch: an older vault was put in its place
+    locked; file or ledger names one       → vault_locked: nothing is decided and nothing runs
+    locked or none; neither names one      → nobody signs. Whatever is approved so is refused later, when it is to be used, if
+                                             the vault, once open, says otherwise; and without the vault there is no credential.
+
+Source: docs/explanation/consent.md. Not here: whether a signature is good (approvals/signed.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import anyio.to_thread
+
+from aileron.approvals.signed import check_signed
+from aileron.ledger.rows import ApprovalRow
+from aileron.model.consent import ConsentKind, Consents
+from aileron.model.decision import moment
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.vault.vault import Vault
+
+__all__ = ["ApproverState"]
+
+
+class ApproverState:
+    """One for each daemon. `on_record`: the ledger tells of an approver."""
+
+    def __init__(self, vault: Vault, *, on_record: bool) -> None:
+        self._vault = vault
+        self._on_record = on_record
+        self._is_in_doubt = False
+
+    @contextlib.contextmanager
+    def in_doubt(self) -> Iterator[None]:
+        """For this block the vault counts as locked: it was just opened, and whether it is the newest is looked up."""
+        self._is_in_doubt = True
+        try:
+            yield
+        finally:
+            self._is_in_doubt = False
+
+    @property
+    def is_hinted(self) -> bool:
+        """Whether anything says that there is an approver, verified or not."""
+        return self._on_record or self._vault.says_consents
+
+    def consents(self) -> Consents | None:
+        """Their key and all they agreed to, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
+        if self._vault.is_locked or self._is_in_doubt:
+            if not self.is_hinted:
+                return None
+            raise AileronError(
+                FailureClass.VAULT_LOCKED,
+                "the vault is locked, and who decides for this home is in it: run `aileron vault unlock`",
+                boundary=Boundary.USER,
+            )
+        consents = self._vault.consents()
+        if consents is None and self._on_record:
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                "the record tells of an approver and this vault of none: an older vault, or another, is in its place. Put the "
+                "newest backup there, or begin anew in another home (AILERON_HOME)",
+                boundary=Boundary.USER,
+            )
+        return consents
+
+    def check_approved(self, row: ApprovalRow, kind: ConsentKind) -> None:
+        """Return if the approver signed what the ledger's row says they approved: its file could have been written by others.
+
+        `kind` is that of what is about to be done, and not the row's word. Nothing to say where nobody signs. AileronError
+        vault_locked, hash_mismatch, NotCounted.
+        """
+        consents = self.consents()
+        if consents is not None:
+            check_signed(
+                consents,
+                row.signed,
+                approval_id=row.id,
+                digest=row.digest,
+                decision="approve",
+                reason=row.reason,
+                kind=kind,
+            )
+
+    async def spend_decision(self, approval_id: str, until: float) -> None:
+        """Remember in the vault that this decision was used. AileronError vault_locked; hash_mismatch where it was before."""
+
+        def used(now: Consents) -> Consents:
+            if now.is_used(approval_id):
+                raise AileronError(FailureClass.HASH_MISMATCH, f"{approval_id} was used or taken back before")
+            return now.with_used(approval_id, math.ceil(until), int(time.time()))
+
+        await anyio.to_thread.run_sync(self._vault.change_consents, used)
+
+    async def spend_use(self, grant_id: str) -> None:
+        """Count a use of a grant in the vault. AileronError vault_locked; consent_required where none is left."""
+
+        def counted(now: Consents) -> Consents:
+            if not any(grant.id == grant_id and grant.used < grant.uses for grant in now.grants):
+                raise AileronError(
+                    FailureClass.CONSENT_REQUIRED, f"grant {grant_id} has no use left", boundary=Boundary.USER
+                )
+            return now.with_use(grant_id)
+
+        await anyio.to_thread.run_sync(self._vault.change_consents, counted)
+
+    def recorded(self) -> None:
+        """The ledger tells of an approver from now on."""
+        self._on_record = True
+
+    def facts(self) -> dict[str, Any]:
+        """For `status` and `aileron approver status`; never fails."""
+        status: Literal["none", "locked", "ready", "problem"]
+        try:
+            consents = self.consents()
+        except AileronError as error:
+            status = "locked" if error.failure.failure_class is FailureClass.VAULT_LOCKED else "problem"
+            return {"status": status, "problem": error.failure.message}
+        if consents is None:
+            return {"status": "none"}
+        return {
+            "status": "ready",
+            "key_id": consents.key_id,
+            "public_key": consents.public_key,
+            "created_at": moment(consents.created_ms / 1000),
+            "passkeys": len(consents.passkeys),
+        }

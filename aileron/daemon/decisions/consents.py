@@ -1,0 +1,700 @@
+"""Changes that need the person: done at once where nobody signs, else asked about, and carried out when they agree.
+
+Runs in the daemon. One subject (model/consent.py) holds all of one change, so that what is shown, what is signed and what is done
+are the same value: nothing is looked up again when it is agreed to but the bytes it names by hash.
+
+Rules
+- Asked about, nothing is changed. Agreed to, the decision is used up first, durably, and the change follows: a daemon that ends
+  in between has changed nothing, and the person is asked again.
+- What is agreed to is in the vault before its effect is in a file: a file without its agreement does not run.
+- A question comes out of a file that others can write. So what it says of hosts, credentials and differences is found again
+  before it is carried out: one that would be asked otherwise by now fails, signed or not.
+- An action and the connectors that come for it are questions of one group: nothing of it is done before all are agreed to, and
+  one no ends them all.
+- A secret's new value, and what a provider gave, is kept in memory alone while its question waits, is released to that very
+  question and no other, and is gone with the daemon.
+
+Source: docs/reference/consents.md. Not here: who signs (service.py), what has changed (agreements.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, assert_never
+
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.agreed import AgreedTexts
+from aileron.actions.manifest import parse_action
+from aileron.actions.store import ActionStore
+from aileron.approvals.grants import MIN_FOR_S, check_grant
+from aileron.approvals.passkey_rules import check_enrollable
+from aileron.approvals.signed import NotCounted
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.config import Home
+from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.http.responses import review_url, utc, where_to_decide
+from aileron.daemon.http.views import binding_facts
+from aileron.daemon.packages.install import ActionText, FoundConnector, Installer
+from aileron.daemon.packages.verify import ArtifactVerifier, fetched_for
+from aileron.daemon.secrets.access_summary import binding_reach, needing
+from aileron.ledger.rows import ApprovalRow, ApprovalState
+from aileron.model.canonical import sha256_digest
+from aileron.model.consent import (
+    SETTINGS,
+    ActionFileConsent,
+    Agreement,
+    BindingConsent,
+    ConnectorConsent,
+    ConnectorUpdateConsent,
+    ConsentKind,
+    Consents,
+    GrantConsent,
+    Passkey,
+    PasskeyConsent,
+    SecretConsent,
+    SettingsConsent,
+    StandingGrant,
+    Subject,
+    TrustedKeyConsent,
+    group_of,
+    subject_digest,
+    subject_name,
+)
+from aileron.model.credential import OAuthGrant, Reach
+from aileron.model.decision import parse_moment
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import BindingName
+from aileron.model.plan import ConnectorPin
+from aileron.model.secret import Secret
+from aileron.model.wire import ConsentAnswer
+from aileron.registry.artifact import ArtifactRequest, Trust
+from aileron.registry.consent import text_signature_words
+from aileron.registry.content import ContentStore
+from aileron.registry.keyring import Authority, Keyring, KeyringFile, trust_digest
+from aileron.registry.signatures import PublicKey
+from aileron.registry.sigstore import public_forges
+from aileron.registry.staging import Staging
+from aileron.vault.bindings import Binding
+from aileron.vault.vault import Vault
+
+__all__ = ["SETTINGS_WAIT_S", "ConsentService", "binding_of"]
+
+WAIT_S: Final = 15 * 60.0
+"""As long as a question about a run waits, unless its action says otherwise."""
+SETTINGS_WAIT_S: Final = 24 * 3600.0
+"""Asked when the daemon starts, and nobody may be there then."""
+MAX_HELD: Final = 16
+"""Values of secrets, and of sign-ins, that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
+_KINDS: Final[dict[type[Any], ConsentKind]] = {
+    ActionFileConsent: ConsentKind.ACTION_FILE,
+    ConnectorConsent: ConsentKind.CONNECTOR,
+    ConnectorUpdateConsent: ConsentKind.CONNECTOR_UPDATE,
+    BindingConsent: ConsentKind.BINDING,
+    SecretConsent: ConsentKind.SECRET,
+    GrantConsent: ConsentKind.GRANT,
+    TrustedKeyConsent: ConsentKind.TRUSTED_KEY,
+    SettingsConsent: ConsentKind.SETTINGS,
+    PasskeyConsent: ConsentKind.PASSKEY,
+}
+
+
+class _Held:
+    """A value that waits for its question, by its `digest`: none yet, until it was asked."""
+
+    def __init__(self, nonce: bytes, value: Secret, grant: OAuthGrant | None) -> None:
+        self.nonce: Final = nonce
+        self.value: Final = value
+        self.grant: Final = grant
+        self.digest: str | None = None
+
+
+class ConsentService:
+    """One for each daemon. Its holder sees that one change is made at a time (`changing`)."""
+
+    def __init__(
+        self,
+        home: Home,
+        approver: ApproverState,
+        *,
+        actions: ActionStore,
+        agreements: Agreements,
+        connectors: ContentStore,
+        installing: Installer,
+        staging: Staging,
+        vault: Vault,
+        audit: Audit,
+        texts: AgreedTexts,
+        review: str,
+        asked: Callable[[str, str, str], None],
+        settings_agreed: Callable[[dict[str, Any]], bool],
+        bound: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`asked` is told of each new question, `bound` that some credential is another than before. `settings_agreed` puts
+        settings in force; whether all of them are by now.
+        """
+        self._approver = approver
+        self._actions = actions
+        self._agreements = agreements
+        self._connectors = connectors
+        self._installing = installing
+        self.finding: Final = ArtifactVerifier(connectors, staging, self.trust, self.is_installed)
+        self._vault = vault
+        self._audit = audit
+        self._texts = texts
+        self._settings = AgreedSettings(home.agreed)
+        self._keyring = KeyringFile(home.keyring)
+        self._review = review
+        self._asked = asked
+        self._settings_agreed = settings_agreed
+        self._bound = bound
+        self._held: dict[str, _Held] = {}
+        """By commitment."""
+
+    async def maybe_ask(self, about: Callable[[], Subject]) -> ConsentAnswer | None:
+        """Ask first; None where nobody signs, or this was agreed to already. `about` may read files. AileronError vault_locked,
+        busy, and what `about` says.
+        """
+        consents = self._approver.consents()
+        if consents is None:
+            return None
+        subject = await anyio.to_thread.run_sync(about)
+        return None if _is_agreed(consents, subject) else await self.ask(subject)
+
+    async def maybe_ask_all(self, subjects: Sequence[Subject]) -> list[ConsentAnswer]:
+        """Ask about each that was not agreed to; about all of a group, where one was not. Empty where nobody signs, or all were.
+
+        AileronError as `maybe_ask`.
+        """
+        consents = self._approver.consents()
+        if consents is None:
+            return []
+        missing = [subject for subject in subjects if not _is_agreed(consents, subject)]
+        groups = {group_of(subject) for subject in missing} - {None}
+        return [await self.ask(subject) for subject in subjects if subject in missing or group_of(subject) in groups]
+
+    async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
+        """Put it into the queue, or find it there. AileronError(busy) where too much waits."""
+        kind, name = _KINDS[type(subject)], subject_name(subject)
+        row, is_new = await self._audit.ask(kind, name, msgspec.to_builtins(subject), expires_at=time.time() + wait_s)
+        if is_new:
+            self._asked(row.id, name, kind.value)
+        if isinstance(subject, BindingConsent | SecretConsent) and subject.commitment in self._held:
+            self._held[subject.commitment].digest = subject_digest(subject)
+        return ConsentAnswer(
+            approval_id=row.id,
+            kind=kind,
+            digest=row.digest,
+            review_url=review_url(self._review, row.id),
+            message=f"Nothing is changed yet: a person must agree to it first, {where_to_decide(self._review, row.id)}.",
+            expires_at=utc(row.expires_us / 1_000_000),
+        )
+
+    async def ask_for_file(self, subject: ActionFileConsent) -> str:
+        """The same for a file that a run found wider than agreed: the approval's id."""
+        return (await self.ask(subject)).approval_id
+
+    async def carry_out(self, approval_id: str) -> dict[str, Any] | None:
+        """Do what was agreed to, once: the decision is used up before anything changes. None where the others of its group are
+        not agreed to yet. AileronError says why it was not done.
+        """
+        row, stored = await self._audit.consent(approval_id)
+        subject = msgspec.convert(stored, Subject)
+        if (group := group_of(subject)) is not None:
+            return await self._carry_out_group(group)
+        await self._use(row, subject)
+        if not await anyio.to_thread.run_sync(self._is_so, subject):
+            raise _not_so(row.id)
+        result = await self._do(subject, row)
+        await self._drop([subject])
+        return result
+
+    async def _carry_out_group(self, group: str) -> dict[str, Any] | None:
+        """Install an action with the connectors that come for it, once all of it is agreed to."""
+        members = await self._members(group)
+        whole = _complete(members)
+        if whole is None:
+            return None
+        (asked, head), connectors = whole
+        all_of_it: list[tuple[ApprovalRow, Subject]] = [(asked, head), *connectors]
+        for row, one in all_of_it:  # before one is used up, all of them count
+            self._check_decided(row, one)
+        for row, one in all_of_it:
+            await self._use(row, one)
+        found, action = await anyio.to_thread.run_sync(self._as_agreed, [one for _, one in connectors], head)
+        for row, connector in connectors:
+            await self._agree_connector(connector, row.id)
+        await self._agree_text(head, asked.id)
+        result = await self._installing.put_together(found, action)
+        for row, _ in await self._members(group):  # the same, asked in another way: it is done
+            await self._take_back(row, "operator", self._approver.spend_decision)
+        await self._drop(subject for _, subject in members)
+        return result
+
+    async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
+        """The questions of a group that are open, or agreed to and not carried out."""
+        found = [(row, msgspec.convert(stored, Subject)) for row, stored in await self._audit.open_consents()]
+        return [(row, subject) for row, subject in found if group_of(subject) == group]
+
+    async def end_group(
+        self, approval_id: str, surface: str, take_back: Callable[[str, float], Awaitable[None]]
+    ) -> None:
+        """One of a group was answered with no, or taken back: so are the others, and what was fetched for them is dropped.
+
+        `take_back` sees that the decision about one that was agreed to counts no more, until the moment it is given.
+        """
+        _, stored = await self._audit.consent(approval_id)
+        subject = msgspec.convert(stored, Subject)
+        group = group_of(subject)
+        members = [] if group is None else await self._members(group)
+        for row, _ in members:
+            await self._take_back(row, surface, take_back)
+        await self._drop([subject, *(other for _, other in members)])
+
+    async def _take_back(
+        self, row: ApprovalRow, surface: str, take_back: Callable[[str, float], Awaitable[None]]
+    ) -> None:
+        await self._audit.cancel(row.id, surface=surface)
+        if row.signed is not None:
+            await take_back(row.id, parse_moment(row.signed.at) + SETTINGS_WAIT_S)
+
+    async def fetched(self) -> set[str]:
+        """The digests of what was fetched and lies in staging for a question that is open."""
+        found = [fetched_for(msgspec.convert(stored, Subject)) for _, stored in await self._audit.open_consents()]
+        return {digest for digest in found if digest is not None}
+
+    async def _drop(self, subjects: Iterable[Subject]) -> None:
+        """What was fetched for these lies there for nothing, unless another question is about it too."""
+        gone = {digest for one in subjects if (digest := fetched_for(one)) is not None}
+        for digest in gone - await self.fetched():
+            await anyio.to_thread.run_sync(self.finding.drop, digest)
+
+    async def _use(self, row: ApprovalRow, subject: Subject) -> None:
+        """The decision is used up. AileronError where it does not count."""
+        signed_at = self._check_decided(row, subject)
+        await self._audit.redeem(row.id, row.digest)
+        await self._approver.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
+
+    def _as_agreed(
+        self, connectors: Sequence[ConnectorConsent], head: ActionFileConsent
+    ) -> tuple[list[FoundConnector], ActionText]:
+        """What was fetched, found again and held against what was agreed to. AileronError(hash_mismatch)."""
+        found = [self.finding.agreed(one) for one in connectors]
+        coming = {one.artifact.pin: one.artifact.manifest for one in found}
+        if not self._is_file_so(head, coming):
+            raise _not_so(head.name)
+        return found, self._action_text(head)
+
+    def _is_file_so(self, subject: ActionFileConsent, coming: Mapping[ConnectorPin, ConnectorManifest]) -> bool:
+        action = parse_action(subject.text, file=f"{subject.name}.md")
+        here = None if subject.fetched is None else self._actions.maybe_load(subject.name)
+        now = self._agreements.consent_to(
+            action, install=subject.install, replace=subject.replace, before=here, coming=coming
+        )
+        if subject.fetched is not None and subject.published is not None:
+            fetched = self.finding.action(ArtifactRequest.parse(subject.fetched), subject.published)
+            now = msgspec.structs.replace(
+                now,
+                fetched=subject.fetched,
+                published=subject.published,
+                signature=text_signature_words(fetched.signed, subject.text, subject.published),
+                group=subject.group,
+                installs=subject.installs,
+            )
+        return now == subject
+
+    def _action_text(self, subject: ActionFileConsent) -> ActionText:
+        if subject.fetched is None or subject.published is None:
+            return ActionText(subject.text, subject.replace)
+        fetched = self.finding.action(ArtifactRequest.parse(subject.fetched), subject.published)
+        return ActionText(subject.text, subject.replace, subject.fetched, fetched.action.text)
+
+    def _is_so(self, subject: Subject) -> bool:
+        """Whether this is what would be asked now. A connector's artifact is looked at where it is installed. AileronError where
+        it cannot be asked at all.
+        """
+        match subject:
+            case ActionFileConsent():
+                return self._is_file_so(subject, {})
+            case BindingConsent():
+                return self._is_binding_now(subject)
+            case SecretConsent():
+                users = {str(one.name) for one in self._vault.bindings() if one.secret == subject.name}
+                return users <= set(subject.bindings)
+            case GrantConsent():
+                action = self._actions.load(subject.action)
+                left_s = max(MIN_FOR_S, int(parse_moment(subject.until) - time.time()))
+                check_grant(action, subject.constraints, subject.uses, left_s)
+                return action.digest == subject.action_digest
+            case TrustedKeyConsent():
+                return self.key_consent(subject.authority, _newest(subject), subject.source) == subject
+            case SettingsConsent():
+                return self._agreements.settings_consent() == subject
+            case PasskeyConsent():
+                consents = self._approver.consents()
+                if consents is not None:
+                    check_enrollable(consents, subject, self._review)
+                return consents is not None
+            case ConnectorConsent():
+                return True
+            case impossible:
+                assert_never(impossible)
+
+    def _is_binding_now(self, subject: BindingConsent) -> bool:
+        """Whether it replaces what it says it does, for whom it says; a sign-in's account is that of what was kept for it."""
+        before = self._vault.binding(BindingName.parse(subject.name))
+        if subject.replaces != (before is not None) or (before is not None and before.connector != subject.connector):
+            return False
+        if subject.commitment is None:
+            grant = before.grant if before is not None and before.secret == subject.secret else None
+            if subject.account != (None if grant is None else grant.account):
+                return False
+        return _is_binding(self._connectors, subject)
+
+    def _check_decided(self, row: ApprovalRow, subject: Subject) -> float:
+        """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
+        if self._approver.consents() is None or row.signed is None:
+            raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
+        self._approver.check_approved(row, _KINDS[type(subject)])
+        signed_at = parse_moment(row.signed.at)
+        if time.time() > signed_at + SETTINGS_WAIT_S:
+            raise AileronError(
+                FailureClass.APPROVAL_EXPIRED, f"{row.id} was agreed to too long ago", boundary=Boundary.USER
+            )
+        return signed_at
+
+    async def end_connector(self, pin: ConnectorPin) -> None:
+        """The same for a connector of just these bytes."""
+        consents = None if self._vault.is_locked else self._approver.consents()
+        agreed = () if consents is None else consents.agreed
+        for one in [one for one in agreed if one.kind is ConsentKind.CONNECTOR and one.digest == pin.hash]:
+            await self.end(ConsentKind.CONNECTOR, one.name)
+
+    async def end(self, kind: ConsentKind, name: str) -> None:
+        """What was agreed to under this name is gone: put there again, it is asked about again.
+
+        While the vault is locked nothing is ended: what is taken away is gone all the same.
+        """
+        if self._vault.is_locked or (consents := self._approver.consents()) is None:
+            return
+        if consents.agreed_digest(kind, name) is not None:
+            await self._change(lambda now: now.without_agreement(kind, name))
+            await self._audit.ended(kind, name, "removed")
+
+    def hold(self, value: Secret, grant: OAuthGrant | None = None) -> str:
+        """Keep a secret's value until its question is decided: the commitment that the question names. Too many: the oldest goes,
+        and its question fails and says what to do again.
+        """
+        if len(self._held) >= MAX_HELD:
+            self._held.pop(next(iter(self._held)))
+        nonce = secrets.token_bytes(32)
+        commitment = hashlib.sha256(nonce + value.reveal()).hexdigest()
+        self._held[commitment] = _Held(nonce, value, grant)
+        return commitment
+
+    def forget(self, digest: str) -> None:
+        """Its question was answered with no, or taken back: what was kept for it is kept no longer."""
+        self._held = {commitment: held for commitment, held in self._held.items() if held.digest != digest}
+
+    def _released(
+        self, subject: BindingConsent | SecretConsent, commitment: str, what: str, again: str
+    ) -> tuple[Secret, OAuthGrant | None]:
+        """What was kept for this question. AileronError(invalid_request) where it is not any more; one that was kept for another
+        stays with that.
+        """
+        held = self._held.get(commitment)
+        if held is None or held.digest != subject_digest(subject):
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, f"{what} is not kept any more: {again}", boundary=Boundary.USER
+            )
+        del self._held[commitment]
+        if hashlib.sha256(held.nonce + held.value.reveal()).hexdigest() != commitment:
+            raise AileronError(FailureClass.INTERNAL_ERROR, f"{what} is not what was kept: {again}")
+        return held.value, held.grant
+
+    async def put_binding(
+        self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
+    ) -> dict[str, Any]:
+        """Bind; `tokens` are stored in the same write, as its secret. AileronError as Vault.bind and `bind_sign_in`."""
+        if tokens is None:
+            await anyio.to_thread.run_sync(lambda: self._vault.bind(binding, replace=replace))
+        else:
+            await anyio.to_thread.run_sync(lambda: self._vault.bind_sign_in(binding, tokens, replace=replace))
+            await self._audit.note(events.SecretSet(name=binding.secret))
+        await self._audit.note(
+            events.BindingCreated(
+                binding=str(binding.name),
+                connector=binding.connector,
+                secret=binding.secret,
+                account=binding.username if binding.grant is None else binding.grant.account,
+                hosts=[] if binding.reach is None else list(binding.reach.hosts),
+                scopes=[] if binding.grant is None else list(binding.grant.scopes),
+            )
+        )
+        self._bound()
+        return binding_facts(binding)
+
+    async def put_secret(self, name: str, value: Secret) -> dict[str, Any]:
+        """Store a secret in place of what was there. AileronError as Vault.set_secret."""
+        await anyio.to_thread.run_sync(lambda: self._vault.set_secret(name, value))
+        await self._audit.note(events.SecretSet(name=name))
+        return {"name": name}
+
+    async def _do(self, subject: Subject, row: ApprovalRow) -> dict[str, Any]:
+        approval_id = row.id
+        match subject:
+            case ActionFileConsent():
+                return await self._action_file(subject, approval_id)
+            case ConnectorConsent():
+                return await self._connector(subject, approval_id)
+            case BindingConsent():
+                return await self._binding(subject, approval_id)
+            case SecretConsent():
+                return await self._secret(subject)
+            case GrantConsent():
+                return await self._grant(subject, approval_id)
+            case TrustedKeyConsent():
+                return await self._trusted_key(subject, approval_id)
+            case SettingsConsent():
+                return await self._config(subject, approval_id)
+            case PasskeyConsent():
+                return await self._passkey(subject, row)
+            case impossible:
+                assert_never(impossible)
+
+    async def _action_file(self, subject: ActionFileConsent, approval_id: str) -> dict[str, Any]:
+        digest = await self._agree_text(subject, approval_id)
+        if not subject.install:
+            return {"name": subject.name, "digest": digest}
+        action = await anyio.to_thread.run_sync(lambda: self._action_text(subject))
+        return await self._installing.put_action(action)
+
+    async def _agree_text(self, subject: ActionFileConsent, approval_id: str) -> str:
+        """The file may run from now on; its digest."""
+        digest = sha256_digest(subject.text.encode())
+        await anyio.to_thread.run_sync(self._texts.put, subject.text)
+        await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
+        return digest
+
+    async def _connector(self, subject: ConnectorConsent, approval_id: str) -> dict[str, Any]:
+        found = await anyio.to_thread.run_sync(self.finding.agreed, subject)
+        await self._agree_connector(subject, approval_id)
+        result = await self._installing.put_connector(found)
+        await self._drop([subject])
+        return result
+
+    async def _agree_connector(self, subject: ConnectorConsent, approval_id: str) -> None:
+        """It may be installed from now on, in place of other bytes of its version, or beside them."""
+        kind, name = ConsentKind.CONNECTOR, subject_name(subject)
+        consents = self._approver.consents()
+        agreed = () if consents is None else consents.agreed
+        before = next((one for one in agreed if (one.kind, one.name) == (kind, name)), None)
+        if before is not None and before.digest != subject.hash and subject.on_conflict == "keep_both":
+            await self._agree(kind, f"{name} {before.digest}", before.digest, before.approval)
+        await self._agree(kind, name, subject.hash, approval_id)
+
+    def is_installed(self, pin: ConnectorPin) -> bool:
+        """Whether what lies in the store under this pin was agreed to; everything was, where nobody signs."""
+        consents = self._approver.consents()
+        return consents is None or consents.is_connector_agreed(pin.hash)
+
+    async def _binding(self, subject: BindingConsent, approval_id: str) -> dict[str, Any]:
+        tokens, grant = None, None
+        if subject.commitment is not None:
+            again = f"aileron binding setup {subject.connector} --name {subject.name}"
+            tokens, grant = self._released(subject, subject.commitment, "what the provider gave at sign-in", again)
+        elif subject.replaces and (known := self._vault.binding(BindingName.parse(subject.name))) is not None:
+            grant = known.grant if known.secret == subject.secret else None
+        result = await self.put_binding(binding_of(subject, grant), replace=subject.replaces, tokens=tokens)
+        await self._agree(ConsentKind.BINDING, subject.name, subject_digest(subject), approval_id)
+        return result
+
+    async def _secret(self, subject: SecretConsent) -> dict[str, Any]:
+        again = f"aileron secret set {subject.name}"
+        value, _ = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
+        return await self.put_secret(subject.name, value)
+
+    async def _grant(self, subject: GrantConsent, approval_id: str) -> dict[str, Any]:
+        grant = StandingGrant(
+            id=approval_id,
+            action=subject.action,
+            action_digest=subject.action_digest,
+            credentials=subject.credentials,
+            constraints=subject.constraints,
+            uses=subject.uses,
+            until=int(parse_moment(subject.until)),
+        )
+        await self._change(lambda consents: consents.with_grant(grant))
+        await self._audit.agreed(ConsentKind.GRANT, subject.action, subject_digest(subject), approval_id)
+        return {"id": approval_id, "action": subject.action, "uses": subject.uses, "until": subject.until}
+
+    def keyring(self) -> Keyring:
+        """The keys that count. Reads a file. AileronError vault_locked, hash_mismatch, invalid_request for a broken file."""
+        consents = self._approver.consents()
+        kept = self._keyring.read()
+        if consents is None:
+            return kept
+        return kept.agreed(lambda authority: consents.agreed_digest(ConsentKind.TRUSTED_KEY, authority))
+
+    def trust(self) -> Trust:
+        """Whose signatures count now, and whether there has to be one. AileronError as `keyring`."""
+        required = self._agreements.in_force["connectors.require_signature"]
+        public = public_forges(self._agreements.in_force)
+        return Trust(keyring=self.keyring(), require_signature=bool(required), public_forges=public)
+
+    def key_consent(self, authority: str, key: PublicKey, source: str) -> TrustedKeyConsent:
+        """What a person is asked before `key` counts. AileronError as `keyring`, and where there are too many."""
+        whose = Authority.parse(authority)
+        before = self.keyring()
+        after = before.trusting(whose, key)
+        return TrustedKeyConsent(
+            authority=str(whose),
+            new=key.fingerprint,
+            keys=tuple(sorted(one.to_base64() for one in after.of(whose))),
+            before=tuple(one.fingerprint for one in before.of(whose)),
+            source=source,
+        )
+
+    async def put_key(self, subject: TrustedKeyConsent) -> dict[str, Any]:
+        """Let the key count."""
+        whose = Authority.parse(subject.authority)
+        keys = [PublicKey.parse(text) for text in subject.keys]
+        write = lambda: self._keyring.write(self._keyring.read().replacing(whose, keys))  # noqa: E731 - two words, used once
+        await anyio.to_thread.run_sync(write)
+        await self._audit.note(events.KeyTrusted(authority=subject.authority, key=subject.new, source=subject.source))
+        return {"authority": subject.authority, "key": subject.new, "keys": [key.fingerprint for key in keys]}
+
+    async def end_key(self, whose: Authority, fingerprint: str | None) -> dict[str, Any]:
+        """Let one key of `whose` count no more, or all. AileronError(not_found); vault_locked where an approver exists."""
+        agreed, found = self.keyring(), self._keyring.read()
+        gone = set(found.of(whose)) - set(found.without(whose, fingerprint).of(whose))
+        left = [key for key in agreed.of(whose) if key not in gone]
+        consents = self._approver.consents()
+        if consents is not None:  # what is taken away leaves the rest as it was agreed to
+            name = str(whose)
+            kept = next(
+                (one for one in consents.agreed if (one.kind, one.name) == (ConsentKind.TRUSTED_KEY, name)), None
+            )
+            if kept is not None and left:
+                narrower = msgspec.structs.replace(kept, digest=trust_digest(whose, left))
+                await self._change(lambda now: now.with_agreement(narrower))
+            elif kept is not None:
+                await self._change(lambda now: now.without_agreement(ConsentKind.TRUSTED_KEY, name))
+        await anyio.to_thread.run_sync(lambda: self._keyring.write(found.replacing(whose, left)))
+        for key in sorted(one.fingerprint for one in gone):
+            await self._audit.note(events.KeyRevoked(authority=str(whose), key=key))
+        return {"authority": str(whose), "revoked": sorted(one.fingerprint for one in gone)}
+
+    async def _trusted_key(self, subject: TrustedKeyConsent, approval_id: str) -> dict[str, Any]:
+        keys = [PublicKey.parse(text) for text in subject.keys]
+        digest = trust_digest(Authority.parse(subject.authority), keys)
+        await self._agree(ConsentKind.TRUSTED_KEY, subject.authority, digest, approval_id)
+        return await self.put_key(subject)
+
+    async def _passkey(self, subject: PasskeyConsent, row: ApprovalRow) -> dict[str, Any]:
+        signed = row.signed
+        if signed is None:
+            raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
+        passkey = Passkey(
+            id=subject.key_id,
+            approval=row.id,
+            subject=subject,
+            at=signed.at,
+            reason=row.reason,
+            signature=signed.signature,
+        )
+        await self._change(lambda consents: consents.with_passkey(passkey))
+        await self._audit.passkey_added(passkey)
+        return {"id": passkey.id, "name": subject.name, "origin": subject.origin}
+
+    async def _config(self, subject: SettingsConsent, approval_id: str) -> dict[str, Any]:
+        await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)
+        await anyio.to_thread.run_sync(self._settings.write, subject.after)
+        is_whole = self._settings_agreed(subject.after)
+        return {"settings": subject.after, "restart": not is_whole}
+
+    async def _agree(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
+        agreement = Agreement(kind=kind, name=name, digest=digest, approval=approval_id)
+
+        await self._change(lambda consents: consents.with_agreement(agreement))
+        await self._audit.agreed(kind, name, digest, approval_id)
+
+    async def _change(self, how: Callable[[Consents], Consents]) -> None:
+        await anyio.to_thread.run_sync(self._vault.change_consents, how)
+
+
+def _newest(subject: TrustedKeyConsent) -> PublicKey:
+    """The key that the question is about. AileronError(hash_mismatch) where it is none of those it names."""
+    for text in subject.keys:
+        if (key := PublicKey.parse(text)).fingerprint == subject.new:
+            return key
+    raise AileronError(FailureClass.HASH_MISMATCH, f"{subject.new} is none of the keys of its own question")
+
+
+def _is_agreed(consents: Consents, subject: Subject) -> bool:
+    """These very bytes, under this name, were agreed to last."""
+    match subject:
+        case ActionFileConsent():
+            digest = consents.agreed_digest(ConsentKind.ACTION_FILE, subject.name)
+            return digest == sha256_digest(subject.text.encode())
+        case ConnectorConsent():
+            return consents.is_connector_agreed(subject.hash)
+        case _:
+            return False
+
+
+def _complete(
+    members: Sequence[tuple[ApprovalRow, Subject]],
+) -> tuple[tuple[ApprovalRow, ActionFileConsent], list[tuple[ApprovalRow, ConnectorConsent]]] | None:
+    """The action and each connector that comes for it, where all of them are agreed to; None where one is not.
+
+    The same may have been asked about in several ways, by whoever can ask: what counts is what was agreed to, and last.
+    """
+    agreed = [(row, one) for row, one in members if row.state is ApprovalState.APPROVED]
+    agreed.sort(key=lambda member: member[0].decided_us or 0)
+    connectors = {one.hash: (row, one) for row, one in agreed if isinstance(one, ConnectorConsent)}
+    heads = [(row, one) for row, one in agreed if isinstance(one, ActionFileConsent)]
+    if not heads or set(heads[-1][1].installs) != set(connectors):
+        return None
+    return heads[-1], list(connectors.values())
+
+
+def _not_so(name: str) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"what {name} says is not what would be asked by now: nothing is changed, ask for it again",
+        boundary=Boundary.USER,
+    )
+
+
+def _is_binding(store: ContentStore, subject: BindingConsent) -> bool:
+    """Whether it reaches no more than it says: a version that was removed meanwhile takes nothing away from what was shown."""
+    kind = BindingName.parse(subject.name).kind
+    versions = needing(store).get(subject.connector, [])
+    return not _reach_of(subject).widened_to(binding_reach(versions, subject.connector, kind))
+
+
+def binding_of(subject: BindingConsent, grant: OAuthGrant | None) -> Binding:
+    """The binding that is asked about, made now."""
+    name = BindingName.parse(subject.name)
+    return Binding(
+        name=name,
+        connector=subject.connector,
+        kind=name.kind,
+        username=subject.username,
+        secret=subject.secret,
+        created_at=time.time(),
+        reach=_reach_of(subject),
+        grant=grant,
+    )
+
+
+def _reach_of(subject: BindingConsent) -> Reach:
+    return Reach(hosts=subject.reaches, scopes=subject.scopes, wire=subject.wire, client=subject.client)

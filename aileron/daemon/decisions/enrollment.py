@@ -1,0 +1,238 @@
+"""Who decides for this home is named, once, and again only with the key that did so before.
+
+Runs in the daemon. Whoever asks proves the vault's passphrase, and signs with the new key what exists already (the inventory):
+what was there before is agreed to as it was shown, and not because it was there. Replacing the key takes the old one's signature
+too.
+
+Order: the texts agreed to → the vault → the ledger. A daemon that ends after the second has an approver who is not on record yet:
+the vault has all that the record needs, and it is written when the vault is opened next (`catch_up`).
+
+Source: docs/reference/signed-decisions.md. Not here: the private key (approver/), what an approver then decides (service.py).
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.agreed import AgreedTexts
+from aileron.actions.store import ActionStore
+from aileron.approvals.signed import NotCounted, Why, check_fresh
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.config import Home
+from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.secrets.access_summary import action_reach, binding_consent
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.consent import SETTINGS, Agreement, Appointed, BindingConsent, ConsentKind, Consents, subject_digest
+from aileron.model.credential import Reach
+from aileron.model.decision import PUBLIC_KEY_BYTES, ApproverStatement, check_signature, key_id_of
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.manifest import ActionFile
+from aileron.model.names import HostPort
+from aileron.model.plan import ConnectorPin
+from aileron.model.secret import Secret
+from aileron.model.wire import Appointment
+from aileron.registry.content import ContentStore
+from aileron.registry.keyring import Keyring, KeyringFile, trust_digest
+from aileron.vault.vault import Vault
+
+__all__ = ["ApproverEnrollment"]
+
+_KEY: Final = re.compile(rf"[0-9a-f]{{{2 * PUBLIC_KEY_BYTES}}}")
+_RECORD: Final = "approver"
+"""What a refused try is on record under, in place of an approval's id."""
+
+
+class _Seen(NamedTuple):
+    """What exists, at one moment."""
+
+    actions: list[ActionFile]
+    bindings: list[BindingConsent]
+    connectors: list[tuple[ConnectorPin, tuple[HostPort, ...]]]
+    keyring: Keyring
+
+
+class ApproverEnrollment:
+    """One for each daemon. Its holder sees that nothing else is changed meanwhile."""
+
+    def __init__(
+        self,
+        home: Home,
+        approver: ApproverState,
+        *,
+        actions: ActionStore,
+        connectors: ContentStore,
+        vault: Vault,
+        audit: Audit,
+        texts: AgreedTexts,
+        agreements: Agreements,
+    ) -> None:
+        self._approver = approver
+        self._actions = actions
+        self._connectors = connectors
+        self._vault = vault
+        self._audit = audit
+        self._texts = texts
+        self._agreements = agreements
+        self._settings = AgreedSettings(home.agreed)
+        self._keyring = KeyringFile(home.keyring)
+
+    async def inventory(self) -> dict[str, Any]:
+        """What exists and would be agreed to with a key: `{"inventory", "digest"}`. AileronError(vault_locked)."""
+        self._vault.check_unlocked()
+        found = self._inventory(await anyio.to_thread.run_sync(self._look))
+        return {"inventory": found, "digest": sha256_digest(canonical_json(found))}
+
+    async def appoint(self, asked: Appointment, scope: Scope) -> dict[str, Any]:
+        """From now on this key decides. AileronError: vault_locked; unauthorized for a wrong passphrase or signature;
+        invalid_request where something has changed since it was shown; hash_mismatch for a vault that is not the newest.
+        """
+        try:
+            statement = await self._checked(asked)
+            seen = await anyio.to_thread.run_sync(self._look)  # once: what is compared is what is agreed to
+            if sha256_digest(canonical_json(self._inventory(seen))) != asked.inventory:
+                raise AileronError(
+                    FailureClass.INVALID_REQUEST,
+                    "something was added, bound or edited since it was shown: run `aileron approver init` again",
+                    boundary=Boundary.USER,
+                )
+        except AileronError as error:
+            if error.failure.failure_class is FailureClass.UNAUTHORIZED:
+                why: Why = error.why if isinstance(error, NotCounted) else "signature"
+                await self._audit.refuse(_RECORD, "appoint", why, scope.value, key_id=None)
+            raise
+        consents = await anyio.to_thread.run_sync(lambda: self._agreed(statement, seen, asked))
+        await anyio.to_thread.run_sync(lambda: self._settings.write(self._agreements.in_force))
+        await anyio.to_thread.run_sync(lambda: self._vault.set_approver(consents))
+        await self._audit.approver_set(statement, asked.signature, asked.old_signature)
+        self._approver.recorded()
+        return {"key_id": statement.key_id}
+
+    async def catch_up(self) -> None:
+        """Put on record whom the open vault names, where the daemon ended before it could."""
+        consents = self._approver.consents()
+        if consents is None or await self._audit.approver_key() == consents.key_id:
+            return
+        named, statement = consents.appointed, consents.appointment()
+        if named is not None and statement is not None:
+            await self._audit.approver_set(statement, named.signature, named.old_signature)
+            self._approver.recorded()
+
+    async def _checked(self, asked: Appointment) -> ApproverStatement:
+        self._vault.check_unlocked()
+        try:
+            await anyio.to_thread.run_sync(lambda: self._vault.check_passphrase(Secret(asked.passphrase.encode())))
+        except AileronError as error:
+            await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
+            raise
+        if not _KEY.fullmatch(asked.public_key):
+            raise AileronError(FailureClass.INVALID_REQUEST, "public_key is not 32 bytes in lower-case hex digits")
+        public = bytes.fromhex(asked.public_key)
+        statement = ApproverStatement(
+            public_key=asked.public_key,
+            inventory=asked.inventory,
+            replaces=asked.replaces,
+            at=asked.at,
+            key_id=key_id_of(public),
+        )
+        check_signature(public, statement, asked.signature)
+        check_fresh(asked.at)
+        self._check_replaced(asked, statement)
+        return statement
+
+    def _check_replaced(self, asked: Appointment, statement: ApproverStatement) -> None:
+        """The key that decides now agrees. The vault's word: while it names nobody and the record somebody, nothing goes on."""
+        now = self._approver.consents()
+        if now is None:
+            if asked.replaces is not None:
+                raise AileronError(FailureClass.INVALID_REQUEST, "there is no approver's key to replace")
+            return
+        if asked.replaces != now.key_id or asked.old_signature is None:
+            raise NotCounted(
+                "key",
+                f"{now.key_id} decides for this home: only with it can another take its place "
+                "(`aileron approver init --replace`)",
+            )
+        check_signature(bytes.fromhex(now.public_key), statement, asked.old_signature)
+
+    def _agreed(self, statement: ApproverStatement, seen: _Seen, asked: Appointment) -> Consents:
+        """What was seen, as agreements. With a key that replaces another, the grants of before go."""
+        consents = Consents(
+            key_id=statement.key_id,
+            public_key=statement.public_key,
+            created_ms=int(time.time() * 1000),
+            appointed=Appointed(
+                inventory=statement.inventory,
+                replaces=statement.replaces,
+                at=statement.at,
+                signature=asked.signature,
+                old_signature=asked.old_signature,
+            ),
+        )
+        agreements = [(ConsentKind.ACTION_FILE, action.name, self._texts.put(action.text)) for action in seen.actions]
+        agreements += [(ConsentKind.CONNECTOR, name, pin_hash) for name, pin_hash in _connectors(seen)]
+        agreements += [(ConsentKind.BINDING, one.name, subject_digest(one)) for one in seen.bindings]
+        agreements += [
+            (ConsentKind.TRUSTED_KEY, str(one), trust_digest(one, keys)) for one, keys in seen.keyring.keys.items()
+        ]
+        agreements.append((ConsentKind.SETTINGS, SETTINGS, settings_digest(self._agreements.in_force)))
+        for kind, name, digest in agreements:
+            consents = consents.with_agreement(
+                Agreement(kind=kind, name=name, digest=digest, approval=statement.key_id)
+            )
+        return consents
+
+    def _inventory(self, seen: _Seen) -> dict[str, Any]:
+        return {
+            "actions": [self._action_row(action) for action in seen.actions],
+            "bindings": [
+                {name: value for name, value in msgspec.to_builtins(one).items() if name != "kind"}
+                for one in seen.bindings
+            ],
+            "connectors": [
+                {"name": pin.name, "version": pin.version, "hash": pin.hash, "reaches": sorted(map(str, hosts))}
+                for pin, hosts in seen.connectors
+            ],
+            "keys": [
+                {"name": str(one), "keys": [key.fingerprint for key in keys]} for one, keys in seen.keyring.keys.items()
+            ],
+            "settings": self._agreements.in_force,
+        }
+
+    def _look(self) -> _Seen:
+        return _Seen(
+            actions=[entry.action for entry in self._actions.list_actions() if entry.action is not None],
+            bindings=[binding_consent(one, one.reach or Reach()) for one in self._vault.bindings()],
+            connectors=[
+                (entry.pin, entry.manifest.hosts)
+                for entry in self._connectors.list_connectors()
+                if entry.pin is not None and entry.manifest is not None
+            ],
+            keyring=self._keyring.read(),
+        )
+
+    def _action_row(self, action: ActionFile) -> dict[str, Any]:
+        return {
+            "name": action.name,
+            "version": action.version,
+            "digest": action.digest,
+            "gated": action.approval.required,
+            "reaches": action_reach(self._connectors, action),
+        }
+
+
+def _connectors(seen: _Seen) -> Iterator[tuple[str, str]]:
+    """The name of an agreement and the hash; of one version there may be several, side by side."""
+    named: set[str] = set()
+    for pin, _ in seen.connectors:
+        name = f"{pin.name}@{pin.version}"
+        yield (f"{name} {pin.hash}" if name in named else name), pin.hash
+        named.add(name)

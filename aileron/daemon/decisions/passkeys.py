@@ -1,0 +1,330 @@
+"""Passkeys of this home: made on its page, enrolled by the approver's key, asked for a decision, revoked.
+
+Runs in the daemon, for its own page and for the operator's socket, which any process of the same user can reach. Whoever sends
+something here is nobody: that somebody has a passkey in their hand shows in a signature alone, and that it is the person's in the
+decision of the approver's key, which no passkey stands in for.
+
+Rules
+- A challenge is answered once, within CEREMONY_S, and there are few at a time: the oldest goes first.
+- What was made becomes a question of the kind `passkey`. Until it is agreed to, nothing of it counts.
+- A passkey ends at once when it is revoked, without a signature: it only narrows.
+- The vault first, then the ledger. What the daemon could not put on record before it ended is put there when the vault is opened
+  next (`catch_up`); a passkey that the record says was revoked does not come back with an older vault.
+
+Source: W3C, Web Authentication Level 3, sections 5.4, 5.5 and 7; docs/reference/signed-decisions.md. Not here: what a browser
+sent (model/passkey.py), the question (consents.py), the decision (service.py), the page (http/pages.py).
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from typing import Any, Final, Literal
+
+import anyio
+import anyio.to_thread
+
+from aileron.approvals.passkey_rules import check_enrollable, check_name
+from aileron.approvals.signed import CEREMONY_S, NotCounted, Why, check_fresh, counted
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.model.consent import PASSKEY_DECIDES, Consents, Passkey, PasskeyConsent
+from aileron.model.decision import DecisionStatement, PageStatement, Statement, moment
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.passkey import (
+    ALGORITHMS,
+    RP_ID,
+    base64url,
+    challenge_of,
+    check_registration,
+    from_base64url,
+    passkey_id,
+    said_challenge,
+)
+from aileron.model.text import hidden_at
+from aileron.model.wire import ConsentAnswer, PageUnlock, PasskeyMade
+from aileron.vault.vault import Vault
+
+__all__ = ["Passkeys"]
+
+MAX_CHALLENGES: Final = 16
+"""Of each sort that wait for an answer: a person makes one passkey at a time, and has a few pages open."""
+MAX_TRANSPORTS: Final = 6
+"""Web Authentication, section 5.8.4."""
+MAX_TRANSPORT_CHARACTERS: Final = 32
+_CHALLENGE_BYTES: Final = 32
+_HANDLE_BYTES: Final = 32
+"""Random, and another for each: it says nothing of anybody."""
+_NONCE_BYTES: Final = 16
+
+
+class _Waiting:
+    """What was asked for and not answered yet, with what it was for."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, tuple[str, float]] = {}
+
+    def add(self, challenge: str, about: str) -> None:
+        now = time.monotonic()
+        self._asked = {name: one for name, one in self._asked.items() if now - one[1] <= CEREMONY_S}
+        while len(self._asked) >= MAX_CHALLENGES:
+            self._asked.pop(next(iter(self._asked)))
+        self._asked[challenge] = (about, now)
+
+    def take(self, challenge: str) -> str | None:
+        """What it was for; None: it was not asked for, or too long ago, or answered before."""
+        about, asked_at = self._asked.pop(challenge, ("", float("-inf")))
+        return about if time.monotonic() - asked_at <= CEREMONY_S else None
+
+
+class Passkeys:
+    """One for each daemon. `origin` is that of its page; `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self,
+        approver: ApproverState,
+        *,
+        audit: Audit,
+        vault: Vault,
+        consents: ConsentService,
+        origin: str,
+        changing: anyio.Lock,
+    ) -> None:
+        self._approver = approver
+        self._audit = audit
+        self._vault = vault
+        self._consents = consents
+        self._origin = origin
+        self._changing = changing
+        self._made = _Waiting()
+        self._pages = _Waiting()
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Those that decide. AileronError(vault_locked)."""
+        consents = self._approver.consents()
+        return [self._facts(one) for one in (() if consents is None else consents.passkeys)]
+
+    # Making one
+
+    def registration(self, name: str) -> dict[str, Any]:
+        """What a page hands to `navigator.credentials.create`, for a passkey of this name: `{"publicKey": …}`.
+
+        Bytes are in base64url. AileronError consent_required without an approver, invalid_request for the name or where there are
+        too many, vault_locked.
+        """
+        consents = self._approved()
+        check_name(consents, name)
+        challenge = base64url(secrets.token_bytes(_CHALLENGE_BYTES))
+        self._made.add(challenge, name)
+        return {
+            "publicKey": {
+                "rp": {"id": RP_ID, "name": "Aileron"},
+                "user": {"id": base64url(secrets.token_bytes(_HANDLE_BYTES)), "name": name, "displayName": name},
+                "challenge": challenge,
+                "pubKeyCredParams": [{"type": "public-key", "alg": number} for number in ALGORITHMS],
+                "timeout": int(CEREMONY_S * 1000),
+                "excludeCredentials": [_descriptor(one.subject) for one in consents.passkeys],
+                "authenticatorSelection": {
+                    "residentKey": "preferred",
+                    "requireResidentKey": False,
+                    "userVerification": "required",
+                },
+                "attestation": "none",
+            }
+        }
+
+    async def register(self, made: PasskeyMade) -> ConsentAnswer:
+        """Ask the approver whether the passkey that was made may decide.
+
+        AileronError as `registration`; invalid_request where nobody waits for this answer; PasskeyError; busy.
+        """
+        async with self._changing:
+            consents = self._approved()
+            client_data, attestation = from_base64url(made.client_data), from_base64url(made.attestation)
+            challenge = said_challenge(client_data)
+            name = self._made.take(challenge)
+            if name is None:
+                raise AileronError(
+                    FailureClass.INVALID_REQUEST,
+                    "nobody waits for this passkey (any more): make it again",
+                    boundary=Boundary.USER,
+                )
+            found = check_registration(client_data, attestation, challenge=challenge, origin=self._origin)
+            subject = PasskeyConsent(
+                name=name,
+                credential_id=base64url(found.credential_id),
+                public_key=found.public_key.hex(),
+                rp_id=RP_ID,
+                origin=self._origin,
+                key_id=passkey_id(found.credential_id, found.public_key),
+                algorithm=found.algorithm,
+                synced=found.synced,
+                aaguid=found.aaguid,
+                transports=_known(made.transports),
+            )
+            check_enrollable(consents, subject, self._origin)
+            return await self._consents.ask(subject)
+
+    # Asking one
+
+    async def challenge(
+        self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
+    ) -> dict[str, Any]:
+        """What a page hands to `navigator.credentials.get` for this decision, for each passkey that can be asked here.
+
+        `{"approval_id", "digest", "decision", "reason", "at", "statements": [{"key_id", "name", "publicKey"}]}`: the decision is
+        sent with this very `at`, the `key_id` of the one that was asked, and its answer as `signature`. AileronError as
+        Audit.check_decidable; invalid_request for another digest; unauthorized for what no passkey decides; vault_locked.
+        """
+        consents = self._approved()
+        question = await self._audit.check_decidable(approval_id)
+        if digest not in question.digests:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the decision is about {digest[:80]}, and {approval_id} is about another: look at it again",
+                boundary=Boundary.USER,
+            )
+        if decision == "approve" and question.row.kind not in PASSKEY_DECIDES:
+            raise NotCounted(
+                "kind",
+                f"a passkey does not say yes to this ({question.row.kind:.40}): decide it with `aileron approve {approval_id}`",
+            )
+        at = moment(time.time())
+
+        def statement(key_id: str) -> DecisionStatement:
+            return DecisionStatement(
+                approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key_id
+            )
+
+        return {
+            "approval_id": approval_id,
+            "digest": digest,
+            "decision": decision,
+            "reason": reason,
+            "at": at,
+            "statements": [self._asked(one, statement(one.id)) for one in self._usable(consents)],
+        }
+
+    def unlocking(self) -> dict[str, Any]:
+        """The same for who wants the page to show what waits: `{"nonce", "at", "statements": […]}`.
+
+        `check_unlocked` takes the answer. The approver's key may sign it too (`PageStatement`). AileronError consent_required,
+        vault_locked.
+        """
+        consents = self._approved()
+        nonce, at = secrets.token_hex(_NONCE_BYTES), moment(time.time())
+        self._pages.add(nonce, "")
+        statements = [
+            self._asked(one, PageStatement(nonce=nonce, at=at, key_id=one.id)) for one in self._usable(consents)
+        ]
+        return {"nonce": nonce, "at": at, "statements": statements}
+
+    async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
+        """Whose key it is that opens the page, once for each nonce. What does not count is on record. AileronError unauthorized,
+        consent_required, vault_locked.
+        """
+        try:
+            statement = PageStatement(nonce=asked.nonce, at=asked.at, key_id=asked.key_id)
+            if self._pages.take(asked.nonce) is None:
+                raise NotCounted("signature", "this page was opened before, or is too old: load it again")
+            counted(self._approved(), statement, asked.signature)
+            check_fresh(asked.at, asked.key_id)
+        except AileronError as error:
+            why: Why = error.why if isinstance(error, NotCounted) else "locked"
+            await self._audit.refuse(None, "unlock", why, surface, asked.key_id)
+            raise
+        return asked.key_id
+
+    # Ending one
+
+    async def revoke(self, key_id: str) -> None:
+        """From now on it decides nothing, and what it decided and was not used counts no more. AileronError not_found,
+        vault_locked.
+        """
+        async with self._changing:
+            consents = self._approver.consents()
+            if consents is None or consents.passkey(key_id) is None:
+                raise AileronError(
+                    FailureClass.NOT_FOUND, f"no passkey {key_id[:80]!r}; see `aileron approver passkeys`"
+                )
+            await self._drop([key_id])
+            await self._audit.passkey_removed(key_id, "revoked")
+
+    async def catch_up(self) -> None:
+        """Have record and vault, just opened, say the same of each passkey. The caller holds `changing`."""
+        consents = self._approver.consents()
+        if consents is None:
+            return
+        known = await self._audit.passkeys()
+        there = {one.id: one.approval for one in consents.passkeys}
+        for key_id, approval in known.in_force.items():
+            if there.get(key_id) != approval:
+                await self._audit.passkey_removed(key_id, "vault")
+        missing = [one for one in consents.passkeys if known.in_force.get(one.id) != one.approval]
+        if ended := [one.id for one in missing if one.approval in known.enrolments]:  # an older vault has it still
+            await self._drop(ended)
+        for one in missing:
+            if one.id not in ended:
+                await self._audit.passkey_added(one)
+
+    async def _drop(self, ids: list[str]) -> None:
+        def without(now: Consents) -> Consents:
+            for key_id in ids:
+                now = now.without_passkey(key_id)
+            return now
+
+        await anyio.to_thread.run_sync(self._vault.change_consents, without)
+
+    def _approved(self) -> Consents:
+        consents = self._approver.consents()
+        if consents is None:
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                "a passkey is enrolled by the approver's key, and nobody signs for this home: aileron approver init",
+                boundary=Boundary.USER,
+            )
+        return consents
+
+    def _usable(self, consents: Consents) -> list[Passkey]:
+        return [one for one in consents.passkeys if one.subject.origin == self._origin]
+
+    def _asked(self, passkey: Passkey, statement: Statement) -> dict[str, Any]:
+        return {
+            "key_id": passkey.id,
+            "name": passkey.subject.name,
+            "publicKey": {
+                "challenge": challenge_of(statement),
+                "rpId": RP_ID,
+                "allowCredentials": [_descriptor(passkey.subject)],
+                "userVerification": "required",
+                "timeout": int(CEREMONY_S * 1000),
+            },
+        }
+
+    def _facts(self, passkey: Passkey) -> dict[str, Any]:
+        subject = passkey.subject
+        return {
+            "id": passkey.id,
+            "name": subject.name,
+            "origin": subject.origin,
+            "usable": subject.origin == self._origin,
+            "algorithm": subject.algorithm,
+            "synced": subject.synced,
+            "aaguid": subject.aaguid,
+            "transports": list(subject.transports),
+            "credential_id": subject.credential_id,
+            "public_key": subject.public_key,
+            "approval_id": passkey.approval,
+            "enrolled_at": passkey.at,
+        }
+
+
+def _descriptor(subject: PasskeyConsent) -> dict[str, Any]:
+    return {"type": "public-key", "id": subject.credential_id, "transports": list(subject.transports)}
+
+
+def _known(transports: tuple[str, ...]) -> tuple[str, ...]:
+    """What a browser says of how it is reached, if that can be shown. It is a hint for browsers, and nothing depends on it."""
+    fit = [one for one in transports if 1 <= len(one) <= MAX_TRANSPORT_CHARACTERS and hidden_at(one) is None]
+    return tuple(sorted(set(fit)))[:MAX_TRANSPORTS]

@@ -1,0 +1,263 @@
+"""A person's side of a question: their decision, checked before it counts; the preview only they may read; what they ask back.
+
+Runs in the daemon, for the operator's socket, which any process of the same user can reach: whoever sends something here is
+nobody until a signature says who they are. Where nobody signs for this home, decisions are taken as they come, and marked so.
+
+Rules
+- A decision that does not count changes nothing and is on record with the reason, however often it is tried.
+- A preview is read with the person's own credential, and its content leaves this process only sealed for the key that an
+  approver named in a signed request; the ledger gets its digest.
+- A request for a preview is answered once (`nonce`), and only about now. Where what is there was read again, and is another, a
+  yes to what was there before does not count (previews.py).
+
+Source: docs/reference/signed-decisions.md. Not here: changes that need consent (consents.py), the run itself (runs/perform.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.resolve import Connectors, with_args
+from aileron.approvals.difference import against_last
+from aileron.approvals.signed import (
+    CEREMONY_S,
+    CLOCK_S,
+    NotCounted,
+    Why,
+    check_fresh,
+    check_head,
+    check_signed,
+    counted,
+)
+from aileron.approver.box import seal
+from aileron.audit import query
+from aileron.audit.events import RefusedTry
+from aileron.audit.frozen import Question
+from aileron.audit.log import Audit
+from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.decisions.previews import PreviewRegistry
+from aileron.daemon.http.responses import utc
+from aileron.ledger.sqlite import Ledger
+from aileron.model.consent import ConsentKind
+from aileron.model.decision import PreviewStatement, Signature, held_until
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.outcome import RunStatus
+from aileron.model.wire import Decision, ErrorBody, PreviewRequest, Settled
+
+__all__ = ["DecisionService"]
+
+MAX_NONCES: Final = 1000
+"""Requests for previews while one could be tried again, six minutes: a person makes a handful."""
+
+
+class DecisionService:
+    """One for each daemon."""
+
+    def __init__(
+        self,
+        approver: ApproverState,
+        *,
+        audit: Audit,
+        ledger: Ledger,
+        readings: PreviewRegistry,
+        consents: ConsentService,
+        connectors: Connectors,
+        begin: Callable[[str], object],
+    ) -> None:
+        self._approver = approver
+        self._audit = audit
+        self._ledger = ledger
+        self._readings = readings
+        self._consents = consents
+        self._connectors = connectors
+        self._begin = begin
+        self._nonces: dict[str, float] = {}
+
+    async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
+        """Record a decision that counts, and let what it approves begin. `surface`: the scope it came in with, or `page`.
+
+        AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for one that does
+        not count.
+        """
+        try:
+            question = await self._audit.check_decidable(approval_id)
+        except AileronError as error:
+            if error.failure.failure_class is not FailureClass.NOT_FOUND and self._approver.is_hinted:
+                # Somebody who was slower, or a signature that is tried once more.
+                await self._audit.refuse(approval_id, decision.decision, "decided", surface, decision.key_id)
+            raise
+        try:
+            signed = self._counted(decision, approval_id, question.row.kind)
+            self._check_digest(decision, question)
+        except AileronError as error:
+            await self._refused(approval_id, decision.decision, error, surface, decision.key_id)
+            raise
+        is_run = question.row.kind == ConsentKind.ACTION
+        hold_s = 0.0
+        if is_run and decision.decision == "approve":
+            hold_s = float((await self._audit.frozen(approval_id)).plan.approval.undo_window_s)
+        row = await self._audit.decide(
+            approval_id,
+            decision.decision,
+            digest=decision.digest,
+            surface=surface,
+            reason=decision.reason,
+            signed=signed,
+            hold_s=hold_s,
+        )
+        settled = Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
+        if decision.decision == "deny":
+            self._consents.forget(row.digest)
+            if not is_run:
+                await self._consents.end_group(row.id, surface, self._approver.spend_decision)
+            return settled
+        if not is_run:
+            return await self._carried_out(settled)
+        self._begin(approval_id)
+        if not hold_s:
+            return settled
+        until = held_until((row.decided_us or 0) / 1_000_000, row.signed_at, hold_s)
+        return msgspec.structs.replace(settled, held_until=utc(until))
+
+    def _check_digest(self, decision: Decision, question: Question) -> None:
+        """Return if it is about what could be shown of this question; a yes, to what the newest preview showed. NotCounted."""
+        candidate = next((one for one in question.candidates if one.digest == decision.digest), None)
+        if candidate is None:
+            raise NotCounted(
+                "digest",
+                f"the decision is about {decision.digest[:80]}, and {question.row.id} is about another: look at it again",
+                FailureClass.INVALID_REQUEST,
+            )
+        if decision.decision == "approve" and candidate.preview is not None:
+            self._readings.check_newest(question.row.id, candidate.plan_digest, candidate.digest)
+
+    async def shown(self, approval_id: str) -> dict[str, Any]:
+        """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
+        question = await query.approval(self._ledger, approval_id)
+        if question["kind"] != ConsentKind.ACTION:
+            return question
+        return {**question, "difference": await self._difference(approval_id, question)}
+
+    async def _difference(self, approval_id: str, question: dict[str, Any]) -> dict[str, Any] | None:
+        run_id, action = str(question.get("audit_id")), str(question.get("action"))
+        last = await self._ledger.read(lambda snapshot: snapshot.last_approved(action, run_id))
+        if last is None:
+            return None
+        decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
+        found: dict[str, Any] = {"approval_id": last.id, "decided_at": decided_at, "changes": [], "problem": None}
+        try:
+            before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
+            self._approver.check_approved(last, ConsentKind.ACTION)
+        except AileronError as error:  # it is not said that there was none: that would be a reason to look less
+            return {**found, "problem": error.failure.message}
+        return {**found, "changes": msgspec.to_builtins(against_last(before.plan, now.plan))}
+
+    async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
+        """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
+        busy, not_found, already_decided.
+        """
+        frozen = await self._audit.frozen(approval_id)
+        plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
+        changes = against_last(frozen.plan, plan)
+        await self._audit.add_edit(approval_id, plan)
+        return {"digest": plan.digest, "plan": plan.to_json(), "changes": msgspec.to_builtins(changes)}
+
+    async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> dict[str, Any]:
+        """Read what the action's preview names, for the approver who asks; only they can open the answer.
+
+        AileronError unauthorized, consent_required without an approver, vault_locked, not_found, invalid_request (no preview).
+        """
+        statement = PreviewStatement(
+            approval_id=approval_id, recipient=asked.recipient, nonce=asked.nonce, at=asked.at, key_id=asked.key_id
+        )
+        try:
+            self._check_preview(statement, asked)
+        except AileronError as error:
+            await self._refused(approval_id, "preview", error, scope.value, asked.key_id)
+            raise
+        seen = await self._readings.read(approval_id, asked.digest)
+        shown: dict[str, Any] = {"fields": seen.fields, "problem": seen.problem, "taken_at": seen.taken_at}
+        if seen.digest is not None:
+            shown["digest"] = seen.digest
+        sealed = seal(asked.recipient, msgspec.json.encode(shown), statement.signed_bytes())
+        return {"sealed": base64.b64encode(sealed).decode()}
+
+    async def carry_out_agreed(self) -> None:
+        """Do what was agreed to before the daemon ended in between, and may still be done."""
+        for approval_id in await self._audit.approved_consents():
+            await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))
+
+    async def _carried_out(self, settled: Settled) -> Settled:
+        try:
+            result = await self._consents.carry_out(settled.approval_id)
+        except AileronError as error:
+            failed = ErrorBody.of(error.failure, None)
+            return msgspec.structs.replace(settled, status=RunStatus.FAILED, error=failed)
+        if result is None:  # the others of its group are not agreed to yet
+            return settled
+        return msgspec.structs.replace(settled, status=RunStatus.COMPLETED, result=result)
+
+    def _counted(self, decision: Decision, approval_id: str, kind: str) -> Signature | None:
+        """The signature to keep; None where nobody signs. AileronError for a decision that does not count."""
+        consents = self._approver.consents()
+        signed = decision.signed()
+        if consents is None:
+            if signed is not None:
+                raise NotCounted(
+                    "key", "nobody signs for this home: aileron approver init", FailureClass.INVALID_REQUEST
+                )
+            return None
+        if decision.reason is not None and len(decision.reason) > MAX_MESSAGE_CHARACTERS:  # what is cut was not signed
+            problem = f"the reason is longer than {MAX_MESSAGE_CHARACTERS} characters"
+            raise AileronError(FailureClass.INVALID_REQUEST, problem)
+        check_signed(
+            consents,
+            signed,
+            approval_id=approval_id,
+            digest=decision.digest,
+            decision=decision.decision,
+            reason=decision.reason,
+            kind=kind,
+        )
+        if signed is not None:
+            check_fresh(signed.at, signed.key_id)
+            check_head(consents, signed)
+        return signed
+
+    def _check_preview(self, statement: PreviewStatement, asked: PreviewRequest) -> None:
+        consents = self._approver.consents()
+        if consents is None:
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                "a preview is for whoever decides, and nobody signs for this home: aileron approver init",
+                boundary=Boundary.USER,
+            )
+        counted(consents, statement, asked.signature)
+        check_fresh(asked.at, asked.key_id)
+        self._use(asked.nonce)
+
+    def _use(self, nonce: str) -> None:
+        now = time.monotonic()
+        self._nonces = {used: at for used, at in self._nonces.items() if now - at <= CLOCK_S + CEREMONY_S}
+        if nonce in self._nonces:
+            raise NotCounted("signature", "this request was answered before: ask anew")
+        if len(self._nonces) >= MAX_NONCES:
+            raise AileronError(FailureClass.BUSY, "too many previews were asked for: wait a minute", retriable=True)
+        self._nonces[nonce] = now
+
+    async def _refused(
+        self, approval_id: str, what: RefusedTry, error: AileronError, surface: str, key_id: str | None
+    ) -> None:
+        why: Why = error.why if isinstance(error, NotCounted) else "locked"
+        if error.failure.failure_class is FailureClass.INVALID_REQUEST and not isinstance(error, NotCounted):
+            why = "signature"
+        await self._audit.refuse(approval_id, what, why, surface, key_id)

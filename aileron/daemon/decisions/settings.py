@@ -1,0 +1,152 @@
+"""The settings that the daemon runs with: config.toml, taken up when it changes, as far as a person agreed to it.
+
+Runs in the daemon. The file is anybody's of the same user. Where an approver exists, what they agree to (`CONSENTED`) stays as it
+was agreed to last, and the difference is a question; all else, and all of it where nobody signs, is in force at once.
+
+Rules
+- A file that cannot be read changes nothing: what was in force stays, and `problem` says why.
+- What is built once is not taken up (`AT_START`): it waits for the next start, and `status` says which those are.
+- Whether the file changed is looked at before a run, when the status is asked for, and every LOOK_S. A look is one stat.
+- Whoever uses settings is told by `adopt`, on the event loop, between two of its steps; a run that began goes on with its own.
+
+Source: docs/reference/configuration.md, docs/reference/consents.md. Not here: what the keys mean (config.py), what was agreed to
+(agreements.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from aileron.config import SETTINGS, Settings, load_settings
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.model.failure import AileronError
+
+__all__ = ["AT_START", "SettingsInForce", "stamp_of"]
+
+LOOK_S: Final = 2.0
+"""Nobody waits for it: whoever runs something looks first."""
+AT_START: Final = (
+    "egress.ca_file",
+    "sandbox.mode",
+    "daemon.port",
+    "daemon.listen",
+    "daemon.certificate",
+    "daemon.certificate_key",
+    "notify.desktop",
+    "notify.webhook",
+    "notify.webhook_secret",
+)
+"""What jails, trust in certificates, ports and channels are made of, once."""
+_FIELDS_AT_START: Final = (
+    "egress_ca_file",
+    "egress_ca_pem",
+    "sandbox_mode",
+    "daemon_port",
+    "daemon_listen",
+    "daemon_certificate",
+    "daemon_certificate_key",
+    "daemon_certificate_pem",
+    "notify_desktop",
+    "notify_webhook",
+    "notify_webhook_secret",
+)
+_Stamp = tuple[int, int, int] | None
+_log = logging.getLogger(__name__)
+
+
+def stamp_of(path: Path) -> _Stamp:
+    """What is other when the file is; None where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class SettingsInForce:
+    """One for each daemon. `read` is the stamp of the file that `wanted` was read from."""
+
+    def __init__(
+        self,
+        path: Path,
+        approver: ApproverState,
+        agreements: Agreements,
+        *,
+        in_force: Settings,
+        wanted: Settings,
+        read: _Stamp,
+    ) -> None:
+        self._path = path
+        self._approver = approver
+        self._agreements = agreements
+        self._now = in_force
+        self._wanted = wanted
+        self._read = read
+        self._looking = anyio.Lock()
+        self._adopters: Sequence[Callable[[Settings], None]] = ()
+        self._ask: Callable[[], Awaitable[None]] | None = None
+        self.problem: str | None = None
+        """Why the file as it is now could not be read; None where it could."""
+
+    def tell(self, ask: Callable[[], Awaitable[None]], adopters: Sequence[Callable[[Settings], None]]) -> None:
+        """Have these told of what is in force from now on; `ask` puts what waits for a person into the queue."""
+        self._ask, self._adopters = ask, adopters
+
+    @property
+    def at_start(self) -> list[str]:
+        """The settings of the file that are in force when the daemon starts again."""
+        now, wanted, waiting = self._now.values(), self._wanted.values(), self._agreements.settings_waiting
+        return [key for key in SETTINGS if now[key] != wanted[key] and key not in waiting]
+
+    async def look(self) -> None:
+        """Take the file up if it is another than was read last. Raises nothing."""
+        if stamp_of(self._path) == self._read:
+            return
+        async with self._looking:
+            read = stamp_of(self._path)
+            if read == self._read:
+                return
+            self._read = read  # before it is read: what changes meanwhile is looked at again
+            try:
+                wanted = await anyio.to_thread.run_sync(load_settings, self._path)
+            except AileronError as error:
+                self.problem = error.failure.message
+                _log.error("config.toml was changed and is not in force: %s", error)
+                return
+            self.problem = None
+            self._wanted = dataclasses.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
+            agreed = self._now.consented() if self._approver.is_hinted else None
+            self._put_in_force(agreed)
+            if self._ask is not None and self._agreements.settings_waiting:
+                try:
+                    await self._ask()
+                except AileronError as error:  # the vault is locked: it is asked when that is open
+                    _log.info("settings are not asked about yet: %s", error)
+
+    def agreed(self, values: dict[str, Any]) -> bool:
+        """A person agreed to these of `Settings.consented`. False where some are in force at the next start only."""
+        self._put_in_force(values)
+        return self._now.consented() == values
+
+    async def serve(self) -> None:
+        """Look every LOOK_S. Until cancelled."""
+        while True:
+            await anyio.sleep(LOOK_S)
+            await self.look()
+
+    def _put_in_force(self, agreed: dict[str, Any] | None) -> None:
+        new = self._wanted if agreed is None else self._wanted.with_consented(agreed)
+        self._now = dataclasses.replace(new, **{name: getattr(self._now, name) for name in _FIELDS_AT_START})
+        self._agreements.take_up(in_force=self._now, wanted=self._wanted)
+        for adopt in self._adopters:
+            adopt(self._now)
+        _log.info("config.toml was taken up")

@@ -1,0 +1,235 @@
+"""What an agent may ask, whatever it came in through: list, run, look after its own. The routes of the agent socket and the tools
+of the protocol's server are this, and nothing else.
+
+Runs in the daemon. Callers are untrusted; who they are was established before (sessions.py). What is another session's does not
+exist. Nothing here decides: runs go to the spine through the runner.
+
+Source: docs/reference/http-api.md; aileron/mcp/agent_port.py says what each method owes. Not here: HTTP (api.py), the protocol
+(mcp/).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.manifest import input_schema
+from aileron.actions.resolve import Choice, account_choices
+from aileron.actions.store import ActionStore
+from aileron.audit.watch import Watch
+from aileron.daemon.http.responses import pending_answer, pending_message, review_url
+from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.manage import Manager
+from aileron.daemon.runner import Runner
+from aileron.mcp.agent_port import Account, Call, Offered
+from aileron.model.failure import AileronError
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.manifest import ActionFile
+from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
+from aileron.model.wire import ErrorBody, RunningAnswer
+from aileron.registry.content import ContentStore
+from aileron.runs.progress import Board
+from aileron.vault.vault import Vault
+
+__all__ = ["AgentService", "StatusWaiter"]
+
+_QUESTION: Final = "act-"
+"""What the id of a question begins with; a run's begins otherwise."""
+
+
+class StatusWaiter:
+    """Looks at a run, or at a question, until it is over."""
+
+    def __init__(self, runner: Runner, watch: Watch, board: Board) -> None:
+        self._runner = runner
+        self._watch = watch
+        self._board = board
+
+    async def state(
+        self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float, seen: int | None = None
+    ) -> dict[str, Any]:
+        """What `look` finds once it is final, or when `wait_s` is over, or its run reports progress of a higher number than
+        `seen`. `progress` is what it reported last. Whoever asks sees that what is approved begins.
+        """
+        state = await look()
+        if _is_over(state) or "audit_id" not in state:
+            return state
+        problem = await self._begun(state)
+        run_id, first = state["audit_id"], state
+
+        async def follow() -> dict[str, Any]:
+            return await self._watch.follow(run_id, first, look, _is_over, wait_s)
+
+        state = await follow() if seen is None else await self._progressed(run_id, seen, follow) or await look()
+        if problem is not None and state["status"] == RunStatus.APPROVED:
+            state["error"] = ErrorBody.of(problem.failure, run_id)
+        if state["status"] == RunStatus.RUNNING and (progress := self._board.latest(run_id)) is not None:
+            state["progress"] = progress
+        return state
+
+    async def _progressed(
+        self, run_id: str, seen: int, follow: Callable[[], Awaitable[dict[str, Any]]]
+    ) -> dict[str, Any] | None:
+        """What `follow` finds; None where the run reported progress first."""
+        state, problem = None, None
+        async with anyio.create_task_group() as tasks:
+
+            async def hear() -> None:
+                await self._board.newer(run_id, seen)
+                tasks.cancel_scope.cancel()
+
+            tasks.start_soon(hear)
+            try:
+                state = await follow()
+            except AileronError as error:  # out of the group it would come in a group of its own, which nobody expects
+                problem = error
+            tasks.cancel_scope.cancel()
+        if problem is not None:
+            raise problem
+        return state
+
+    async def _begun(self, state: dict[str, Any]) -> AileronError | None:
+        if state["status"] != RunStatus.APPROVED or "approval_id" not in state:
+            return None
+        return await self._runner.resume(state["approval_id"])
+
+
+class AgentService:
+    """One for each daemon: what aileron/mcp/agent_port.py asks for."""
+
+    def __init__(
+        self,
+        *,
+        actions: ActionStore,
+        runner: Runner,
+        manager: Manager,
+        following: StatusWaiter,
+        sessions: Sessions,
+        review: str,
+        connectors: ContentStore,
+        vault: Vault,
+    ) -> None:
+        self._actions = actions
+        self._runner = runner
+        self._manager = manager
+        self._following = following
+        self._sessions = sessions
+        self._review = review
+        self._connectors = connectors
+        self._vault = vault
+
+    async def offered(self) -> list[Offered]:
+        """The actions that are whole and switched on."""
+        granted = await self._granted()
+
+        def look() -> list[Offered]:
+            several = self._bound_more_than_once()
+            return [
+                Offered(
+                    action=entry.action,
+                    input_schema=input_schema(entry.action),
+                    granted=entry.action.name in granted,
+                    accounts=self._accounts(entry.action, several),
+                )
+                for entry in self._actions.list_actions()
+                if entry.action is not None and entry.enabled
+            ]
+
+        return await anyio.to_thread.run_sync(look)
+
+    def _bound_more_than_once(self) -> frozenset[str]:
+        """The connectors that several credentials were made for; none where the vault cannot be read: then nothing runs."""
+        try:
+            count = Counter(binding.connector for binding in self._vault.bindings())
+        except AileronError:
+            return frozenset()
+        return frozenset(connector for connector, times in count.items() if times > 1)
+
+    def _accounts(self, action: ActionFile, several: frozenset[str]) -> tuple[Account, ...]:
+        """What a caller of `action` can choose between: bindings of its own connectors, and no others."""
+        if several.isdisjoint(str(connector.name) for connector in action.connectors):
+            return ()
+        try:
+            found = account_choices(action, connectors=self._connectors, bindings=self._vault)
+        except AileronError:  # a connector is not there, and a run says so
+            return ()
+        return tuple(Account(value=choice.value, told=_told(choice)) for choice in found)
+
+    async def _granted(self) -> frozenset[str]:
+        """The actions for which a standing grant has uses left."""
+        try:
+            return frozenset(grant["action"] for grant in await self._manager.grants() if not grant["over"])
+        except AileronError:  # the vault is locked, or another's: nothing runs at once
+            return frozenset()
+
+    async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
+        """The one door."""
+        self._sessions.check_open(call.session)
+        invocation = Invocation(
+            action=call.action, args=call.args, scope=Scope.AGENT, session=call.session, binding=call.binding
+        )
+        state = _as_state(await self._runner.submit(invocation, wait_s), self._review)
+        self._sessions.check_open(call.session)  # it may have ended meanwhile; what has begun goes on
+        return state
+
+    async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
+        """Where a run or a question is."""
+        self._sessions.check_open(session)
+        look = self._manager.approval_result if asked.startswith(_QUESTION) else self._manager.run
+        state = _plain(await self._following.state(lambda: look(asked, session), wait_s, seen))
+        self._sessions.check_open(session)
+        if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
+            state["review_url"] = review_url(self._review, state["approval_id"])
+            state["message"] = pending_message(self._review, state["approval_id"])
+        return state
+
+    async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
+        """Answer what a person asked back."""
+        self._sessions.check_open(session)
+        return await self._manager.answer(approval_id, answer, session)
+
+    async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
+        """Take a question back."""
+        self._sessions.check_open(session)
+        return _plain(await self._manager.cancel(approval_id, Scope.AGENT.value, session))
+
+    async def pending(self, session: str) -> list[dict[str, Any]]:
+        """What the session asked and nobody decided yet."""
+        self._sessions.check_open(session)
+        return [
+            {**question, "review_url": review_url(self._review, question["approval_id"])}
+            for question in await self._manager.approvals()
+            if question.get("session") == session
+        ]
+
+
+def _told(choice: Choice) -> str:
+    return ", ".join(f"{one.account} ({one.name})" if one.account else str(one.name) for one in choice.uses)
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """An answer of model/wire.py, or a dict that holds such values, as JSON values."""
+    answer: dict[str, Any] = msgspec.to_builtins(value)
+    return answer
+
+
+def _as_state(answer: Outcome | Pending | Running, review: str) -> dict[str, Any]:
+    match answer:
+        case Succeeded():
+            return {"status": RunStatus.COMPLETED.value, "audit_id": answer.run_id, "result": answer.result}
+        case Failed():
+            error = _plain(ErrorBody.of(answer.failure, answer.run_id))
+            return {"status": RunStatus.FAILED.value, "audit_id": answer.run_id, "error": error}
+        case Pending():
+            return _plain(pending_answer(answer, review))
+        case Running():
+            return _plain(RunningAnswer(run_id=answer.run_id, status=answer.status))
+
+
+def _is_over(state: dict[str, Any]) -> bool:
+    return RunStatus(state["status"]).is_final

@@ -1,0 +1,464 @@
+"""The daemon's end of ingress: starts the process, gives it the listeners, and answers the requests that it passes on.
+
+Runs in the daemon, which parses nothing here but typed messages (ingress/messages.py). The listeners stay open in the daemon,
+too: while no ingress runs, connections wait in their backlog, and no other program has the port.
+
+    idle ──(somebody connects)──► started ──(it ends)──► pause ──► idle
+                                     └──(the daemon stops)──► told to stop, killed after GRACE_S
+
+Rules
+- Nothing is started before somebody connects: who uses no port pays for none.
+- An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
+- MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
+  told that there is no time for it.
+- Nothing is said before ingress has hidden: what it is started with may be somebody else's as well (ingress/__main__.py).
+- What passes between the two processes is shared with ingress as a whole, O_NONBLOCK too, which it may take away (open(2), "open
+  file description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT); nothing is accepted here.
+- What an application raises ends its exchange, and is in the log.
+- Whether a request came over TLS, and to which address, is what the daemon knows of the door, and no word of ingress.
+
+Source: docs/adr/0031-ingress.md; the ASGI specification 3.0. Not here: the other end (ingress/forward.py), who may ask what
+(listeners.py).
+"""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import contextlib
+import errno
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.lowlevel
+import anyio.to_thread
+from starlette.types import ASGIApp, Message
+
+from aileron.ingress.known import SHOWS_SESSION, KnownCallers
+from aileron.ingress.messages import (
+    MAX_PACKET,
+    Address,
+    Body,
+    Head,
+    Known,
+    Listening,
+    MessageError,
+    Request,
+    Start,
+    Stop,
+    decode_request,
+    encode,
+    received_with,
+)
+from aileron.ingress.refusals import refuse_stranger
+
+__all__ = ["Ingress", "TcpService"]
+
+MAX_EXCHANGES: Final = 512
+"""As many as a door has connections (ingress/places.py)."""
+MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
+"""As many as ingress lets in at once (admission.MAX_UNDER_WAY). Those of clients that have gone end in their own time."""
+HIDE_S: Final = 10.0
+"""For ingress to say that it has hidden, before it imports anything of size: a tenth of a second where nothing else runs."""
+GRACE_S: Final = 6.0
+"""When the daemon stops: ingress gives answers under way five seconds, and ends."""
+PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
+_PIECE: Final = 65536
+"""Bytes of an answer in one packet."""
+_END_S: Final = 1.0
+_WELL_S: Final = 60.0
+"""It ran that long: what ended it is no fault that comes again at once."""
+_AT_ONCE: Final = 16
+"""Exchanges taken in one turn of the event loop; then others have theirs."""
+_ENVIRONMENT: Final = {
+    # What one connection needed goes back to the kernel when it ends, mallopt(3).
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_MMAP_THRESHOLD_": "16384",
+    "PYTHONMALLOC": "malloc",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TcpService:
+    """A place where the daemon is reached over TCP, and what answers there: one listener for each family of addresses."""
+
+    listeners: list[socket.socket]
+    app: ASGIApp
+    tls: bool = False
+
+    def address_for(self, client: Address | None) -> Address | None:
+        """The listener's that a client of this address reaches; None where there is none of its family."""
+        for listener in self.listeners:
+            address: Address = listener.getsockname()[:2]
+            if client is not None and _is_ipv6(client) == _is_ipv6(address):
+                return address
+        return None
+
+
+@dataclass
+class Ingress:
+    """One for each daemon. `models` are the paths of the gateway; the certificate and its key's path are for doors with TLS."""
+
+    doors: Mapping[str, TcpService]
+    known: KnownCallers
+    models: Sequence[str]
+    certificate_pem: str | None = None
+    certificate_key: str | None = None
+    _exchanges: int = field(default=0, init=False)
+    _of_strangers: int = field(default=0, init=False)
+
+    async def serve(self, stopped: Callable[[], Awaitable[None]]) -> None:
+        """Until `stopped` returns, and what is under way has been answered, or GRACE_S are over."""
+        is_over = anyio.Event()
+
+        async def wait_stop() -> None:
+            await stopped()
+            is_over.set()
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(wait_stop)
+            await self._keep_running(is_over)
+            tasks.cancel_scope.cancel()
+        for listener in self._listeners():
+            listener.close()
+
+    async def _keep_running(self, is_over: anyio.Event) -> None:
+        pause_s = PAUSE_S
+        while True:
+            await _first_of(is_over.wait, *(partial(anyio.wait_readable, one) for one in self._listeners()))
+            if is_over.is_set():
+                return
+            began = anyio.current_time()
+            await self._run_one(is_over)
+            if is_over.is_set():
+                return
+            pause_s = PAUSE_S if anyio.current_time() - began > _WELL_S else min(PAUSE_MOST_S, 2 * pause_s)
+            _log.warning(
+                "ingress ended: it is started again with the next connection, in %.1f s at the earliest", pause_s
+            )
+            with anyio.move_on_after(pause_s):
+                await is_over.wait()
+
+    def _listeners(self) -> list[socket.socket]:
+        """In the order in which ingress is given them."""
+        return [listener for door in self.doors.values() for listener in door.listeners]
+
+    async def _run_one(self, is_over: anyio.Event) -> None:
+        """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled."""
+        try:
+            ours, process = _started()
+        except (
+            OSError
+        ) as error:  # no descriptor, no process: it is tried again, and the daemon has other work meanwhile
+            _log.error("ingress could not be started: %s", error.strerror)
+            return
+        with ours:
+            try:
+                with await _control_of(process.pid, ours) as control:
+                    ours.close()
+                    self._start(control)
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._tell, control, is_over)
+                        tasks.start_soon(_end_after, is_over, tasks.cancel_scope)
+                        await self._take(control, tasks)
+                        tasks.cancel_scope.cancel()
+            except OSError as error:  # it ended before it was told what to do
+                _log.warning("ingress could not be spoken to: %s", error.strerror)
+            finally:
+                self.known.subscribe(None)
+                with anyio.CancelScope(shield=True):
+                    await _ended(process)
+
+    def _start(self, ours: socket.socket) -> None:
+        doors = [Listening(name, len(door.listeners), door.tls) for name, door in self.doors.items()]
+        start = Start(doors, list(self.models), self.certificate_pem, self.certificate_key)
+        listeners = array.array("i", [listener.fileno() for listener in self._listeners()])
+        ours.sendmsg([encode(start)], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, listeners)], socket.MSG_DONTWAIT)
+
+    async def _tell(self, ours: socket.socket, is_over: anyio.Event) -> None:
+        """Who is known, now and whenever that is another than before; at the end, to stop. It may read none of it."""
+        changed = asyncio.Event()
+        self.known.subscribe(changed.set)
+
+        async def tell() -> None:
+            with contextlib.suppress(OSError):  # it has gone, which the other task sees
+                while True:
+                    changed.clear()
+                    await _send(ours, encode(Known(self.known.all())))
+                    await changed.wait()
+
+        await _first_of(is_over.wait, tell)
+        with contextlib.suppress(OSError):
+            await _send(ours, encode(Stop()))
+
+    async def _take(self, ours: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
+        """Each exchange, until ingress has gone."""
+        while True:
+            await anyio.wait_readable(ours)
+            for _ in range(_AT_ONCE):
+                try:
+                    packet, descriptors, _ = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
+                except BlockingIOError:
+                    break
+                except OSError:
+                    return
+                if not packet:
+                    return
+                for one in descriptors:
+                    if (exchange := _maybe_exchange(one)) is not None:
+                        self._begin(exchange, tasks)
+
+    def _begin(self, exchange: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
+        if self._exchanges >= MAX_EXCHANGES:
+            exchange.close()
+            return
+        self._exchanges += 1
+        tasks.start_soon(self._serve_one, exchange)
+
+    async def _serve_one(self, exchange: socket.socket) -> None:
+        try:
+            with exchange, _unread_thrown_away(exchange):
+                await self._answer(_Exchange(exchange))
+        except MessageError as error:
+            _log.error("ingress sent what it cannot send: %s", error)
+        except Exception:  # noqa: BLE001 - whatever an application raises ends its own request, and no other
+            _log.exception("a request could not be answered")
+        finally:
+            self._exchanges -= 1
+
+    async def _answer(self, exchange: _Exchange) -> None:
+        request = await exchange.head()
+        door = None if request is None else self.doors.get(request.door)
+        if request is None:
+            return  # the client was gone before its request was here
+        if door is None:
+            raise MessageError("a door that there is not")
+        with self._counted(request) as has_room:
+            if has_room:
+                await door.app(_scope_of(request, door), exchange.receive, exchange.send)
+            else:
+                await refuse_stranger(exchange.send)
+
+    @contextlib.contextmanager
+    def _counted(self, request: Request) -> Iterator[bool]:
+        """Whether there is room for it: what strangers have here leaves some for those who are known."""
+        if request.is_known:
+            yield True
+            return
+        self._of_strangers += 1
+        try:
+            yield self._of_strangers <= MAX_OF_STRANGERS
+        finally:
+            self._of_strangers -= 1
+
+
+async def _end_after(is_over: anyio.Event, scope: anyio.CancelScope) -> None:
+    """Whatever ingress makes of what it was told."""
+    await is_over.wait()
+    await anyio.sleep(GRACE_S)
+    scope.cancel()
+
+
+class _Exchange:
+    """One request: what an application receives of it, and where its answer goes."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock: Final = sock
+        self._is_gone = False
+        self._sending: Final = asyncio.Lock()
+
+    async def head(self) -> Request | None:
+        """The first message; None where the client has gone already. MessageError for any other."""
+        packet = await self._packet()
+        if not packet:
+            return None
+        request = decode_request(packet)
+        if not isinstance(request, Request):
+            raise MessageError("a body without a head")
+        return request
+
+    async def receive(self) -> Message:
+        """ASGI."""
+        await (
+            anyio.lowlevel.checkpoint()
+        )  # what is there already is had without a wait: others have their turn between two pieces
+        packet = await self._packet()
+        if not packet:
+            return {"type": "http.disconnect"}
+        body = decode_request(packet)
+        if not isinstance(body, Body):
+            raise MessageError("a second head")
+        return {"type": "http.request", "body": body.data, "more_body": body.more}
+
+    async def send(self, message: Message) -> None:
+        """ASGI. A client that has gone hears nothing, and no one is told here: `receive` says so."""
+        match message["type"]:
+            case "http.response.start":
+                fields = [(bytes(name), bytes(value)) for name, value in message.get("headers", ())]
+                await self._put(encode(Head(message["status"], fields)))
+            case "http.response.body":
+                await self._put_body(bytes(message.get("body", b"")), more=message.get("more_body", False))
+            case other:
+                raise ValueError(f"an ASGI message that is not passed on: {other}")
+
+    async def _put_body(self, data: bytes, *, more: bool) -> None:
+        for at in range(0, max(1, len(data)), _PIECE):
+            await self._put(encode(Body(data[at : at + _PIECE], more or at + _PIECE < len(data))))
+
+    async def _packet(self) -> bytes:
+        try:
+            return await _received(self._sock)
+        except OSError:
+            return b""
+
+    async def _put(self, packet: bytes) -> None:
+        async with self._sending:  # an application may have two that send, one of which only says that it still lives
+            if self._is_gone:
+                return
+            try:
+                await _send(self._sock, packet)
+            except OSError:
+                self._is_gone = True
+
+
+def _is_ipv6(address: Address) -> bool:
+    return ":" in address[0]
+
+
+def _scope_of(request: Request, door: TcpService) -> dict[str, object]:
+    return {
+        "type": "http",
+        "asgi": {"spec_version": "2.1", "version": "3.0"},
+        "http_version": request.http_version,
+        "method": request.method,
+        "scheme": "https" if door.tls else "http",
+        "path": request.path,
+        "raw_path": request.raw_path,
+        "query_string": request.query,
+        "root_path": "",
+        "headers": request.fields,
+        "client": request.client,
+        "server": door.address_for(request.client),
+        "state": {SHOWS_SESSION: request.is_known},
+        "extensions": {},
+    }
+
+
+def _maybe_exchange(descriptor: int) -> socket.socket | None:
+    """The socket that was passed; None, and it is closed, where it is none of the kind that is made for exchanges."""
+    try:
+        passed = socket.socket(fileno=descriptor)
+    except OSError:
+        os.close(descriptor)
+        _log.error("ingress passed something that is no socket")
+        return None
+    if (passed.family, passed.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
+        return passed
+    passed.close()
+    _log.error("ingress passed a socket of another kind")
+    return None
+
+
+@contextlib.contextmanager
+def _unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
+    """At the end nothing more can come in, and nothing that came is left: a socket that is closed with something unread takes
+    what was sent from it away again (ECONNRESET at the other end, before what waits there; net/unix/af_unix.c).
+    """
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            exchange.shutdown(socket.SHUT_RD)
+            while exchange.recv(MAX_PACKET, socket.MSG_DONTWAIT):
+                pass
+
+
+async def _received(sock: socket.socket) -> bytes:
+    """The next packet; none at the end. OSError."""
+    while True:
+        try:
+            return sock.recv(MAX_PACKET, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            await anyio.wait_readable(sock)
+
+
+async def _send(sock: socket.socket, packet: bytes) -> None:
+    """One packet, whole. OSError."""
+    while True:
+        try:
+            sock.send(packet, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            await anyio.wait_writable(sock)
+        else:
+            return
+
+
+async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Return when one of these has."""
+
+    async def wait(one: Callable[[], Awaitable[object]], scope: anyio.CancelScope) -> None:
+        await one()
+        scope.cancel()
+
+    async with anyio.create_task_group() as tasks:
+        for one in waits:
+            tasks.start_soon(wait, one, tasks.cancel_scope)
+
+
+def _started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            return ours, _execute(theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+
+
+async def _control_of(process: int, ours: socket.socket) -> socket.socket:
+    """The control socket that this process made once nobody could take it, from the one it was started with. OSError."""
+    with anyio.move_on_after(HIDE_S) as waiting:
+        await anyio.wait_readable(ours)
+    if waiting.cancelled_caught:
+        raise OSError(errno.ETIMEDOUT, f"it did not hide within {HIDE_S:.0f} s")
+    packet, descriptors, sender = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
+    passed = [_maybe_exchange(one) for one in descriptors]
+    if packet and sender == process and len(passed) == 1 and passed[0] is not None:
+        return passed[0]
+    for one in passed:
+        if one is not None:
+            one.close()
+    if packet and sender != process:
+        raise OSError(errno.EPERM, f"process {sender} spoke in its place: it has taken a descriptor of it")
+    raise OSError(errno.EPIPE, "it ended before it had hidden")
+
+
+def _execute(control: int) -> subprocess.Popen[bytes]:
+    """A new program, which has nothing of this one but the end of a socket; vfork(2) and execve(2) take two milliseconds."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "aileron.ingress", str(control)],
+        pass_fds=[control],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # as the daemon found it
+    )
+
+
+async def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end, which the end of the control socket is; it is killed where it takes longer than a moment."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        await anyio.to_thread.run_sync(process.wait, _END_S)
+        return
+    process.kill()
+    await anyio.to_thread.run_sync(process.wait)

@@ -1,0 +1,292 @@
+"""The daemon on TCP: one loopback port, the same for as long as the home exists, and another address where the person wants one.
+
+Runs in the daemon. What is here can be reached by every user of the machine, by every page in the person's browser and, on the
+address, by every machine that reaches it. So nobody is `local` here: actions need a session token, the gateway passes on what its
+caller brings, and the page shows nothing before it is unlocked (web/admission.py).
+
+    loopback, http          pages · /mcp · what agents may ask below /v1 · the gateway
+    daemon.listen, https    the same without pages
+
+Rules
+- Both loopback addresses are taken, or the daemon does not start: `localhost` may mean either, and whoever else listened on
+  the other one would be shown what is ours.
+- The Host of a request must be a name of this listener (a rebinding name is refused): on loopback localhost and its addresses,
+  elsewhere the address itself and the names of its certificate. An Origin, where a browser sends one, must be the loopback port;
+  no page has any business on the address. A browser that says another site asks (Sec-Fetch-Site) is answered only where a person
+  follows a link to a page: it sends no Origin with what a page of elsewhere merely shows.
+
+Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); W3C, Fetch Metadata Request Headers; docs/reference/http-api.md. Not
+here: the routes of the sockets (api.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import secrets
+import socket
+import time
+from collections.abc import Collection
+from typing import Final
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from aileron.config import ListenAddress
+from aileron.daemon.http.pages import harmless
+from aileron.daemon.http.responses import failure_answer
+from aileron.daemon.http.sessions import LOOK_S, Sessions, no_token, token_shown
+from aileron.gateway.upstreams import PATHS
+from aileron.ingress.server import drained
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["OnlyHere", "Served", "WithToken", "listen_on", "listen_on_loopback", "loopback_names"]
+
+_ADDRESSES: Final = ((socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1"))
+_FIRST_PORT, _LAST_PORT = 20480, 32767
+"""Where a new port is chosen: below the range from which Linux numbers outgoing connections (32768, ip(7)), so that none of
+those holds it when the daemon comes back."""
+_TRIES: Final = 64
+"""Ports tried before it is plain that something else is wrong."""
+_DYING_S: Final = 1.0
+_BACKLOG: Final = 64
+_IP_FREEBIND: Final = 15  # linux/in.h
+_IPV6_FREEBIND: Final = 78  # linux/in6.h
+_FOR_A_PROGRAM: Final = (b"", b"empty")
+"""What Sec-Fetch-Dest says of what a program, or a script that reads it, asks for; anything else is shown or run."""
+_OTHER_SITES: Final = (b"cross-site", b"same-site")
+"""What Sec-Fetch-Site says of pages of elsewhere; another port of this machine is the same site."""
+
+
+class Served:
+    """What answers what: by the beginning of its path."""
+
+    def __init__(self, *, pages: ASGIApp | None, agents: ASGIApp, mcp: ASGIApp, gateway: ASGIApp) -> None:
+        self._pages = pages
+        self._agents = agents
+        self._mcp = mcp
+        self._gateway = gateway
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await self._app(scope.get("path", ""))(scope, receive, send)
+
+    def _app(self, path: str) -> ASGIApp:
+        if any(_is_below(path, prefix) for prefix in PATHS):
+            return self._gateway
+        if _is_below(path, "/mcp"):
+            return self._mcp
+        if self._pages is None or _is_below(path, "/v1"):
+            return self._agents
+        return self._pages
+
+
+class OnlyHere:
+    """Refuses what a browser was tricked into sending here. `hosts` with their port, in lower case; `origins` whole."""
+
+    def __init__(self, app: ASGIApp, hosts: Collection[str], origins: Collection[str]) -> None:
+        self._app = app
+        self._hosts = frozenset(host.encode() for host in hosts)
+        self._origins = frozenset(origin.encode() for origin in origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        refusal = self._refusal(scope)
+        if refusal is None:
+            await self._app(scope, receive, send)
+        else:
+            await harmless(PlainTextResponse(refusal + "\n", 403))(scope, receive, send)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        hosts = [value.lower() for name, value in headers if name == b"host"]
+        if len(hosts) != 1 or hosts[0] not in self._hosts:
+            return "this address is served under its own names only"
+        if any(value.lower() not in self._origins for name, value in headers if name == b"origin"):
+            return "this address answers no other site"
+        if _fetched(headers, b"site") in _OTHER_SITES and not _is_link_to_a_page(scope):
+            return "this address answers no other site"
+        if _is_for_programs(scope) and _fetched(headers, b"dest") not in _FOR_A_PROGRAM:
+            return "what a service answers is shown by no browser as if it came from here"
+        return None
+
+
+class WithToken:
+    """Lets in who shows the token of an open session, and says which: `scope["state"]["session"]`.
+
+    What is still being answered when the session ends breaks off within LOOK_S: a stream may last as long as its client.
+    """
+
+    def __init__(self, app: ASGIApp, sessions: Sessions) -> None:
+        self._app = app
+        self._sessions = sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        try:
+            session = self._session_of(Headers(scope=scope).getlist("authorization"))
+        except AileronError as error:
+            refused = failure_answer(error.failure)
+            refused.headers["WWW-Authenticate"] = "Bearer"
+            await drained(receive)
+            await refused(scope, receive, send)
+            return
+        scope = {**scope, "state": {**scope.get("state", {}), "session": session}}
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._until_over, session, tasks.cancel_scope)
+            await self._app(scope, receive, send)
+            tasks.cancel_scope.cancel()
+
+    async def _until_over(self, session: str, answering: anyio.CancelScope) -> None:
+        with contextlib.suppress(AileronError):
+            while True:
+                await anyio.sleep(LOOK_S)
+                self._sessions.check_open(session)
+        answering.cancel()
+
+    def _session_of(self, fields: list[str]) -> str:
+        token = token_shown(fields)
+        if token is None:
+            raise no_token()
+        return self._sessions.session_of(token)
+
+
+def loopback_names(port: int) -> list[str]:
+    """The names of the loopback port, as a Host field has them."""
+    return [f"{name}:{port}" for name in ("localhost", "127.0.0.1", "[::1]")]
+
+
+def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
+    """Listening sockets on the loopback addresses there are, all on `port`; without one, on a free port that is chosen now.
+
+    AileronError(internal_error) where the port is another program's.
+    """
+    if port is not None:
+        try:
+            return port, _listeners_soon(port)
+        except OSError as error:
+            raise AileronError(
+                FailureClass.INTERNAL_ERROR,
+                f"port {port} on loopback cannot be listened on ({error.strerror}): end the program that has it "
+                "(`ss -ltnp` names it), or remove daemon.port from config.toml, and a new one is chosen",
+            ) from error
+    for _ in range(_TRIES):
+        candidate = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
+        try:
+            return candidate, _listeners(candidate)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise AileronError(
+                    FailureClass.INTERNAL_ERROR,
+                    f"loopback cannot be listened on: {error.strerror}; see `ip address show lo`",
+                ) from error
+    raise AileronError(
+        FailureClass.INTERNAL_ERROR,
+        f"{_TRIES} ports of loopback were all taken: set daemon.port in config.toml to a free one",
+    )
+
+
+def listen_on(address: ListenAddress) -> socket.socket:
+    """A listening socket on one address. AileronError(internal_error) where it cannot be had.
+
+    An address that no interface has yet is taken all the same (ip(7), IP_FREEBIND): the network of a container comes and goes.
+    """
+    family = socket.AF_INET6 if ":" in address.address else socket.AF_INET
+    level, option = (
+        (socket.IPPROTO_IPV6, _IPV6_FREEBIND) if family is socket.AF_INET6 else (socket.IPPROTO_IP, _IP_FREEBIND)
+    )
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.setsockopt(level, option, 1)
+        listener.bind((address.address, address.port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise AileronError(
+            FailureClass.INTERNAL_ERROR,
+            f"daemon.listen {address} cannot be listened on ({error.strerror}): end the program that has it "
+            "(`ss -ltnp` names it), or change it in config.toml",
+        ) from error
+    return listener
+
+
+def _is_link_to_a_page(scope: Scope) -> bool:
+    """Whether it becomes a whole page of ours that a person went to, and no part of another's.
+
+    What a model's API answers is none of those: it would be shown as from here.
+    """
+    headers = scope["headers"]
+    return (
+        scope.get("method") == "GET"
+        and _fetched(headers, b"mode") == b"navigate"
+        and _fetched(headers, b"dest") == b"document"
+        and not _is_for_programs(scope)
+    )
+
+
+def _is_for_programs(scope: Scope) -> bool:
+    """Whether no page of ours is served there: a page, script or frame of what is would have the page's own origin."""
+    return any(_is_below(scope.get("path", ""), prefix) for prefix in ("/v1", "/mcp"))
+
+
+def _fetched(headers: list[tuple[bytes, bytes]], what: bytes) -> bytes:
+    return next((value.lower() for name, value in headers if name == b"sec-fetch-" + what), b"")
+
+
+def _is_below(path: str, prefix: str) -> bool:
+    return path == prefix or path.startswith(prefix + "/")
+
+
+def _listeners_soon(port: int) -> list[socket.socket]:
+    """The listeners on a port of ours, which ingress of a daemon that was killed may hold for the moment that it dies in."""
+    until = time.monotonic() + _DYING_S
+    while True:
+        try:
+            return _listeners(port)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+        time.sleep(_DYING_S / 50)
+
+
+def _listeners(port: int) -> list[socket.socket]:
+    made: list[socket.socket] = []
+    try:
+        for family, address in _ADDRESSES:
+            listener = _listener(family, address, port)
+            if listener is not None:
+                made.append(listener)
+    except OSError:
+        for listener in made:
+            listener.close()
+        raise
+    return made
+
+
+def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket | None:
+    """None where this machine has no IPv6."""
+    try:
+        listener = socket.socket(family, socket.SOCK_STREAM)
+    except OSError as error:
+        if family is socket.AF_INET6 and error.errno == errno.EAFNOSUPPORT:
+            return None
+        raise
+    try:
+        listener.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # a daemon that ended a moment ago is no other program
+        if family is socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        listener.bind((address, port))
+        listener.listen(_BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        if family is socket.AF_INET6 and error.errno == errno.EADDRNOTAVAIL:
+            return None
+        raise
+    return listener

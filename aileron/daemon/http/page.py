@@ -1,0 +1,214 @@
+"""What the page may ask, answered: the daemon's side of web/daemon_port.py.
+
+Runs in the daemon. Here, and nowhere else in it, an approver's private key is open: for one unlocked page, in memory that no
+other process reads (supervise.py: not dumpable), for as long as web/sessions.py lets it.
+
+Rules
+- The key that is opened is the one that the vault names, or none.
+- A decision of the page goes the way of every other: signed, sent, checked (decisions/service.py). Its surface is `page`.
+- A question that waits is shown as its digest was computed from it (review/signed_view.py): the ledger's file can be written by
+  others while no daemon runs.
+- A preview is read for who unlocked, as for who signs a request for it (decisions/previews.py): it leaves this process only as
+  a part of their page.
+
+Not here: HTTP, sessions, forms (web/), whether a signature counts (decisions/service.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from typing import Any, Final, Literal
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.approver import keyfile
+from aileron.approver.signing import signed_decision
+from aileron.audit import query
+from aileron.audit.events import PageLocked, PageUnlocked
+from aileron.audit.log import Audit
+from aileron.config import Home
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.previews import PreviewRegistry
+from aileron.daemon.http.peer import NoPeer, Peer, peer_of
+from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.manage import Manager
+from aileron.ledger.sqlite import Ledger
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.preview import Preview
+from aileron.model.secret import Secret
+from aileron.model.wire import Decision, Settled
+from aileron.review.signed_view import signed_view, signed_view_of_edit
+from aileron.web import daemon_port
+
+__all__ = ["SURFACE", "PageService"]
+
+SURFACE: Final = "page"
+"""The surface of its decisions, as the record has it."""
+_RECENT: Final = 20
+"""Questions that are over, in the queue: a screen or two."""
+_log = logging.getLogger(__name__)
+
+
+class PageService:
+    """One for each daemon."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        approver: ApproverState,
+        audit: Audit,
+        ledger: Ledger,
+        manager: Manager,
+        readings: PreviewRegistry,
+        sessions: Sessions,
+    ) -> None:
+        self._file = home.approver_key
+        self._approver = approver
+        self._audit = audit
+        self._ledger = ledger
+        self._manager = manager
+        self._readings = readings
+        self._sessions = sessions
+        self._looking = anyio.CapacityLimiter(
+            2
+        )  # threads that look for a process: some milliseconds of a processor each
+
+    # Who is there
+
+    def approver(self) -> daemon_port.ApproverStatus:
+        """Who decides."""
+        found = self._approver.facts()
+        return daemon_port.ApproverStatus(found["status"], found.get("key_id"), found.get("problem"))
+
+    def opens(self, passkey: str) -> bool:
+        """The vault's word."""
+        try:
+            consents = self._approver.consents()
+        except AileronError:
+            return False
+        return consents is not None and consents.passkey(passkey) is not None
+
+    async def process(self, client: tuple[str, int], server: tuple[str, int]) -> Peer:
+        """Who holds the other end."""
+        found = await anyio.to_thread.run_sync(peer_of, client, server, limiter=self._looking)
+        if isinstance(found, NoPeer):
+            raise daemon_port.Unseen(found.value, is_gone=found is NoPeer.GONE, is_foreign=found is NoPeer.ANOTHER_USER)
+        return found
+
+    async def session_of(self, process: daemon_port.Process) -> str | None:
+        """By its ancestors."""
+        return await anyio.to_thread.run_sync(self._sessions.started_by, process.pid, limiter=self._looking)
+
+    async def open_key(self, passphrase: Secret) -> keyfile.ApproverKey:
+        """The key that the vault names."""
+        consents = self._approver.consents()
+        if consents is None:
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                "nobody signs for this home, so there is no key to open: aileron approver init",
+                boundary=Boundary.USER,
+            )
+        with anyio.CancelScope(shield=True):  # or an open key would be left behind by who does not wait for it
+            key = await anyio.to_thread.run_sync(keyfile.open_key, self._file_of(consents.key_id), passphrase)
+        if key.key_id != consents.key_id:
+            key.wipe()
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"the key in {self._file} is not that of this home's approver, {consents.key_id}: aileron approver status",
+            )
+        return key
+
+    def _file_of(self, key_id: str) -> Any:
+        """The staged one where a command that exchanges the key ended before it took its place: keyfile.py."""
+        new = keyfile.staged(self._file)
+        with contextlib.suppress(AileronError):
+            if keyfile.public_of(new).key_id == key_id:
+                return new
+        return self._file
+
+    async def unlocked(self, page: str, key_id: str, process: daemon_port.Process) -> None:
+        """On record, or it is not."""
+        await self._audit.note(PageUnlocked(page=page, key_id=key_id, pid=process.pid, program=process.name[:64]))
+
+    async def locked(self, page: str, why: daemon_port.Ended) -> None:
+        """On record, where that can be."""
+        try:
+            await self._audit.note(PageLocked(page=page, reason=why))
+        except AileronError as error:
+            _log.warning("that a page was locked is not on record: %s", error)
+
+    async def refused(self, what: Literal["unlock", "page"], why: daemon_port.Refused, key_id: str | None) -> None:
+        """On record, where that can be."""
+        try:
+            await self._audit.refuse(None, what, why, SURFACE, key_id)
+        except AileronError as error:
+            _log.warning("that a page refused somebody is not on record: %s", error)
+
+    # What is shown
+
+    async def waiting(self) -> list[dict[str, Any]]:
+        """In the order they were asked: a new one comes last."""
+        rows = await self._manager.approvals()
+        return sorted(rows, key=lambda row: (str(row.get("created_at")), str(row.get("approval_id"))))
+
+    async def recent(self) -> list[dict[str, Any]]:
+        """What is over, the newest first."""
+        return await query.recent_approvals(self._ledger, _RECENT)
+
+    async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
+        """Whole, and as its digest has it while it can be decided."""
+        found = await self._manager.approval(approval_id)
+        if found.get("status") != "pending_approval":
+            return found
+        return signed_view(found if edit is None else signed_view_of_edit(found, edit))
+
+    async def preview(self, approval_id: str, plan_digest: str) -> Preview:
+        """What is there now."""
+        return await self._readings.read(approval_id, plan_digest)
+
+    async def result(self, approval_id: str) -> dict[str, Any]:
+        """What became of it."""
+        found = await self._manager.approval_result(approval_id, None)
+        built: dict[str, Any] = msgspec.to_builtins(found)
+        return built
+
+    async def record(self, audit_id: str) -> dict[str, Any]:
+        """Its events, and whether there are more."""
+        return await self._manager.audit_of(audit_id)
+
+    def news(self) -> anyio.Event:
+        """The ledger's."""
+        return self._ledger.news()
+
+    # What is done
+
+    async def decide(
+        self,
+        key: daemon_port.Key,
+        question: dict[str, Any],
+        digest: str,
+        decision: Literal["approve", "deny"],
+        reason: str | None,
+    ) -> Settled:
+        """Signed with the key of the page, and decided as any other."""
+        if not isinstance(key, keyfile.ApproverKey):
+            raise TypeError("only this module opens keys")
+        approval_id = str(question["approval_id"])
+        body = signed_decision(key, approval_id, digest, decision, reason, question.get("head"))
+        return await self._manager.decide(approval_id, msgspec.convert(body, Decision), SURFACE)
+
+    async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
+        """As any other: what a passkey signed is checked where every decision is."""
+        return await self._manager.decide(approval_id, decision, SURFACE)
+
+    async def ask_back(self, approval_id: str, text: str) -> None:
+        """To whoever asked."""
+        await self._manager.ask_back(approval_id, text)
+
+    async def cancel(self, approval_id: str) -> None:
+        """Take back what is held."""
+        await self._manager.cancel(approval_id, SURFACE, None)

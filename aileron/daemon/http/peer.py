@@ -1,0 +1,180 @@
+"""Which process holds the other end of a connection on loopback: the kernel's word, not the caller's.
+
+Runs in the daemon, as the user it serves. A cookie lies in a file of the browser's profile, where any process of the same user
+reads it; the process that sends it cannot be made up. So a page that was unlocked by one process is answered to that process and
+to nobody else (web/sessions.py).
+
+    /proc/net/tcp, tcp6   the connection, seen from its client → an inode and a uid
+    /proc/PID/fd          who has a socket of that inode → one process, and when it began
+
+Rules
+- Exactly one process of our own user, or nobody: a socket that two processes hold, one that no process we may look into holds
+  (another user's, one that is not dumpable), and one of another network namespace are not told apart from an attack.
+- A process is its number and its beginning (proc_pid_stat(5), field 22): numbers are used again.
+- A connection that has gone meanwhile is `Gone`: nobody reads the answer, and nobody is suspected.
+- Looked up anew for each request. A connection can be handed on between two of them.
+
+A browser may do its networking in a process of its own (Chromium does): that one is meant, and must be readable.
+
+Source: proc_net(5), proc_pid_fd(5), proc_pid_stat(5), ptrace(2) (PTRACE_MODE_READ_FSCREDS); docs/reference/page.md. Not
+here: what is refused to whom (web/admission.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import ipaddress
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["NoPeer", "Peer", "peer_of", "variable_of"]
+
+_PROC: Final = Path("/proc")
+_TABLES: Final = {4: ("net/tcp", "net/tcp6"), 6: ("net/tcp6",)}
+_TIME_WAIT: Final = "06"  # include/net/tcp_states.h; it belongs to no process any more
+_TRIES: Final = 4
+_PAUSE_S: Final = 0.03
+"""A browser that starts a process holds everything twice between fork(2) and execve(2), for a millisecond or two."""
+_STARTED: Final = 19  # field 22, counted from the state, which is field 3
+
+
+class Peer(NamedTuple):
+    """One process: its number, when it began (clock ticks since the machine did), and what it calls itself."""
+
+    pid: int
+    started: int
+    name: str
+
+    def is_same(self, other: Peer) -> bool:
+        """Whether it is this process: whatever it calls itself now."""
+        return (self.pid, self.started) == (other.pid, other.started)
+
+
+class NoPeer(enum.StrEnum):
+    """Why nobody can be named."""
+
+    GONE = "the connection has gone"
+    ANOTHER_USER = "another user's process holds it"
+    UNSEEN = "no process that this user may look into holds it"
+    SEVERAL = "more than one process holds it"
+
+
+def variable_of(pid: int, name: str) -> str | None:
+    """A variable of the environment that a process was started with, as far as this one may look; None where it has none.
+
+    It can have another by now, and whoever starts a process chooses what it gets: that one is there says something, that none is
+    there says nothing.
+    """
+    try:
+        data = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None
+    wanted = name.encode() + b"="
+    found = next((one for one in data.split(b"\0") if one.startswith(wanted)), None)
+    return None if found is None else found[len(wanted) :].decode("utf-8", "replace")
+
+
+class _End(NamedTuple):
+    inode: int
+    uid: int
+
+
+def peer_of(client: tuple[str, int], server: tuple[str, int]) -> Peer | NoPeer:
+    """Who holds the end `client` of the connection to `server`, both (address, port) on loopback. Blocks for some milliseconds.
+
+    ValueError for what is no address.
+    """
+    local, remote = (_Place.of(*client), _Place.of(*server))
+    for _ in range(_TRIES - 1):
+        found = _looked_up(local, remote)
+        if found is not NoPeer.SEVERAL:
+            return found
+        time.sleep(_PAUSE_S)
+    return _looked_up(local, remote)
+
+
+def _looked_up(local: _Place, remote: _Place) -> Peer | NoPeer:
+    end = _end(local, remote)
+    if end is None:
+        return NoPeer.GONE
+    if end.uid != os.geteuid():
+        return NoPeer.ANOTHER_USER
+    holders = list(_holders(end.inode))
+    if len(holders) > 1:
+        return NoPeer.SEVERAL
+    if _end(local, remote) != end:  # closed while we looked: whoever held it may not be who was found
+        return NoPeer.GONE
+    return holders[0] if holders else NoPeer.UNSEEN
+
+
+class _Place(NamedTuple):
+    """An address and a port as the kernel's tables spell them, for each of the tables it may stand in."""
+
+    version: int
+    spelled: tuple[str, ...]
+
+    @classmethod
+    def of(cls, address: str, port: int) -> _Place:
+        found = ipaddress.ip_address(address)
+        if found.version == 4:  # a socket of IPv6 that speaks IPv4 is in the other table
+            mapped = ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + found.packed)
+            return cls(4, tuple(f"{_hex(one)}:{port:04X}" for one in (found.packed, mapped.packed)))
+        return cls(6, (f"{_hex(found.packed)}:{port:04X}",))
+
+
+def _hex(packed: bytes) -> str:
+    """Words of 32 bits in the machine's own order, net/ipv4/tcp_ipv4.c."""
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+
+
+def _end(local: _Place, remote: _Place) -> _End | None:
+    """The row of the connection with these two ends, as the first of them has it."""
+    for table in _TABLES[local.version]:
+        try:
+            text = (_PROC / table).read_text(encoding="ascii")
+        except FileNotFoundError:  # no IPv6 on this machine
+            continue
+        for line in text.splitlines()[1:]:
+            fields = line.split()
+            if fields[1] in local.spelled and fields[2] in remote.spelled and fields[3] != _TIME_WAIT:
+                inode = int(fields[9])
+                return _End(inode, int(fields[7])) if inode else None  # 0: its process has closed it
+    return None
+
+
+def _holders(inode: int) -> Iterator[Peer]:
+    """Every process that has a socket of this inode, as far as this one may look."""
+    wanted = f"socket:[{inode}]"
+    for entry in os.scandir(_PROC):
+        if entry.name.isdecimal() and _has(entry.path, wanted):
+            found = _process(int(entry.name))
+            if found is not None:
+                yield found
+
+
+def _has(process: str, wanted: str) -> bool:
+    try:
+        numbers = os.listdir(f"{process}/fd")
+    except OSError:  # gone, another user's, or not dumpable
+        return False
+    for number in numbers:
+        try:
+            if os.readlink(f"{process}/fd/{number}") == wanted:
+                return True
+        except OSError:  # closed meanwhile
+            continue
+    return False
+
+
+def _process(pid: int) -> Peer | None:
+    try:
+        line = (_PROC / str(pid) / "stat").read_bytes()
+    except OSError:
+        return None
+    name, _, rest = line.partition(b"(")[2].rpartition(b") ")
+    return Peer(pid, int(rest.split()[_STARTED]), name.decode("utf-8", "replace"))

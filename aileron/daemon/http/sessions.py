@@ -1,0 +1,336 @@
+"""Who asks: sessions of agents, each with a token that can list, run and look after its own, and nothing else.
+
+Runs in the daemon. The record is what is so: a session is open from its `session.started` to its `session.ended`, or until its
+time is over. Tokens are known by their digests alone, and a daemon that starts again knows them from the record.
+
+Rules
+- A token that is unknown, ended or expired is refused (`unauthorized`); it never counts as no token.
+- A session that began with a process ends with it: a launcher that was killed leaves no token behind that opens anything.
+- At most MAX_OPEN at once, MAX_S long each.
+- What a session asked for goes on when it ends; a person still decides about it.
+
+Source: docs/reference/sessions.md. Not here: which routes a token opens (api.py, pages.py), who starts agents (launch/).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.audit.moves import new_id
+from aileron.audit.query import utc
+from aileron.daemon.http.peer import variable_of
+from aileron.ingress.known import KnownCallers, digest_of
+from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
+from aileron.model.failure import AileronError, Boundary, FailureClass
+
+__all__ = [
+    "LOCAL_SESSION",
+    "MAX_OPEN",
+    "MAX_S",
+    "TOKEN_PREFIX",
+    "TOKEN_VARIABLE",
+    "Sessions",
+    "no_token",
+    "token_shown",
+]
+
+LOCAL_SESSION: Final = "local"
+"""Every caller on a socket of this home that shows no token: they see each other's runs."""
+TOKEN_VARIABLE: Final = "AILERON_SESSION_TOKEN"  # noqa: S105 - the name of a variable
+"""What an agent and all that it starts have their token in (launch/agent.py)."""
+TOKEN_PREFIX: Final = "ail_"  # noqa: S105 - what a token begins with
+MAX_OPEN: Final = 256
+"""Sessions at once: an agent is a process of hundreds of megabytes."""
+MAX_S: Final = 7 * 24 * 3600
+"""A week: longer than anybody leaves an agent running without a look at it."""
+DEFAULT_S: Final = 12 * 3600
+"""Without a process to end with: a day's work."""
+MAX_LISTED: Final = 200
+LOOK_S: Final = 5.0
+"""Between two looks at the processes that sessions end with."""
+MAX_TOKEN: Final = 256
+"""Characters of an Authorization field that are looked at; a token has 47."""
+_MIN_S: Final = 60
+_MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
+_AGENT: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}", re.ASCII)
+_TOKEN: Final = re.compile(TOKEN_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
+_SHA256: Final = "sha256:"
+_CLOCK_S: Final = 1.0
+"""What two readings of a process's start may differ by: the kernel counts in hundredths since boot."""
+
+
+class _Open(msgspec.Struct, frozen=True, kw_only=True):
+    """One session that is open, as its `session.started` says it."""
+
+    id: str = msgspec.field(name="session")
+    token_digest: str
+    expires_at_us: int
+    pid: int | None = None
+    pid_started: float | None = None
+
+
+class Sessions:
+    """One for each daemon."""
+
+    def __init__(self, audit: Audit, ledger: Ledger, known: KnownCallers) -> None:
+        self._audit = audit
+        self._ledger = ledger
+        self._known = known
+        self._open: dict[str, _Open] = {}
+        """By the digest of its token."""
+        self._opening = anyio.Lock()
+
+    async def load(self) -> None:
+        """Know again what was open when the last daemon ended."""
+        since_us = self._ledger.now_us() - MAX_S * 1_000_000
+        found = await self._ledger.read(lambda snapshot: _open_sessions(snapshot, since_us))
+        for one in found:
+            self._add(one)
+
+    async def open(self, agent: str, folder: str, for_s: int | None = None, pid: int | None = None) -> dict[str, Any]:
+        """Begin a session: its facts, and its token, which is said this once. AileronError(invalid_request), (busy)."""
+        for_s = (DEFAULT_S if pid is None else MAX_S) if for_s is None else for_s
+        _check(agent, folder, for_s)
+        started = None if pid is None else await anyio.to_thread.run_sync(_start_of, pid)
+        if pid is not None and started is None:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"there is no process {pid} for the session to end with")
+        async with self._opening:
+            if len(self._open) >= MAX_OPEN:
+                raise AileronError(
+                    FailureClass.BUSY, f"{MAX_OPEN} sessions are open: end one with `aileron sessions end ID`"
+                )
+            now_us = self._ledger.now_us()
+            token = TOKEN_PREFIX + secrets.token_urlsafe(32)
+            one = _Open(
+                id=new_id("ses", now_us),
+                token_digest=_digest(token),
+                expires_at_us=now_us + for_s * 1_000_000,
+                pid=pid,
+                pid_started=started,
+            )
+            await self._audit.note(
+                events.SessionStarted(
+                    session=one.id,
+                    agent=agent,
+                    folder=folder,
+                    token_digest=one.token_digest,
+                    expires_at_us=one.expires_at_us,
+                    pid=pid,
+                    pid_started=started,
+                )
+            )
+            self._add(one)
+        return {**await self.show(one.id), "token": token}
+
+    async def end(self, session: str, exit_code: int | None) -> dict[str, Any]:
+        """End a session; one that is over stays as it is. AileronError(not_found)."""
+        for one in [one for one in self._open.values() if one.id == session]:
+            await self._end(one, "ended", exit_code)
+        return await self.show(session)
+
+    def session_of(self, token: str) -> str:
+        """The id of the session that this token belongs to. AileronError(unauthorized)."""
+        one = self._open.get(_digest(token)) if _TOKEN.fullmatch(token) else None
+        if one is None or one.expires_at_us <= self._ledger.now_us():
+            raise _over()
+        return one.id
+
+    def check_open(self, session: str) -> None:
+        """Return if a connection that was made in this session may still ask. AileronError(unauthorized)."""
+        now_us = self._ledger.now_us()
+        if session == LOCAL_SESSION or any(
+            one.id == session and one.expires_at_us > now_us for one in self._open.values()
+        ):
+            return
+        raise _over()
+
+    def started_by(self, pid: int) -> str | None:
+        """The open session that started this process, or an ancestor of it. Reads /proc.
+
+        By its descent from the session's process, or by the session's token in its environment, which a process that has left its
+        family behind (two forks, and its parent's end) still has, unless somebody took it out.
+        """
+        if not self._open:
+            return None
+        family = _with_ancestors(pid)
+        by_descent = next((one.id for one in self._open.values() if one.pid in family and _is_alive(one)), None)
+        return by_descent or self._by_token(family)
+
+    async def of_process(self, pid: int) -> list[dict[str, Any]]:
+        """The open session that started this process, as one of a list; an empty one where none did."""
+        found = await anyio.to_thread.run_sync(self.started_by, pid)
+        return [] if found is None else [await self.show(found)]
+
+    def _by_token(self, family: set[int]) -> str | None:
+        tokens = {token for pid in family if (token := variable_of(pid, TOKEN_VARIABLE)) is not None}
+        return next((one.id for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
+
+    async def show(self, session: str) -> dict[str, Any]:
+        """One session. AileronError(not_found)."""
+
+        def look(snapshot: Snapshot) -> dict[str, Any] | None:
+            found = snapshot.events(EventFilter(type="session.started", session=session, limit=1))
+            return _facts(snapshot, found[0]) if found else None
+
+        facts = await self._ledger.read(look)
+        if facts is None:
+            raise AileronError(FailureClass.NOT_FOUND, f"no session {session[:80]!r}; see `aileron sessions list`")
+        return facts
+
+    async def newest(self) -> list[dict[str, Any]]:
+        """The sessions there were, the newest first, at most MAX_LISTED."""
+
+        def look(snapshot: Snapshot) -> list[dict[str, Any]]:
+            return [
+                _facts(snapshot, row) for row in snapshot.events(EventFilter(type="session.started", limit=MAX_LISTED))
+            ]
+
+        return await self._ledger.read(look)
+
+    async def end_on_time(self) -> None:
+        """Serve until cancelled: end what expired, and what began with a process that is gone."""
+        while True:
+            with contextlib.suppress(AileronError):  # a ledger that cannot write: at the next look, then
+                await self._end_due()
+            await anyio.sleep(LOOK_S)
+
+    def _add(self, one: _Open) -> None:
+        self._open[one.token_digest] = one
+        self._known.add(one.token_digest.removeprefix(_SHA256))
+
+    async def _end_due(self) -> None:
+        now_us = self._ledger.now_us()
+        for one in list(self._open.values()):
+            if one.expires_at_us <= now_us:
+                await self._end(one, "expired", None)
+            elif one.pid is not None and not await anyio.to_thread.run_sync(_is_alive, one):
+                await self._end(one, "process gone", None)
+
+    async def _end(self, one: _Open, reason: str, exit_code: int | None) -> None:
+        if self._open.pop(one.token_digest, None) is None:
+            return  # somebody else was faster
+        self._known.discard(one.token_digest.removeprefix(_SHA256))
+        await self._audit.note(events.SessionEnded(session=one.id, reason=reason, exit_code=exit_code))
+
+
+def token_shown(fields: list[str]) -> str | None:
+    """The token that a request shows in its Authorization fields; None where it shows none.
+
+    AileronError(unauthorized) for anything else there: whoever shows something means to be somebody.
+    """
+    if not fields:
+        return None
+    scheme, _, token = fields[0][:MAX_TOKEN].partition(" ")
+    if len(fields) > 1 or scheme.lower() != "bearer" or not token:
+        raise AileronError(FailureClass.UNAUTHORIZED, "Authorization is not one `Bearer TOKEN`", boundary=Boundary.USER)
+    return token.strip()
+
+
+def no_token() -> AileronError:
+    """That one is needed."""
+    return AileronError(
+        FailureClass.UNAUTHORIZED,
+        "a session token is needed here: Authorization: Bearer TOKEN; `aileron sessions new --for 12h` makes one",
+        boundary=Boundary.USER,
+    )
+
+
+def _over() -> AileronError:
+    return AileronError(
+        FailureClass.UNAUTHORIZED,
+        "this session token is unknown, or its session is over: `aileron launch AGENT` begins one, or `aileron sessions new`",
+        boundary=Boundary.USER,
+    )
+
+
+def _check(agent: str, folder: str, for_s: int) -> None:
+    if not _AGENT.fullmatch(agent):
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, "agent is not a name (lower-case letters, digits, '.', '_', '-', at most 64)"
+        )
+    if not folder.startswith("/") or len(os.fsencode(folder)) > _MAX_FOLDER:
+        raise AileronError(FailureClass.INVALID_REQUEST, "folder is not an absolute path")
+    if not _MIN_S <= for_s <= MAX_S:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"for_s is {for_s}, expected {_MIN_S} to {MAX_S} seconds")
+
+
+def _digest(token: str) -> str:
+    return _SHA256 + digest_of(token.encode())
+
+
+def _start_of(pid: int) -> float | None:
+    """When a process began, in seconds since the epoch; None where there is none."""
+    import psutil  # 17 ms, and only where agents are started
+
+    try:
+        started: float = psutil.Process(pid).create_time()
+    except (psutil.Error, ValueError):
+        return None
+    return started
+
+
+def _with_ancestors(pid: int) -> set[int]:
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return {pid, *(parent.pid for parent in process.parents())}
+    except (psutil.Error, ValueError):
+        return {pid}
+
+
+def _is_alive(one: _Open) -> bool:
+    if one.pid is None or one.pid_started is None:
+        return True
+    started = _start_of(one.pid)
+    return started is not None and abs(started - one.pid_started) <= _CLOCK_S
+
+
+def _open_sessions(snapshot: Snapshot, since_us: int) -> list[_Open]:
+    """Those that began since then and did not end; whether their time is over is looked at later."""
+    found: list[_Open] = []
+    after: int | None = None
+    while True:
+        wanted = EventFilter(type="session.started", since_us=since_us, after=after, oldest_first=True, limit=MAX_ROWS)
+        rows = snapshot.events(wanted)
+        if not rows:
+            return found[-MAX_OPEN:]
+        for row in rows:
+            with contextlib.suppress(msgspec.ValidationError):  # not written by a daemon: it opens nothing
+                one = msgspec.convert(row.facts, type=_Open)
+                if _end_of(snapshot, one.id) is None:
+                    found.append(one)
+        after = rows[-1].seq
+
+
+def _end_of(snapshot: Snapshot, session: str) -> dict[str, Any] | None:
+    rows = snapshot.events(EventFilter(type="session.ended", session=session, limit=1))
+    return rows[0].facts if rows else None
+
+
+def _facts(snapshot: Snapshot, row: EventRow) -> dict[str, Any]:
+    started, ended = row.facts, _end_of(snapshot, row.facts["session"])
+    status = "open" if ended is None else "expired" if ended["reason"] == "expired" else "ended"
+    return {
+        "id": started["session"],
+        "agent": started["agent"],
+        "folder": started["folder"],
+        "status": status,
+        "started_at": utc(started["at_us"]),
+        "expires_at": utc(started["expires_at_us"]),
+        "ended_at": None if ended is None else utc(ended["at_us"]),
+        "reason": None if ended is None else ended["reason"],
+        "exit_code": None if ended is None else ended.get("exit_code"),
+        "runs": snapshot.count_asked(started["session"]),
+        "pid": started.get("pid"),
+    }

@@ -1,0 +1,192 @@
+"""A question told to an address that the person named: one signed POST, as the Standard Webhooks specification has it.
+
+Runs in the daemon. It leaves through egress, as everything does: https, a verified certificate, addresses that are public or that
+the user's `egress.private` names, no redirect followed. The receiver is not trusted: of its answer the status is looked at, and
+nothing else is read.
+
+Rules
+- The key is a secret of the vault that a setting names, in the form of a webhook's (`whsec_` and 24 to 64 bytes in base64), so
+  that nothing else the vault holds can be put to this use. It is lent for each try, to make one signature.
+- One at a time, a few tries each, a bounded queue. What could not be sent within ten minutes is dropped, as while the vault is
+  locked.
+- What goes wrong is said once in the log, until something goes right; never with the path of the URL, which may be a secret.
+- No row of the ledger: these requests are of no run.
+
+Source: docs/reference/notifications.md; Standard Webhooks, section "Signature scheme". Not here: what may be told (notices.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import hmac
+import json
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import anyio
+
+from aileron.daemon.http.responses import utc
+from aileron.daemon.notify.notices import Notice, NotifyTiming
+from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.egress.url import parse_url
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from aileron.model.secret import Secret
+
+__all__ = ["EVENT", "MAX_WAITING", "SecretLender", "Webhook", "signature"]
+
+EVENT: Final = "approval.requested"
+MAX_WAITING: Final = 64
+"""Notices kept until they are sent; 200 bytes each. Who is told of so many looks at the list anyway."""
+_PREFIX: Final = "whsec_"
+_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # Standard Webhooks, "Signature scheme"
+_SECOND: Final = 200, 299
+_log = logging.getLogger(__name__)
+
+
+class SecretLender(Protocol):
+    """The vault, as this module sees it."""
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether a loan would be refused for that."""
+        ...
+
+    def lend_secret(self, name: str) -> contextlib.AbstractContextManager[Secret]:
+        """A stored value, until the block is left. AileronError(vault_locked) or (not_found)."""
+        ...
+
+
+class Webhook:
+    """One receiver. `asked` and `serve` belong to one event loop."""
+
+    def __init__(
+        self,
+        url: str,
+        secret: str,
+        private: frozenset[HostPort],
+        *,
+        egress: Egress,
+        lender: SecretLender,
+        pace: NotifyTiming,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`secret` is its name in the vault. `clock`: s since the epoch. RefusedError for a URL that egress does not take."""
+        self._url: Final = url
+        self._to: Final = parse_url(url).destination
+        self._secret: Final = secret
+        self._grant: Final = Grant(hosts=(self._to,), private=private & {self._to}, budget=Budget(requests=1))
+        self._egress: Final = egress
+        self._lender: Final = lender
+        self._pace: Final = pace
+        self._clock: Final = clock
+        self._waiting: deque[Notice] = deque()
+        self._some = anyio.Event()
+        self._said: set[str] = set()
+
+    def asked(self, notice: Notice) -> None:
+        """Send it soon, if there is room."""
+        if len(self._waiting) >= MAX_WAITING:
+            self._say_once("full", f"{MAX_WAITING} notices wait already, others are dropped")
+            return
+        self._waiting.append(notice)
+        self._some.set()
+
+    async def serve(self) -> None:
+        """Send what is asked. Ends only by cancellation."""
+        while True:
+            await self._some.wait()
+            await self._send_waiting()
+            self._some = anyio.Event()
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            self._drop_old()
+            if self._lender.is_locked:
+                await anyio.sleep(self._pace.unlocked_s)
+            elif self._waiting:
+                notice = self._waiting.popleft()
+                if not await self._is_told(notice):
+                    self._waiting.appendleft(notice)
+
+    def _drop_old(self) -> None:
+        oldest = self._clock() - self._pace.keep_s
+        while self._waiting and self._waiting[0].at_s < oldest:
+            self._waiting.popleft()
+            why = "the vault is locked" if self._lender.is_locked else "the receiver is slow"
+            self._say_once(f"old: {why}", f"what waited over {self._pace.keep_s:g} s is dropped: {why}")
+
+    async def _is_told(self, notice: Notice) -> bool:
+        """Send it, or give it up: True. False where the vault was locked meanwhile, and it has to wait."""
+        problem = ""
+        for pause_s in (*self._pace.backoff_s, None):
+            try:
+                status = await self._post(notice)
+            except AileronError as error:
+                if error.failure.failure_class is FailureClass.VAULT_LOCKED:
+                    return False
+                problem = error.failure.message
+                if error.failure.failure_class is not FailureClass.NETWORK_ERROR:
+                    break  # what a rule or a setting forbids is not otherwise a second later
+            else:
+                if _SECOND[0] <= status <= _SECOND[1]:
+                    self._said.clear()
+                    return True
+                problem = f"it answered {status}"
+            if pause_s is not None:
+                await anyio.sleep(pause_s)
+        self._say_once("failed", f"a notice was given up: {problem}")
+        return True
+
+    async def _post(self, notice: Notice) -> int:
+        """One try; the status of the answer. AileronError."""
+        body = json.dumps(
+            {"type": EVENT, "id": notice.approval_id, "action": notice.name, "at": utc(notice.at_s)}
+        ).encode()
+        at = str(int(self._clock()))
+        with self._lender.lend_secret(self._secret) as secret:
+            signed = signature(secret, notice.approval_id, at, body)
+        headers = (
+            ("Content-Type", "application/json"),
+            ("User-Agent", "aileron"),
+            ("webhook-id", notice.approval_id),
+            ("webhook-timestamp", at),
+            ("webhook-signature", signed),
+        )
+        request = EgressRequest("POST", self._url, headers, body=body)
+        until = anyio.current_time() + self._pace.attempt_s
+        meter = Meter(self._grant.budget)
+        async with self._egress.open_own(request, self._grant, meter, Unrecorded(), until) as response:
+            return response.status
+
+    def _say_once(self, about: str, words: str) -> None:
+        if about not in self._said:
+            self._said.add(about)
+            _log.warning("webhook at %s: %s", self._to, words)
+
+
+def signature(secret: Secret, message_id: str, timestamp: str, body: bytes) -> str:
+    """The value of `webhook-signature`. AileronError(bad_input) for a secret that is not a webhook's."""
+    mac = hmac.new(_key(secret), b".".join((message_id.encode(), timestamp.encode(), body)), hashlib.sha256)
+    return f"v1,{base64.b64encode(mac.digest()).decode()}"
+
+
+def _key(secret: Secret) -> bytes:
+    text = secret.reveal()
+    with contextlib.suppress(binascii.Error):
+        if text.startswith(_PREFIX.encode()):
+            key = base64.b64decode(text.removeprefix(_PREFIX.encode()), validate=True)
+            if _MIN_KEY_BYTES <= len(key) <= _MAX_KEY_BYTES:
+                return key
+    message = (
+        f"notify.webhook_secret names a secret that is not a webhook's: {_PREFIX} and {_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} bytes "
+        "in base64, as its receiver gives it out"
+    )
+    raise AileronError(FailureClass.BAD_INPUT, message, boundary=Boundary.USER)

@@ -1,0 +1,641 @@
+"""Fetching what is published, so that a person can be asked about it: one job each, from the request to the installation.
+
+    asked → running (forge, signature, hash, staging) → ready, or failed → installed, or waits for a person, or cancelled
+
+Runs in the daemon, behind the operator's socket. Whoever asks polls the job for how far it is, is shown what would be installed,
+and says so. What was fetched lies in staging (registry/staging.py) by its pin and is checked again before it is installed.
+
+Rules
+- What is asked of a forge is on record before it is asked, and how it ended after.
+- Nothing of what was fetched is run, and nothing of it is in the store before a person said so.
+- A version that was installed once has these bytes for ever: when its forge has others by now, that is an error and says both.
+- An action is fetched with the connectors that it is pinned to and that are not installed. Their hashes are the action's to say.
+- MAX_JOBS are known: what waits to be installed goes last, and what it fetched with it; MAX_RUNNING at once.
+
+Source: docs/reference/forges.md, docs/reference/http-api.md. Not here: asking a person (decisions/consents.py), putting it in
+its place (install.py), which forge is where (keyring.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, NamedTuple, TypeVar
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.fitting import check_action
+from aileron.actions.manifest import parse_action
+from aileron.actions.merging import difference, merged
+from aileron.actions.store import ActionStore
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.audit.moves import new_id
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.packages.install import ActionText, FoundConnector, Installer
+from aileron.daemon.packages.keyring import Forges
+from aileron.daemon.secrets.credentials import parsed
+from aileron.ledger.rows import EventFilter
+from aileron.ledger.sqlite import MAX_ROWS, Ledger
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.consent import ActionFileConsent, ConnectorConsent, Subject
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.names import check_pin, precedence
+from aileron.model.plan import ConnectorPin
+from aileron.model.wire import ConsentsAnswer, ErrorBody, FetchRequest
+from aileron.registry.artifact import Artifact, ArtifactRequest, Trust, action_of, connector_of
+from aileron.registry.consent import Together, connector_consent, text_signature_words
+from aileron.registry.content import ContentStore
+from aileron.registry.forges.forge import newest
+from aileron.registry.install import OnConflict, check_installable
+from aileron.registry.staging import PublishedTexts, Staging
+from aileron.registry.suite import Suite, SuiteSource, parse_suite
+from aileron.registry.suite import wanted as wanted_of
+
+__all__ = ["FetchJobs"]
+
+MAX_JOBS: Final = 16
+"""Known at once: a person looks at one, and a script installs a handful."""
+MAX_RUNNING: Final = 4
+"""At once: each holds an archive in memory, at most 65 MiB."""
+_JOB_S: Final = 1800.0
+"""Seconds, for all that one job fetches: a large archive over a poor line takes a quarter of an hour."""
+MAX_CONNECTORS: Final = 64
+"""That one job fetches: a home with more that are missing is synced in several steps."""
+_MAX_FILE: Final = 4096  # PATH_MAX, limits.h
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+Status = Literal["running", "ready", "failed", "cancelled", "installed", "asked"]
+
+
+class _Connector(NamedTuple):
+    """A connector that lies in staging."""
+
+    wanted: ArtifactRequest
+    pin: ConnectorPin
+    on_conflict: OnConflict
+
+
+class _Action(NamedTuple):
+    """An action whose published file lies in staging; `text` is what is to be installed of it."""
+
+    wanted: ArtifactRequest
+    published: str
+    text: str
+    replace: bool
+
+
+class _Job:
+    """One, from its beginning on."""
+
+    def __init__(self, request: FetchRequest) -> None:
+        self.id: Final = new_id("fch", time.time_ns() // 1000)
+        self.request: Final = request
+        self.status: Status = "running"
+        self.error: AileronError | None = None
+        self.progress: Final[dict[str, tuple[int, int | None]]] = {}
+        self.connectors: list[_Connector] = []
+        self.action: _Action | None = None
+        self.consents: list[Subject] = []
+        self.facts: dict[str, Any] = {}
+        self.staged: Final[set[str]] = set()
+        self.scope: Final = anyio.CancelScope()
+        self.over: Final = anyio.Event()
+
+    def noting(self, name: str) -> Callable[[int, int | None], None]:
+        """How far the download of `name` is, kept."""
+
+        def note(done: int, total: int | None) -> None:
+            self.progress[name] = (done, total)
+
+        return note
+
+    def to_json(self) -> dict[str, Any]:
+        """As the routes answer it."""
+        told: dict[str, Any] = {
+            "fetch": self.id,
+            "what": self.request.what,
+            "name": self.request.name,
+            "status": self.status,
+            "progress": [{"name": name, "bytes": done, "total": of} for name, (done, of) in self.progress.items()],
+            "consents": [
+                {"kind": subject.__struct_config__.tag, "subject": msgspec.to_builtins(subject)}
+                for subject in self.consents
+            ],
+            **self.facts,
+        }
+        if self.error is not None:
+            told["error"] = msgspec.to_builtins(ErrorBody.of(self.error.failure, None))
+        return told
+
+
+class FetchJobs:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self,
+        *,
+        forges: Forges,
+        actions: ActionStore,
+        connectors: ContentStore,
+        staging: Staging,
+        published: PublishedTexts,
+        agreements: Agreements,
+        consents: ConsentService,
+        installing: Installer,
+        ledger: Ledger,
+        audit: Audit,
+        changing: anyio.Lock,
+    ) -> None:
+        self._forges = forges
+        self._actions = actions
+        self._connectors = connectors
+        self._staging = staging
+        self._published = published
+        self._agreements = agreements
+        self._consents = consents
+        self._installing = installing
+        self._ledger = ledger
+        self._audit = audit
+        self._changing = changing
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._jobs: dict[str, _Job] = {}
+
+    async def serve(self) -> None:
+        """Carry on what is begun. Ends only by cancellation, and every job with it."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks  # before anything is waited for: the first request may be there already
+            try:
+                await anyio.to_thread.run_sync(self._staging.sweep)
+            except (OSError, AileronError) as error:
+                _log.error("what was fetched long ago could not be removed: %s", error)
+            await anyio.sleep_forever()
+
+    async def begin(self, request: FetchRequest) -> dict[str, Any]:
+        """Begin a job. AileronError: invalid_request for what cannot be a name, busy."""
+        _check_request(request)
+        running = [job for job in self._jobs.values() if not job.over.is_set()]
+        if len(running) >= MAX_RUNNING:
+            raise AileronError(FailureClass.BUSY, f"{MAX_RUNNING} fetches are under way: try again", retriable=True)
+        over = sorted((job for job in self._jobs.values() if job.over.is_set()), key=lambda job: job.status == "ready")
+        for gone in over[: max(0, len(self._jobs) - MAX_JOBS + 1)]:  # the oldest, what is of no more use first
+            del self._jobs[gone.id]
+            await self._drop(gone)
+        job = _Job(request)
+        self._jobs[job.id] = job
+        assert self._tasks is not None  # served before any route is
+        self._tasks.start_soon(self._carry_on, job)
+        return job.to_json()
+
+    async def show(self, fetch: str, wait_s: float = 0.0) -> dict[str, Any]:
+        """How one is, waited for at most `wait_s`. AileronError(not_found)."""
+        job = self._job(fetch)
+        with anyio.move_on_after(wait_s):
+            await job.over.wait()
+        return job.to_json()
+
+    async def resolve(self, fetch: str, text: str) -> dict[str, Any]:
+        """Take `text` for what an update installs: its conflicts resolved, or as somebody looked it over; the job with what a
+        person is shown of it. AileronError: not_found; invalid_request where it is not ready, or the text is not of that action.
+        """
+        job = self._job(fetch)
+        async with self._changing:
+            _check_ready(job)
+            await anyio.to_thread.run_sync(self._resolve_conflicts, job, text)
+            await anyio.to_thread.run_sync(self._describe, job)
+        return job.to_json()
+
+    async def install(self, fetch: str) -> dict[str, Any] | ConsentsAnswer:
+        """Install what it fetched; or ask whether to.
+
+        AileronError: not_found; invalid_request where it is not ready; and as registry.artifact, registry.install.
+        """
+        job = self._job(fetch)
+        async with self._changing:
+            _check_ready(job)
+            if job.facts.get("conflicts"):
+                raise _conflicting(job)
+            await anyio.to_thread.run_sync(self._describe, job)
+            answers = await self._consents.maybe_ask_all(job.consents)
+            if answers:
+                job.status = "asked"
+                return ConsentsAnswer(approvals=tuple(answers))
+            result = await self._put(job)
+            job.status = "installed"
+            await self._drop(job)
+            return result
+
+    async def cancel(self, fetch: str) -> dict[str, Any]:
+        """Want it no more: what it fetched is dropped. What was installed or asked about stays so. AileronError(not_found)."""
+        job = self._job(fetch)
+        job.scope.cancel()
+        await job.over.wait()
+        async with self._changing:
+            if job.status == "ready":
+                job.status = "cancelled"
+                await self._drop(job)
+                await self._audit.note(events.FetchEnded(fetch=job.id, status="cancelled"))
+        return job.to_json()
+
+    async def suite(self, source: str | None, text: str | None, file: str) -> dict[str, Any]:
+        """A published suite, or the `text` of one on this machine, called `file` in messages: what it would have installed.
+
+        AileronError as Forge.suite, registry.suite.
+        """
+        if (source is None) == (text is None):
+            raise AileronError(FailureClass.INVALID_REQUEST, "one of source and text is expected")
+        if source is None:
+            suite = await anyio.to_thread.run_sync(lambda: parse_suite(text or "", file=file[:_MAX_FILE]))
+            return _suite_facts(suite, wanted_of(suite, None), None)
+        place = parsed(SuiteSource.parse, source)
+        async with self._forges.of(place.repository.scheme) as forge:
+            found = await forge.suite(place.repository, place.path, place.ref)
+        at = parsed(place.at, found.ref)  # what it calls its latest tag is a stranger's word
+        suite = await anyio.to_thread.run_sync(lambda: parse_suite(found.text, file=str(at)))
+        return _suite_facts(suite, wanted_of(suite, at), found.ref)
+
+    # One job
+
+    async def _carry_on(self, job: _Job) -> None:
+        """From the first request to what a person is shown. Whatever happens, it is over after this, and on record."""
+        status: Status = "cancelled"
+        try:
+            with job.scope, anyio.fail_after(_JOB_S):
+                await self._audit.note(events.FetchStarted(fetch=job.id, what=job.request.what, name=job.request.name))
+                await self._fetch(job)
+                status = "ready"
+        except AileronError as error:
+            status, job.error = "failed", error
+        except TimeoutError:
+            status = "failed"
+            job.error = AileronError(
+                FailureClass.NETWORK_ERROR,
+                f"it took more than {_JOB_S:.0f} s: try again",
+                boundary=Boundary.EXTERNAL,
+                retriable=True,
+            )
+        except Exception:  # noqa: BLE001 - the end of a task: nothing foreign leaves
+            _log.exception("a fetch failed in a way nobody foresaw")
+            status, job.error = "failed", AileronError(FailureClass.INTERNAL_ERROR, "see `aileron daemon logs`")
+        finally:
+            await self._end(job, status)
+
+    async def _end(self, job: _Job, status: Status) -> None:
+        with anyio.CancelScope(shield=True):
+            if status != "ready":
+                await self._drop(job)
+            hashes = [one.pin.hash for one in job.connectors] if status == "ready" else []
+            failed = None if job.error is None else job.error.failure.failure_class
+            try:
+                await self._audit.note(
+                    events.FetchEnded(fetch=job.id, status=status, failure_class=failed, hashes=hashes)
+                )
+            except AileronError as error:  # a full disk, say: what is not on record is not installed either
+                status, job.error = "failed", error
+            job.status = status
+            job.over.set()
+
+    async def _fetch(self, job: _Job) -> None:
+        request = job.request
+        match request.what:
+            case "connector":
+                wanted = parsed(ArtifactRequest.parse, request.name)
+                await self._fetch_connector(job, wanted, request.hash, request.on_conflict)
+            case "action":
+                await self._fetch_action(job, parsed(ArtifactRequest.parse, request.name))
+            case "update":
+                await self._fetch_update(job)
+            case "sync":
+                await self._fetch_missing(job)
+        await anyio.to_thread.run_sync(self._describe, job)
+
+    async def _fetch_connector(
+        self, job: _Job, wanted: ArtifactRequest, pinned: str | None, on_conflict: OnConflict = "refuse"
+    ) -> None:
+        """Into staging, unless the pinned bytes are installed. AileronError(hash_mismatch) where they are others."""
+        trust = await anyio.to_thread.run_sync(self._consents.trust)
+        if len(job.connectors) >= MAX_CONNECTORS:
+            raise AileronError(FailureClass.BUSY, f"more than {MAX_CONNECTORS} connectors are to be fetched at once")
+        archive = await self._archive(job, wanted)
+        artifact = await anyio.to_thread.run_sync(lambda: connector_of(archive, trust, wanted=wanted))
+        if pinned is not None and artifact.pin.hash != pinned:
+            if job.request.hash is not None:
+                raise _not_asked_for(wanted, pinned, artifact.pin.hash)
+            raise _moved(wanted, pinned, artifact.pin.hash, "the action is pinned to")
+        if on_conflict == "refuse":
+            await self._check_not_moved(wanted, artifact.pin.hash)
+        job.staged.add(artifact.pin.hash)
+        await anyio.to_thread.run_sync(self._stage_connector, artifact, archive, on_conflict)
+        job.connectors.append(_Connector(wanted, artifact.pin, on_conflict))
+
+    def _stage_connector(self, artifact: Artifact, archive: bytes, on_conflict: OnConflict) -> None:
+        self._installing.check_runs_here(artifact)
+        check_installable(artifact, self._connectors, on_conflict=on_conflict)
+        self._staging.put(artifact.pin.hash, archive)
+
+    async def _fetch_action(self, job: _Job, wanted: ArtifactRequest) -> None:
+        """An action's published file, and the connectors that come for it."""
+        trust = await anyio.to_thread.run_sync(self._consents.trust)
+        published = await self._published_file(job, wanted, trust)
+        if not job.request.replace:
+            await self._check_file_not_moved(wanted, published.digest)
+        await self._fetch_for(job, wanted, published, published.text, replace=job.request.replace)
+
+    async def _fetch_update(self, job: _Job) -> None:
+        """The newest version of an installed action, or the one that was asked for, with the user's own edits in it."""
+        request = job.request
+        installed = await anyio.to_thread.run_sync(lambda: self._actions.load(request.name))
+        now = _source_of(installed)
+        async with self._forges.of(now.name.scheme) as forge:
+            there = await forge.versions(now.name)
+        version = request.version or newest(there, prerelease=request.prerelease)
+        job.facts |= {"action": installed.name, "from": now.version, "to": version, "versions": list(there)}
+        is_newer = version is not None and precedence(version) > precedence(now.version)
+        if version is None or (request.version is None and not is_newer):
+            job.facts |= {"to": now.version, "difference": ""}
+            return
+        wanted = ArtifactRequest(now.name, version)
+        trust = await anyio.to_thread.run_sync(self._consents.trust)
+        published = await self._published_file(job, wanted, trust)
+        await self._check_file_not_moved(wanted, published.digest)
+        base = None if request.theirs else await self._base_of(job, now, trust)
+        text, conflicts = published.text, 0
+        if base is not None:
+            sides = base, installed.text, published.text
+            text, conflicts = await anyio.to_thread.run_sync(lambda: merged(*sides))
+        names = (f"{installed.name} {now.version}, as it is here", f"{installed.name} {version}, as it would be")
+        job.facts |= {
+            "difference": await anyio.to_thread.run_sync(lambda: difference(installed.text, text, names=names)),
+            "conflicts": conflicts,
+            "edited": base is not None and base != installed.text,
+            "text": text,
+        }
+        if conflicts:
+            job.action = _Action(wanted, published.digest, text, replace=True)
+            await self._fetch_needed(job, published)
+            return
+        await self._fetch_for(job, wanted, published, text, replace=True)
+
+    async def _fetch_missing(self, job: _Job) -> None:
+        """Every connector that an action is pinned to and that is not there; what fails is told, and the rest goes on."""
+        listed = await anyio.to_thread.run_sync(self._actions.list_actions)
+        problems = [{"name": one.name, "problem": one.problem} for one in listed if one.action is None]
+        pins = dict.fromkeys(
+            ConnectorPin(str(needed.name), needed.version, needed.hash)
+            for one in listed
+            if one.action is not None
+            for needed in one.action.connectors
+        )
+        there = await anyio.to_thread.run_sync(self._there)
+        for pin in pins:
+            if pin.hash in there:
+                continue
+            try:
+                await self._fetch_connector(job, ArtifactRequest.parse(str(pin)), pin.hash)
+            except AileronError as error:
+                problems.append({"name": str(pin), "problem": error.failure.message})
+        job.facts |= {"problems": problems, "needed": len(pins)}
+
+    async def _fetch_for(
+        self, job: _Job, wanted: ArtifactRequest, published: ActionFile, text: str, *, replace: bool
+    ) -> None:
+        """What an action of this text needs, and it can be installed."""
+        action = await anyio.to_thread.run_sync(lambda: self._actions.check_addable(text, replace=replace))
+        await self._fetch_needed(job, action)
+        installed = await anyio.to_thread.run_sync(self._actions.maybe_load, action.name)
+        if installed is None or installed.digest != action.digest:
+            job.action = _Action(wanted, published.digest, text, replace)
+
+    async def _fetch_needed(self, job: _Job, action: ActionFile) -> None:
+        there = await anyio.to_thread.run_sync(self._there)
+        for needed in action.connectors:
+            if needed.hash not in there:
+                await self._fetch_connector(job, ArtifactRequest(needed.name, needed.version), needed.hash)
+
+    async def _published_file(self, job: _Job, wanted: ArtifactRequest, trust: Trust) -> ActionFile:
+        """The action that was published as `wanted`, into staging."""
+        archive = await self._archive(job, wanted)
+        artifact = await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=wanted, parse=parse_action))
+        job.staged.add(artifact.digest)
+        await anyio.to_thread.run_sync(self._staging.put, artifact.digest, archive)
+        return artifact.action
+
+    async def _base_of(self, job: _Job, now: ArtifactRequest, trust: Trust) -> str | None:
+        """The file that the installed one was made of; None where it cannot be had any more: then nothing can be merged."""
+        kept = await anyio.to_thread.run_sync(self._published.maybe_get, str(now))
+        if kept is not None:
+            with contextlib.suppress(
+                AileronError
+            ):  # others can write there: what is not as it was published is no base
+                await self._check_file_not_moved(now, sha256_digest(kept.encode()))
+                return kept
+        try:
+            archive = await self._archive(job, now)
+            found = await anyio.to_thread.run_sync(lambda: action_of(archive, trust, wanted=now, parse=parse_action))
+            await self._check_file_not_moved(now, found.digest)
+            return found.action.text
+        except AileronError as error:
+            job.facts["unmerged"] = f"{now} cannot be had any more ({error.failure.message}): your edits are not merged"
+            return None
+
+    async def _archive(self, job: _Job, wanted: ArtifactRequest) -> bytes:
+        async with self._forges.of(wanted.name.scheme) as forge:
+            return await forge.archive(wanted.name, wanted.version, job.noting(str(wanted)))
+
+    # What was there before
+
+    async def _check_not_moved(self, wanted: ArtifactRequest, pin_hash: str) -> None:
+        """Return if these are the bytes that this version had when it was fetched before. AileronError(hash_mismatch)."""
+        earlier = EventFilter(type="connector.installed", connector=str(wanted.name), limit=MAX_ROWS)
+        for facts in await self._recorded(earlier):
+            if facts.get("source") == str(wanted) and facts.get("pin") != pin_hash:
+                raise _moved(wanted, str(facts.get("pin")), pin_hash, "it was installed from there as")
+
+    async def _check_file_not_moved(self, wanted: ArtifactRequest, digest: str) -> None:
+        earlier = EventFilter(type="action.added", action=wanted.name.path[-1], limit=MAX_ROWS)
+        for facts in await self._recorded(earlier):
+            if facts.get("source") == str(wanted) and facts.get("published") not in (None, digest):
+                raise _moved(wanted, str(facts["published"]), digest, "it was installed from there as")
+
+    async def _recorded(self, wanted: EventFilter) -> list[dict[str, Any]]:
+        return [row.facts for row in await self._ledger.read(lambda look: look.events(wanted))]
+
+    # What a person is shown, and what is done when they agree
+
+    def _describe(self, job: _Job) -> None:
+        """The questions of this job, as they are now."""
+        found = self._found(job)
+        coming = {one.artifact.pin: one.artifact.manifest for one in found}
+        together = None if job.action is None or not found else _together(job.action, found)
+        connectors = [self._about_connector(one, together) for one in found]
+        job.consents = [*connectors]
+        if job.action is not None and not job.facts.get("conflicts"):
+            job.consents.append(self._about_action(job.action, coming, together))
+
+    def _about_connector(self, found: FoundConnector, together: Together | None) -> ConnectorConsent:
+        installed = self._consents.finding.installed(found.artifact.manifest.name)
+        return connector_consent(
+            found.artifact, found.source, found.on_conflict, installed=installed, together=together
+        )
+
+    def _about_action(
+        self, wanted: _Action, coming: dict[ConnectorPin, ConnectorManifest], together: Together | None
+    ) -> ActionFileConsent:
+        published = self._consents.finding.action(wanted.wanted, wanted.published)
+        action = parse_action(wanted.text, file="the new action")
+        check_action(
+            action, lambda pin: coming.get(pin) or self._connectors.maybe_manifest(pin), file=str(wanted.wanted)
+        )
+        subject = self._agreements.consent_to(
+            action, install=True, replace=wanted.replace, before=self._actions.maybe_load(action.name), coming=coming
+        )
+        return msgspec.structs.replace(
+            subject,
+            fetched=str(wanted.wanted),
+            published=wanted.published,
+            signature=text_signature_words(published.signed, wanted.text, wanted.published),
+            group=None if together is None else together.group,
+            installs=tuple(sorted(pin.hash for pin in coming)) if together is not None else (),
+        )
+
+    async def _put(self, job: _Job) -> dict[str, Any]:
+        """Nobody signs, or all of it was agreed to: it is done now."""
+        found = await anyio.to_thread.run_sync(self._found, job)
+        if job.action is None:
+            return {"connectors": [await self._installing.put_connector(one) for one in found], "action": None}
+        published = await anyio.to_thread.run_sync(
+            self._consents.finding.action, job.action.wanted, job.action.published
+        )
+        text = ActionText(job.action.text, job.action.replace, str(job.action.wanted), published.action.text)
+        return await self._installing.put_together(found, text)
+
+    def _found(self, job: _Job) -> list[FoundConnector]:
+        """Those that are not installed by now, perhaps by another job."""
+        there = self._there()
+        job.connectors = [one for one in job.connectors if one.pin.hash not in there]
+        return [self._consents.finding.connector(one.wanted, one.pin.hash, one.on_conflict) for one in job.connectors]
+
+    def _there(self) -> set[str]:
+        """The pins of what is installed: whole, and agreed to where somebody signs. What merely lies there is not."""
+        entries = self._connectors.list_connectors()
+        return {entry.hash for entry in entries if entry.pin is not None and self._consents.is_installed(entry.pin)}
+
+    def _resolve_conflicts(self, job: _Job, text: str) -> None:
+        """The text that somebody made of an update. AileronError where it is no action, or of another name or origin."""
+        if job.action is None:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"{job.id} fetched no action", boundary=Boundary.USER)
+        action = self._actions.check_addable(text, replace=True)
+        if action.name != job.facts.get("action") or action.source != str(job.action.wanted):
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the text has to be of {job.facts.get('action')} with source = {str(job.action.wanted)!r}",
+                boundary=Boundary.ACTION,
+            )
+        coming = {one.pin.hash for one in job.connectors}
+        there = self._there()
+        missing = [str(one.name) for one in action.connectors if one.hash not in coming | there]
+        if missing:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the text is pinned to what is neither installed nor fetched: {', '.join(missing)}",
+                boundary=Boundary.ACTION,
+            )
+        job.action = job.action._replace(text=text)
+        job.connectors = [one for one in job.connectors if one.pin.hash in {need.hash for need in action.connectors}]
+        job.facts |= {"conflicts": 0, "text": text}
+
+    async def _drop(self, job: _Job) -> None:
+        """What it fetched lies there for nothing, unless another job has fetched the same, or a question is about it."""
+        others = [one for one in self._jobs.values() if one is not job and one.status in ("running", "ready")]
+        wanted = {kept for other in others for kept in other.staged} | await self._consents.fetched()
+        for digest in job.staged - wanted:
+            await anyio.to_thread.run_sync(self._staging.drop, digest)
+
+    def _job(self, fetch: str) -> _Job:
+        job = self._jobs.get(fetch)
+        if job is None:
+            raise AileronError(
+                FailureClass.NOT_FOUND, f"no fetch {fetch[:80]!r} is known: it is begun anew", boundary=Boundary.USER
+            )
+        return job
+
+
+def _check_ready(job: _Job) -> None:
+    if job.status != "ready":
+        raise AileronError(
+            FailureClass.INVALID_REQUEST, f"{job.id} is {job.status}: fetch it again", boundary=Boundary.USER
+        )
+
+
+def _suite_facts(suite: Suite, actions: Sequence[ArtifactRequest], ref: str | None) -> dict[str, Any]:
+    return {"name": suite.name, "description": suite.description, "ref": ref, "actions": list(map(str, actions))}
+
+
+def _check_request(request: FetchRequest) -> None:
+    """AileronError(invalid_request) for what is known to be wrong before anything is asked."""
+    if request.what in ("connector", "action"):
+        parsed(ArtifactRequest.parse, request.name)
+    if request.hash is not None:
+        if request.what != "connector":
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, "hash is for a connector: what else is fetched says its own"
+            )
+        parsed(check_pin, request.hash)
+    if request.what == "update" and not request.name:
+        raise AileronError(FailureClass.INVALID_REQUEST, "an update is of an installed action: name it")
+
+
+def _source_of(action: ActionFile) -> ArtifactRequest:
+    if action.source is None:
+        raise AileronError(
+            FailureClass.INVALID_REQUEST,
+            f"action {action.name!r} does not say where it is from (source): it is yours, and nobody publishes updates of it",
+            boundary=Boundary.ACTION,
+        )
+    return parsed(ArtifactRequest.parse, action.source)
+
+
+def _together(action: _Action, connectors: Sequence[FoundConnector]) -> Together:
+    """One name for all questions about this, the same whenever it is asked."""
+    what = {
+        "action": sha256_digest(action.text.encode()),
+        "connectors": sorted(one.artifact.pin.hash for one in connectors),
+    }
+    name = parse_action(action.text, file="the new action").name
+    return Together(group=sha256_digest(canonical_json(what)), for_action=name)
+
+
+def _moved(wanted: ArtifactRequest, expected: str, actual: str, why: str) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"{wanted} has other bytes than it had: {why} {expected}, and its forge has {actual} now. A version that "
+        "changes its bytes is not the version that was agreed to: ask its publisher",
+        boundary=Boundary.EXTERNAL,
+        details={"expected": expected, "actual": actual},
+    )
+
+
+def _not_asked_for(wanted: ArtifactRequest, expected: str, actual: str) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"{wanted} is {actual}, and {expected} was asked for: nothing is installed",
+        boundary=Boundary.EXTERNAL,
+        details={"expected": expected, "actual": actual},
+    )
+
+
+def _conflicting(job: _Job) -> AileronError:
+    return AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"{job.facts['conflicts']} places were changed here and by its publisher: resolve them with `aileron action update "
+        f"{job.facts.get('action')} --edit`, or take what was published with --theirs",
+        boundary=Boundary.USER,
+        details={"conflicts": job.facts["conflicts"]},
+    )

@@ -1,0 +1,198 @@
+"""What the Hub says it has: searched, and one artifact looked at whole. Information for a person; nothing is installed by it.
+
+Runs in the daemon. The Hub is not trusted: its index is read strictly and whole or not at all (registry/hub_index.py), and what
+it says is passed on as that. The place of every file that is asked for is computed from a name that was checked.
+
+Rules
+- The index is fetched anew for each question: it is a file on a web server, and a person waits. Nothing of it is kept.
+- What a version may reach is read from its own manifest, by the same reader as when it is installed.
+- Whether a key counts here is never the Hub's to say.
+
+Source: docs/reference/hub.md. Not here: fetching (registry/forges/hub.py), installing (manage.py), trusting keys (keyring.py).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, Final, Literal, get_args
+
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.manifest import parse_action
+from aileron.daemon.packages.keyring import Forges
+from aileron.model.canonical import sha256_digest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import Fqn, check_semver
+from aileron.registry.forges.hub import Hub
+from aileron.registry.hub_index import About, Entry, Index, Match, Published, about_action, about_connector, search
+from aileron.registry.keyring import Authority, Keyring
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.signatures import PublicKey
+from aileron.registry.tarball import Kind
+
+__all__ = ["HubSearch"]
+
+MAX_FOUND: Final = 50
+"""Of one search: two screens; who looks for something says one word more."""
+_MAX_ASKED: Final = 200
+"""Characters of a question: the longest intent is a phrase."""
+_KINDS: Final[tuple[str, ...]] = get_args(Kind)
+_INSTALL: Final[dict[Kind, str]] = {"connector": "aileron connector install", "action": "aileron action add"}
+
+Trusted = Literal["yes", "no", "unknown"]
+"""Of a key; unknown while the vault is locked that has what a person agreed to."""
+
+
+class HubSearch:
+    """One for each daemon. `keyring` is the keys that count; AileronError(vault_locked) while nobody can tell."""
+
+    def __init__(self, *, forges: Forges, keyring: Callable[[], Keyring]) -> None:
+        self._hub: Final[Hub] = forges.hub()
+        self._keyring = keyring
+
+    async def search(self, text: str, kind: str | None) -> dict[str, Any]:
+        """The first MAX_FOUND that fit, the best first, and how many there are. AileronError as Hub.index, (invalid_request)."""
+        if len(text) > _MAX_ASKED:
+            raise _wrong(f"text has {len(text)} characters; at most {_MAX_ASKED}")
+        if kind is not None and kind not in _KINDS:
+            raise _wrong(f"kind is {kind[:20]!r}, expected {' or '.join(_KINDS)}")
+        found = await self._hub.index()
+        wanted = None if kind is None else msgspec.convert(kind, Kind)
+        hits = await anyio.to_thread.run_sync(lambda: list(search(found.content, text, wanted)))
+        rows = [_row(match, entry) for match, entry in itertools.islice(hits, MAX_FOUND)]
+        return {"hub": self._hub.address, "as_of": found.as_of, "total": len(hits), "entries": rows}
+
+    async def entry(self, asked: str) -> dict[str, Any]:
+        """All that is known of `NAME` in its newest version, or of `NAME@VERSION`.
+
+        AileronError: (invalid_request) for what is no name of a Hub, or a Hub that contradicts itself; (not_found); as Hub.index.
+        """
+        name, version = _asked(asked)
+        found = await self._hub.index()
+        entry, published = _published(found.content, name, version, self._hub.address)
+        about = await self._about(name, entry.kind, published)
+        key = await self._maybe_key(Authority.of_repository(name))
+        return {
+            "name": entry.name,
+            "kind": entry.kind,
+            "version": published.version,
+            "newest": entry.version,
+            "versions": msgspec.to_builtins(entry.versions),
+            "hash": published.hash,
+            "signature": await self._signature(name, published),
+            "publisher_key": None if key is None else key.fingerprint,
+            "install": f"{_INSTALL[entry.kind]} {entry.name}@{published.version}",
+            "hub": self._hub.address,
+            "as_of": found.as_of,
+            **_about(about),
+        }
+
+    async def _about(self, name: Fqn, kind: Kind, published: Published) -> About:
+        """What the version's own document says, held against what was asked for."""
+        file, data = await self._hub.document(name, published.version, kind)
+        try:
+            return await anyio.to_thread.run_sync(_read, file, data, name, kind, published)
+        except ValueError as error:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"{file}: {error}", boundary=Boundary.EXTERNAL) from None
+
+    async def _maybe_key(self, repository: Authority) -> PublicKey | None:
+        try:
+            return await self._hub.publisher_key(repository)
+        except AileronError as error:
+            if error.failure.failure_class is FailureClass.NOT_FOUND:
+                return None
+            raise
+
+    async def _signature(self, name: Fqn, published: Published) -> dict[str, Any]:
+        """Who signed it by the Hub's word, and whether that key counts here by ours."""
+        if published.signed_by is None:
+            return {"status": "unsigned", "key": None, "trusted": None}
+        trusted = await anyio.to_thread.run_sync(self._is_trusted, name, published.signed_by)
+        return {"status": "signed", "key": published.signed_by, "trusted": trusted}
+
+    def _is_trusted(self, name: Fqn, fingerprint: str) -> Trusted:
+        try:
+            keyring = self._keyring()
+        except AileronError as error:
+            if error.failure.failure_class is FailureClass.VAULT_LOCKED:
+                return "unknown"
+            raise
+        return "yes" if any(key.fingerprint == fingerprint for _, key in keyring.speaking_for(name)) else "no"
+
+
+def _asked(text: str) -> tuple[Fqn, str | None]:
+    """A name, and a version if one was said."""
+    name, separator, version = text.partition("@")
+    if len(text) > 2 * _MAX_ASKED:
+        raise _wrong(f"name has {len(text)} characters; at most {2 * _MAX_ASKED}")
+    try:
+        found = Fqn.parse(name)
+        if found.scheme != "hub":
+            raise ValueError(
+                f"{name} is not on a Hub: `aileron connector install {name}@VERSION` asks where it is published"
+            )
+        return found, check_semver(version) if separator else None
+    except ValueError as error:
+        raise _wrong(str(error)) from None
+
+
+def _published(index: Index, name: Fqn, version: str | None, hub: str) -> tuple[Entry, Published]:
+    for entry in index.entries:
+        if entry.name == str(name):
+            wanted = version or entry.version
+            for published in entry.versions:
+                if published.version == wanted:
+                    return entry, published
+            listed = ", ".join(one.version for one in reversed(entry.versions[-8:]))
+            raise _absent(f"{name} has no version {wanted} on {hub}; the newest are {listed}")
+    raise _absent(f"{hub} has no {name}: `aileron hub search {name.path[-1]}` finds what it has")
+
+
+def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -> About:
+    """What a document says of itself. ValueError where it is not that of this version; AileronError as its reader."""
+    if kind == "connector":
+        manifest = parse_connector_manifest(data, file=file)
+        if (manifest.name, manifest.version) != (name, published.version):
+            raise ValueError(
+                f"it is of {manifest.name}@{manifest.version} by its own word, and not of {name}@{published.version}"
+            )
+        return about_connector(manifest)
+    if sha256_digest(data) != published.hash:
+        raise ValueError(f"it is not the file that the index names ({published.hash}): the Hub contradicts itself")
+    return about_action(parse_action(data.decode(), file=file))
+
+
+def _row(match: Match, entry: Entry) -> dict[str, Any]:
+    signed_by = entry.published.signed_by
+    return {
+        "name": entry.name,
+        "kind": entry.kind,
+        "version": entry.version,
+        "match": match,
+        "signature": {"status": "unsigned" if signed_by is None else "signed", "key": signed_by},
+        **_about(entry.about),
+    }
+
+
+def _about(about: About) -> dict[str, Any]:
+    """Every key, also where there is nothing."""
+    return {
+        "publisher": about.publisher,
+        "description": about.description,
+        "intents": list(about.intents),
+        "hosts": list(about.hosts),
+        "credential": None
+        if about.credential is None
+        else {"kind": about.credential.kind, "scope": about.credential.scope},
+        "requires": list(about.requires),
+    }
+
+
+def _wrong(problem: str) -> AileronError:
+    return AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
+
+
+def _absent(problem: str) -> AileronError:
+    return AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)

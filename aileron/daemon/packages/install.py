@@ -1,0 +1,273 @@
+"""Connectors and actions put in their places and on record: all of what belongs together, or nothing of it.
+
+Runs in the daemon. An action that comes with connectors is written last, by one rename; what it needs lies in the store before.
+What is under way stands in `store/installing.json` meanwhile, so that a daemon that was killed in between leaves nothing behind
+that the next one does not take back.
+
+    installing.json written → connectors, one rename each → action file, one rename → installing.json gone
+
+Rules
+- What the action file says decides: is it in its place, everything is, and else the connectors that came for it go again.
+- A connector that was there before, or that another action is pinned to, never goes.
+- What will be on record stands in the journal: what was done and not written down before a kill is written down after it.
+
+Source: docs/reference/forges.md. Not here: whether a person agreed (decisions/consents.py), fetching (fetch.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron import files
+from aileron.actions.store import ActionStore
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.config import Home
+from aileron.daemon.http.views import connector_facts
+from aileron.model.canonical import sha256_digest
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.model.plan import ConnectorPin
+from aileron.registry.artifact import Artifact
+from aileron.registry.consent import signature_words
+from aileron.registry.content import ContentStore
+from aileron.registry.install import OnConflict, install
+from aileron.registry.program import program_kind
+from aileron.registry.staging import PublishedTexts
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.jail import check_possible
+from aileron_sandbox.policy import Mode, Profile
+
+__all__ = ["ActionText", "FoundConnector", "Installer"]
+
+_MAX_JOURNAL_BYTES: Final = 1 << 20
+_log = logging.getLogger(__name__)
+
+
+class FoundConnector(NamedTuple):
+    """A checked connector, and where it was found: a path, or NAME@VERSION."""
+
+    artifact: Artifact
+    source: str
+    on_conflict: OnConflict = "refuse"
+
+
+class ActionText(NamedTuple):
+    """An action file to be put in its place; of a fetched one also what was published, and as what."""
+
+    text: str
+    replace: bool
+    fetched: str | None = None
+    published: str | None = None
+
+
+_Noted = events.ConnectorInstalled | events.ConnectorRemoved | events.ActionAdded
+
+
+class _Journal(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What is being installed: the action's name and the digest of its text; the pins that come, and were not there; and what
+    is to be on record of it. `at` in s since the epoch.
+    """
+
+    at: float
+    action: str | None
+    digest: str | None
+    connectors: tuple[ConnectorPin, ...]
+    noted: tuple[_Noted, ...]
+
+
+class Installer:
+    """One for each daemon. Its holder sees that one change is made at a time."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        actions: ActionStore,
+        connectors: ContentStore,
+        published: PublishedTexts,
+        audit: Audit,
+        mode: Mode,
+    ) -> None:
+        """`mode` is what this daemon's jails are made of."""
+        self._actions = actions
+        self._connectors = connectors
+        self._published = published
+        self._audit = audit
+        self._mode: Final = mode
+        self._journal: Final = home.installing
+
+    async def put_action(self, action: ActionText) -> dict[str, Any]:
+        """Install an action file's text. AileronError as ActionStore.add."""
+        result: dict[str, Any] = (await self.put_together([], action))["action"]
+        return result
+
+    async def put_connector(self, found: FoundConnector) -> dict[str, Any]:
+        """Install a connector. AileronError as registry.install."""
+        result: dict[str, Any] = (await self.put_together([found], None))["connectors"][0]
+        return result
+
+    async def put_together(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> dict[str, Any]:
+        """Install an action with the connectors that come for it, or nothing. AileronError as the two above."""
+        with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
+            before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
+            journal = await anyio.to_thread.run_sync(self._begin, connectors, action)
+            try:
+                put = [await anyio.to_thread.run_sync(self._put_connector, found) for found in connectors]
+                if action is not None:
+                    await anyio.to_thread.run_sync(self._put_action, action)
+                for event in journal.noted:
+                    await self._audit.note(event)
+            except AileronError:
+                await self._undo(journal)
+                raise
+            await anyio.to_thread.run_sync(self._end)
+        name = journal.action
+        return {"connectors": put, "action": None if name is None else {"name": name, "replaced": name in before}}
+
+    def check_runs_here(self, artifact: Artifact) -> None:
+        """AileronError(sandbox_unavailable) for a connector that this daemon's jails cannot hold, or a compiled one of another
+        machine or in want of a library: said now, not at the first run. Nothing of it is run.
+        """
+        kind = program_kind(artifact.connector)
+        profile: Profile = "elf-subprocess" if artifact.manifest.limits.subprocess else kind
+        try:
+            check_possible(profile, self._mode, is_compiled=kind == "elf")
+            if kind == "elf":
+                _check_compiled(artifact.connector)
+        except JailUnavailable as error:
+            raise AileronError(
+                FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
+            ) from error
+
+    def _put_connector(self, found: FoundConnector) -> dict[str, Any]:
+        result = install(found.artifact, self._connectors, on_conflict=found.on_conflict)
+        replaced = [gone.hash for gone in result.replaced]
+        facts = {**connector_facts(result.pin, result.manifest), "new": result.new, "replaced": replaced}
+        return {**facts, "signature": signature_words(found.artifact.signed)}
+
+    def _put_action(self, action: ActionText) -> None:
+        self._actions.add(action.text, replace=action.replace)
+        if action.fetched is not None and action.published is not None:
+            self._published.put(action.fetched, action.published)
+
+    async def recover(self) -> None:
+        """After a daemon that was killed: take back what came for an action that is not in its place, else see to its record."""
+        journal = await anyio.to_thread.run_sync(self._maybe_journal)
+        if journal is None:
+            return
+        if not await anyio.to_thread.run_sync(self._is_in_place, journal):
+            _log.warning("the installation of %s was cut short: what came for it is taken back", journal.action)
+            await self._undo(journal)
+            return
+        there = {entry.hash for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)}
+        for event in journal.noted:
+            if _has_happened(event, there) and not await self._audit.is_noted(event, journal.at):
+                await self._audit.note(event)
+        await anyio.to_thread.run_sync(self._end)
+
+    def _begin(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> _Journal:
+        """What is about to be done, in its file. AileronError where it cannot be."""
+        there = {entry.pin for entry in self._connectors.list_connectors()}
+        new = [found for found in connectors if found.artifact.pin not in there]
+        gone = [
+            events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash)
+            for found in connectors
+            if found.on_conflict == "replace"
+            for pin in self._connectors.find(found.artifact.manifest.name, found.artifact.pin.version)
+            if pin != found.artifact.pin
+        ]
+        parsed = None if action is None else self._actions.check_addable(action.text, replace=action.replace)
+        added = [] if action is None or parsed is None else [_added(parsed, action)]
+        journal = _Journal(
+            at=time.time(),
+            action=None if parsed is None else parsed.name,
+            digest=None if parsed is None else parsed.digest,
+            connectors=tuple(found.artifact.pin for found in new),
+            noted=(*map(_installed, new), *gone, *added),
+        )
+        files.make_directory(self._journal.parent)
+        with files.open_directory(self._journal.parent, files.OTHERS_MAY_WRITE) as directory:
+            files.replace(directory, self._journal, msgspec.json.encode(journal))
+        return journal
+
+    def _end(self) -> None:
+        with files.translated(self._journal, "cannot be removed"):
+            self._journal.unlink(missing_ok=True)
+
+    def _maybe_journal(self) -> _Journal | None:
+        try:
+            with files.open_directory(self._journal.parent, files.OTHERS_MAY_WRITE) as directory:
+                data = files.read(directory, self._journal, _MAX_JOURNAL_BYTES)
+            return msgspec.json.decode(data, type=_Journal)
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError as error:  # written by one rename: nobody but somebody else makes it so
+            _log.error("%s is not as it was written (%s): nothing is taken back", self._journal, error)
+            return None
+
+    def _is_in_place(self, journal: _Journal) -> bool:
+        return journal.action is None or any(
+            entry.action is not None and entry.action.digest == journal.digest
+            for entry in self._actions.list_actions()
+            if entry.name == journal.action
+        )
+
+    async def _undo(self, journal: _Journal) -> None:
+        """Those of its connectors that nothing needs go; then nothing is under way any more."""
+        for pin in await anyio.to_thread.run_sync(self._unneeded, journal.connectors):
+            await anyio.to_thread.run_sync(self._connectors.remove, pin)
+            await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+        await anyio.to_thread.run_sync(self._end)
+
+    def _unneeded(self, pins: Sequence[ConnectorPin]) -> list[ConnectorPin]:
+        needed = {one.hash for entry in self._actions.list_actions() if entry.action for one in entry.action.connectors}
+        there = {entry.hash for entry in self._connectors.list_connectors()}
+        return [pin for pin in pins if pin.hash in there and pin.hash not in needed]
+
+
+def _has_happened(event: _Noted, there: Collection[str]) -> bool:
+    """Whether what the event says is so, of connectors; an action that is in its place is looked at before."""
+    match event:
+        case events.ConnectorInstalled():
+            return event.hash in there
+        case events.ConnectorRemoved():
+            return event.hash not in there
+        case _:
+            return True
+
+
+def _added(parsed: ActionFile, action: ActionText) -> events.ActionAdded:
+    published = None if action.published is None else sha256_digest(action.published.encode())
+    return events.ActionAdded(
+        action=parsed.name, version=parsed.version, digest=parsed.digest, source=parsed.source, published=published
+    )
+
+
+def _installed(found: FoundConnector) -> events.ConnectorInstalled:
+    pin, manifest = found.artifact.pin, found.artifact.manifest
+    return events.ConnectorInstalled(
+        connector=pin.name,
+        version=pin.version,
+        hash=pin.hash,
+        source=found.source,
+        signature=signature_words(found.artifact.signed),
+        hosts=list(map(str, manifest.hosts)),
+        credential=None if manifest.credential is None else manifest.credential.kind,
+    )
+
+
+def _check_compiled(program: bytes) -> None:
+    with open(os.memfd_create("connector", os.MFD_CLOEXEC), "w+b") as file:
+        file.write(program)
+        file.flush()
+        ElfRuntime.of_program(file.fileno())

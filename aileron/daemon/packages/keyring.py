@@ -1,0 +1,165 @@
+"""Whose signatures count, and the forges that say which keys there are.
+
+Runs in the daemon. A key that a repository publishes is a claim; a person compares its fingerprint with what they know from
+elsewhere, and only then it counts. Where an approver exists it counts once they signed that.
+
+Source: docs/reference/signatures.md. Not here: what is asked about and kept (decisions/consents.py), what a signature is worth
+(registry/keyring.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from aileron.config import Settings
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.packages.forge_web import ForgeWeb
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.secret import Secret
+from aileron.model.wire import ConsentAnswer
+from aileron.registry.forges.forge import KEY_PATH, Forge
+from aileron.registry.forges.github import GitHub
+from aileron.registry.forges.gitlab import GitLab
+from aileron.registry.forges.hub import Hub
+from aileron.registry.keyring import Authority
+from aileron.registry.signatures import FINGERPRINT, PublicKey
+from aileron.vault.lend import VaultLender
+from aileron.vault.vault import Vault
+
+__all__ = ["Forges", "PublisherKeys"]
+
+_MAX_SEEN: Final = 256
+"""Repositories whose key was looked at: a person looks at one, and trusts it."""
+_MAX_SAID: Final = 300
+
+
+class Forges:
+    """Each place that publishes, as the settings say where it is. One for each daemon."""
+
+    def __init__(self, web: ForgeWeb, settings: Settings, vault: Vault) -> None:
+        self._web = web
+        self._lender = VaultLender(vault)
+        self.adopt(settings)
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._settings = settings.forges
+
+    def hub(self) -> Hub:
+        """The Hub, which takes no token."""
+        return Hub(self._web, self._settings.hub)
+
+    @contextlib.asynccontextmanager
+    async def of(self, scheme: str) -> AsyncIterator[Forge]:
+        """The forge of a scheme, with its token for as long as the block lasts. AileronError(vault_locked), (not_found)."""
+        github, gitlab = self._settings.github, self._settings.gitlab
+        token = {"github": github.token, "gitlab": gitlab.token}.get(scheme)
+        with contextlib.ExitStack() as stack:
+            lent: Secret | None = None if token is None else stack.enter_context(self._lender.lend_secret(token))
+            match scheme:
+                case "github":
+                    yield GitHub(self._web, github, lent)
+                case "gitlab":
+                    yield GitLab(self._web, gitlab, lent)
+                case "hub":
+                    yield self.hub()
+                case _:
+                    raise AileronError(FailureClass.INTERNAL_ERROR, f"no forge is known for {scheme[:20]!r}")
+
+
+class PublisherKeys:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(self, *, forges: Forges, consents: ConsentService, changing: anyio.Lock) -> None:
+        self._forges = forges
+        self._consents = consents
+        self._changing = changing
+        self._published: dict[str, str] = {}
+        """The fingerprint that each repository was seen to publish last."""
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """The keys that count, by authority. AileronError vault_locked where an approver exists."""
+        keyring = await anyio.to_thread.run_sync(self._consents.keyring)
+        return [
+            {"authority": str(authority), "keys": [key.fingerprint for key in keys]}
+            for authority, keys in keyring.keys.items()
+        ]
+
+    async def look(self, authority: str) -> dict[str, Any]:
+        """The key that a repository publishes, and whether it counts already. AileronError as Forge.publisher_key."""
+        whose = _authority(authority)
+        if whose.is_owner:
+            raise _which_repository(whose)
+        async with self._forges.of(whose.scheme) as forge:
+            key = await forge.publisher_key(whose)
+        self._published.pop(str(whose), None)
+        self._published[str(whose)] = key.fingerprint
+        if len(self._published) > _MAX_SEEN:
+            del self._published[next(iter(self._published))]
+        keyring = await anyio.to_thread.run_sync(self._consents.keyring)
+        return {
+            "authority": str(whose),
+            "key": key.fingerprint,
+            "public_key": key.to_base64(),
+            "trusted": any(one == key for _, one in keyring.speaking_for_authority(whose)),
+            "others": sorted({one.fingerprint for _, one in keyring.speaking_for_authority(whose) if one != key}),
+            "source": _published_by(whose),
+        }
+
+    async def trust_key(self, authority: str, key: str, source: str) -> dict[str, Any] | ConsentAnswer:
+        """Let a key count; or ask whether to. AileronError(invalid_request) for what is no key, or no authority."""
+        whose = _authority(authority)
+        try:
+            public = PublicKey.parse(key)
+        except ValueError as error:
+            raise AileronError(FailureClass.INVALID_REQUEST, f"key: {error}", boundary=Boundary.USER) from None
+        async with self._changing:
+            subject = await anyio.to_thread.run_sync(
+                lambda: self._consents.key_consent(str(whose), public, self._source(whose, public, source))
+            )
+            if public.fingerprint in subject.before:
+                return {"authority": str(whose), "key": public.fingerprint, "keys": list(subject.before), "new": False}
+            if (answer := await self._consents.maybe_ask(lambda: subject)) is not None:
+                return answer
+            return {**await self._consents.put_key(subject), "new": True}
+
+    def _source(self, whose: Authority, key: PublicKey, said: str) -> str:
+        """Where a key is from: only what was seen is a fact, the rest is the word of whoever asks."""
+        if said == _published_by(whose) and self._published.get(str(whose)) == key.fingerprint:
+            return said
+        return f"handed in, said to be from {said[:_MAX_SAID]}"
+
+    async def revoke(self, authority: str, fingerprint: str | None) -> dict[str, Any]:
+        """Let a key count no more, or all of an authority's. AileronError(not_found)."""
+        if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                "key is not a fingerprint, as `aileron keyring list` has it",
+                boundary=Boundary.USER,
+            )
+        async with self._changing:
+            return await self._consents.end_key(_authority(authority), fingerprint)
+
+
+def _published_by(repository: Authority) -> str:
+    return f"{KEY_PATH} of {repository}"
+
+
+def _authority(text: str) -> Authority:
+    try:
+        return Authority.parse(text)
+    except ValueError as error:
+        raise AileronError(FailureClass.INVALID_REQUEST, str(error), boundary=Boundary.USER) from None
+
+
+def _which_repository(owner: Authority) -> AileronError:
+    return AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"{owner} is an owner, and keys are published by repositories: name one of them, or give the key with --key FILE",
+        boundary=Boundary.USER,
+    )

@@ -1,0 +1,187 @@
+"""What is installed, looked after: newer versions, bytes that are as they were pinned, and what nothing needs any more.
+
+Runs in the daemon, behind the operator's socket. Looking changes nothing; nothing is updated by itself.
+
+Rules
+- A forge that cannot be asked is one line of the answer, and the others are told all the same.
+- Unused is what no action file, no waiting question and no run under way is pinned to. Where an action file cannot be read, what
+  it needs is not known, and nothing is removed.
+
+Source: docs/tutorial/publish-and-update.md, docs/reference/http-api.md. Not here: fetching (fetch.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.manifest import parse_action
+from aileron.actions.store import ActionStore, Listed
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.daemon.http.views import connector_facts
+from aileron.daemon.packages.keyring import Forges
+from aileron.ledger.rows import ACTION_KIND, EventFilter
+from aileron.ledger.sqlite import Ledger, Snapshot
+from aileron.model.consent import ActionFileConsent
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.model.names import Fqn, precedence
+from aileron.model.outcome import RunStatus
+from aileron.model.plan import ConnectorPin, Plan
+from aileron.registry.artifact import ArtifactRequest
+from aileron.registry.content import ContentStore, Installed
+from aileron.registry.forges.forge import newest
+
+__all__ = ["Updates"]
+
+_ASKED_AT_ONCE: Final = 4
+"""Requests for lists of versions under way."""
+_ALL_S: Final = 50.0
+"""Seconds for all of them: what has not answered by then could not be looked up. A client waits for 60."""
+
+
+class Updates:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self,
+        *,
+        forges: Forges,
+        actions: ActionStore,
+        connectors: ContentStore,
+        ledger: Ledger,
+        audit: Audit,
+        changing: anyio.Lock,
+    ) -> None:
+        self._forges = forges
+        self._actions = actions
+        self._connectors = connectors
+        self._ledger = ledger
+        self._audit = audit
+        self._changing = changing
+
+    async def updates(self, *, prerelease: bool) -> list[dict[str, Any]]:
+        """Of each published thing that an installed action is made of or uses: the version here, and the newest there.
+
+        `newest` is None where there is none newer; `prerelease`, which is never recommended, is told beside it.
+        """
+        listed = await anyio.to_thread.run_sync(self._actions.list_actions)
+        used = sorted(set(_used(listed)))
+        found: dict[Fqn, tuple[str, ...] | AileronError] = {}
+        slots = anyio.CapacityLimiter(_ASKED_AT_ONCE)
+
+        async def look(name: Fqn) -> None:
+            async with slots:
+                try:
+                    async with self._forges.of(name.scheme) as forge:
+                        found[name] = await forge.versions(name)
+                except AileronError as error:
+                    found[name] = error
+
+        with anyio.move_on_after(_ALL_S):
+            async with anyio.create_task_group() as tasks:
+                for name in dict.fromkeys(wanted.name for _, wanted in used):
+                    tasks.start_soon(look, name)
+        return [_update(kind, wanted, found.get(wanted.name), prerelease=prerelease) for kind, wanted in used]
+
+    async def verify(self) -> list[dict[str, Any]]:
+        """All that is installed, every byte hashed again: what is not as it was pinned has a `problem`."""
+        return [_facts(entry) for entry in await anyio.to_thread.run_sync(self._connectors.verify)]
+
+    async def remove_unused(self, *, dry_run: bool) -> list[dict[str, Any]]:
+        """Remove what nothing is pinned to; those that went, or that would. AileronError(invalid_request) for a broken file."""
+        async with self._changing:
+            listed = await anyio.to_thread.run_sync(self._actions.list_actions)
+            broken = [entry.name for entry in listed if entry.action is None]
+            if broken:
+                raise AileronError(
+                    FailureClass.INVALID_REQUEST,
+                    f"what {', '.join(broken)} needs is not known, because the file cannot be read: mend it, or remove it",
+                    boundary=Boundary.ACTION,
+                )
+            needed = {pin for entry in listed if entry.action is not None for pin in _pins(entry.action)}
+            needed |= await self._waited_for()
+            unused = [
+                entry
+                for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
+                if entry.hash not in needed
+            ]
+            for entry in [] if dry_run else unused:
+                await self._remove(entry)
+            return [_facts(entry) for entry in unused]
+
+    async def _remove(self, entry: Installed) -> None:
+        pin = entry.pin or ConnectorPin("", "", entry.hash)
+        await anyio.to_thread.run_sync(self._connectors.remove, pin)
+        await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+
+    async def _waited_for(self) -> set[str]:
+        """The pins of every plan that waits for a person, or runs, and of every action file that a person is asked about."""
+
+        def look(snapshot: Snapshot) -> tuple[list[str], set[str]]:
+            waiting = [row.id for row in snapshot.open_approvals() if row.kind == ACTION_KIND]
+            return waiting, {
+                pin for run in snapshot.runs_in(RunStatus.RUNNING) for pin in _pins_of_run(snapshot, run.id)
+            }
+
+        waiting, needed = await self._ledger.read(look)
+        for approval_id in waiting:
+            plan = (await self._audit.frozen(approval_id)).plan
+            needed |= set(_pins_of_plan(plan))
+        for _, subject in await self._audit.open_consents():
+            if subject.get("kind") == "action_file":
+                asked = msgspec.convert(subject, ActionFileConsent)
+                needed |= set(_pins(parse_action(asked.text, file=asked.name)))
+        return needed
+
+
+def _used(listed: tuple[Listed, ...]) -> Iterator[tuple[str, ArtifactRequest]]:
+    for entry in listed:
+        if entry.action is None:
+            continue
+        for needed in entry.action.connectors:
+            yield "connector", ArtifactRequest(needed.name, needed.version)
+        if entry.action.source is not None:
+            yield "action", ArtifactRequest.parse(entry.action.source)
+
+
+def _update(
+    kind: str, wanted: ArtifactRequest, found: tuple[str, ...] | AileronError | None, *, prerelease: bool
+) -> dict[str, Any]:
+    told: dict[str, Any] = {"kind": kind, "name": str(wanted.name), "version": wanted.version}
+    if found is None or isinstance(found, AileronError):
+        problem = "no answer in time" if found is None else found.failure.message
+        return {**told, "newest": None, "prerelease": None, "problem": problem}
+    recommended = _newer(newest(found, prerelease=prerelease), wanted.version)
+    early = _newer(newest(found, prerelease=True), recommended or wanted.version)
+    return {**told, "newest": recommended, "prerelease": early, "problem": None}
+
+
+def _newer(version: str | None, than: str) -> str | None:
+    return version if version is not None and precedence(version) > precedence(than) else None
+
+
+def _facts(entry: Installed) -> dict[str, Any]:
+    if entry.pin is None or entry.manifest is None:
+        return {"hash": entry.hash, "problem": entry.problem}
+    return {**connector_facts(entry.pin, entry.manifest), "problem": None}
+
+
+def _pins(action: ActionFile) -> list[str]:
+    return [needed.hash for needed in action.connectors]
+
+
+def _pins_of_plan(plan: Plan) -> list[str]:
+    steps = [*plan.steps, *([plan.preview.step] if plan.preview is not None else [])]
+    return [step.connector.hash for step in steps]
+
+
+def _pins_of_run(snapshot: Snapshot, run_id: str) -> list[str]:
+    """What a run that is under way may still need: all that it was asked with."""
+    requested = snapshot.events(EventFilter(run=run_id, type="run.requested", limit=1))
+    return [str(step.get("hash")) for row in requested for step in row.facts.get("steps", [])]

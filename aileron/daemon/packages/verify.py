@@ -1,0 +1,131 @@
+"""What a question named is found again before it is installed: the archive, read and checked anew, and the same as was described.
+
+Runs in the daemon. A question names a connector by its pin and where it was found: a path on this machine, or NAME@VERSION, which
+was fetched and lies in staging. Neither place is believed: signature, name, version and pin are looked at again, and what the
+question said of it is worked out again.
+
+Source: docs/reference/consents.md. Not here: asking (decisions/consents.py), fetching (fetch.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from aileron.actions.manifest import parse_action
+from aileron.daemon.packages.install import FoundConnector
+from aileron.model.consent import ActionFileConsent, ConnectorConsent, ConnectorUpdateConsent, Subject
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import Fqn
+from aileron.model.plan import ConnectorPin
+from aileron.registry.artifact import ActionArtifact, ArtifactRequest, Trust, action_of, connector_of
+from aileron.registry.consent import Together, connector_consent
+from aileron.registry.content import ContentStore
+from aileron.registry.install import OnConflict, read_artifact
+from aileron.registry.staging import Staging
+
+__all__ = ["ArtifactVerifier", "fetched_for"]
+
+
+class ArtifactVerifier:
+    """One for each daemon. `trust` says whose signatures count now, `is_installed` whether somebody agreed to what is there."""
+
+    def __init__(
+        self,
+        connectors: ContentStore,
+        staging: Staging,
+        trust: Callable[[], Trust],
+        is_installed: Callable[[ConnectorPin], bool],
+    ) -> None:
+        self._connectors = connectors
+        self._staging = staging
+        self._trust = trust
+        self._is_installed = is_installed
+
+    def action(self, wanted: ArtifactRequest, digest: str) -> ActionArtifact:
+        """An action that was fetched. AileronError as registry.artifact; not_found where it is kept no more."""
+        archive = self._staging.take(digest, str(wanted))
+        artifact = action_of(archive, self._trust(), wanted=wanted, parse=parse_action)
+        if artifact.digest != digest:
+            raise _other_bytes(str(wanted), artifact.digest, digest)
+        return artifact
+
+    def connector(self, wanted: ArtifactRequest, pin_hash: str, on_conflict: OnConflict = "refuse") -> FoundConnector:
+        """A connector that was fetched. AileronError as `action`."""
+        artifact = connector_of(self._staging.take(pin_hash, str(wanted)), self._trust(), wanted=wanted)
+        if artifact.pin.hash != pin_hash:
+            raise _other_bytes(str(wanted), artifact.pin.hash, pin_hash)
+        return FoundConnector(artifact, str(wanted), on_conflict)
+
+    def agreed(self, subject: ConnectorConsent) -> FoundConnector:
+        """The connector of a question. AileronError(hash_mismatch) where it is not as it was described."""
+        on_conflict = msgspec.convert(subject.on_conflict, OnConflict)
+        if _is_path(subject.source):
+            found = FoundConnector(
+                read_artifact(Path(subject.source), trust=self._trust()), subject.source, on_conflict
+            )
+            if found.artifact.pin.hash != subject.hash:
+                raise _other_bytes(subject.source, found.artifact.pin.hash, subject.hash)
+        else:
+            found = self.connector(ArtifactRequest.parse(subject.source), subject.hash, on_conflict)
+        if not self._is_described(subject, found):
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"{found.artifact.pin} is not as it was described: nothing is installed, ask for it again",
+                boundary=Boundary.USER,
+            )
+        return found
+
+    def installed(self, name: Fqn) -> list[ConnectorManifest]:
+        """The manifests of every version of it that is installed; what somebody else put there is nothing to compare with."""
+        return [
+            one.manifest
+            for one in self._connectors.list_connectors()
+            if one.manifest is not None and one.manifest.name == name and one.pin and self._is_installed(one.pin)
+        ]
+
+    def drop(self, digest: str) -> None:
+        """What was fetched under this digest is not wanted any more."""
+        self._staging.drop(digest)
+
+    def _is_described(self, subject: ConnectorConsent, found: FoundConnector) -> bool:
+        """Whether this is what would be asked about it, compared with the version that it was compared with then."""
+        group, action = subject.group, subject.for_action
+        together = None if group is None or action is None else Together(group=group, for_action=action)
+        before: list[ConnectorManifest | None] = [None]
+        if isinstance(subject, ConnectorUpdateConsent):
+            before = [one for one in self.installed(Fqn.parse(subject.name)) if one.version == subject.before]
+        return any(
+            connector_consent(
+                found.artifact,
+                found.source,
+                found.on_conflict,
+                installed=[] if one is None else [one],
+                together=together,
+            )
+            == subject
+            for one in before
+        )
+
+
+def fetched_for(subject: Subject) -> str | None:
+    """The digest that a question's archive lies in staging under; None where nothing was fetched for it."""
+    if isinstance(subject, ConnectorConsent) and not _is_path(subject.source):
+        return subject.hash
+    return subject.published if isinstance(subject, ActionFileConsent) else None
+
+
+def _is_path(source: str) -> bool:
+    """Whether a connector's source is a place on this machine, and not NAME@VERSION."""
+    return source.startswith("/")
+
+
+def _other_bytes(source: str, found: str, agreed: str) -> AileronError:
+    return AileronError(
+        FailureClass.HASH_MISMATCH,
+        f"{source} holds {found} by now, and {agreed} was agreed to: install it again",
+        boundary=Boundary.USER,
+    )

@@ -1,0 +1,90 @@
+"""Where actions and bindings can go, from what their connectors' manifests declare.
+
+Runs in the daemon. Reads files. Not here: what a person is asked about it (decisions/consents.py), whether a host is let out
+(egress/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aileron.model.consent import BindingConsent
+from aileron.model.credential import Reach
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.names import precedence
+from aileron.model.plan import ConnectorPin
+from aileron.registry.content import ContentStore
+from aileron.vault.bindings import Binding
+
+__all__ = ["action_reach", "binding_consent", "binding_reach", "needing", "newest_of_kind"]
+
+
+def action_reach(store: ContentStore, action: ActionFile) -> list[str]:
+    """`host:port`, sorted: what the action's connectors declare, those that are installed and whole."""
+    hosts: set[str] = set()
+    for required in action.connectors:
+        try:
+            manifest = store.manifest(ConnectorPin(str(required.name), required.version, required.hash))
+        except AileronError:
+            continue  # it cannot run, and the run says why
+        hosts.update(map(str, manifest.hosts))
+    return sorted(hosts)
+
+
+def needing(store: ContentStore) -> dict[str, list[ConnectorManifest]]:
+    """The installed versions that need a credential, the newest first, by the name of their connector. One look at the store."""
+    found: dict[str, list[ConnectorManifest]] = {}
+    for entry in store.list_connectors():
+        if entry.manifest is not None and entry.manifest.credential is not None:
+            found.setdefault(str(entry.manifest.name), []).append(entry.manifest)
+    for versions in found.values():
+        versions.sort(key=lambda manifest: precedence(manifest.version), reverse=True)
+    return found
+
+
+def newest_of_kind(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> ConnectorManifest:
+    """Of the `versions` of one connector, as `needing` has them. AileronError(not_found) where none needs such a credential."""
+    for manifest in versions:
+        if manifest.credential is not None and manifest.credential.kind == kind:
+            return manifest
+    raise AileronError(
+        FailureClass.NOT_FOUND,
+        f"no installed connector {connector} needs a credential of kind {kind}; see `aileron connector list`",
+        boundary=Boundary.USER,
+    )
+
+
+def binding_reach(versions: Sequence[ConnectorManifest], connector: str, kind: str) -> Reach:
+    """What a binding made now is for: what the newest version asks for, and older ones that differ in hosts or scopes alone.
+
+    AileronError as `newest_of_kind`.
+    """
+    newest = Reach.of(newest_of_kind(versions, connector, kind))
+    wanted = [Reach.of(found) for found in versions if found.credential and found.credential.kind == kind]
+    alike = [one for one in wanted if (one.wire, one.client) == (newest.wire, newest.client)]
+    return Reach(
+        hosts=tuple(sorted({host for one in alike for host in one.hosts})),
+        scopes=tuple(sorted({scope for one in alike for scope in one.scopes})),
+        wire=newest.wire,
+        client=newest.client,
+    )
+
+
+def binding_consent(
+    binding: Binding, reach: Reach, *, replaces: bool = False, commitment: str | None = None
+) -> BindingConsent:
+    """What a person is asked about a binding that would reach this."""
+    return BindingConsent(
+        name=str(binding.name),
+        connector=binding.connector,
+        secret=binding.secret,
+        username=binding.username,
+        reaches=reach.hosts,
+        scopes=reach.scopes,
+        wire=reach.wire,
+        client=reach.client,
+        replaces=replaces,
+        account=None if binding.grant is None else binding.grant.account,
+        commitment=commitment,
+    )

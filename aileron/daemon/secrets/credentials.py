@@ -1,0 +1,270 @@
+"""Which credential serves which connector: bind, bind anew, look, revoke. Each change is on record, or asked about first.
+
+Runs in the daemon, behind the operator's socket. Values come back as JSON-ready dicts in the shapes of
+docs/reference/http-api.md; none holds a secret.
+
+Rules
+- A binding is for what the installed versions of its connector ask for when it is made. One that asks for more later is refused
+  by the plan (actions/resolve.py), until the person binds anew.
+- Revoked here first, and only then where it was issued: what the provider does or fails to do gives nothing back.
+
+Source: docs/reference/bindings.md. Not here: signing in (signins.py), lending (lending.py), secrets (manage.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol, TypeVar
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.store import ActionStore
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.http.responses import utc
+from aileron.daemon.http.views import binding_facts
+from aileron.daemon.secrets.access_summary import binding_consent, binding_reach, needing, newest_of_kind
+from aileron.ledger import EventFilter, Ledger, Snapshot
+from aileron.model.consent import ConsentKind
+from aileron.model.credential import Reach, TokenSet
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import BindingName, Fqn
+from aileron.model.wire import ConsentAnswer
+from aileron.registry.content import ContentStore
+from aileron.vault.bindings import Binding
+from aileron.vault.vault import Vault
+
+__all__ = ["Credentials", "Revoker", "parsed"]
+
+_T = TypeVar("_T")
+_LOOKED_AT: Final = 1000
+"""Requests of a connector that are looked through for the last one with a credential: a page of the record."""
+_REVOKE_S: Final = 10.0
+"""For the provider to take tokens back: a person waits for the answer."""
+
+
+class Revoker(Protocol):
+    """Whoever takes tokens back where they were issued (oauth/)."""
+
+    async def revoke(self, tokens: TokenSet) -> str:
+        """What became of them: `revoked`, `not offered`, `failed: …`. Never raises AileronError."""
+        ...
+
+
+class Credentials:
+    """One for each daemon. `changing` is the lock that all changes of this home share."""
+
+    def __init__(
+        self,
+        *,
+        vault: Vault,
+        connectors: ContentStore,
+        actions: ActionStore,
+        ledger: Ledger,
+        audit: Audit,
+        consents: ConsentService,
+        revoker: Revoker,
+        changing: anyio.Lock,
+        changed: Callable[[], None],
+    ) -> None:
+        self._vault = vault
+        self._connectors = connectors
+        self._actions = actions
+        self._ledger = ledger
+        self._audit = audit
+        self._consents = consents
+        self._revoker = revoker
+        self._changing = changing
+        self._changed = changed
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """Every binding, sorted by name."""
+        bindings = self._vault.bindings()
+        installed = await anyio.to_thread.run_sync(needing, self._connectors)
+        return [
+            binding_facts(one, is_suspended=any(_widened(one, found) for found in installed.get(one.connector, [])))
+            for one in bindings
+        ]
+
+    async def show(self, name: str) -> dict[str, Any]:
+        """One binding, whole. AileronError(not_found)."""
+        binding = self._known(name)
+        versions = (await anyio.to_thread.run_sync(needing, self._connectors)).get(binding.connector, [])
+        users = await anyio.to_thread.run_sync(self._users, binding)
+        widened = {found.version: _widened(binding, found) for found in versions}
+        return {
+            **binding_facts(binding, is_suspended=any(widened.values())),
+            "reach": msgspec.to_builtins(binding.reach),
+            "grant": None if binding.grant is None else msgspec.to_builtins(binding.grant),
+            "suspended": sorted({words for found in widened.values() for words in found}),
+            "last_used_at": await self._last_used(binding),
+            "used_by": [
+                {
+                    "connector": binding.connector,
+                    "version": found.version,
+                    "suspended": list(widened[found.version]),
+                    "actions": users.get(found.version, []),
+                }
+                for found in versions
+            ],
+        }
+
+    async def bind(
+        self, connector: str, name: str, username: str | None, secret: str
+    ) -> dict[str, Any] | ConsentAnswer:
+        """Bind a stored secret to an installed connector; or ask whether to."""
+        fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
+        async with self._changing:
+            reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(str(fqn), binding_name))
+            binding = _made_now(binding_name, str(fqn), username, secret, reach)
+            await anyio.to_thread.run_sync(lambda: self._vault.check_bindable(binding))
+            answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach))
+            return await self._consents.put_binding(binding) if answer is None else answer
+
+    async def rebind(self, name: str, username: str | None, secret: str | None) -> dict[str, Any] | ConsentAnswer:
+        """Bind anew to what the installed versions ask for now, with another secret or user name if one is given; or ask whether
+        to. AileronError(binding_failed) where only the provider can give what is new.
+        """
+        async with self._changing:
+            before = self._known(name)
+            self._vault.check_unlocked()
+            reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(before.connector, before.name))
+            if before.grant is not None:
+                _check_granted(before, reach, secret)
+            binding = _made_now(
+                before.name, before.connector, username or before.username, secret or before.secret, reach
+            )
+            if secret is None:
+                binding = msgspec.structs.replace(binding, grant=before.grant)
+            answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach, replaces=True))
+            return await self._consents.put_binding(binding, replace=True) if answer is None else answer
+
+    async def unbind(self, name: str) -> dict[str, Any]:
+        """Revoke a binding; the tokens of a sign-in are forgotten, and taken back at the provider where it offers that."""
+        binding_name = parsed(BindingName.parse, name)
+        async with self._changing:
+            tokens = await anyio.to_thread.run_sync(lambda: self._vault.revoke(binding_name))
+            await self._consents.end(ConsentKind.BINDING, str(binding_name))
+        self._changed()
+        at_provider = None if tokens is None else "failed: the daemon stopped before it was answered"
+        try:
+            if tokens is not None:
+                at_provider = await self._taken_back(tokens)
+        finally:
+            word = None if at_provider is None else at_provider.partition(":")[0]
+            with anyio.CancelScope(shield=True):  # it is revoked: that goes on record though the daemon stops meanwhile
+                await self._audit.note(events.BindingRevoked(binding=str(binding_name), at_provider=word))
+        return {"revoked": True, "removed": str(binding_name), "at_provider": at_provider}
+
+    def reach_for(self, connector: str, name: BindingName) -> tuple[Reach, ConnectorManifest]:
+        """What a binding of this name would be for, and the newest version that asks for it, of one look at the store.
+
+        AileronError(not_found), (invalid_request) for another kind. Reads files.
+        """
+        versions = needing(self._connectors).get(connector, [])
+        kinds = sorted({found.credential.kind for found in versions if found.credential is not None})
+        if not kinds:
+            raise AileronError(
+                FailureClass.NOT_FOUND,
+                f"no installed connector {connector} needs a credential; see `aileron connector list`",
+            )
+        if name.kind not in kinds:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"{connector} needs a credential of kind {' or '.join(kinds)}, and {name} is {name.kind!r}",
+            )
+        newest = newest_of_kind(versions, connector, name.kind)
+        return binding_reach(versions, connector, name.kind), newest
+
+    async def _taken_back(self, tokens: TokenSet) -> str:
+        with anyio.move_on_after(_REVOKE_S):
+            return await self._revoker.revoke(tokens)
+        return f"failed: no answer within {_REVOKE_S:g} s"
+
+    def _known(self, name: str) -> Binding:
+        binding = self._vault.binding(parsed(BindingName.parse, name))
+        if binding is None:
+            raise AileronError(
+                FailureClass.NOT_FOUND,
+                f"nothing is bound as {name[:200]}; see `aileron binding list`",
+                boundary=Boundary.USER,
+            )
+        return binding
+
+    def _users(self, binding: Binding) -> dict[str, list[str]]:
+        """The actions that pin its connector, by version."""
+        found: dict[str, list[str]] = {}
+        for entry in self._actions.list_actions():
+            for required in () if entry.action is None else entry.action.connectors:
+                if str(required.name) == binding.connector:
+                    found.setdefault(required.version, []).append(entry.name)
+        return found
+
+    async def _last_used(self, binding: Binding) -> str | None:
+        """When a request last carried it, as the record says; None: not among the newest."""
+
+        def newest(snapshot: Snapshot) -> int | None:
+            wanted = EventFilter(type="egress.sending", connector=binding.connector, limit=_LOOKED_AT)
+            times = (
+                int(row.facts["at_us"])
+                for row in snapshot.events(wanted)
+                if row.facts.get("credential") == str(binding.name)
+            )
+            return next(times, None)
+
+        at_us = await self._ledger.read(newest)
+        return None if at_us is None else utc(at_us / 1_000_000)
+
+
+def parsed(parse: Callable[[str], _T], text: str) -> _T:
+    """A name as its type. AileronError(invalid_request) with what is wrong with it."""
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise AileronError(FailureClass.INVALID_REQUEST, str(error)) from error
+
+
+def _made_now(name: BindingName, connector: str, username: str | None, secret: str, reach: Reach) -> Binding:
+    return Binding(
+        name=name,
+        connector=connector,
+        kind=name.kind,
+        username=username,
+        secret=secret,
+        created_at=time.time(),
+        reach=reach,
+    )
+
+
+def _widened(binding: Binding, manifest: ConnectorManifest) -> tuple[str, ...]:
+    """What this version asks for beyond the binding."""
+    if binding.reach is None:
+        return ("everything: it was bound before that was kept",)
+    if manifest.credential is None or manifest.credential.kind != binding.kind:
+        return ()
+    return binding.reach.widened_to(Reach.of(manifest))
+
+
+def _check_granted(binding: Binding, reach: Reach, secret: str | None) -> None:
+    """A sign-in cannot be stretched here: another application, and other scopes, are the provider's to grant."""
+    if secret is not None:
+        raise AileronError(
+            FailureClass.BINDING_FAILED,
+            f"{binding.name} is a sign-in, and takes no stored secret: aileron binding revoke {binding.name}, then bind it anew",
+            boundary=Boundary.USER,
+        )
+    before = binding.reach or Reach()
+    missing = [scope for scope in reach.scopes if scope not in before.scopes]  # all it was signed in for was granted
+    if not missing and before.client == reach.client:
+        return
+    raise AileronError(
+        FailureClass.BINDING_FAILED,
+        f"{binding.name} was signed in for something else: aileron binding reauthorize {binding.name}",
+        boundary=Boundary.USER,
+        details={"binding": str(binding.name)},
+    )

@@ -1,0 +1,314 @@
+"""Sign-ins under way: a person lets a connector's publisher use their account, and the tokens go into the vault.
+
+Runs in the daemon, behind the operator's socket. Whoever asks is told where to go (a page, or a code for one), may wait for the
+end, and never sees a token. Where decisions are signed, what the provider gave is kept in memory until the person has agreed to
+the binding, and is stored nowhere before.
+
+Rules
+- One name is signed in for once at a time; MAX_OPEN sign-ins at once. One ends by itself (oauth/signin.py says when).
+- What was begun is on record before the provider is asked, and how it ended after.
+- Where to go is said once, to whoever begins it: who else knew it could sign in as somebody else in the person's place.
+- What it is for is looked up when it begins: what is installed meanwhile does not change what was shown.
+
+Source: docs/reference/sign-in.md, docs/reference/http-api.md. Not here: the protocol (oauth/), bindings (credentials.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets as random
+import time
+from collections.abc import Callable
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.audit.moves import new_id
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.http.responses import utc
+from aileron.daemon.secrets.access_summary import binding_consent
+from aileron.daemon.secrets.credentials import Credentials, parsed
+from aileron.model.credential import Reach
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ConnectorManifest, OAuth2Provider
+from aileron.model.names import BindingName, Fqn
+from aileron.model.wire import ConsentAnswer, ErrorBody
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.signin import Invitation, SignIn, TokenGrant
+from aileron.vault.bindings import Binding
+from aileron.vault.vault import Vault
+
+__all__ = ["MAX_OPEN", "Flow", "SignIns"]
+
+MAX_OPEN: Final = 8
+"""Sign-ins at once: a person does one at a time, and each has a port of its own."""
+_KEPT: Final = 32
+"""Sign-ins that are over and still told about, the newest: who began one asks within seconds."""
+_MAX_SECRET_NAME: Final = 55
+"""Characters of a name made for tokens; the vault takes 64, and nine may follow."""
+_INVITED_S: Final = 30.0
+"""Until the provider has said where to go: one request for a device, none for a browser."""
+Flow = Literal["browser", "device"]
+_log = logging.getLogger(__name__)
+
+
+class _One:
+    """One sign-in."""
+
+    def __init__(
+        self, sign_in_id: str, connector: str, name: BindingName, flow: Flow, reach: Reach, *, replaces: bool
+    ) -> None:
+        self.id: Final = sign_in_id
+        self.connector: Final = connector
+        self.name: Final = name
+        self.flow: Final = flow
+        self.reach: Final = reach
+        self.replaces: Final = replaces
+        self.again: Final = (
+            f"aileron binding reauthorize {name}" if replaces else f"aileron binding setup {connector} --name {name}"
+        )
+        self.scope: Final = anyio.CancelScope()
+        self.invited: Final = anyio.Event()
+        self.over: Final = anyio.Event()
+        self.status = "waiting"
+        self.invitation: dict[str, Any] = {}
+        self.result: Any = None
+        self.error: AileronError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the routes tell it."""
+        told: dict[str, Any] = {
+            "id": self.id,
+            "status": self.status,
+            "connector": self.connector,
+            "name": str(self.name),
+            "flow": self.flow,
+        }
+        if self.error is not None:
+            told["error"] = msgspec.to_builtins(ErrorBody.of(self.error.failure, None))
+        if self.result is not None:
+            told["result"] = msgspec.to_builtins(self.result)
+        return told
+
+
+class SignIns:
+    """One for each daemon. `changing` is the lock that all changes of this home share."""
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        *,
+        credentials: Credentials,
+        consents: ConsentService,
+        vault: Vault,
+        audit: Audit,
+        changing: anyio.Lock,
+        is_signed: Callable[[], bool],
+    ) -> None:
+        self._endpoints = endpoints
+        self._credentials = credentials
+        self._consents = consents
+        self._vault = vault
+        self._audit = audit
+        self._changing = changing
+        self._is_signed = is_signed
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._known: dict[str, _One] = {}
+        """By id, the oldest first."""
+
+    async def serve(self) -> None:
+        """Carry on what is begun. Ends only by cancellation, and every sign-in with it."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            await anyio.sleep_forever()
+
+    async def begin(self, connector: str, name: str, flow: Flow, *, replace: bool) -> dict[str, Any]:
+        """Begin one: its id, and where the person has to go. `replace`: for a name that is bound already.
+
+        AileronError: vault_locked, not_found, invalid_request for a name or a flow that cannot be, busy, and what the provider
+        or the way to it says.
+        """
+        fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
+        self._vault.check_unlocked()
+        async with self._changing:  # nothing is installed while it is looked at
+            reach, manifest = await anyio.to_thread.run_sync(
+                lambda: self._credentials.reach_for(str(fqn), binding_name)
+            )
+        provider = _provider_of(manifest, binding_name)
+        self._check_free(binding_name, str(fqn), replace=replace)
+        self._check_room(binding_name)
+        one = _One(new_id("sgn", time.time_ns() // 1000), str(fqn), binding_name, flow, reach, replaces=replace)
+        self._remember(one)
+        assert self._tasks is not None  # served before any route is
+        self._tasks.start_soon(self._carry_on, one, provider)
+        with anyio.move_on_after(_INVITED_S):
+            await one.invited.wait()
+        if one.error is not None:
+            raise one.error
+        if not one.invitation:  # given up meanwhile, or too slow for the person who waits
+            one.scope.cancel()
+            message = (
+                f"{urlsplit(provider.token_url).netloc} did not say in {_INVITED_S:g} s where to sign in: try again"
+            )
+            raise AileronError(FailureClass.NETWORK_ERROR, message, boundary=Boundary.EXTERNAL, retriable=True)
+        return one.to_json() | one.invitation
+
+    async def show(self, sign_in: str, wait_s: float = 0.0) -> dict[str, Any]:
+        """How one is, waited for at most `wait_s`. AileronError(not_found)."""
+        one = self._one(sign_in)
+        with anyio.move_on_after(wait_s):
+            await one.over.wait()
+        return one.to_json()
+
+    async def cancel(self, sign_in: str) -> dict[str, Any]:
+        """End one; what is over stays as it is. AileronError(not_found)."""
+        one = self._one(sign_in)
+        one.scope.cancel()
+        with anyio.move_on_after(_INVITED_S):
+            await one.over.wait()
+        return one.to_json()
+
+    async def _carry_on(self, one: _One, provider: OAuth2Provider) -> None:
+        """From the invitation to the binding. Whatever happens, it is over after this, and on record."""
+        granted: TokenGrant | None = None
+        try:
+            with one.scope:
+                await self._audit.note(_started(one, provider))
+                async with SignIn(provider, self._endpoints, flow=one.flow, again=one.again) as sign_in:
+                    one.invitation = _invitation(sign_in.invitation)
+                    one.invited.set()
+                    granted = await sign_in.finished()
+                    with anyio.CancelScope(shield=True):  # the tokens are there: what cancels now comes too late
+                        one.result = await self._keep(one, granted)
+                        one.status = "done"
+        except AileronError as error:
+            one.status, one.error = "failed", error
+        except Exception:  # noqa: BLE001 - the end of a task: nothing foreign leaves
+            _log.exception("a sign-in failed in a way nobody foresaw")
+            one.status, one.error = "failed", AileronError(FailureClass.INTERNAL_ERROR, "see `aileron daemon logs`")
+        finally:
+            await self._end(one, granted)
+
+    async def _end(self, one: _One, granted: TokenGrant | None) -> None:
+        if one.status == "waiting":
+            one.status = "cancelled"
+        try:
+            with anyio.CancelScope(shield=True):
+                await self._audit.note(_ended(one, granted))
+        except AileronError as error:  # a full disk, say: whoever waits is told how it ended all the same
+            _log.error("the end of %s is not on record: %s", one.id, error)
+        one.invited.set()
+        one.over.set()
+
+    async def _keep(self, one: _One, granted: TokenGrant) -> dict[str, Any] | ConsentAnswer:
+        """Bind what the provider gave; or keep it in memory, and ask whether to."""
+        async with self._changing:
+            # Once more: the person was at the provider for minutes.
+            self._check_free(one.name, one.connector, replace=one.replaces)
+            before = self._vault.binding(one.name)
+            binding = Binding(
+                name=one.name,
+                connector=one.connector,
+                kind=one.name.kind,
+                username=None,
+                secret=self._secret_for(one.name, before),
+                created_at=time.time(),
+                reach=one.reach,
+                grant=granted.grant,
+            )
+            tokens, replaces = granted.tokens.sealed(), before is not None
+            if not self._is_signed():
+                return await self._consents.put_binding(binding, replace=replaces, tokens=tokens)
+            commitment = self._consents.hold(tokens, granted.grant)
+            subject = binding_consent(binding, one.reach, replaces=replaces, commitment=commitment)
+            return await self._consents.ask(subject)
+
+    def _check_free(self, name: BindingName, connector: str, *, replace: bool) -> None:
+        before = self._vault.binding(name)
+        if before is not None and (not replace or before.connector != connector):
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"{name} is bound already; use another IDENTITY, or `aileron binding reauthorize {name}`",
+                boundary=Boundary.USER,
+            )
+        if before is None and replace:
+            raise AileronError(
+                FailureClass.NOT_FOUND,
+                f"nothing is bound as {name}; see `aileron binding list`",
+                boundary=Boundary.USER,
+            )
+
+    def _check_room(self, name: BindingName) -> None:
+        waiting = [one for one in self._known.values() if not one.over.is_set()]
+        if any(one.name == name for one in waiting):
+            message = f"somebody is signing in for {name} already: end that first, or wait until it is over"
+            raise AileronError(FailureClass.BUSY, message, retriable=True)
+        if len(waiting) >= MAX_OPEN:
+            raise AileronError(FailureClass.BUSY, f"{MAX_OPEN} sign-ins are under way already", retriable=True)
+
+    def _remember(self, one: _One) -> None:
+        self._known[one.id] = one
+        for old in [known for known in self._known.values() if known.over.is_set()][:-_KEPT]:
+            del self._known[old.id]
+
+    def _one(self, sign_in: str) -> _One:
+        one = self._known.get(sign_in)
+        if one is None:
+            message = f"no sign-in {sign_in[:80]!r} is known; begin one with `aileron binding setup`"
+            raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
+        return one
+
+    def _secret_for(self, name: BindingName, before: Binding | None) -> str:
+        """The name its tokens are stored under: what they were under, or one that nothing has."""
+        known = self._vault.bindings()
+        if before is not None and before.grant is not None and sum(one.secret == before.secret for one in known) == 1:
+            return before.secret
+        taken = {info.name for info in self._vault.secrets()}
+        base = f"{name.service}-{name.identity}"[:_MAX_SECRET_NAME]
+        return base if base not in taken else f"{base}-{random.token_hex(4)}"
+
+
+def _provider_of(manifest: ConnectorManifest, name: BindingName) -> OAuth2Provider:
+    if manifest.oauth2 is not None:
+        return manifest.oauth2
+    raise AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"{name} is no sign-in: aileron binding setup {manifest.name} --name {name} --secret NAME",
+        boundary=Boundary.USER,
+    )
+
+
+def _invitation(invitation: Invitation) -> dict[str, Any]:
+    told = {
+        "authorize_url": invitation.authorize_url,
+        "user_code": invitation.user_code,
+        "verification_uri": invitation.verification_uri,
+        "verification_uri_complete": invitation.verification_uri_complete,
+    }
+    return {name: value for name, value in told.items() if value is not None} | {
+        "expires_at": utc(invitation.expires_at)
+    }
+
+
+def _started(one: _One, provider: OAuth2Provider) -> events.SignInStarted:
+    host = urlsplit(provider.authorize_url).netloc
+    return events.SignInStarted(
+        sign_in=one.id, connector=one.connector, binding=str(one.name), flow=one.flow, host=host
+    )
+
+
+def _ended(one: _One, granted: TokenGrant | None) -> events.SignInEnded:
+    return events.SignInEnded(
+        sign_in=one.id,
+        binding=str(one.name),
+        status=one.status,
+        account=None if granted is None else granted.grant.account,
+        scopes=[] if granted is None else list(granted.grant.scopes),
+        failure_class=None if one.error is None else one.error.failure.failure_class,
+    )

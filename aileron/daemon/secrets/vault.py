@@ -1,0 +1,378 @@
+"""The vault as people meet it: made, opened, locked, given another passphrase, copied, put back. Each is on record.
+
+Runs in the daemon, one for each. What takes a passphrase derives a key in a worker thread; the home's one lock serialises the
+changes. The record says how far the vault has come, so that an older file in its place is found when it is opened, also by a
+daemon that has just started; and a vault that nobody uses is locked by itself, where that is set.
+
+Rules
+- Every try to open it, or to show that one could, is on record; no text that was typed is.
+- A vault that was opened counts as locked until the record has been asked whether it is the newest.
+- Where a person signs what is agreed to, no copy is put back that would bring back what they agreed to before.
+- How far it has come is written down soon after each change, in the background: several changes at once are one event. A daemon
+  that is killed in between has a record that is a change behind, and so would accept a file that is.
+- Idle is counted by a clock that goes on while the machine sleeps.
+
+Source: docs/reference/vault-format.md, docs/how-to/back-up-the-vault.md. Not here: secrets and bindings (manage.py), who may ask
+(http/api.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.audit import events
+from aileron.audit.checkpoints import VaultCheckpoint, vault_checkpoints
+from aileron.audit.log import Audit
+from aileron.audit.rollback import rolled_back
+from aileron.config import Settings
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.http.responses import utc
+from aileron.ledger.sqlite import Ledger
+from aileron.model.consent import Consents
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.secret import Secret
+from aileron.vault.copies import read_copy, write_copy
+from aileron.vault.slots import KeyringKey, Way
+from aileron.vault.vault import Restored, Vault, VaultCopy
+
+__all__ = ["Opening", "VaultService"]
+
+LOOK_S: Final = 60.0
+"""Between two looks at a vault that may be idle, at most: a machine that slept has deadlines behind it."""
+_AGAIN_S: Final = 5.0
+"""After a note that the ledger did not take: a full disk is not emptied sooner."""
+_log = logging.getLogger(__name__)
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """What somebody gave to open the vault: something typed (a passphrase or a recovery code), or what a keyring had."""
+
+    secret: Secret
+    is_from_keyring: bool = False
+
+
+class VaultService:
+    """The one vault of a home. `changing` is held while anything of it is changed; `lock_after_s` None: never by itself."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        *,
+        ledger: Ledger,
+        audit: Audit,
+        approver: ApproverState,
+        changing: anyio.Lock,
+        lock_after_s: float | None,
+    ) -> None:
+        self._vault = vault
+        self._ledger = ledger
+        self._audit = audit
+        self._approver = approver
+        self._changing = changing
+        self._lock_after_s = lock_after_s
+        self._opened = anyio.Event()
+        self._changed = anyio.Event()
+        self._noted: VaultCheckpoint | None = None
+        self._taken_back: dict[str, float] = {}
+        """Signed approvals that were cancelled while the vault was locked, and until when each could be used: at most as many as
+        there may be questions. A daemon that ends before the vault is opened forgets them, and the ledger alone has them then."""
+
+    def status(self) -> dict[str, Any]:
+        """Whether there is a vault, whether it is locked, how much is in it, and when it locks itself."""
+        ends = None
+        if self._lock_after_s is not None and not self._vault.is_locked:
+            ends = utc(time.time() + self._idle_left_s())
+        return {**self._vault.status(), "lock_after_s": self._lock_after_s, "locks_at": ends}
+
+    async def create(
+        self, passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None
+    ) -> tuple[Secret, ...]:
+        """Make the vault and leave it unlocked; its recovery codes, which nobody can ask for again.
+
+        AileronError as Vault.create.
+        """
+        async with self._changing:
+            codes = await anyio.to_thread.run_sync(
+                lambda: self._vault.create(passphrase, recovery_codes=recovery_codes, keyring=keyring)
+            )
+            mark = self._at()
+            await self._audit.note(events.VaultCreated(vault=mark.vault, generation=mark.generation))
+            self._is_open(mark)
+            return codes
+
+    async def unlock(self, opening: Opening) -> None:
+        """Unlock; each try is on record. AileronError(hash_mismatch) for a vault that the record knows a newer one of, and, open
+        already, for another in the place of the one that is.
+        """
+        async with self._changing:
+            await self._unlock(opening)
+
+    async def _unlock(self, opening: Opening) -> None:
+        async with self._on_record():
+            if self._vault.is_locked:
+                with self._approver.in_doubt():
+                    way = await self._newly_opened(opening)
+            else:  # only looked at: nobody puts another in the place of one that is in use
+                way = await anyio.to_thread.run_sync(lambda: self._looked_at(opening))
+        mark = self._at()
+        await self._audit.note(events.VaultUnlocked(way=way, vault=mark.vault, generation=mark.generation))
+        self._is_open(mark)
+
+    async def lock(self, reason: str = "asked") -> None:
+        """Forget the key."""
+        async with self._changing:
+            await self._lock(reason)
+
+    async def _lock(self, reason: str) -> None:
+        self._vault.lock()
+        await self._audit.note(events.VaultLocked(reason=reason))
+
+    async def rotate(
+        self, typed: Secret, passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None
+    ) -> tuple[Secret, ...]:
+        """Another passphrase and another key; the recovery codes. It is unlocked afterwards. AileronError as Vault.rotate and
+        `unlock`, and it is as it was then.
+        """
+        async with self._changing:
+            was_locked = self._vault.is_locked
+            if was_locked:
+                await self._unlock(Opening(typed))
+            try:
+                async with self._on_record():
+                    rotated = await anyio.to_thread.run_sync(
+                        lambda: self._vault.rotate(typed, passphrase, recovery_codes=recovery_codes, keyring=keyring)
+                    )
+            except BaseException:
+                if was_locked:
+                    self._vault.lock()
+                raise
+            mark = self._at()
+            await self._audit.note(events.VaultRotated(vault=mark.vault, generation=mark.generation, way=rotated.way))
+            self._is_open(mark)
+            return rotated.codes
+
+    async def backup(self, file: str, typed: Secret | None, *, replace: bool) -> dict[str, Any]:
+        """Write the sealed file, verified, to `file`. While the vault is locked that takes its passphrase. AileronError as
+        Vault.backup and vault/copies.py.
+        """
+        path = Path(file)
+        async with self._changing:
+            if typed is None:
+                self._vault.check_unlocked()
+            async with self._on_record():
+                copy = await anyio.to_thread.run_sync(lambda: self._vault.backup(typed))
+            await self._check_on_record(copy.mark.vault, copy.mark.generation)
+            await anyio.to_thread.run_sync(lambda: write_copy(path, copy.data, replace=replace, vault=self._vault.path))
+            await self._audit.note(
+                events.VaultBackedUp(vault=copy.mark.vault, generation=copy.mark.generation, file=str(path))
+            )
+            return {"file": str(path), "generation": copy.mark.generation}
+
+    async def restore(self, file: str, typed: Secret) -> dict[str, Any]:
+        """Put a copy in the vault's place, once it is known to be whole, and lock; what is there stays beside it.
+
+        AileronError as Vault.copy and `put_back`, and consent_required for one that would bring back what was agreed to before.
+        """
+        path = Path(file)
+        async with self._changing:
+            data = await anyio.to_thread.run_sync(read_copy, path)
+            async with self._on_record():
+                copy = await anyio.to_thread.run_sync(lambda: self._vault.copy(data, typed, str(path)))
+            try:
+                await self._check_restorable(copy)
+                found = await self._put_back(copy, str(path))
+            finally:
+                copy.wipe()
+            return {"file": str(path), "aside": None if found.aside is None else str(found.aside)}
+
+    async def _put_back(self, copy: VaultCopy, file: str) -> Restored:
+        known = await vault_checkpoints(self._ledger)
+        above = max((mark.generation for mark in known), default=0)
+        intent = VaultCheckpoint(copy.mark.vault, max(above, copy.mark.generation) + 1)
+        await self._audit.note(events.VaultRestoring(vault=intent.vault, generation=intent.generation, file=file))
+        was_locked = self._vault.is_locked
+        found = await anyio.to_thread.run_sync(lambda: self._vault.put_back(copy, above))
+        self._noted = VaultCheckpoint(found.vault, found.generation)
+        await self._audit.note(
+            events.VaultRestored(
+                vault=found.vault,
+                generation=found.generation,
+                file=file,
+                aside=None if found.aside is None else str(found.aside),
+            )
+        )
+        if not was_locked:
+            await self._audit.note(events.VaultLocked(reason="restored"))
+        return found
+
+    def take_back(self, approval_id: str, until: float) -> None:
+        """Remember that this approval was taken back while the vault is locked, until it can be written there."""
+        self._taken_back[approval_id] = until
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._lock_after_s = settings.vault_lock_after_s
+
+    async def serve(self) -> None:
+        """Put on record how far the vault has come, and lock it when it is idle. Until cancelled."""
+        loop = asyncio.get_running_loop()
+
+        def changed() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended: whoever ends it notes the rest
+                loop.call_soon_threadsafe(self._wake)
+
+        self._vault.tell_changes(changed)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._note_on_change)
+            tasks.start_soon(self._lock_when_idle)
+
+    async def note_change(self) -> None:
+        """Put down how far the vault has come, unless that is on record. AileronError where the ledger cannot."""
+        seen = self._vault.seen
+        if seen is None:
+            return
+        mark = VaultCheckpoint(seen.vault, seen.generation)
+        if self._noted is None or mark.vault != self._noted.vault or mark.generation > self._noted.generation:
+            await self._audit.note(events.VaultChanged(vault=mark.vault, generation=mark.generation))
+            self._noted = mark
+
+    # how it is done
+
+    def _wake(self) -> None:
+        self._changed.set()
+
+    async def _note_on_change(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed = anyio.Event()
+            try:
+                async with self._changing:  # whatever changes it may say so in an event of its own
+                    await self.note_change()
+            except AileronError as error:
+                _log.warning("how far the vault has come could not be put on record: %s", error)
+                self._changed.set()
+                await anyio.sleep(_AGAIN_S)
+
+    async def _lock_when_idle(self) -> None:
+        while True:
+            await self._opened.wait()
+            while not self._vault.is_locked:
+                if (left_s := self._idle_left_s()) > 0:
+                    await anyio.sleep(min(left_s, LOOK_S))
+                    continue
+                async with self._changing:
+                    if not self._vault.is_locked and self._idle_left_s() <= 0:
+                        try:
+                            await self._lock("idle")
+                        except AileronError as error:  # it is locked, and the record does not know why
+                            _log.warning("the vault was locked, and that could not be put on record: %s", error)
+            self._opened = anyio.Event()
+
+    def _idle_left_s(self) -> float:
+        return math.inf if self._lock_after_s is None else self._lock_after_s - self._vault.idle_s
+
+    def _is_open(self, mark: VaultCheckpoint) -> None:
+        self._noted = mark
+        self._opened.set()
+
+    def _at(self) -> VaultCheckpoint:
+        seen = self._vault.seen
+        assert seen is not None, "the vault was opened"
+        return VaultCheckpoint(seen.vault, seen.generation)
+
+    def _looked_at(self, opening: Opening) -> Way:
+        if opening.is_from_keyring:
+            self._vault.check_opens_with_keyring(opening.secret)
+            return "keyring"
+        return self._vault.check_opens(opening.secret)
+
+    def _open(self, opening: Opening) -> Way:
+        if opening.is_from_keyring:
+            self._vault.unlock_with_keyring(opening.secret)
+            return "keyring"
+        return self._vault.unlock(opening.secret)
+
+    async def _newly_opened(self, opening: Opening) -> Way:
+        way = await anyio.to_thread.run_sync(lambda: self._open(opening))
+        try:
+            await self._check_newest()
+        except BaseException:
+            self._vault.lock()
+            raise
+        while self._taken_back:  # before anything that was approved begins
+            await self._spend(*self._taken_back.popitem())
+        return way
+
+    async def _spend(self, approval_id: str, until: float) -> None:
+        with contextlib.suppress(AileronError):  # used or taken back before
+            await self._approver.spend_decision(approval_id, until)
+
+    async def _check_newest(self) -> None:
+        consents, mark = self._vault.consents(), self._at()
+        if consents is not None and (how := await rolled_back(self._ledger, consents)) is not None:
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"an older vault is in the place of this home's: {how}. Put the newest there; if there is none, move ledger.db "
+                "away with it, and the record begins anew",
+                boundary=Boundary.USER,
+            )
+        await self._check_on_record(mark.vault, mark.generation)
+
+    async def _check_on_record(self, vault: str, generation: int) -> None:
+        marks = await vault_checkpoints(self._ledger)
+        if not marks or any(mark.allows(vault, generation) for mark in marks):
+            return
+        path, known = self._vault.path, marks[0]
+        if known.vault == vault:
+            what = (
+                f"{path} was replaced by an older copy (generation {generation}; the record knows {known.generation})"
+            )
+        else:
+            what = f"{path} is another vault than the one on record"
+        raise AileronError(
+            FailureClass.HASH_MISMATCH,
+            f"{what}: put the newest there; if this is the one you want, `aileron vault restore {path}` makes it the one that "
+            "counts",
+            boundary=Boundary.USER,
+            details={"file": str(path)},
+        )
+
+    async def _check_restorable(self, copy: VaultCopy) -> None:
+        """A copy that says less than was agreed to since would let what was revoked run again."""
+        consents: Consents | None = copy.consents
+        if consents is not None:
+            how = await rolled_back(self._ledger, consents)
+        elif await self._audit.has_approver():
+            how = "it names nobody who signs, and the record somebody"
+        else:
+            how = None
+        if how is not None:
+            raise AileronError(
+                FailureClass.CONSENT_REQUIRED,
+                f"nothing was replaced: this copy would undo what was agreed to since ({how}). Restore a newer one; if there is "
+                "none, stop the daemon, move ledger.db away and restore this one: the record then begins anew",
+                boundary=Boundary.USER,
+            )
+
+    @contextlib.asynccontextmanager
+    async def _on_record(self) -> AsyncIterator[None]:
+        """A try that failed is put down, by its class."""
+        try:
+            yield
+        except AileronError as error:
+            if (
+                error.failure.failure_class is not FailureClass.BAD_INPUT
+            ):  # a new passphrase that is too short opens nothing
+                await self._audit.note(events.VaultUnlockFailed(failure_class=error.failure.failure_class))
+            raise

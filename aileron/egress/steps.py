@@ -1,0 +1,158 @@
+"""The steps that a request and a stream have in common: wait for the outside, look up and check, write down.
+
+Runs in the daemon. Each is called by engine.py and tcp.py at its place in their order, and knows nothing of it.
+
+Rules
+- Every wait for the outside ends at the deadline of the step; look-ups and connects have shorter ones.
+- A row of the ledger is written whole or not at all, also when the caller is being cancelled.
+
+Source: docs/reference/egress.md. Not here: the order (engine.py, tcp.py), the table of addresses (addresses.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+import httpcore2
+
+from aileron.egress.addresses import AddressKind, check_addresses, classify
+from aileron.egress.dial import MAX_ADDRESSES, DialProgress, Wire, dial, is_own_address
+from aileron.egress.failures import TOO_SLOW, ConnectionProblem, Phase, describe, still_connecting, unreachable
+from aileron.egress.lookup import Resolver
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+
+__all__ = ["check_reachable", "connected", "enter", "failure_class", "fit_for_use", "look_up", "within", "written"]
+
+RESOLVE_S: Final = 5.0  # one look-up; resolv.conf(5) waits 5 s for a server before it tries the next
+CONNECT_S: Final = 10.0  # all attempts and the TLS handshake
+JOURNAL_S: Final = 10.0  # one entry of the ledger; a healthy disk takes milliseconds
+_NOT_RENEWED: Final = ConnectionProblem("its credential was not renewed in time")
+
+_T = TypeVar("_T")
+
+
+async def within(
+    deadline: float,
+    phase: Phase,
+    destination: HostPort | None,
+    step: Callable[[], Awaitable[_T]],
+    late: Callable[[], ConnectionProblem] | None = None,
+) -> _T:
+    """One wait for the outside, until `deadline`; its errors become `network_error`. After the deadline nothing begins.
+
+    `late` says what was waited for when that is over.
+    """
+    problem = TOO_SLOW
+    if anyio.current_time() >= deadline:  # a step runs until its first wait before a scope ends it, and could send
+        raise unreachable(phase, destination, problem)
+    with anyio.CancelScope(deadline=deadline):
+        try:
+            return await step()
+        except (OSError, httpcore2.ProtocolError, httpcore2.NetworkError) as error:
+            problem = describe(error)
+            late = None
+    raise unreachable(phase, destination, problem if late is None else late())
+
+
+async def connected(
+    deadline: float, destination: HostPort, addresses: tuple[str, ...], tls: ssl.SSLContext | None
+) -> tuple[Wire, str]:
+    """A connection to the first of these that answers, and which that is; until `deadline`, or for CONNECT_S."""
+    progress, until = DialProgress(), min(deadline, anyio.current_time() + CONNECT_S)
+    host, port = destination.host, destination.port
+    return await within(
+        until,
+        "connect",
+        destination,
+        lambda: dial(addresses, port, tls, host, progress),
+        lambda: still_connecting(progress),
+    )
+
+
+async def enter(
+    stack: contextlib.ExitStack, places: tuple[anyio.Semaphore, ...], destination: HostPort | None, deadline: float
+) -> None:
+    """Wait for a place in each of these queues; `stack` gives them back."""
+    if anyio.current_time() >= deadline:
+        raise unreachable("queue", destination, TOO_SLOW)
+    for semaphore in places:
+        try:
+            semaphore.acquire_nowait()  # without a turn of the loop, in the usual case
+        except anyio.WouldBlock:
+            await within(deadline, "queue", destination, semaphore.acquire)
+        stack.callback(semaphore.release)
+
+
+async def fit_for_use(deadline: float, phase: Phase, destination: HostPort, step: Callable[[], Awaitable[_T]]) -> _T:
+    """One wait for a credential to be renewed, until `deadline`. What `step` raises passes as it is."""
+    if anyio.current_time() < deadline:
+        with anyio.CancelScope(deadline=deadline):
+            return await step()
+    raise unreachable(phase, destination, _NOT_RENEWED)
+
+
+async def look_up(resolve: Resolver, destination: HostPort, deadline: float) -> tuple[str, ...]:
+    """The addresses of a destination, unchecked, looked up once."""
+    host, port = destination.host, destination.port
+    if host.replace(".", "").isdigit():
+        return (host,)  # a dotted quad (names.check_host): nothing to look up
+    until = min(deadline, anyio.current_time() + RESOLVE_S)
+    addresses = tuple(await within(until, "resolve", destination, lambda: resolve(host, port)))
+    if not 0 < len(addresses) <= MAX_ADDRESSES:
+        problem = ConnectionProblem(f"its name has {len(addresses)} addresses; 1 to {MAX_ADDRESSES} are usable")
+        raise unreachable("resolve", destination, problem)
+    return addresses
+
+
+def check_reachable(
+    destination: HostPort, addresses: tuple[str, ...], *, plain: bool, private: bool, own_port: int | None
+) -> None:
+    """RefusedError unless every address may be dialled, and none is this machine's own that the user did not allow.
+
+    `own_port` is the daemon's: on this machine it is not dialled, whatever the user allowed.
+    """
+    check_addresses(destination, addresses, plain=plain, private=private)
+    is_daemon = destination.port == own_port
+    if (private or plain) and not is_daemon:
+        return
+    try:
+        is_own = any(map(is_own_address, addresses)) or any(
+            classify(each)[0] is AddressKind.LOOPBACK for each in addresses
+        )
+    except OSError as error:  # no descriptor to ask the kernel with: not known to be another's, so not dialled
+        problem = describe(error)
+    else:
+        if not is_own:
+            return
+        what = (
+            "is this daemon's own port, which is never dialled"
+            if is_daemon
+            else "resolves to an address of this machine"
+        )
+        raise RefusedError(Reason.ADDRESS_OWN, f"{destination} {what}")
+    raise unreachable("resolve", destination, problem)
+
+
+async def written(write: Callable[[], Awaitable[None]]) -> None:
+    """Write to the journal whole or not at all: a row half waited for would say neither."""
+    with anyio.CancelScope(shield=True, deadline=anyio.current_time() + JOURNAL_S):
+        return await write()
+    raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger took no entry for {JOURNAL_S:.0f} seconds")
+
+
+def failure_class(error: BaseException | None) -> FailureClass | None:
+    """What a row says of how it ended."""
+    match error:
+        case None:
+            return None
+        case AileronError():
+            return error.failure.failure_class
+        case Exception():
+            return FailureClass.INTERNAL_ERROR
+    return FailureClass.CANCELLED

@@ -1,0 +1,271 @@
+"""Whether what an operation leads to may ask for a request: false only where that is certain.
+
+Pure, and static as operations.py, which asks. Python reaches a function in many ways that do not name it, so this does not
+look for requests; it looks for what cannot hide one, and takes anything else for a request with a credential.
+
+Rules
+- The program is one file. What another file registers, replaces or passes on is not followed.
+- What runs while the file is imported belongs to every operation: with it, what it names may have been stored where anybody finds
+  it (a table of handlers, a decorator that registers, a class that its base remembers).
+- A function or a plain class beyond that is reached by its name alone, also where it stands in a text, as in a type hint.
+- Names of the SDK are known one by one, and so are the modules of the standard library that call only what they are given.
+  The SDK as a value, ways to a name that do not spell it, and all else rule nothing out.
+- No credential is named only where each request is called by its own name, with arguments that can be counted.
+
+Not here: whether a function is an operation (operations.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Set
+from typing import Final, NamedTuple
+
+__all__ = ["SDK", "Names", "Reachability"]
+
+SDK: Final = "aileron_connector"
+_HARMLESS: Final = frozenset(
+    "op run log progress audit BadInput ConnectorError ExternalApiError NetworkError Refused".split()
+)
+"""Names of the SDK that ask for no request."""
+_REQUESTING: Final = frozenset({"http", "tcp", "hosts"})
+_CALLED: Final = frozenset(f"{SDK}.{name}" for name in ("hosts", "http.hosts", "http.request", "tcp.connect"))
+"""Names of the SDK whose call says by itself whether it names a credential."""
+_TRUSTED: Final = frozenset(
+    "__future__ abc base64 binascii bisect calendar collections contextlib copy csv dataclasses datetime decimal difflib email "
+    "enum fractions functools hashlib heapq hmac html itertools json math msgspec numbers quopri random re secrets statistics "
+    "struct textwrap time typing typing_extensions unicodedata uuid zlib zoneinfo".split()
+)
+"""Modules that call only what they are given. Not `os`, `io` or `socket`: frames are bytes in a pipe, which anybody can write."""
+_TRUSTED_PART: Final = "urllib.parse"
+"""Of a module that asks otherwise."""
+_DYNAMIC: Final = frozenset(
+    "getattr setattr delattr globals locals vars dir eval exec __import__ builtins importlib sys modules inspect gc ctypes types "
+    "operator attrgetter methodcaller get_field runpy pkgutil pickle get_type_hints ForwardRef open breakpoint help input "
+    "gi_frame cr_frame ag_frame tb_frame f_back f_globals f_locals f_builtins".split()
+)
+"""Ways to a function that do not name it, or to the pipe to the host: as a name, or behind a dot."""
+_PLAIN_DUNDERS: Final = frozenset("__init__ __name__ __doc__ __file__ __main__ __class__ __post_init__".split())
+_WORD: Final = re.compile(r"[^\W\d]\w*")
+_UNNAMED: Final = 5
+"""Arguments of `http.request` without a name, of which the last is the credential."""
+_MAX_PARTS: Final = 8
+"""Attributes of one name: those that are known here have three."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_BLOCKS: Final = (
+    *(ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.Match),
+    *(ast.ExceptHandler, ast.match_case),
+)
+
+
+class Names:
+    """What the names of one file stand for, by its imports: also those inside functions, and below `if TYPE_CHECKING`."""
+
+    def __init__(self, nodes: Iterable[ast.AST]) -> None:
+        """`nodes` are all of the file."""
+        self.imported: dict[str, str] = {}
+        """Each as a dotted name."""
+        self.doubtful: set[str] = set()
+        """Those that were imported as two things."""
+        self.has_star = False
+        for node in nodes:
+            if isinstance(node, ast.Import):
+                for alias in node.names:
+                    top = alias.name.partition(".")[0]
+                    self._import(alias.asname or top, alias.name if alias.asname else top)
+            elif isinstance(node, ast.ImportFrom):
+                where = "." * node.level + (node.module or "")
+                for alias in node.names:
+                    self.has_star |= alias.name == "*"
+                    if alias.name == "*" and where.partition(".")[0] == SDK:
+                        self._import("op", f"{where}.op")
+                    self._import(alias.asname or alias.name, f"{where}.{alias.name}")
+
+    def dotted(self, node: ast.AST) -> str | None:
+        """What a name stands for, with its attributes; None for what is no name, or has too many."""
+        parts: list[str] = []
+        while isinstance(node, ast.Attribute) and len(parts) < _MAX_PARTS:
+            parts.append(node.attr)
+            node = node.value
+        if not isinstance(node, ast.Name):
+            return None
+        return ".".join([self.imported.get(node.id, node.id), *reversed(parts)])
+
+    def _import(self, name: str, meant: str) -> None:
+        if self.imported.setdefault(name, meant) != meant:
+            self.doubtful.add(name)
+
+
+class _Found(NamedTuple):
+    """What a piece of a program does: ask for requests, name a credential, lead to names of its file."""
+
+    network: bool
+    credential: bool
+    names: frozenset[str]
+
+
+_ANYTHING: Final = _Found(network=True, credential=True, names=frozenset())
+
+
+class Reachability:
+    """Of one file, where it is all of the program. Each piece of it is looked at once."""
+
+    def __init__(self, tree: ast.Module, nodes: Iterable[ast.AST], names: Names, operations: Set[ast.AST]) -> None:
+        """`nodes` are all of `tree`, `operations` the functions that `op` alone decorates: only it gets hold of them."""
+        self._names: Final = names
+        self._operations: Final = operations
+        self._defined: dict[str, list[ast.AST]] = {}
+        self._looked_at: dict[ast.AST, _Found] = {}
+        for node in nodes:
+            for name in _given(node):
+                self._defined.setdefault(name, []).append(node)
+        pieces = [part for statement in tree.body for part in self._at_import(statement)]
+        self._imported: Final = self._followed(pieces, _Found(names.has_star, names.has_star, frozenset()), frozenset())
+
+    def of(self, function: ast.AST) -> tuple[bool, bool]:
+        """Whether it may ask for a request, and for one with a credential."""
+        found, _ = self._followed([function], *self._imported)
+        return found.network, found.network and found.credential
+
+    def _followed(self, pieces: list[ast.AST], known: _Found, before: Set[ast.AST]) -> tuple[_Found, Set[ast.AST]]:
+        """With all that these pieces lead to, beside what was `known` of those `before`; and what was looked at."""
+        ahead, seen = list(pieces), set[ast.AST]()
+        while ahead and not (known.network and known.credential):
+            node = ahead.pop()
+            if node in before or node in seen:
+                continue
+            seen.add(node)
+            found = self._looked_at.get(node) or self._look(node)
+            self._looked_at[node] = found
+            known = _Found(known.network | found.network, known.credential | found.credential, frozenset())
+            for name in found.names:
+                ahead += self._defined[name]
+        return known, seen
+
+    def _at_import(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What runs while the file is imported. Of a function that nothing gets hold of, what stands around its body."""
+        if isinstance(node, _Function) and (not node.decorator_list or node in self._operations):
+            yield node.args
+            if node.returns is not None:
+                yield node.returns
+        elif isinstance(node, _BLOCKS) or (isinstance(node, ast.ClassDef) and _is_plain(node)):
+            for child in ast.iter_child_nodes(node):
+                yield from self._at_import(child)
+        else:
+            yield node
+
+    def _look(self, piece: ast.AST) -> _Found:
+        network = credential = False
+        names: set[str] = set()
+        ahead: list[ast.AST] = [piece]
+        while ahead:
+            node = ahead.pop()
+            if self._is_unknown(node):
+                return _ANYTHING
+            credential |= _may_name_a_credential(node)
+            if isinstance(node, ast.Call) and self._names.dotted(node.func) in _CALLED:
+                if self._is_unknown(node.func):
+                    return _ANYTHING
+                network = True
+                names |= self._mentioned(node.func)  # it may have been given another meaning here
+                ahead += [*node.args, *node.keywords]
+            elif (known := self._of_sdk(node)) is not None or self._is_trusted_part(node):
+                names |= self._mentioned(node)
+                if known in _REQUESTING:  # as a value: who calls it, and how, nobody knows
+                    network = credential = True
+            elif isinstance(node, ast.Name | ast.Constant):
+                names |= self._mentioned(node)
+            elif not _is_docstring(node):
+                ahead += ast.iter_child_nodes(node)
+        return _Found(network, credential, frozenset(names))
+
+    def _of_sdk(self, node: ast.AST) -> str | None:
+        """Which name of the SDK a name begins with; an empty one is the SDK itself."""
+        top, _, rest = (self._names.dotted(node) or "").partition(".")
+        return rest.partition(".")[0] if top == SDK else None
+
+    def _is_trusted_part(self, node: ast.AST) -> bool:
+        return f"{self._names.dotted(node)}.".startswith(f"{_TRUSTED_PART}.")
+
+    def _is_unknown(self, node: ast.AST) -> bool:
+        match node:
+            case ast.Attribute(attr=name) if _is_dynamic(name):
+                return True
+            case ast.Name(id=name) if _is_dynamic(name) or name in self._names.doubtful:
+                return True
+            case ast.Name(id=name) if name in self._names.imported:
+                top, *others = self._names.imported[name].split(".")
+                is_trusted = top in _TRUSTED or top == SDK or self._is_trusted_part(node)
+                if not is_trusted or any(map(_is_dynamic, others)):
+                    return True
+        known = self._of_sdk(node)
+        if known is None:
+            return False
+        is_known = known in _HARMLESS or known in _REQUESTING
+        return not is_known or (isinstance(node, ast.Attribute) and self._is_unknown_before(node))
+
+    def _is_unknown_before(self, node: ast.Attribute) -> bool:
+        """The same of what stands before the last dot of a name of the SDK, where only that dot's right side can be in doubt."""
+        inner = node.value
+        if isinstance(inner, ast.Attribute):
+            return _is_dynamic(inner.attr) or self._is_unknown_before(inner)
+        return isinstance(inner, ast.Name) and (_is_dynamic(inner.id) or inner.id in self._names.doubtful)
+
+    def _mentioned(self, node: ast.AST) -> set[str]:
+        """Names of this file, also in a text that may be a type hint."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        match node:
+            case ast.Name(id=name):
+                return {name} & self._defined.keys()
+            case ast.Constant(value=str(text)):
+                found = set(_WORD.findall(text)) & self._defined.keys()
+                return found if found and _is_expression(text) else set()
+            case _:
+                return set()
+
+
+def _given(node: ast.AST) -> Iterator[str]:
+    """The names that a function or class gives a meaning: its own, and what it declares global."""
+    if isinstance(node, _Function | ast.ClassDef):
+        yield node.name
+    if isinstance(node, _Function):
+        for part in ast.walk(node):
+            yield from part.names if isinstance(part, ast.Global) else ()
+
+
+def _is_plain(node: ast.ClassDef) -> bool:
+    """Whether nothing gets hold of the class while it is made: no base, decorator or descriptor."""
+    has_methods_alone = all(isinstance(one, _Function | ast.Pass) or _is_docstring(one) for one in node.body)
+    return has_methods_alone and not (node.bases or node.keywords or node.decorator_list)
+
+
+def _is_expression(text: str) -> bool:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # as of `1if`: what a text spells badly is no concern of who builds
+            ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        return False
+    return True
+
+
+def _is_docstring(node: ast.AST) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_dynamic(name: str) -> bool:
+    is_dunder = name.startswith("__") and name.endswith("__")
+    return name in _DYNAMIC or (is_dunder and name not in _PLAIN_DUNDERS)
+
+
+def _may_name_a_credential(node: ast.AST) -> bool:
+    match node:
+        case ast.keyword(arg=None | "credential") | ast.Constant(value="credential") | ast.Starred():
+            return True
+        case ast.Call(args=args):
+            return len(args) >= _UNNAMED
+        case _:
+            return False

@@ -1,0 +1,445 @@
+"""What every part of the console stands on: what it knows, what is around a question on the screen, and how work is begun.
+
+One class without keys; the parts build on it in a row: reading.py, news.py, decisions.py, app.py.
+
+Not here: what a question says, what the daemon tells, what a key does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
+
+from rich.text import Text
+from textual.app import App
+from textual.events import Event, Key, Paste
+from textual.widgets import ContentSwitcher, Static
+from textual.widgets.option_list import Option
+
+from aileron.approver.isolation import end_in_time
+from aileron.model.visible import visible, without_gaps
+from aileron.tui import frame, rendering
+from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
+from aileron.tui.deciding import EXPIRED, unforeseen, why_closed
+from aileron.tui.guard import Guard
+from aileron.tui.input_guard import InputGuard
+from aileron.tui.key_session import REST_S, KeySession, since_boot
+from aileron.tui.queue import Queue, Rows
+from aileron.tui.view import MOST_TOP, View
+from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
+
+if TYPE_CHECKING:
+    from aileron.model.preview import Preview
+    from aileron.model.secret import Secret
+    from aileron.review.sheet import Sheet
+
+__all__ = ["Answer", "ConsoleBase", "Hooks", "in_thread", "is_over"]
+
+T = TypeVar("T")
+_MOST_SAID: Final = 160
+"""Cells of what is said in passing: it stands over what is to be read, and an upstream may have written it."""
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Answer(NamedTuple, Generic[T]):
+    """What the daemon answered, which may be nothing."""
+
+    value: T
+
+
+class Hooks:
+    """What the console needs of the terminal it runs on: a passphrase, an editor, and the terminal to itself."""
+
+    def __init__(
+        self,
+        *,
+        check: Callable[[], None],
+        ask: Callable[[str], Secret],
+        edit: Callable[[str], str],
+        take: Callable[[], None],
+        let_go: Callable[[], None],
+        say: Callable[[str], None] = print,
+    ) -> None:
+        """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` gives the text
+        as it was left, or raises ValueError. `say` puts text above what is asked.
+        """
+        self.check: Final = check
+        self.ask: Final = ask
+        self.edit: Final = edit
+        self.take: Final = take
+        self.let_go: Final = let_go
+        self.say: Final = say
+
+
+class ConsoleBase(App[None]):
+    """The console of one home, before it reads or decides anything."""
+
+    def __init__(
+        self,
+        daemon: DaemonClient,
+        hooks: Hooks,
+        *,
+        who_else: Callable[[], str | None],
+        theme: str | None = None,
+        clock: Callable[[], float] = since_boot,
+    ) -> None:
+        # Textual would turn colours into greys, alarms into the darkest; as it treats a terminal's own colours, none are left.
+        super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
+        self.animation_level = "none"
+        self.register_theme(frame.CONTRAST)
+        if theme is not None:
+            self.theme = theme
+        self._daemon: Final = daemon
+        self._hooks: Final = hooks
+        self._waiting: Final = PendingList()
+        self._guard: Final = Guard()
+        self._key_session: Final = KeySession(
+            daemon.home / "approver.json", ask=self._ask_away, who_else=who_else, no_echo=self._no_echo, clock=clock
+        )
+        self._status: dict[str, Any] = {}
+        self._approver: dict[str, Any] = {"status": "unknown"}
+        self._events: list[dict[str, Any]] = []
+        self._listed: dict[str, dict[str, dict[str, Any]]] = {"grants": {}, "sessions": {}}
+        """What the rows of these screens are about, by their ids."""
+        self.refused: Exception | None = None
+        """Why there is no console here; for whoever ran it to raise."""
+        self._is_checked = False
+        self._lost: str | None = None
+        self._is_asking = True
+        """Nobody has answered yet, and it is not known either that nobody does."""
+        self._quiet_until = 0.0
+        self._has_looked = False
+        # The question under the cursor.
+        self._selected: str | None = None
+        self._question: dict[str, Any] | None = None
+        self._record: dict[str, Any] | None = None
+        self._preview: Preview | None = None
+        self._sheet: Sheet | None = None
+        self._edit: str | None = None
+        self._above = ""
+        """What stands above a passphrase that is asked for."""
+        self._input_guard: Final = InputGuard()
+        self._is_interrupted = False
+        """A signal has ended what has the terminal: no other one is heard until that is over."""
+        self._pressed_at: float | None = None
+        """When the key was pressed whose action runs now."""
+        self._untold: set[str] = set()
+        """Of these the daemon did not say what became of them."""
+        self._editing: set[str] = set()
+        """Of these an edit is on its way."""
+        self._has_record_shown = False
+
+    @property
+    def _queue(self) -> Queue:
+        return self.query_one("#list", Queue)
+
+    @property
+    def _view(self) -> View:
+        return self.query_one("#sheet", View)
+
+    @property
+    def _pane(self) -> str:
+        return self.query_one("#panes", ContentSwitcher).current or "queue"
+
+    @property
+    def _is_signed(self) -> bool:
+        return self._approver.get("status") != "none"
+
+    def _lay_out(self) -> None:
+        self.default_screen.set_class(self.size.width < frame.NARROW, "narrow")
+        self.default_screen.set_class(self.size.width >= frame.WIDE, "wide")
+
+    def _entry(self) -> PendingEntry | None:
+        return self._waiting[self._selected] if self._selected is not None and self._selected in self._waiting else None
+
+    def _why_closed(self) -> str | None:
+        """Why the question on the screen cannot be decided any more; None: it can, or there is none."""
+        if self._question is None:
+            return None
+        entry = self._entry()
+        if entry is None:
+            return why_closed(self._question)
+        over = entry.state if not entry.is_open else EXPIRED if is_over(entry) else None
+        return why_closed(self._question) or over
+
+    def _show_frame(self) -> None:
+        if not self.is_running:
+            return
+        waiting = self._waiting.open
+        soon = sum(1 for entry in waiting if 0 < (seconds_left(entry.expires_at) or 3600) < 60)
+        parts = [
+            " aileron",
+            "" if not self._has_looked else f"{len(waiting)} waiting" if waiting else "nothing waits",
+            f"! {soon} expiring" if soon else "",
+            self._vault_word(),
+            self._key_word(),
+            self._daemon_word(),
+        ]
+        bar = Text(" · ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
+        self.query_one("#bar", Static).update(bar)
+        self.default_screen.set_class(self._lost is not None, "lost")
+        why = visible(self._lost or "")
+        self.query_one("#banner", Static).update(
+            Text(f" ! the daemon does not answer ({why}): nothing can be decided ")
+        )
+        self.query_one("#tabs", Static).update(
+            Text(" ", no_wrap=True, overflow="ellipsis")
+            .append_tokens((title, "bold" if name == self._pane else "") for name, title in self._tabs())
+            .append(f"  ! only {visible(self._queue.wanted)} (Esc: all)" if self._queue.wanted else "", style="bold")
+        )
+        self._view.set_class(self._lost is not None or self._is_asking, "lost")
+        self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
+
+    def _hints(self) -> str:
+        """Which of the rows of keys is of use now."""
+        if self._pane != "queue":
+            return self._pane
+        entry = self._entry()
+        if self._lost is not None or self._is_asking:
+            return "lost"
+        if entry is None:
+            return "empty"
+        if entry.status == "approved":
+            return "held"
+        if self._sheet is None or self._why_closed() is not None:
+            return "closed"
+        return "unread" if self._guard.digest is not None and not self._guard.is_read else "queue"
+
+    def _tabs(self) -> Iterator[tuple[str, str]]:
+        """The screens; only the one there is, where the rest of the row says what is left out of it."""
+        for number, name in enumerate(frame.PANES, start=1):
+            if name == self._pane:
+                yield name, f"[{number} {name}]"
+            elif not self._queue.wanted:
+                yield name, f" {number} {name} "
+
+    def _daemon_word(self) -> str:
+        return "asking the daemon …" if self._is_asking else "daemon ok" if self._lost is None else "! NO DAEMON"
+
+    def _vault_word(self) -> str:
+        if not self._status:
+            return ""
+        vault = self._status.get("vault") or {}
+        return "no vault" if not vault.get("exists") else "! vault locked" if vault.get("locked") else "vault open"
+
+    def _key_word(self) -> str:
+        if not self._is_signed:
+            return "! NOT SIGNED"
+        if self._key_session.not_kept is not None:
+            return "key: asked each time"
+        return (
+            f"key open {rendering.duration(self._key_session.left_s)}"
+            if self._key_session.is_open
+            else "key locked (L)"
+        )
+
+    def _show_list(self) -> None:
+        width = (self.size.width * 2 // 5 if self.default_screen.has_class("wide") else self.size.width) - 2
+        self._queue.show(width, self._selected)
+        if not self._queue.names:
+            if self._selected is not None:
+                self._select(None)
+            nothing = "nothing matches" if self._queue.wanted else "nothing waits for you"
+            self._view.say(Text(nothing if self._has_looked else ""))
+
+    async def _fill_pane(self) -> None:
+        width = self.size.width - 2
+        match self._pane:
+            case "grants":
+                self._listed["grants"] = listed = _by_id(await in_thread(self._daemon.grants))
+                rows = [(name, rendering.grant_row(one, width)) for name, one in listed.items()]
+                self._fill("grants", rows, "a person is asked about everything that is gated")
+            case "sessions":
+                self._listed["sessions"] = listed = _by_id(await in_thread(self._daemon.sessions))
+                rows = [(name, rendering.session_row(one, width)) for name, one in listed.items()]
+                self._fill("sessions", rows, "no session yet: aileron launch AGENT begins one")
+            case "system":
+                key = self._key_session.not_kept or self._key_word()
+                self.query_one("#facts", Static).update(rendering.system_text(self._status, self._approver, key, width))
+
+    def _fill(self, name: str, rows: list[tuple[str, Text]], empty: str) -> None:
+        shown = self.query_one(f"#{name}", Rows)
+        kept = shown.chosen()
+        shown.clear_options()
+        shown.add_options([Option(row, id=key) for key, row in rows])
+        if not rows:
+            shown.add_option(Option(Text(empty, style="dim"), disabled=True))
+        names = [key for key, _ in rows]
+        if kept in names:
+            shown.highlighted = names.index(kept)
+        elif kept is None and names:  # nothing was chosen yet; in place of what went, nothing is
+            shown.highlighted = 0
+
+    def _begin(self, group: str, work: Callable[..., Awaitable[None]], *given: Any, **named: Any) -> None:
+        """Go on with `work`; of a question, and of a run, the newest takes the place of the one before.
+
+        Not as a coroutine: one that is never begun, because the console ends, would be complained about.
+        """
+        whole = functools.partial(work, *given, **named)
+        begun: Callable[[], Awaitable[None]] = functools.partial(self._done, whole)
+        self.run_worker(begun, group=group, exclusive=group in ("question", "run"))
+
+    async def _done(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do it; what nobody foresaw is said. A worker that raised would end the console."""
+        try:
+            await work()
+        except Exception as error:  # noqa: BLE001 - where a task ends
+            self._tell(unforeseen(error), is_bad=True)
+
+    def _tell(self, words: str, *, is_bad: bool = False) -> None:
+        severity: Literal["error", "information"] = "error" if is_bad else "information"
+        self.notify(
+            ("! " if is_bad else "") + rendering.shown(without_gaps(words), _MOST_SAID), severity=severity, markup=False
+        )
+
+    def _warn(self, words: str) -> None:
+        self.notify(rendering.shown(without_gaps(words), _MOST_SAID), severity="warning", markup=False)
+
+    async def _tried(self, work: Callable[..., T], *given: Any) -> Answer[T] | None:
+        """What the daemon answers; None where it refused or is gone, and the person knows."""
+        try:
+            return Answer(await in_thread(work, *given))
+        except (RequestRefused, GoneError) as error:
+            self._tell(str(error), is_bad=True)
+            return None
+
+    def _lock_for(self, why: str) -> None:
+        if self._key_session.is_open:
+            self._key_session.close()
+            self._preview = None
+            self._tell(f"the approver's key is locked: {why}")
+            self._reload()
+
+    @property
+    def _is_ending(self) -> bool:
+        """Whether its end has begun: on a signal, by a key, by a bug."""
+        return self._exit or self._exception is not None
+
+    def _ask_away(self, question: str) -> Secret:
+        if self._is_ending:  # nobody would see what it is for, nor what came of it
+            raise KeyboardInterrupt("the console ends: nothing is decided")
+        with self._away():
+            if self._above:
+                self._hooks.say(self._above)
+            return self._hooks.ask(question)
+
+    @contextlib.contextmanager
+    def _asking_about(self, sheet: Sheet) -> Iterator[None]:
+        """A passphrase that is asked for in this block has what it is about above it: the screen is gone then."""
+        rows = [Text(), *rendering.essential_rows(sheet, self.size.width - 1, MOST_TOP), Text()]
+        self._above = "\n".join(row.plain.rstrip() for row in rows)
+        try:
+            yield
+        finally:
+            self._above = ""
+
+    @contextlib.contextmanager
+    def _no_echo(self) -> Iterator[None]:
+        """Whoever types in this block, and it fails, may go on typing: none of that is a key, until they have rested."""
+        well = False
+        try:
+            yield
+            well = True
+        finally:
+            self._input_guard.ended(now=time.monotonic(), well=well)
+
+    async def on_event(self, event: Event) -> None:
+        """A key, or a paste, is dropped while a person may still be typing what is not asked for any more.
+
+        One that waited, since the console was busy, counts as of when it was pressed.
+        """
+        if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self._input_guard.is_key(event.time):
+            if self._input_guard.is_to_be_said():
+                self._warn(
+                    f"what was asked for was broken off: keys count again once none was pressed for {REST_S:.0f} s"
+                )
+            return
+        self._pressed_at = event.time if isinstance(event, Key) else None
+        try:
+            await super().on_event(event)
+        finally:
+            self._pressed_at = None
+
+    def _interrupted(self, number: int, _: object) -> None:
+        """A signal while the terminal is somebody else's: that ends, and unless it was Ctrl-C the console too."""
+        if number != signal.SIGINT:
+            end_in_time()
+            self.exit()
+        if not self._is_interrupted:
+            self._is_interrupted = True
+            raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def _away(self) -> Iterator[None]:
+        """The terminal as a command has it: for a passphrase, or an editor. Whoever opens it meanwhile finds no key open."""
+        self._lock_for("the terminal was somebody else's for a while")
+        self._hooks.let_go()
+        # The event loop's own handler would end the console, and have the passphrase asked for again.
+        self._is_interrupted = False
+        before = {number: signal.signal(number, self._interrupted) for number in _ENDING}
+        can_suspend = self._driver is not None and self._driver.can_suspend
+        failed: BaseException | None = None
+        with self.suspend() if can_suspend else contextlib.nullcontext():
+            try:
+                with self._no_echo():
+                    yield
+                self._is_interrupted = True  # from here on nothing may raise: the terminal is put right
+            except BaseException as error:  # noqa: BLE001 - an exception that passed through suspend() would leave it so
+                self._is_interrupted, failed = True, error
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        self._hooks.take()
+        self._guard.disturb(now=time.monotonic())
+        if failed is not None:
+            raise failed
+
+    def _select(self, name: str | None) -> None:
+        """Another question is under the cursor, or none (reading.py)."""
+        raise NotImplementedError
+
+    def _reload(self) -> None:
+        """Read the question under the cursor again (reading.py)."""
+        raise NotImplementedError
+
+
+def _by_id(listed: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {str(one.get("id")): one for one in listed}
+
+
+def is_over(entry: PendingEntry) -> bool:
+    """Whether its time is over; one without a time has no end."""
+    left = seconds_left(entry.expires_at)
+    return left is not None and left <= 0
+
+
+async def in_thread(work: Callable[..., T], *given: Any) -> T:
+    """What `work` returns, from a thread that nobody waits for at the end: one waits for news, 20 s at a time."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if done.done():
+            return
+        if error is not None:
+            done.set_exception(error)
+        else:
+            done.set_result(cast("T", result))
+
+    def run() -> None:
+        result, failed = None, None
+        try:
+            result = work(*given)
+        except Exception as error:  # noqa: BLE001 - raised where it is waited for
+            failed = error
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(settle, result, failed)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await done

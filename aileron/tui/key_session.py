@@ -1,0 +1,245 @@
+"""The approver's key while the console has it open: for how long, and for what.
+
+Runs in the console's own process, which nobody of the same user can look into. The passphrase is asked for at the terminal itself
+(approver/isolation.py); there is no other way to it.
+
+Rules
+- Open for OPEN_S at most, from the passphrase on; nothing that is done lengthens it. A thread of its own wipes it then, whatever
+  the console is busy with: an editor, a prompt, a screen that hangs.
+- Where others than the person can press keys at this terminal (approver/terminal.py) it is not kept open: each use asks anew.
+  That is looked at before each use, and every LOOK_S while it is open.
+- It is the key of this home's approver, or it is wiped.
+- A prompt that was broken off is followed by none for anything else within REST_S: whoever can press keys here could put another
+  one in its place, under the hands of a person who types. Any process of the user can break one off (kill(2)): what is typed
+  next is the rest of a passphrase, and is no key and no text for anything (`no_echo`).
+
+Not here: what is signed (approver/signing.py), when a key may decide (guard.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
+    from aileron.approver.keyfile import ApproverKey
+    from aileron.model.secret import Secret
+
+__all__ = ["OPEN_S", "REST_S", "KeySession", "since_boot"]
+
+OPEN_S: Final = 900.0
+"""15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
+LOOK_S: Final = 3.0
+"""Between two looks at who else can type; one reads /proc, 10 ms with some hundred processes."""
+REST_S: Final = 3.0
+"""A person who types a passphrase sees within that time that it is not asked for any more."""
+_CHECK_S: Final = 0.5
+"""Between two looks at the clock: one that counts sleep, which no wait of a thread does."""
+_TIME_OVER: Final = "its time was over"
+_TRIES: Final = 3
+
+
+def since_boot() -> float:
+    """Seconds, those in which the machine sleeps with its lid closed among them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class _BrokenError(Exception):
+    """The terminal broke: nobody has broken a prompt off."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error: Final = error
+
+
+class KeySession:
+    """One for each console. `ask` has a person type a passphrase after a question; `who_else` says why a key press may be
+    somebody else's, or None. What is typed is for nobody else in the block of `no_echo`, nor right after one that failed. Any
+    thread may use it.
+    """
+
+    def __init__(
+        self,
+        file: Path,
+        *,
+        ask: Callable[[str], Secret],
+        who_else: Callable[[], str | None],
+        no_echo: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        clock: Callable[[], float] = since_boot,
+    ) -> None:
+        self._file: Final = file
+        self._no_echo: Final = no_echo
+        self._ask: Final = ask
+        self._clock: Final = clock
+        self._who_else: Final = who_else
+        self.not_kept: str | None = None
+        """Why no key is kept open here, as it was at the last look; None: it is, or nobody has looked yet."""
+        self.key_id: str | None = None
+        """Whose signature counts, as the daemon says; None: nobody's, or it did not say yet."""
+        self._key: ApproverKey | None = None
+        self._until = 0.0
+        self._lock: Final = threading.RLock()
+        self._watched: threading.Event | None = None
+        """Set when the key that is open now is closed."""
+        self._why_locked: str | None = None
+        self._broken_off: tuple[str, float] | None = None
+        """What the prompt was about that was broken off last, and when that was."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a key press is enough to decide."""
+        return self._key is not None and self.left_s > 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it closes by itself."""
+        return max(0.0, self._until - self._clock()) if self._key is not None else 0.0
+
+    def close(self) -> None:
+        """Forget the key."""
+        with self._lock:
+            if self._key is not None:
+                self._key.wipe()
+                self._key = None
+            if self._watched is not None:
+                self._watched.set()
+                self._watched = None
+
+    def why_locked(self) -> str | None:
+        """Why it was closed unasked since the last call, for a person; None: it was not."""
+        self._close_if_due(looks=False)
+        with self._lock:
+            why, self._why_locked = self._why_locked, None
+        return why
+
+    def look(self) -> None:
+        """See who else can type here now; close the key if somebody can."""
+        self.not_kept = self._who_else()
+        if self.not_kept is not None:
+            self._close_because(self.not_kept)
+
+    def _close_because(self, why: str) -> None:
+        with self._lock:
+            if self._key is not None:
+                self.close()
+                self._why_locked = why
+
+    def _close_if_due(self, *, looks: bool) -> None:
+        if self._key is not None and self.left_s <= 0:
+            self._close_because(_TIME_OVER)
+        elif looks:
+            self.look()
+
+    def _watch(self, closed: threading.Event) -> None:
+        """Until this key is closed: close it when its time is over, or when somebody else could press keys."""
+        looked = self._clock()
+        while not closed.wait(_CHECK_S):
+            is_time = abs(self._clock() - looked) >= LOOK_S
+            looked = self._clock() if is_time else looked
+            self._close_if_due(looks=is_time)
+
+    @contextlib.contextmanager
+    def key(self, purpose: str, about: str = "") -> Iterator[ApproverKey]:
+        """The key, asked for where it is not open; `purpose` says for what, and `about` tells it from any other, where that
+        does not. AileronError for what is wrong with a passphrase.
+
+        Where it is not kept open it is wiped at the end of the block.
+        """
+        self.look()
+        self._close_if_due(looks=False)
+        if self._key is None:
+            self.open(purpose, about)
+        with self._lock:  # it is not wiped amid a signature
+            key = self._key
+            if key is None:
+                raise AssertionError("open() gives a key, or raises")
+            try:
+                yield key
+            finally:
+                if self.not_kept is not None:
+                    self.close()
+
+    def open(self, purpose: str, about: str = "") -> None:
+        """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found, busy; KeyboardInterrupt."""
+        from aileron.model.failure import AileronError, Boundary, FailureClass
+
+        key, file = self._asked(purpose, about)
+        if self.key_id is not None and key.key_id != self.key_id:
+            key.wipe()
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"the key in {file} is not that of this home's approver, {self.key_id}: aileron approver status",
+                boundary=Boundary.USER,
+            )
+        self.not_kept = self._who_else()  # who came while it was typed
+        with self._lock:
+            self.close()
+            self._key, self._until, self._why_locked = key, self._clock() + OPEN_S, None
+            self._watched = threading.Event()
+            threading.Thread(target=self._watch, args=(self._watched,), daemon=True, name="approver's key").start()
+
+    def _asked(self, purpose: str, about: str) -> tuple[ApproverKey, Path]:
+        from aileron.approver import keyfile
+        from aileron.model.failure import AileronError, Boundary, FailureClass
+
+        file = keyfile.file_of(self._file, self.key_id)
+        try:
+            with self.asking(f"{purpose}\n{about}"):
+                return self._opened(file, purpose), file
+        except _BrokenError as broken:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"the passphrase cannot be asked for at this terminal ({type(broken.error).__name__})",
+                boundary=Boundary.USER,
+            ) from broken.error
+
+    def _opened(self, file: Path, purpose: str) -> ApproverKey:
+        from aileron.approver import keyfile
+        from aileron.model.failure import AileronError, FailureClass
+
+        question = f"Approver passphrase, {purpose}"
+        left = _TRIES
+        while True:
+            typed = self._typed(question)
+            left -= 1
+            try:
+                return keyfile.open_key(file, typed)
+            except AileronError as error:
+                if error.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
+                    raise
+                question = f"That is not the passphrase; try again ({left} left). Approver passphrase, {purpose}"
+
+    @contextlib.contextmanager
+    def asking(self, about: str) -> Iterator[None]:
+        """Around each prompt of this terminal. AileronError busy where one about something else was broken off just now."""
+        from aileron.model.failure import AileronError, FailureClass
+
+        if self._broken_off is not None and self._broken_off[0] != about and self._rests():
+            raise AileronError(
+                FailureClass.BUSY,
+                f"a passphrase for something else was asked for just now: wait {REST_S:.0f} s, and see what it is for",
+            )
+        try:
+            with self._no_echo():
+                yield
+        except (AileronError, KeyboardInterrupt):
+            self._broken_off = (about, self._clock())
+            raise
+
+    def _rests(self) -> bool:
+        return self._broken_off is not None and self._clock() - self._broken_off[1] < REST_S
+
+    def _typed(self, question: str) -> Secret:
+        """What the person typed; _BrokenError for what a terminal that is going away does to whoever asks there."""
+        from aileron.model.failure import AileronError
+
+        try:
+            return self._ask(question)
+        except AileronError:
+            raise
+        except Exception as error:  # a closed set there is none: termios.error, OSError, what a driver raises
+            raise _BrokenError(error) from error

@@ -1,0 +1,566 @@
+"""Sheets, entries and records as rows of a terminal: rich `Text`, laid out for a width in cells.
+
+Pure. What comes in is harmless already (review/); here it is folded, never interpreted: no markup, no links. A tone is a style
+and the sign that the line has anyway, so that a terminal without colours, or a reader of the plain text, has the same.
+
+Rules
+- Nothing is cut without a word: a fact longer than MAX_ROWS says how much more there is, until all of it is asked for.
+- A row of several parts is assembled, never added up: what is added to a rich `Text` takes on the style of the first part.
+- No row is wider than it was laid out for, whatever terminal draws it: `cells` counts the most that a text may take.
+
+Not here: where it stands on the screen (app.py).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from rich.cells import cell_len, get_character_cell_size
+from rich.text import Text
+
+from aileron.model.text_width import text_width
+from aileron.model.timestamp import local_time
+from aileron.model.visible import BAR, as_fact, as_text, visible
+from aileron.tui.waiting import PendingEntry, seconds_left
+
+if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
+    from aileron.review.record import Left, Record
+    from aileron.review.sheet import Fact, Line, Section, Sheet
+
+__all__ = [
+    "FURTHER",
+    "MAX_ROWS",
+    "body_rows",
+    "cells",
+    "cut",
+    "cut_short",
+    "difference_rows",
+    "duration",
+    "entry_row",
+    "essential_rows",
+    "event_row",
+    "folded",
+    "further",
+    "grant_facts",
+    "grant_row",
+    "grant_rows",
+    "joined",
+    "record_rows",
+    "request_rows",
+    "session_facts",
+    "session_row",
+    "session_rows",
+    "shown",
+    "system_text",
+]
+
+FURTHER: Final = "↳ "
+"""Before each further row of a line that is longer than the screen is wide."""
+MAX_ROWS: Final = 200
+"""Of one fact: eight small screens."""
+_LONGEST_NOTE: Final = "expires in 59:59"
+_MOST_TITLE: Final = 2
+"""Rows of a title where it stands in what is never scrolled away: names of connectors can be as long as an address."""
+_WIDER: Final = "\ufe0f"
+"""It makes the character before it a picture, two cells wide; some terminals give it a cell of its own."""
+_KNOWN: Final = 4096
+_PER_CELL: Final = 9
+"""Characters that may stand in one cell: a letter, and the marks on it that are left as they are (model/visible.py)."""
+_MOST_FACT: Final = 60
+"""Cells of a fact of an event, in a row of others."""
+_FACTS_FIRST: Final = {
+    name: place
+    for place, name in enumerate(
+        ("action", "agent", "decision", "method", "host", "port", "path", "status", "class", "reason")
+    )
+}
+"""Of an event, in this order: what a row is too narrow for stands behind them."""
+_SOON_S: Final = 60.0
+_COLUMN: Final = 10
+_LABEL: Final = 12
+"""Of a fact of the system."""
+_ASKER: Final = 10
+_SHORT_ASKER: Final = 7
+_LEAST_GLANCE: Final = 12
+"""Cells: less of what it was asked with tells nothing apart."""
+_STYLES: Final = {"plain": "", "alarm": "bold red", "changed": "bold yellow", "quoted": "", "soft": "dim"}
+"""By tone (review/sheet.py), which are texts."""
+_SIGNS: Final = {
+    "pending_approval": " ",
+    "approved": "✓",
+    "completed": "✓",
+    "running": "▶",
+    "denied": "✗",
+    "failed": "✗",
+    "expired": "⌛",
+    "cancelled": "–",
+    "unknown": "?",
+}
+
+
+def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: str = "") -> list[Text]:
+    """What is never scrolled away: the verdict, the facts that matter most, the alarms; in `most` rows, where that is given.
+
+    What needs more than its share says how much more there is: `cut_short` has all of that, for the body. The verdict is there
+    however few rows they are. `note` is short, and stands beside the verdict, or below it.
+    """
+    groups = _groups(sheet, width)
+    rows = _verdict_rows(sheet, width, note, is_short=most is not None)
+    room = _shares([len(group) for group in groups], _room_below(sheet, width, most))
+    for number, (group, share) in enumerate(zip(groups, room, strict=True)):
+        if len(group) <= share:
+            rows += group
+        else:
+            is_of_alarms = number == len(sheet.essentials)
+            rows += _shortened(_begun(_alarms(sheet, width), share) if is_of_alarms else group, share, width)
+    return rows
+
+
+def cut_short(sheet: Sheet, width: int, most: int) -> list[Section]:
+    """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has.
+
+    All of it, where not even a row for each is there: then what stands above is a beginning, and what matters is below.
+    """
+    from aileron.review.sheet import Fact, Line, Section
+
+    groups = _groups(sheet, width)
+    facts = [*sheet.essentials, *([Fact("alarms", sheet.alarms)] if sheet.alarms else [])]
+    shares = _shares([len(group) for group in groups], _room_below(sheet, width, most))
+    is_none_whole = 0 in shares
+    left = [
+        fact for fact, group, share in zip(facts, groups, shares, strict=True) if is_none_whole or len(group) > share
+    ]
+    if not _is_in_a_row(sheet, width) and len(folded(sheet.title, width)) > _MOST_TITLE:
+        left.insert(0, Fact("title", (Line(sheet.title),)))
+    return [Section("what is cut short above, whole", tuple(left))] if left else []
+
+
+def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tuple[list[Text], bool]:
+    """All the rest in order, and whether something of it is not among these rows."""
+    rows: list[Text] = []
+    is_cut = False
+    for section in sections:
+        framed = _Frame(section, width) if section.is_said else None
+        if framed is not None:
+            rows.append(framed.top)
+        else:
+            rows += [Text(row, style="bold") for row in folded(section.title.upper(), width)]
+        column = _column_of(section, width)
+        for fact in section.facts:
+            some = framed.rows(fact) if framed is not None else _fact_rows(fact, width, column)
+            shown = list(some if is_whole else itertools.islice(some, MAX_ROWS))
+            rows += shown
+            if next(some, None) is not None:
+                left = sum(len(line.text) for line in fact.lines) - sum(len(row.plain.strip()) for row in shown)
+                rows.append(Text(f"  … about {max(left, 1):,} more characters: f shows all", style="bold"))
+                is_cut = True
+        rows += [framed.bottom, Text()] if framed is not None else [Text()]
+    return rows, is_cut
+
+
+def entry_row(entry: PendingEntry, width: int, *, is_marked: bool = False, count: int = 1) -> Text:
+    """One question in the list: a sign, what, with what, who, and how long it waits yet, in one row."""
+    left = seconds_left(entry.expires_at)
+    is_soon = entry.is_open and left is not None and left < _SOON_S
+    when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.state
+    when += " soon" if is_soon and left is not None and left >= 0 else ""
+    sign = "●" if is_marked else "!" if is_soon else _SIGNS.get(entry.status, "·")
+    column = _ASKER if width >= 60 else _SHORT_ASKER
+    asker = cut(entry.asker, column)
+    end = f"{asker}{' ' * (column - cells(asker))} {when:>9}"
+    title = entry.title + (f" ×{count}" if count > 1 else "")
+    room = max(width - cells(end) - 4, 8)
+    name = cut(title, room)
+    rest = room - cells(name)
+    glance = cut(f" {BAR}{entry.glance}", rest) if entry.glance and rest >= _LEAST_GLANCE else ""
+    style = "" if entry.is_open else "dim"
+    row = Text(f"{sign} {name}", style=style, no_wrap=True, overflow="ellipsis").append(glance, style="dim")
+    return row.append(f"{' ' * max(rest - cells(glance), 0)}  {end}")
+
+
+def record_rows(record: Record, width: int) -> list[Text]:
+    """A run on record: how it ended, every request that left, and what happened in order."""
+    rows = [Text(f"run {record.audit_id}: {record.status}", style="bold"), Text("REQUESTS THAT LEFT", style="bold")]
+    rows += list(request_rows(record.requests, width)) or [Text("  none", style="dim")]
+    if record.came_back is not None:
+        rows += [Text(), Text("WHAT CAME BACK", style="bold")]
+        rows += [Text(BAR + row) for line in record.came_back for row in folded(line, width - len(BAR))]
+        if record.left_out:
+            all_of_it = f"  … {record.left_out:,} more characters: aileron audit show {record.audit_id}"
+            rows += [Text(row, style="bold") for row in folded(all_of_it, width)]
+    rows += [Text(), Text("ON RECORD", style="bold")]
+    for at, kind, facts in record.events:
+        rows += _hanging(f"{local_time(at)}  {kind}  ", facts, width)
+    if record.is_cut:
+        more = f"! there is more on record: aileron audit list --run {record.audit_id}"
+        rows += [Text(row, style="bold red") for row in folded(more, width)]
+    return rows
+
+
+def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
+    """What differs, as the command line has it: a bar before what somebody else wrote."""
+    from aileron.review.sheet import Line, Tone
+
+    for text in map(as_text, lines):
+        tone = Tone.QUOTED if text.startswith(BAR) else Tone.PLAIN
+        yield from _line_rows(Line(text.removeprefix(BAR), tone), width, "")
+
+
+def request_rows(requests: Iterable[Left], width: int) -> Iterator[Text]:
+    """Method, host, path, how it ended, bytes up and down, milliseconds."""
+    for one in requests:
+        sizes = (
+            "" if one.bytes_up is None else f"{one.bytes_up:,} B up  {one.bytes_down or 0:,} B down  {one.ms or 0:,} ms"
+        )
+        style = "bold red" if one.is_bad else ""
+        for row in _hanging("  ", f"{one.method} {one.where}{one.path}  {one.ended}", width):
+            row.stylize(style)
+            yield row
+        for more in (sizes, f"as {one.credential}" if one.credential else "", one.note or ""):
+            for line in folded(more, width - 4) if more else []:
+                yield Text(f"    {line}", style="dim")
+
+
+def joined(rows: Iterable[Text]) -> Text:
+    """Rows as one text."""
+    return Text("\n").join(rows)
+
+
+def folded(text: str, width: int) -> list[str]:
+    """`text` in rows of at most `width` cells, at spaces where there are some; no character is lost but the space at a fold."""
+    return list(_rows_of(text, max(width, 8)))
+
+
+def further(text: str, width: int) -> Iterator[str]:
+    """The same with a sign before each further row, for what somebody else may have written."""
+    for number, row in enumerate(_rows_with_rest(text, width, width - len(FURTHER))):
+        yield f"{FURTHER}{row}" if number else row
+
+
+def cut(text: str, width: int) -> str:
+    """The beginning of `text` in at most `width` cells, with `…` for what is left out; no more of it is looked at than that."""
+    begin = text[: _most(width)]
+    if len(begin) == len(text) and cells(begin) <= width:
+        return text
+    kept = begin[: _fitting(begin, width - 1)]
+    return f"{kept if cells(kept) < width else ''}…" if width > 0 else ""
+
+
+def shown(text: str, width: int) -> str:
+    """The same of a text that nobody has made harmless yet: however long it is, it is made so only as far as it is shown."""
+    return cut(visible(text[: _most(width)]), width)
+
+
+def cells(text: str) -> int:
+    """How many cells `text` may take, at most: no less than rich counts, and no less than a terminal draws.
+
+    They differ about marks that take room of their own, and about what makes a character a picture. What is counted too wide is
+    folded too early, which shows; what is counted too narrow would be wrapped, or drawn over what stands beside it.
+    """
+    return len(text) if text.isascii() else max(cell_len(text), sum(map(_cells_of, text)))
+
+
+def duration(seconds: float) -> str:
+    """How long, for a person: `4:41`, `2 h`, `over`."""
+    if seconds < 0:
+        return "over"
+    if seconds < 3600:
+        return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+    return f"{seconds / 3600:.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:.0f} d"
+
+
+def event_row(event: Mapping[str, Any], width: int) -> Text:
+    """One event of the record, in one row; Enter has all of it."""
+    hidden = ("seq", "at", "type", "hash", "run", "plan", "layers", "steps", "args", "head")
+    facts = " ".join(
+        f"{visible(name)}={cut(as_fact(value, _most(_MOST_FACT)), _MOST_FACT)}"
+        for name, value in sorted(event.items(), key=lambda fact: _FACTS_FIRST.get(fact[0], len(_FACTS_FIRST)))
+        if name not in hidden and not name.endswith("signature")
+    )
+    begin = cut(f"{local_time(event.get('at'))} {as_text(event.get('type')):<18} ", width)
+    return Text(begin).append(cut(facts, width - cells(begin)), style="dim")
+
+
+def grant_row(one: Mapping[str, Any], width: int) -> Text:
+    """One grant, in one row: what runs without asking, and how often it may yet; `grant_facts` has all of it."""
+    return Text(shown(_grant_line(one), width))
+
+
+def grant_rows(one: Mapping[str, Any], width: int) -> list[Text]:
+    """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
+    return _hanging(f"{as_text(one.get('id'))}  ", visible(_grant_line(one)), width)
+
+
+def grant_facts(one: Mapping[str, Any], width: int) -> Text:
+    """All of one grant, for whoever is about to end it."""
+    from aileron.review.subject import constraint_words
+
+    conditions = [constraint_words(each) for each in one.get("constraints") or []]
+    facts = [
+        ("grant", one.get("id")),
+        ("action", one.get("action")),
+        ("used", _used(one)),
+        *(("where", words) for words in conditions or ["ALWAYS"]),
+    ]
+    return _all_labelled(facts, width)
+
+
+def session_row(one: Mapping[str, Any], width: int) -> Text:
+    """One session, in one row: which agent, and where; `session_facts` has all of it."""
+    return Text(shown(_session_line(one), width), style="" if one.get("status") == "open" else "dim")
+
+
+def session_rows(one: Mapping[str, Any], width: int) -> list[Text]:
+    """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
+    return _hanging(f"{as_text(one.get('id'))}  ", visible(_session_line(one)), width)
+
+
+def session_facts(one: Mapping[str, Any], width: int) -> Text:
+    """All of one session, for whoever is about to end it."""
+    facts = [
+        ("session", one.get("id")),
+        ("agent", one.get("agent")),
+        ("status", one.get("status")),
+        ("since", local_time(one.get("started_at"))),
+        ("runs", one.get("runs")),
+        ("folder", one.get("folder")),
+    ]
+    return _all_labelled(facts, width)
+
+
+def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str, width: int) -> Text:
+    """The daemon, the vault, who decides, and what is in force."""
+    jail = (status.get("jail") or {}).get("layers") or []
+    waiting = status.get("settings_waiting") or []
+    vault = status.get("vault") or {}
+    facts = {
+        "daemon": f"{status.get('version')}, process {status.get('pid')}",
+        "since": local_time(status.get("started_at")),
+        "home": status.get("home"),
+        "pages": f"{status.get('web')}/approvals",
+        "vault": "none: aileron vault init" if not vault.get("exists") else "locked" if vault.get("locked") else "open",
+        "approver": approver.get("key_id") or approver.get("status"),
+        "key here": key,
+        "jail": ", ".join(map(str, jail)),
+        "actions": status.get("actions"),
+        "connectors": status.get("connectors"),
+        "settings": f"! not agreed to yet: {', '.join(map(str, waiting))}" if waiting else "as agreed to",
+        "more": "aileron doctor",
+    }
+    return _all_labelled(facts.items(), width)
+
+
+def _all_labelled(facts: Iterable[tuple[str, Any]], width: int) -> Text:
+    return joined(row for name, value in facts for row in _labelled(name, as_text(value), width))
+
+
+def _grant_line(one: Mapping[str, Any]) -> str:
+    from aileron.review.subject import constraint_words
+
+    words = " and ".join(constraint_words(each) for each in one.get("constraints") or [])
+    return f"{as_text(one.get('action'))}  {_used(one)}  {words or 'ALWAYS'}"
+
+
+def _used(one: Mapping[str, Any]) -> str:
+    left = seconds_left(str(one.get("until")))
+    until = "?" if left is None else duration(left)
+    return f"{as_text(one.get('used'))} of {as_text(one.get('uses'))}, {until} left"
+
+
+def _session_line(one: Mapping[str, Any]) -> str:
+    """The folder last, and quoted where it has blanks: it is the agent's to name, and could look like a line of its own."""
+    folder = one.get("folder")
+    return (
+        f"{as_text(one.get('agent')):<12} {as_text(one.get('status')):<8} {local_time(one.get('started_at'))}  "
+        f"{as_text(one.get('runs'))} runs  {as_fact(folder) if isinstance(folder, str) else as_text(folder)}"
+    )
+
+
+def _most(width: int) -> int:
+    """Characters, of which more than `width` cells can hold are never needed."""
+    return (max(width, 0) + 1) * _PER_CELL
+
+
+def _labelled(name: str, value: str, width: int) -> Iterator[Text]:
+    for number, line in enumerate(further(value, width - _LABEL)):
+        yield Text((name if number == 0 else "").ljust(_LABEL) + line)
+
+
+def _groups(sheet: Sheet, width: int) -> list[list[Text]]:
+    groups = [list(_fact_rows(fact, width)) for fact in sheet.essentials]
+    alarms = list(itertools.chain.from_iterable(_alarms(sheet, width)))
+    return [*groups, alarms] if alarms else groups
+
+
+def _alarms(sheet: Sheet, width: int) -> list[list[Text]]:
+    return [list(_line_rows(alarm, width, "")) for alarm in sheet.alarms]
+
+
+def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
+    """All rows of several, in an order in which the first `most` begin each of them before they go on with any."""
+    places = sorted((row, number) for number, alarm in enumerate(alarms) for row in range(len(alarm)))
+    shown = sorted((number, row) for row, number in places[: max(most, 0)])
+    return [alarms[number][row] for number, row in (*shown, *((number, row) for row, number in places[most:]))]
+
+
+@functools.lru_cache(_KNOWN)
+def _cells_of(character: str) -> int:
+    """Of one character, at most. Nothing but a mark on the letter before it takes no room."""
+    from unicodedata import category  # not free, and most text is plain
+
+    size = get_character_cell_size(character)
+    if character == _WIDER:
+        return 1
+    if size == 0 and category(character) in ("Mn", "Me"):
+        return 0
+    return max(size, text_width(character))
+
+
+def _shares(wanted: list[int], most: int | None) -> list[int]:
+    """How many rows each group has, where all of them have `most`: the longest give first, down to one.
+
+    Where there is not one for each, the first and the last have theirs: what it does, and the alarms.
+    """
+    shares = list(wanted)
+    while most is not None and sum(shares) > most and max(shares, default=1) > 1:
+        shares[shares.index(max(shares))] -= 1
+    for at in [*range(len(shares) - 2, 0, -1), 0, len(shares) - 1] if most is not None and shares else []:
+        if sum(shares) > max(most or 0, 0):
+            shares[at] = 0
+    return shares
+
+
+def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
+    if share == 0:
+        return []
+    note = f" … {len(rows) - share} more rows below"
+    last = rows[share - 1]
+    last = last[: _fitting(last.plain, max(width - cells(note), 8))]
+    return [*rows[: share - 1], last.append(note, style="bold")]
+
+
+def _column_of(section: Section, width: int) -> int:
+    """Cells for the names of a section's facts: for the longest that leaves two thirds of the width to what is said of it."""
+    fitting = [size for fact in section.facts if (size := cells(fact.name) + 1) <= width // 3]
+    return max([_COLUMN, *fitting])
+
+
+def _fact_rows(fact: Fact, width: int, column: int = _COLUMN) -> Iterator[Text]:
+    """A name that is longer than its column has a row of its own."""
+    name, indent = fact.name, " " * column
+    if cells(name) >= column:
+        yield from (Text(row, style="dim") for row in _rows_of(name, max(width, 8)))
+        name = ""
+    label = (name + " " * (column - cells(name)), "dim")
+    if not fact.lines:
+        yield Text.assemble(label, ("-", "dim"))
+    for line in fact.lines:
+        for row in _line_rows(line, width, indent):
+            yield Text.assemble(label, row[column:]) if name else row  # the indent is as wide as the label, in spaces
+            name = ""
+
+
+def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
+    """A sign before each further row of a line, and before each of what is quoted: no text can begin a row as ours begin."""
+    sign = BAR if line.tone == "quoted" else ""
+    style, room = _STYLES[line.tone], max(width - len(indent) - len(FURTHER), 8)
+    rows = _rows_with_rest(line.text, room if sign else room + len(FURTHER), room)
+    for number, row in enumerate(rows):
+        before = sign or (FURTHER if number else "")
+        yield Text.assemble(indent, (before, "dim"), (row, style))
+
+
+def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> list[Text]:
+    """Title and verdict in a row, or below each other where that is not wide enough; and the note where there is room.
+
+    `is_short`: no title, however long, moves the verdict off the screen.
+    """
+    style = _STYLES[sheet.verdict.tone]
+    title = [Text(row, style="bold") for row in folded(sheet.title, width)]
+    verdict = [Text(row, style=style) for row in further(sheet.verdict.text, width)]
+    if _is_in_a_row(sheet, width):
+        rows = [Text.assemble((f"{sheet.title}  ", "bold"), (sheet.verdict.text, style))]
+    elif is_short:
+        rows = [*verdict, *(title if len(title) <= _MOST_TITLE else _shortened(title, _MOST_TITLE, width))]
+    else:
+        rows = [*title, *verdict]
+    if note.startswith("!"):
+        return [*rows, *(Text(row, style="bold") for row in further(note, width))]
+    if note and cells(rows[-1].plain) + 2 + cells(note) <= width:
+        rows[-1] = rows[-1] + Text(f"  {note}")
+    elif note:
+        rows.append(Text(note))
+    return rows
+
+
+def _is_in_a_row(sheet: Sheet, width: int) -> bool:
+    """Title and verdict fit beside each other."""
+    return cells(f"{sheet.title}  {sheet.verdict.text}") <= width
+
+
+def _room_below(sheet: Sheet, width: int, most: int | None) -> int | None:
+    """Rows that the verdict leaves, with its longest note."""
+    return None if most is None else most - len(_verdict_rows(sheet, width, _LONGEST_NOTE, is_short=True))
+
+
+class _Frame:
+    """Somebody's words, framed."""
+
+    def __init__(self, section: Section, width: int) -> None:
+        self._inner: Final = max(width - 4, 16)
+        title = cut(f" {section.title} ", self._inner)
+        self.top: Final = Text(f"┌─{title}{'─' * (self._inner - cells(title) + 1)}┐", style="dim")
+        self.bottom: Final = Text(f"└{'─' * (self._inner + 2)}┘", style="dim")
+
+    def rows(self, fact: Fact) -> Iterator[Text]:
+        """One fact, its name before its first line."""
+        for number, line in enumerate(fact.lines):
+            label = f"{fact.name}: " if number == 0 else ""
+            for row in _rows_of(label + line.text, self._inner):
+                filled = row + " " * max(self._inner - cells(row), 0)
+                yield Text.assemble(("│ ", "dim"), filled, (" │", "dim"))
+
+
+def _hanging(begin: str, text: str, width: int) -> list[Text]:
+    rows = _rows_with_rest(begin + text, width, width - 4)
+    return [Text(f"  {FURTHER}{row}" if number else row) for number, row in enumerate(rows)]
+
+
+def _rows_with_rest(text: str, width: int, rest: int) -> Iterator[str]:
+    """The first row in `width` cells, and each further one in `rest`, where something stands before it."""
+    first = next(_rows_of(text, max(width, 8)))
+    yield first
+    at = len(first) + (text[len(first) : len(first) + 1] == " ")
+    if at < len(text):
+        yield from _rows_of(text, max(rest, 8), at)
+
+
+def _rows_of(text: str, width: int, at: int = 0) -> Iterator[str]:
+    """One after the other from the character `at`, so that of a long text no more is folded than is shown."""
+    is_ascii = text.isascii()
+    while True:
+        end = min(at + width, len(text)) if is_ascii else _fitting(text, width, at)
+        if end >= len(text):
+            yield text[at:]
+            return
+        space = text.rfind(" ", at, end + 1)
+        if space > (at + end) // 2:
+            yield text[at:space]
+            at = space + 1
+        else:
+            yield text[at:end]
+            at = end
+
+
+def _fitting(text: str, width: int, at: int = 0) -> int:
+    """Where what begins at `at` and has at most `width` cells ends; one character is always within."""
+    taken = 0
+    for index in range(at, len(text)):
+        taken += _cells_of(text[index])
+        if taken > width:
+            index -= text[index] == _WIDER  # it stays with its character
+            return max(index, at + 1)
+    return len(text)

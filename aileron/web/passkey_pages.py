@@ -1,0 +1,195 @@
+"""Passkeys on the page: one that unlocks it, those that may decide, one that is made, one that ends.
+
+Runs in the daemon, on the loopback port. A script of the page asks the browser; what the browser answers is put into a form of
+the page, and goes the way of every form. So what is refused is told by the same pages, and nothing here is read in two ways.
+
+    GET  /approvals/passkeys              those that may decide, with a form for each that ends it
+    POST /approvals/passkeys/unlocking    what a passkey has to sign so that the page is unlocked: JSON, for the script
+    POST /approvals/passkeys/unlock       that, signed
+    POST /approvals/passkeys/options      what a passkey is made with: JSON, for the script
+    POST /approvals/passkeys/register     one that was made: it becomes a question
+    POST /approvals/passkeys/revoke       the end of one
+
+Rules
+- What is unlocked by a passkey shows, and holds no key: each decision there takes its own touch (deciding.py).
+- A passkey is made where the approver's key is open, and agreed to by that key. The id that the browser counted for itself has
+  to be the one that is asked about.
+- Ending one takes a session and nothing else, as on every surface: it only narrows.
+
+Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (deciding.py), what a browser signed
+(model/passkey.py), challenges (daemon/decisions/passkey_pages.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from http import HTTPStatus
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from aileron.model.consent import PASSKEY_DECIDES
+from aileron.model.failure import AileronError
+from aileron.model.timestamp import local_time
+from aileron.model.wire import PageUnlock, PasskeyMade
+from aileron.review.question import kind_of
+from aileron.review.subject import SYNCED
+from aileron.web.daemon_port import PasskeyPort, Process
+from aileron.web.forms import FormError, needed, read_form
+from aileron.web.sessions import Session
+from aileron.web.templating import html, with_fields
+
+__all__ = ["SURFACE", "PageAccess", "PasskeyPages"]
+
+SURFACE: Final = "page"
+"""What a refused try is on record with."""
+_MAX_ID: Final = 64
+_Answer = Callable[[Request], Awaitable[Response]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PageAccess:
+    """What the page lends: who may come in, and how."""
+
+    let_in: Callable[[Callable[[Request, Session], Awaitable[Response]]], _Answer]
+    """Of a session."""
+    at_the_door: Callable[[Callable[[Request, Process], Awaitable[Response]]], _Answer]
+    """Of a form of the page's own, from a process that can be seen, which has no session."""
+    open: Callable[[Request, str, Process, str], Awaitable[Response]]
+    """A session without a key."""
+    not_opened: Callable[[str, AileronError], Response]
+    """The page that says why there is none."""
+    check_token: Callable[..., None]
+    frame: Callable[[Session], dict[str, Any]]
+    base: str
+    """Where browsers use passkeys: the page by its name, and not by an address."""
+
+
+class PasskeyPages:
+    """One for each page."""
+
+    def __init__(self, passkeys: PasskeyPort, ways: PageAccess) -> None:
+        self._passkeys = passkeys
+        self._ways = ways
+
+    def routes(self) -> list[Route]:
+        """Of the application that serves it."""
+        base, let_in, at_the_door = "/approvals/passkeys", self._ways.let_in, self._ways.at_the_door
+        return [
+            Route(base, let_in(self._list), methods=["GET"]),
+            Route(f"{base}/unlocking", at_the_door(self._unlocking), methods=["POST"]),
+            Route(f"{base}/unlock", at_the_door(self._unlock), methods=["POST"]),
+            Route(f"{base}/options", let_in(self._options), methods=["POST"]),
+            Route(f"{base}/register", let_in(self._register), methods=["POST"]),
+            Route(f"{base}/revoke", let_in(self._revoke), methods=["POST"]),
+        ]
+
+    def offered(self) -> list[dict[str, Any]]:
+        """Those that can be asked on this page: none while the vault is locked."""
+        try:
+            return [one for one in self._passkeys.listed() if one["usable"]]
+        except AileronError:
+            return []
+
+    def says_yes_to(self, question: dict[str, Any]) -> bool:
+        """Whether a passkey may approve this, and there is one."""
+        return kind_of(question) in PASSKEY_DECIDES and bool(self.offered())
+
+    # Unlocking
+
+    async def _unlocking(self, request: Request, _process: Process) -> Response:
+        await read_form(request)
+        return as_json(self._passkeys.unlocking())
+
+    async def _unlock(self, request: Request, process: Process) -> Response:
+        fields = await read_form(request, "to", "nonce", "at", "key_id", "signature")
+        asked = PageUnlock(
+            nonce=needed(fields, "nonce"),
+            at=needed(fields, "at"),
+            key_id=needed(fields, "key_id"),
+            signature=needed(fields, "signature"),
+        )
+        try:
+            key_id = await self._passkeys.check_unlocked(asked, SURFACE)
+        except AileronError as error:
+            return self._ways.not_opened(fields.get("to", ""), error)
+        return await self._ways.open(request, key_id, process, fields.get("to", ""))
+
+    # Those that may decide
+
+    async def _list(self, _request: Request, session: Session) -> Response:
+        return self._page(session, session.take_note("passkeys"))
+
+    def _page(self, session: Session, note: str | None) -> Response:
+        return html(
+            "passkeys.html",
+            **self._ways.frame(session),
+            note=note,
+            passkeys=[_row(one, session) for one in self._passkeys.listed()],
+            base=self._ways.base,
+            add_token=session.token("passkey"),
+            news_of="passkeys",
+        )
+
+    async def _revoke(self, request: Request, session: Session) -> Response:
+        fields = await read_form(request, "token", "key_id")
+        key_id = needed(fields, "key_id")
+        self._ways.check_token(session, fields, "revoke", key_id)
+        await self._passkeys.revoke(key_id)
+        session.leave_note("passkeys", "It is revoked: it decides nothing any more.")
+        return _to("/approvals/passkeys")
+
+    # Making one
+
+    async def _options(self, request: Request, session: Session) -> Response:
+        fields = await read_form(request, "token", "name")
+        self._check_may_add(session, fields)
+        return as_json(self._passkeys.registration(needed(fields, "name").strip()))
+
+    async def _register(self, request: Request, session: Session) -> Response:
+        fields = await read_form(request, "token", "name", "client_data", "attestation", "transports", "made")
+        self._check_may_add(session, fields)
+        made = PasskeyMade(
+            client_data=needed(fields, "client_data"),
+            attestation=needed(fields, "attestation"),
+            transports=tuple(fields.get("transports", "").split()),
+        )
+        answer = await self._passkeys.register(made)
+        counted = needed(fields, "made")[:_MAX_ID]
+        session.leave_note(
+            answer.approval_id,
+            f"This is about the passkey that this browser made just now. The browser counted its key to be {counted}. The key "
+            "below has to be the same: compare both, and deny it where they differ.",
+        )
+        return _to(f"/approvals/{answer.approval_id}")
+
+    def _check_may_add(self, session: Session, fields: dict[str, str]) -> None:
+        self._ways.check_token(session, fields, "passkey")
+        if session.key is None:
+            raise FormError(HTTPStatus.FORBIDDEN, "a passkey is added where the approver's own key is open")
+
+
+def as_json(found: Any) -> Response:
+    """For the page's own script."""
+    return with_fields(JSONResponse(found))
+
+
+def _row(one: dict[str, Any], session: Session) -> dict[str, Any]:
+    key_id = str(one["id"])
+    return {
+        "key_id": key_id,
+        "name": one["name"],
+        "usable": one["usable"],
+        "origin": one["origin"],
+        "since": local_time(one["enrolled_at"]),
+        "copied": SYNCED.get(str(one["synced"]), str(one["synced"])),
+        "is_this": key_id == session.key_id,
+        "token": session.token("revoke", key_id),
+    }
+
+
+def _to(path: str) -> Response:
+    return with_fields(RedirectResponse(path, HTTPStatus.SEE_OTHER))

@@ -1,0 +1,151 @@
+"""Rows of the page that are not a question's own: the queue, what came of a run, every request that left, moments and spans.
+
+Pure. Everything it is given is hostile text, and is spelled out when it is printed (templating.py).
+
+Rules
+- A run's requests are those on record: one that left and never came back says so.
+
+Source: docs/reference/audit-events.md. Not here: the question itself (review/sheet.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from aileron.model.timestamp import local_time, parse_timestamp
+from aileron.review.question import KINDS, asker_of, glance_of, kind_of, name_of, state_of
+from aileron.review.record import Left
+from aileron.review.sheet import Sheet
+
+__all__ = [
+    "QueueRow",
+    "Sent",
+    "entry_of",
+    "is_long",
+    "mark_of",
+    "milliseconds",
+    "sent_of",
+    "surface_of",
+]
+
+_LONG_ROWS: Final = 40
+"""Rows of a phone, of some 48 characters: more than its screen has."""
+_ROW: Final = 48
+_SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
+
+
+@dataclasses.dataclass(frozen=True)
+class QueueRow:
+    """One line of the queue."""
+
+    id: str
+    title: str
+    kind: str
+    glance: str
+    asker: str
+    status: str
+    state: str
+    asked_at: str
+    expires_at: str
+    expires_ms: int
+    decided_at: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """One request of a run: to where, as whom, and what came of it."""
+
+    at: str
+    step: str
+    method: str
+    where: str
+    credential: str
+    status: str
+    up: str
+    down: str
+    ms: str
+    note: str
+    is_bad: bool
+
+
+def milliseconds(text: Any) -> int:
+    """Since the epoch, for a countdown; 0 for what is no time."""
+    at = parse_timestamp(text)
+    return 0 if at is None else int(at.timestamp() * 1000)
+
+
+def surface_of(surface: Any) -> str:
+    """Where it was decided or taken back, in words."""
+    return _SURFACES.get(str(surface), str(surface))
+
+
+def entry_of(row: Mapping[str, Any]) -> QueueRow:
+    """A row of the queue."""
+    kind = kind_of(row)
+    return QueueRow(
+        id=str(row.get("approval_id")),
+        title=name_of(row),
+        kind=KINDS.get(kind, kind),
+        glance=glance_of(row),
+        asker=asker_of(row),
+        status=str(row.get("status")),
+        state=state_of(row),
+        asked_at=local_time(row.get("created_at")),
+        expires_at=local_time(row.get("expires_at")),
+        expires_ms=milliseconds(row.get("expires_at")),
+        decided_at=local_time(row["decided_at"]) if row.get("decided_at") else "",
+    )
+
+
+def mark_of(rows: Iterable[Mapping[str, Any]]) -> str:
+    """What is another string whenever the queue, or a question, is another one."""
+    told = [
+        [
+            row.get("approval_id"),
+            row.get("status"),
+            row.get("digest"),
+            row.get("conversation"),
+            len(row.get("edits") or ()),
+        ]
+        for row in rows
+    ]
+    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def is_long(sheet: Sheet) -> bool:
+    """Whether it is more than a screen holds, so that a person says whether they read all of it."""
+    rows = 0
+    for section in sheet.sections:
+        for fact in section.facts:
+            rows += sum(1 + len(line.text) // _ROW for line in fact.lines)
+    return rows > _LONG_ROWS
+
+
+def sent_of(one: Left) -> Sent:
+    """One request of a run that left, or was not let out."""
+    account = f"as {one.credential}" if one.credential else "without a credential"
+    return Sent(
+        at=local_time(one.at),
+        step=one.step,
+        method=one.method,
+        where=f"{one.where}{one.path}",
+        credential="" if one.is_denied else account,
+        status=one.ended,
+        up=_size(one.bytes_up),
+        down=_size(one.bytes_down),
+        ms="" if one.ms is None else f"{one.ms} ms",
+        note=one.note or "",
+        is_bad=one.is_bad,
+    )
+
+
+def _size(count: Any) -> str:
+    if not isinstance(count, int):
+        return ""
+    if count < 10_000:
+        return f"{count} B"
+    return f"{count / 1024:.0f} KiB" if count < 10 << 20 else f"{count / (1 << 20):.0f} MiB"

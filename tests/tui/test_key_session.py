@@ -1,0 +1,182 @@
+"""The approver's key in the console: it is gone at its time whatever else goes on, and when somebody else can type."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.approver import keyfile
+from aileron.approver.keyfile import ApproverKey
+from aileron.model.failure import AileronError
+from aileron.model.secret import Secret
+from aileron.tui import key_session
+from aileron.tui.key_session import KeySession
+
+PASSPHRASE = "correct horse battery"
+DEADLINE_S = 10.0
+
+
+class Clock:
+    """Seconds since the machine began, as a test says."""
+
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class Home:
+    """A key's file, a clock, and whoever else can type."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "approver.json"
+        keyfile.create(self.file, Secret(PASSPHRASE.encode())).wipe()
+        self.clock = Clock()
+        self.asked: list[str] = []
+        self.who: str | None = None
+        self.comes: str | None = None
+        """Who can type once the passphrase was asked for."""
+        self.key_session = KeySession(self.file, ask=self._ask, who_else=lambda: self.who, clock=self.clock)
+
+        self.breaks: BaseException | None = None
+        """What ends the next prompt."""
+
+    def _ask(self, question: str) -> Secret:
+        self.asked.append(question)
+        breaks, self.breaks = self.breaks, None
+        if breaks is not None:
+            raise breaks
+        self.who = self.comes or self.who
+        return Secret(PASSPHRASE.encode())
+
+    def opened(self) -> ApproverKey:
+        """The key, open, as whoever would look into this process has it."""
+        self.key_session.open("to decide")
+        with self.key_session.key("to decide") as key:
+            return key
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
+    """With looks that are taken often."""
+    monkeypatch.setattr(key_session, "_CHECK_S", 0.01)
+    made = Home(tmp_path)
+    yield made
+    made.key_session.close()
+
+
+def is_wiped(key: ApproverKey) -> bool:
+    """Nothing is signed with it any more."""
+    from aileron.model.decision import DecisionStatement
+
+    statement = DecisionStatement(
+        approval_id="act-1",
+        digest="sha256:1",
+        decision="deny",
+        reason=None,
+        at="2026-11-21T04:00:00Z",
+        key_id=key.key_id,
+    )
+    with contextlib.suppress(RuntimeError):
+        key.sign(statement)
+        return False
+    return True
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    """Until this is so, in the thread of the console: it does nothing else meanwhile, as beneath an editor."""
+    end = time.monotonic() + DEADLINE_S
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_key_is_wiped_at_its_time_while_the_console_is_busy(home: Home) -> None:
+    """Nobody ticks, nobody asks: a thread of its own does it, by a clock that counts sleep."""
+    key = home.opened()
+    home.clock.now_s += key_session.OPEN_S - 1
+    time.sleep(0.1)
+    assert not is_wiped(key)
+
+    home.clock.now_s += 1
+    until(lambda: is_wiped(key))
+    assert home.key_session.why_locked() == "its time was over"
+    assert home.key_session.why_locked() is None
+    assert not home.key_session.is_open
+
+
+def test_a_key_is_wiped_when_somebody_else_can_type_by_now(home: Home) -> None:
+    """At a look between two uses, which says who; when they are gone it can be opened again."""
+    key = home.opened()
+    home.who = "process 7 (spy) is of this terminal too"
+    home.clock.now_s += key_session.LOOK_S
+    until(lambda: is_wiped(key))
+
+    assert home.key_session.why_locked() == home.who
+    home.who = None
+    assert not is_wiped(home.opened())
+
+
+def test_who_else_can_type_is_looked_at_before_each_use(home: Home) -> None:
+    """No time has passed: the key is wiped, the passphrase is asked for, and it is not kept for the next use."""
+    key = home.opened()
+    assert len(home.asked) == 1
+    home.who = "process 7 (spy) is of this terminal too"
+    for count in (2, 3):
+        with home.key_session.key("to approve") as used:
+            assert not is_wiped(used)
+        assert len(home.asked) == count
+    assert is_wiped(key)
+    assert not home.key_session.is_open
+
+
+def test_who_comes_while_the_passphrase_is_typed_keeps_the_key_from_staying_open(home: Home) -> None:
+    """The look is after the passphrase too."""
+    home.comes = "process 7 (spy) is of this terminal too"
+    with home.key_session.key("to approve") as used:
+        assert not is_wiped(used)
+    assert is_wiped(used)
+
+
+def test_a_key_that_is_closed_leaves_no_thread(home: Home) -> None:
+    """However often it is opened."""
+    for _ in range(5):
+        home.opened()
+        home.key_session.close()
+    until(lambda: not [one for one in threading.enumerate() if one.name == "approver's key"])
+
+
+def test_after_a_prompt_that_was_broken_off_there_is_none_for_anything_else(home: Home) -> None:
+    """For some seconds: the person may still be typing. The same may be asked about again at once."""
+    home.breaks = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        home.key_session.open("to approve pay", "act-1")
+    for purpose, about in (("to approve pay", "act-2"), ("to deny pay", "act-1"), ("to decide", "")):
+        with pytest.raises(AileronError, match="for something else was asked for just now: wait 3 s"):
+            home.key_session.open(purpose, about)
+    with pytest.raises(AileronError, match="wait 3 s"), home.key_session.asking("vault"):
+        pass
+    assert len(home.asked) == 1
+
+    home.clock.now_s += key_session.REST_S - 0.1
+    with pytest.raises(AileronError, match="wait 3 s"):
+        home.key_session.open("to approve pay", "act-2")
+    home.key_session.open("to approve pay", "act-1")
+    home.clock.now_s += 0.1
+    home.key_session.open("to approve pay", "act-2")
+    assert home.key_session.is_open
+
+
+def test_a_prompt_that_the_terminal_ended_is_not_one_that_was_broken_off(home: Home) -> None:
+    """Nobody has: what is asked for next comes up."""
+    home.breaks = OSError(5, "I/O error")
+    with pytest.raises(AileronError, match="cannot be asked for at this terminal"):
+        home.key_session.open("to approve pay", "act-1")
+    home.key_session.open("to approve pay", "act-2")
+    assert home.key_session.is_open

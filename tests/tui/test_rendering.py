@@ -1,0 +1,261 @@
+"""How a sheet is laid out in rows: which names stand beside what is said of them, how wide a text is, what is cut short."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from aileron.review.sheet import Fact, Line, Section, Sheet, Tone, sheet_of
+from aileron.tui import rendering
+from aileron.tui.rendering import body_rows
+from tests.cli.questions import plan, question
+
+_CONSOLE = Console()
+WIDE = {
+    "made a picture": "\u2601\ufe0f" * 100,
+    "marks with room of their own": "a" + "\u0903" * 100,
+    "wide marks": "a" + "\u302e" * 100,
+    "parts of syllables": "\u1161" * 100,
+    "marks without room": "\u0301" * 100,
+    "new marks": "\u0897" * 100,
+    "wide letters": "\u65e5" * 100,
+    "flags": "\U0001f1e9" * 100,
+}
+"""Of each a hundred: rich, Textual and terminals count them differently."""
+
+
+def rows(width: int, *names: str) -> list[str]:
+    """The rows of a section whose facts have these names."""
+    section = Section("arguments", tuple(Fact(name, (Line("a value"),)) for name in names))
+    return [row.plain.rstrip() for row in body_rows([section], width, is_whole=True)[0] if row.plain.strip()][1:]
+
+
+@pytest.mark.parametrize(
+    ("width", "names", "shown"),
+    [
+        (80, ("to", "subject"), ["to        a value", "subject   a value"]),
+        (
+            80,
+            ("title", "Starts (start_time)"),
+            ["title               a value", "Starts (start_time) a value"],
+        ),
+        (40, ("to", "Starts (start_time)"), ["to        a value", "Starts (start_time)", "          a value"]),
+        (80, ("日本語日本語日", "to"), ["日本語日本語日 a value", "to             a value"]),
+    ],
+)
+def test_the_column_of_names_is_as_wide_as_leaves_room_for_values(
+    width: int, names: tuple[str, ...], shown: list[str]
+) -> None:
+    """A third of the width at most, in cells; what is longer has a row of its own."""
+    assert rows(width, *names) == shown
+
+
+def test_a_value_is_not_as_dim_as_its_name() -> None:
+    """Nor what the agent says as its frame: what is to be read is drawn as what is to be read."""
+    facts = (Fact("to", (Line("a value"), Line("another", Tone.ALARM))),)
+    sections = [Section("arguments", facts), Section("agent says", facts, is_said=True)]
+    shown = body_rows(sections, 80, is_whole=True)[0]
+    styles = {
+        (row.plain[at:].split("  ")[0], str(style))
+        for row in shown
+        for at, style in (
+            (row.plain.find(word), row.get_style_at_offset(_CONSOLE, row.plain.find(word)))
+            for word in ("to", "a value", "another")
+        )
+        if at >= 0
+    }
+
+    dim = {text for text, style in styles if "dim" in style}
+    assert dim == {"to"}, styles
+
+
+@pytest.mark.parametrize(
+    ("text", "most"),
+    [
+        ("plain", 5),
+        ("e\u0301", 1),
+        ("\u05d0\u05b8", 1),
+        ("\u2601\ufe0f", 2),
+        ("\u0915\u0903", 2),
+        ("a\u302e", 3),
+        ("\u65e5\u672c", 4),
+        ("\u1161", 1),
+    ],
+)
+def test_a_text_is_as_wide_as_whoever_draws_it_widest(text: str, most: int) -> None:
+    """A mark on a letter takes no room; one with room of its own does, and so does what makes a picture of a character."""
+    assert rendering.cells(text) == most
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
+@pytest.mark.parametrize("width", [8, 29, 68])
+def test_no_row_is_wider_than_it_was_folded_for(text: str, width: int) -> None:
+    """By any count; nothing is lost, and no row begins with what belongs to the character before it."""
+    rows = rendering.folded(text, width)
+
+    assert "".join(rows) == text
+    for row in rows:
+        assert max(cell_len(row), rendering.cells(row)) <= width
+        assert not row.startswith("\ufe0f")
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
+def test_a_sheet_of_wide_texts_has_no_row_that_is_too_wide(text: str) -> None:
+    """In names, titles, boxes, alarms and what is cut short."""
+    line = Line(text, "quoted")
+    facts = (Fact("to", (line,)), Fact(text, (line,)))
+    alarms = (Line(f"! {text}", "alarm"),)
+    whole = Sheet(text, Line("! IT LASTS", "alarm"), None, facts, alarms, ())
+    sections = [Section(text, facts), Section(text, facts, is_said=True), *rendering.cut_short(whole, 60, 8)]
+    drawn = [
+        *body_rows(sections, 60, is_whole=True)[0],
+        *rendering.essential_rows(whole, 60, 8, note="expires in 4:41"),
+    ]
+
+    assert len(drawn) > 10
+    assert [row.plain for row in drawn if rendering.cells(row.plain) > 60] == []
+
+
+@pytest.mark.parametrize("text", WIDE.values(), ids=WIDE.keys())
+@pytest.mark.parametrize("width", [0, 1, 2, 29, 200])
+def test_what_is_cut_is_no_wider_and_says_so(text: str, width: int) -> None:
+    """Whatever terminal draws it; what fits is whole."""
+    for shown in (rendering.cut(text, width), rendering.shown(text, width)):
+        assert rendering.cells(shown) <= width
+        assert shown == text or shown.endswith("…") or width == 0
+    assert rendering.cut(text, 300) == text
+
+
+class Counted(str):
+    """A text that says how much of it was looked at."""
+
+    looked_at = 0
+
+    def __getitem__(self, key: Any) -> str:
+        piece = super().__getitem__(key)
+        Counted.looked_at += len(piece)
+        return piece
+
+    def translate(self, table: Any) -> str:
+        raise AssertionError("all of it was made harmless")
+
+    def __iter__(self) -> Any:
+        raise AssertionError("all of it was walked")
+
+
+def test_of_a_text_of_a_million_characters_no_more_is_looked_at_than_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a row of the record, in the list and in what is said in passing: an agent may write it, and often."""
+    text = Counted("\u65e5" * 10**6)
+    monkeypatch.setattr(Counted, "looked_at", 0)
+    row = rendering.event_row({"seq": 1, "at": "2026-11-21T04:00:00Z", "type": "approval.answered", "text": text}, 140)
+
+    assert row.plain.endswith(" text=" + "\u65e5" * 29 + "…")
+    assert rendering.shown(text, 11) == rendering.cut(text, 11) == "\u65e5" * 5 + "…"
+    assert Counted.looked_at < 3000
+
+
+def test_no_text_of_an_event_passes_for_its_next_fact() -> None:
+    """What an agent answered stands in quotes, also where it is cut."""
+    event = {"type": "approval.answered", "text": "because decision=approve surface=operator", "approval": "act-1"}
+    row = rendering.event_row(event, 140).plain
+
+    assert row.endswith('text="because decision=approve surface=operator" approval=act-1')
+    assert (
+        ' text="because decision' in rendering.event_row({**event, "text": "because decision=approve " * 99}, 140).plain
+    )
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_grant_and_a_session_are_one_row_and_whole_where_that_is_asked_for(width: int) -> None:
+    """However long a folder and a condition are; no row of what is folded begins where one of ours does."""
+    folder = "/tmp/" + "w" * 10 + " " * 70 + "codex        open     19:04:11  7 runs  /home" * 5
+    session = {"id": "ses-1", "agent": "claude", "status": "open", "runs": 3, "folder": folder}
+    condition = {"argument": "to", "operator": "equals", "value": folder}
+    grant = {"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "constraints": [condition]}
+    for row, rows, facts in (
+        (
+            rendering.session_row(session, width),
+            rendering.session_rows(session, width),
+            rendering.session_facts(session, width),
+        ),
+        (rendering.grant_row(grant, width), rendering.grant_rows(grant, width), rendering.grant_facts(grant, width)),
+    ):
+        assert rendering.cells(row.plain) <= width
+        assert row.plain.endswith("…")
+        assert all(rendering.cells(one.plain) <= width for one in rows)
+        assert all(one.plain.startswith("  ↳ ") for one in rows[1:])
+        for folded in (rows, facts.split("\n")):
+            assert _without_blanks(folder) in _without_blanks("".join(one.plain for one in folded))
+    assert '"/tmp/wwwwwwwwww  ' in rendering.session_rows(session, 200)[0].plain
+
+
+def _without_blanks(text: str) -> str:
+    return "".join(text.replace(rendering.FURTHER, "").split())
+
+
+def a_sheet(**more: object) -> Sheet:
+    """Of a run, to nine hosts."""
+    hosts = tuple(f"h{number}.example:443" for number in range(9))
+    return sheet_of(question(plan({"to": "mira@example.com"}, hosts=hosts, **more)), None, str)
+
+
+@pytest.mark.parametrize("most", range(1, 12))
+def test_what_matters_is_shown_above_or_whole_below(most: int) -> None:
+    """In so few rows: the verdict always, as many rows as there are, and below all of what is not whole above."""
+    sheet = a_sheet()
+    above = [row.plain for row in rendering.essential_rows(sheet, 80, most)]
+    below = {fact.name for section in rendering.cut_short(sheet, 80, most) for fact in section.facts}
+
+    assert len(above) <= max(most, 2)
+    assert sheet.verdict.text in above[0]
+    for fact in sheet.essentials:
+        is_above = any(row.startswith(f"{fact.name} ") and "more rows below" not in row for row in above)
+        assert fact.name in below or is_above
+    if most < 1 + len(sheet.essentials):
+        assert below == {fact.name for fact in sheet.essentials}
+
+
+@pytest.mark.parametrize("most", range(8, 12))
+def test_a_long_alarm_pushes_no_other_below(most: int) -> None:
+    """Each is begun, in its order, before any goes on; what is not there is counted."""
+    texts = ("! one " + "x" * 400, "! two " + "y" * 400, "! three")
+    sheet = dataclasses.replace(a_sheet(), alarms=tuple(Line(text, Tone.ALARM) for text in texts))
+    above = [row.plain for row in rendering.essential_rows(sheet, 80, most)]
+    alarms = above[next(number for number, row in enumerate(above) if row.startswith("! one")) :]
+
+    begun = [alarm.split()[1] for alarm in alarms if alarm.startswith("! ")]
+    assert begun == ["one", "two", "three"][: len(alarms)]
+    assert alarms[-1].endswith("more rows below")
+
+
+def test_what_an_event_is_about_stands_before_what_a_row_has_no_room_for() -> None:
+    """Where it went and how it ended; the rest in the order of its names, as it came."""
+    event = {
+        "at": "2026-11-20T09:12:00Z",
+        "type": "egress.finished",
+        "bytes_up": 1,
+        "connector": "c" * 60,
+        "status": 207,
+    }
+
+    assert "  status=207 bytes_up=1 connector=c" in rendering.event_row(event, 80).plain.replace(
+        "finished ", "finished  "
+    )
+
+
+def test_a_long_title_has_two_rows_below_the_verdict_and_stands_whole_in_the_rest() -> None:
+    """It says how much more of it there is; where all rows are asked for, as for lines, all of it is there."""
+    sheet = a_sheet(action="send-" + "x" * 600)
+    above = [row.plain for row in rendering.essential_rows(sheet, 80, 11)]
+
+    assert above[0] == sheet.verdict.text
+    assert above[1].startswith("send-xxx")
+    assert above[2].endswith(" more rows below")
+    assert len(above) <= 11
+    (cut,) = rendering.cut_short(sheet, 80, 11)
+    assert (cut.facts[0].name, cut.facts[0].lines[0].text) == ("title", sheet.title)
+    assert "".join(row.plain for row in rendering.essential_rows(sheet, 80)).startswith(sheet.title)

@@ -1,0 +1,220 @@
+"""A desk that is told what to answer, and a page with it but without a daemon: for what no daemon can be brought to do on time.
+
+    desk = ToldDesk()
+    async with browser_of(desk) as browser:
+        page = await browser.get("/approvals")
+
+Not here: the page of a real daemon (tests/support/paged.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import anyio
+import httpx
+
+from aileron.daemon.http.pages import pages
+from aileron.ingress.known import KnownCallers
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.preview import Preview
+from aileron.model.wire import Settled
+from aileron.web.app import Page
+from aileron.web.daemon_port import ApproverStatus, Ended
+from aileron.web.sessions import Session, Sessions
+
+__all__ = ["ASKED", "Browser", "Key", "Process", "ToldDesk", "browser_of", "previewed"]
+
+ASKED: Final = "act-20260101T000000-00000000000000000001"
+PORT: Final = 20480
+_DIGEST: Final = "sha256:" + "1" * 64
+
+
+class Process:
+    """One at the other end."""
+
+    name = "browser"
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def is_same(self, other: Process) -> bool:
+        """By number."""
+        return self.pid == other.pid
+
+
+class Key:
+    """Wiped, or not."""
+
+    key_id = "ed25519:one"
+
+    def __init__(self) -> None:
+        self.is_wiped = False
+
+    def wipe(self) -> None:
+        """Now."""
+        self.is_wiped = True
+
+
+class ToldDesk:
+    """Answers what its attributes say, and remembers what it was told.
+
+    Where `holds` names a method, that one waits in the middle: `arrived` is set then, and it goes on with `go_on`.
+    """
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.key_id: str | None = Key.key_id
+        self.status = "ready"
+        self.told: list[tuple[str, str]] = []
+        self.is_full = False
+        self.passkeys = {"webauthn:one"}
+        self.pid = 1
+        self.questions: list[dict[str, Any]] = []
+        self.shown = Preview([{"label": "Path", "value": "what-is-there-now"}], None, None, "sha256:" + "2" * 64)
+        self.ran: dict[str, Any] = {"audit_id": "run-1", "events": []}
+        self.came: dict[str, Any] = {}
+        self.holds = ""
+        self.arrived = anyio.Event()
+        self.go_on = anyio.Event()
+        self.written = anyio.Event()
+
+    def opens(self, passkey: str) -> bool:
+        """Whether it decides."""
+        return passkey in self.passkeys
+
+    def approver(self) -> ApproverStatus:
+        """Who decides."""
+        return ApproverStatus(self.status, self.key_id)  # type: ignore[arg-type]
+
+    async def process(self, _client: Any, _server: Any) -> Process:
+        """Whoever it is."""
+        await self._hold("process")
+        return Process(self.pid)
+
+    async def session_of(self, _process: Any) -> str | None:
+        """Nobody's."""
+        return None
+
+    async def open_key(self, passphrase: Any) -> Key:
+        """Any passphrase is another's."""
+        raise AileronError(FailureClass.UNAUTHORIZED, "wrong")
+
+    async def unlocked(self, page: str, key_id: str, process: Any) -> None:
+        """On record, unless the disk is full."""
+        if self.is_full:
+            raise AileronError(FailureClass.BUSY, "the disk is full")
+        self.told.append((page, "unlocked"))
+
+    async def locked(self, page: str, why: Ended) -> None:
+        """On record."""
+        self.told.append((page, why))
+
+    async def refused(self, what: str, why: str, key_id: str | None) -> None:
+        """On record."""
+        self.told.append((what, why))
+
+    async def waiting(self) -> list[dict[str, Any]]:
+        """Those that wait."""
+        return [one for one in self.questions if one.get("status") == "pending_approval"]
+
+    async def recent(self) -> list[dict[str, Any]]:
+        """All others."""
+        return [one for one in self.questions if one.get("status") != "pending_approval"]
+
+    async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
+        """The one of this id."""
+        for one in self.questions:
+            if one.get("approval_id", approval_id) == approval_id:
+                return one
+        raise AileronError(FailureClass.NOT_FOUND, "no such question")
+
+    async def preview(self, approval_id: str, plan_digest: str) -> Preview:
+        """What is there."""
+        await self._hold("preview")
+        return self.shown
+
+    async def decide(self, key: Any, question: dict[str, Any], digest: str, decision: str, reason: Any) -> Settled:
+        """It counts, and is carried out."""
+        question["status"] = "denied" if decision == "deny" else "completed"
+        self.told.append((str(question["approval_id"]), decision))
+        await self._hold("decide")
+        return Settled(status=question["status"], approval_id=str(question["approval_id"]), audit_id=None)
+
+    async def result(self, approval_id: str) -> dict[str, Any]:
+        """What came of it."""
+        return self.came
+
+    async def record(self, audit_id: str) -> dict[str, Any]:
+        """Its run."""
+        return self.ran
+
+    def news(self) -> anyio.Event:
+        """When something is new."""
+        return self.written
+
+    async def _hold(self, method: str) -> None:
+        if self.holds == method:
+            self.arrived.set()
+            await self.go_on.wait()
+
+
+class NoPasskeys:
+    """A home without any."""
+
+    def listed(self) -> list[dict[str, Any]]:
+        """None."""
+        return []
+
+
+class Browser:
+    """Whose page is unlocked."""
+
+    def __init__(self, client: httpx.AsyncClient, sessions: Sessions, session: Session, cookie: str) -> None:
+        self.sessions = sessions
+        self.session = session
+        self._client = client
+        self._headers = {"Cookie": f"aileron-page-{PORT}={cookie}", "Sec-Fetch-Site": "same-origin"}
+
+    async def get(self, path: str) -> httpx.Response:
+        """A page."""
+        return await self._client.get(path, headers=self._headers)
+
+    async def post(self, path: str, fields: dict[str, str]) -> httpx.Response:
+        """What a form sends, not followed."""
+        headers = {**self._headers, "Origin": f"http://localhost:{PORT}"}
+        return await self._client.post(path, data=fields, headers=headers)
+
+    async def deny(self) -> httpx.Response:
+        """The question, as it is shown without a preview or with the one that was read."""
+        kept = self.session.preview_of(ASKED, _DIGEST)
+        digest = _DIGEST if kept is None or kept.digest is None else kept.digest
+        token = self.session.token("deny", ASKED, digest, "")
+        return await self.post(f"/approvals/{ASKED}/decide", {"decision": "deny", "digest": digest, "token": token})
+
+
+@contextlib.asynccontextmanager
+async def browser_of(desk: Any) -> AsyncIterator[Browser]:
+    """An unlocked page of this desk."""
+    sessions = Sessions(desk, KnownCallers(), now=lambda: float(desk.now))
+    passkeys: Any = NoPasskeys()
+    transport = httpx.ASGITransport(pages(Page(desk, sessions, PORT, passkeys)))
+    async with httpx.AsyncClient(transport=transport, base_url=f"http://localhost:{PORT}", timeout=30) as client:
+        process: Any = Process(desk.pid)
+        session, cookie = await sessions.open(Key(), Key.key_id, process)
+        yield Browser(client, sessions, session, cookie)
+
+
+def previewed(**more: Any) -> dict[str, Any]:
+    """A question that waits and has a preview."""
+    plan = {"action": "send", "action_version": "1.0.0", "preview": {"op": "fetch"}, "steps": [], "args": {}}
+    return {
+        "approval_id": ASKED,
+        "status": "pending_approval",
+        "action": "send",
+        "digest": _DIGEST,
+        "plan": plan,
+        **more,
+    }

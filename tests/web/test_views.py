@@ -1,0 +1,159 @@
+"""What the page shows of a run, and of rows that make no sense. On a desk of the test's own."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from aileron.model.timestamp import local_time
+from aileron.web.admission import MAX_STRANGERS
+from aileron.web.views import milliseconds
+from tests.web.daemon_port import ASKED, ToldDesk, browser_of, previewed
+
+pytestmark = pytest.mark.anyio
+
+# Before it is unlocked
+
+
+async def test_only_so_many_who_are_strangers_wait_to_be_looked_at() -> None:
+    """The rest is turned away in words; and once nobody waits, the next is looked at."""
+    desk = ToldDesk()
+    desk.holds = "process"
+    turned_away: list[bool] = []
+    async with browser_of(desk) as browser:
+
+        async def ask() -> None:
+            answer = await browser.post("/approvals/unlock", {"passphrase": "wrong"})
+            turned_away.append("Too many programs ask to be let in" in answer.text)
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                for _ in range(MAX_STRANGERS + 5):
+                    tasks.start_soon(ask)
+                await desk.arrived.wait()
+                while len(turned_away) < 4:
+                    await anyio.sleep(0.01)
+                desk.go_on.set()
+        await ask()
+    assert turned_away == [True] * 4 + [False] * (MAX_STRANGERS + 2)
+
+
+async def test_two_questions_about_one_action_are_told_apart_in_the_queue() -> None:
+    """By the beginning of what they were asked with, harmless; what has none has no empty line."""
+    desk = ToldDesk()
+    lines = ["to=mira@example.com", "to=\u202e<b>mallory</b>", None]
+    desk.questions = [previewed(approval_id=f"{ASKED[:-1]}{n}", glance=line) for n, line in enumerate(lines)]
+    async with browser_of(desk) as browser:
+        page = (await browser.get("/approvals")).text
+
+    assert '<span class="glance">to=mira@example.com</span>' in page
+    assert '<span class="glance">to=\\u202e&lt;b&gt;mallory&lt;/b&gt;</span>' in page
+    assert page.count('class="glance"') == 2
+
+
+# What came of a question
+
+_SENT = {
+    "at": "2026-01-01T00:00:00Z",
+    "type": "egress.sending",
+    "step": "s",
+    "request": 1,
+    "method": "GET",
+    "host": "a.example",
+}
+_CAME = {"at": "2026-01-01T00:00:01Z", "type": "egress.finished", "step": "s", "request": 1, "status": 200}
+
+
+@pytest.mark.parametrize(("scrubbed", "is_cut"), [(0, False), (2, False), (0, True)])
+async def test_a_run_says_what_was_blotted_out_and_whether_there_is_more(scrubbed: int, is_cut: bool) -> None:
+    """As a terminal does."""
+    desk = ToldDesk()
+    desk.questions = [previewed(status="completed", audit_id="run-1", plan={})]
+    events = [
+        _SENT,
+        {**_CAME, "scrubbed": scrubbed},
+        {"at": _CAME["at"], "type": "run.finished", "class": "some-class"},
+    ]
+    desk.ran = {"audit_id": "run-1", "events": events, "truncated": is_cut}
+    async with browser_of(desk) as browser:
+        page = (await browser.get(f"/approvals/{ASKED}")).text
+
+    assert ("the secret came back 2 times, and was blotted out" in page) is (scrubbed == 2)
+    assert ("There is more on record than stands here" in page) is is_cut
+    assert "class=some-class" in page
+
+
+# What makes no sense
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "0001-01-01T00:00:00+14:00",
+        "9999-12-31T23:59:59-14:00",
+        "99999-01-01T00:00:00Z",
+        "soon",
+        "2026-01-01T00:00:00",
+        "",
+        None,
+        7,
+    ],
+)
+def test_a_moment_that_cannot_be_is_shown_as_it_came(moment: object) -> None:
+    """And has no countdown."""
+    assert (local_time(moment), milliseconds(moment)) == (str(moment), 0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"created_at": "0001-01-01T00:00:00+14:00", "expires_at": "9999-12-31T23:59:59-14:00"},
+        {"decided_at": "9999-12-31T23:59:59-14:00", "status": "denied"},
+    ],
+)
+async def test_a_question_of_an_impossible_time_is_shown(change: dict[str, str]) -> None:
+    """In the queue and by itself."""
+    desk = ToldDesk()
+    desk.questions = [previewed(**{"plan": {}, **change})]
+    async with browser_of(desk) as browser:
+        for path in ("", f"/{ASKED}"):
+            page = await browser.get(f"/approvals{path}")
+            assert (page.status_code, "-14:00" in page.text) == (200, True)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"edits": [7]},
+        {"plan": "none"},
+        {"plan": {"steps": 7}},
+        {"plan": {"args": [7]}},
+        {"kind": "secret", "subject": 7},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("status", ["pending_approval", "denied"])
+async def test_what_makes_no_sense_is_a_page_that_says_so(change: dict[str, object], status: str) -> None:
+    """With all its fields, and with what to do; the next page is answered."""
+    desk = ToldDesk()
+    desk.questions = [previewed(status=status) | change]
+    async with browser_of(desk) as browser:
+        page = await browser.get(f"/approvals/{ASKED}")
+        after = await browser.get("/approvals")
+
+    if page.status_code != 200:
+        assert (page.status_code, "That cannot be shown." in page.text) == (500, True)
+        assert f"aileron approval show {ASKED}" in page.text
+        assert "Traceback" not in page.text
+        assert page.headers["content-security-policy"].startswith("default-src 'none'")
+    assert after.status_code == 200
+
+
+async def test_rows_without_an_id_do_not_end_the_page() -> None:
+    """The control of the other tests here: this one cannot be shown."""
+    desk = ToldDesk()
+    desk.questions = [{"status": "denied"}]
+    async with browser_of(desk) as browser:
+        page = await browser.get(f"/approvals/{ASKED}")
+
+    assert (page.status_code, "That cannot be shown." in page.text) == (500, True)
