@@ -57,7 +57,7 @@ class Native:
 
     def __init__(self, template: Template, program: int) -> None:
         self._template = template
-        self._program = program
+        self.program = program
 
     @classmethod
     @contextlib.contextmanager
@@ -77,7 +77,7 @@ class Native:
 
     def attempt(self, word: str) -> NativeSeen:
         """In a jail."""
-        with Child.open(self._template, self._program, _POLICY) as child:
+        with Child.open(self._template, self.program, _POLICY) as child:
             os.write(child.frames_in, word.encode())
             ending = child.wait(DEADLINE_S)
             return NativeSeen(_tries(drained(child.frames_out)), ending)

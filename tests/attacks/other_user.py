@@ -39,9 +39,10 @@ SAME_USER: Final = tuple(
     sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "attacks").glob("test_same_user*.py"))
 )
 """What a process of the user themselves tries; root is not tried at all."""
-_LEFT_OUT: Final = shutil.ignore_patterns(
-    "__pycache__", "*.pyc", ".hypothesis", "results", "site-packages", "test", "idlelib"
-)
+_OF_THE_TREE: Final = shutil.ignore_patterns("__pycache__", ".hypothesis", "results")
+_OF_PYTHON: Final = shutil.ignore_patterns("*.pyc.*", "site-packages", "test", "idlelib")
+"""Not the compiled modules. Copies keep their sources' times, so those are good, and this user could write no others there: each
+process would compile all that it imports. `*.pyc.*` is one that somebody is writing."""
 
 
 class OtherUser:
@@ -112,7 +113,7 @@ def _copied(folder: Path) -> Path:
     for name in _TREE:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, tree / name, ignore=_LEFT_OUT)
+            shutil.copytree(source, tree / name, ignore=_OF_THE_TREE)
         else:
             tree.mkdir(exist_ok=True)
             shutil.copy(source, tree / name)
@@ -158,9 +159,9 @@ def _virtual_environment(folder: Path, tree: Path) -> Path:
     for source in _package_files():
         target = packages / source.name
         if source.is_dir():
-            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("*.pyc.*"), dirs_exist_ok=True)
         else:
-            shutil.copy(source, target)
+            shutil.copy2(source, target)
     places = (tree, tree / "sandbox", tree / "connectors" / "sdk")
     (packages / "checkout.pth").write_text("".join(f"{place}\n" for place in places), encoding="utf-8")
     python = _interpreter(folder, version)
@@ -212,7 +213,7 @@ def _interpreter(folder: Path, version: str) -> Path:
         ):
             return candidate.resolve()
     prefix = folder / "python"
-    shutil.copytree(Path(sys.base_prefix) / "lib" / version, prefix / "lib" / version, ignore=_LEFT_OUT, symlinks=True)
+    shutil.copytree(Path(sys.base_prefix) / "lib" / version, prefix / "lib" / version, ignore=_OF_PYTHON, symlinks=True)
     for library in (Path(sys.base_prefix) / "lib").glob("libpython*.so*"):
         shutil.copy(library, prefix / "lib" / library.name, follow_symlinks=True)
     (prefix / "bin").mkdir()

@@ -2,11 +2,15 @@
 
 `Command` runs `python -m aileron` with one home. In a pipe it is given standard input and gives back what it wrote and its exit
 code. At a terminal (a pty of 80 columns that is its controlling terminal) a person waits for each question and types the answer.
+
+Each command is started for real the first time that it is used in a run of the tests; later it is forked from a process that has
+imported everything (tests/support/forks.py), which takes a tenth of that.
 """
 
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import os
 import pty
@@ -19,7 +23,9 @@ import termios
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from tests.support import forks
 
 __all__ = ["Answer", "Answers", "Command", "Said"]
 
@@ -28,6 +34,9 @@ Answers = Sequence[Answer]
 """Questions to wait for, and what is then typed; a function is called when its question has appeared, and says it."""
 
 DEADLINE_S = 30.0
+_MODULE: Final = "aileron.__main__"
+_started: Final[set[tuple[str, ...]]] = set()
+"""The commands that were started for real, by their words up to the first option."""
 _AT_TERMINAL = (
     "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
     "os.execvp(sys.argv[1], sys.argv[1:])"
@@ -56,19 +65,25 @@ class Command:
 
     def __init__(self, home: Path, *, program: Sequence[str] = (), deadline_s: float = DEADLINE_S) -> None:
         self.home = home
-        self._program = list(program) or [sys.executable, "-m", "aileron"]
+        self.program: Final = [*(program or (sys.executable, "-m", "aileron"))]
+        self._is_ours = not program
         self._deadline_s = deadline_s
 
     def __call__(self, *words: str, given: str | bytes | None = None, **environment: str) -> Said:
         """In a pipe, with `given` on standard input."""
-        done = subprocess.run(
-            self._words(words),
-            input=given.encode() if isinstance(given, str) else given,
-            stdin=None if given is not None else subprocess.DEVNULL,
-            capture_output=True,
-            env=self._environment(environment),
-            timeout=self._deadline_s,
-        )
+        typed = given.encode() if isinstance(given, str) else given
+        around = self._environment(environment)
+        if self._can_fork(words, around):
+            done = forks.run(_MODULE, words, given=typed, environment=around, timeout=self._deadline_s)
+        else:
+            done = subprocess.run(
+                self._words(words),
+                input=typed,
+                stdin=None if typed is not None else subprocess.DEVNULL,
+                capture_output=True,
+                env=around,
+                timeout=self._deadline_s,
+            )
         return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
 
     def start(self, *words: str, **environment: str) -> subprocess.Popen[str]:
@@ -86,15 +101,20 @@ class Command:
         """At a terminal; each of `answers` is a question to wait for and what is then typed."""
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 80, 0, 0))
-        environment = {"TERM": "xterm-256color", **environment}
+        around = self._environment({"TERM": "xterm-256color", **environment})
+        process: forks.Child | subprocess.Popen[bytes]
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _AT_TERMINAL, *self._words(words)],
-                stdin=slave,
-                stdout=slave,
-                stderr=slave,
-                env=self._environment(environment),
-            )
+            if self._can_fork(words, around):
+                streams = dict.fromkeys((0, 1, 2), slave)
+                process = forks.start(_MODULE, words, descriptors=streams, environment=around, has_terminal=True)
+            else:
+                process = subprocess.Popen(
+                    [sys.executable, "-c", _AT_TERMINAL, *self._words(words)],
+                    stdin=slave,
+                    stdout=slave,
+                    stderr=slave,
+                    env=around,
+                )
         finally:
             os.close(slave)
         try:
@@ -102,10 +122,17 @@ class Command:
                 shown = _converse(master, process, list(answers), self._deadline_s)
         finally:
             os.close(master)
-        return Said(process.returncode, shown.replace("\r\n", "\n"), "")
+        return Said(process.returncode or 0, shown.replace("\r\n", "\n"), "")
 
     def _words(self, words: Sequence[str]) -> list[str]:
-        return [*self._program, *words]
+        return [*self.program, *words]
+
+    def _can_fork(self, words: Sequence[str], environment: dict[str, str]) -> bool:
+        """Not the first time, nor another program, nor where the interpreter would be set up otherwise."""
+        command = tuple(itertools.takewhile(lambda word: word.isidentifier() or "-" in word[1:], words))[:2]
+        is_first = command not in _started
+        _started.add(command)
+        return self._is_ours and not is_first and forks.can_fork(environment)
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AILERON_", "NO_COLOR"))}
@@ -118,7 +145,9 @@ def _wait_for_lines(master: int, until: float) -> None:
         select.select([], [], [], 0.002)
 
 
-def _converse(master: int, process: subprocess.Popen[bytes], answers: list[Answer], deadline_s: float) -> str:
+def _converse(
+    master: int, process: forks.Child | subprocess.Popen[bytes], answers: list[Answer], deadline_s: float
+) -> str:
     """Type each answer when its question has appeared; everything that was shown, until the end."""
     shown, seen_to = "", 0
     until = time.monotonic() + deadline_s

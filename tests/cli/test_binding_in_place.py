@@ -114,7 +114,7 @@ def test_nobody_is_asked_without_a_terminal(aileron: Command, words: tuple[str, 
 def test_only_the_result_is_on_standard_output(aileron: Command, tmp_path: Path):
     """What was bound on the way is not among what `> FILE` gets."""
     file = tmp_path / "result"
-    shell = Command(aileron.home, program=["sh", "-c", f'exec "$@" > {file}', "sh", *aileron._program])
+    shell = Command(aileron.home, program=["sh", "-c", f'exec "$@" > {file}', "sh", *aileron.program])
     said = shell.at_terminal("run", "fetch", answers=NEW, NO_COLOR="1")
 
     assert said.code == 0, said

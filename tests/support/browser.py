@@ -100,7 +100,7 @@ class Browser:
         arguments: Sequence[str] = (),
     ) -> None:
         self._keys = [_key_of(file) for file in trusting]
-        self._program = list(program)
+        self.program = list(program)
         self._connect = connect
         self._arguments = list(arguments)
         self._folder = tempfile.TemporaryDirectory(prefix="ail-browser-", ignore_cleanup_errors=True)
@@ -111,7 +111,7 @@ class Browser:
         home = Path(self._folder.name)
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "DBUS_"))}
         self._driver = subprocess.Popen(
-            [*self._program, "chromedriver", "--port=0"],
+            [*self.program, "chromedriver", "--port=0"],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

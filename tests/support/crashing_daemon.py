@@ -1,4 +1,4 @@
-"""A real daemon that kills itself with SIGKILL at one chosen moment of a run: `python -m tests.support.crashing_daemon …`.
+"""A real daemon that kills itself with SIGKILL at one chosen moment of a run, forked as other daemons of tests are (forks.py).
 
 Arguments: HOME READY_FD POINT N. POINT is one of `POINTS`; the process dies at the N-th time it is passed, counted from the
 first request to the spine, or the first decision, on. Wrapped from outside, so that the product has no hook for it.
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
@@ -28,9 +26,11 @@ from aileron.registry.content import ContentStore
 from aileron.registry.staging import Staging
 from aileron.runs.perform import Spine
 from aileron.vault.vault import Vault
+from tests.support import forks
 
 __all__ = ["POINTS", "crashing_daemon"]
 
+_TOLD: Final = 3
 POINTS = (
     *("before_commit", "after_commit", "before_send", "after_send", "after_receive"),
     *(
@@ -45,14 +45,14 @@ POINTS = (
 )
 
 
-def crashing_daemon(home: Path, point: str, count: int) -> subprocess.Popen[bytes]:
+def crashing_daemon(home: Path, point: str, count: int) -> forks.Child:
     """Start one for `home`; it dies at the `count`-th time it passes `point`."""
     ready, told = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.crashing_daemon", str(home), str(told), point, str(count)],
-        pass_fds=[told],
-        cwd=Path(__file__).resolve().parents[2],
-        stdin=subprocess.DEVNULL,
+    process = forks.start(
+        __name__,
+        [str(home), str(_TOLD), point, str(count)],
+        descriptors={0: 0, 1: 1, 2: 2, _TOLD: told},
+        environment=os.environ,
     )
     os.close(told)
     with open(ready, "rb") as pipe:
@@ -153,8 +153,9 @@ def _around(fuse: _Fuse, owner: type, method: str, point: str) -> None:
     setattr(owner, method, crashing)
 
 
-if __name__ == "__main__":
-    home, ready, point, count = sys.argv[1:5]
+def main(arguments: list[str]) -> int:
+    """HOME READY_FD POINT N."""
+    home, ready, point, count = arguments
     _wrap(_Fuse(point, int(count)))
 
     def tell(word: str) -> None:
@@ -162,4 +163,4 @@ if __name__ == "__main__":
         os.write(int(ready), word.encode())
         os.close(int(ready))
 
-    sys.exit(supervise(Home(Path(home)), tell))
+    return supervise(Home(Path(home)), tell)

@@ -11,6 +11,7 @@ import contextlib
 import fcntl
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -18,11 +19,12 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
-from aileron.client import Answer, Client
+from aileron.client import START_DEADLINE_S, Answer, Client, DaemonUnreachable
 from aileron.model.names import HostPort
 from aileron.registry.build import build
+from tests.support import forks
 from tests.support.canary import scan
 
 __all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "word"]
@@ -33,6 +35,39 @@ SECRET: Final = b"hunter2-hunter2"
 PROBE: Final = "github://aileron-tests/probe"
 _PROBE_SOURCE: Final = Path(__file__).parent / "connectors" / "probe"
 _END_S: Final = 15.0
+_READY_FD: Final = 3
+_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE", "AILERON_NEW_VAULT_PASSPHRASE", "AILERON_SESSION_TOKEN")
+
+
+class _ForkingClient(Client):
+    """Starts daemons with everything imported (tests/support/forks.py); the rest is the product's."""
+
+    def __init__(self, home: Path, *, operator: bool = True) -> None:
+        super().__init__(home, operator=operator)
+        self._path = home
+
+    def start(self) -> None:
+        """As `Client.start` does."""
+        if not forks.can_fork(os.environ):
+            super().start()
+            return
+        ready, told = os.pipe()
+        with open(ready, "rb", buffering=0) as pipe, open(os.devnull, "r+b") as nothing:
+            streams = {0: nothing.fileno(), 1: nothing.fileno(), 2: told, _READY_FD: told}
+            environment = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
+            child = forks.start(
+                "aileron.daemon.__main__",
+                [str(self._path), str(_READY_FD)],
+                descriptors=streams,
+                environment=environment,
+                directory="/",
+                has_own_session=True,
+            )
+            os.close(told)
+            word = _read_to_end(pipe, time.monotonic() + START_DEADLINE_S)
+        if word != "ready":
+            child.wait(_END_S)
+            raise DaemonUnreachable(word.rpartition("\n")[2])
 
 
 class DaemonHome:
@@ -40,8 +75,8 @@ class DaemonHome:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.operator = Client(path)
-        self.agent = Client(path, operator=False)
+        self.operator: Client = _ForkingClient(path)
+        self.agent: Client = _ForkingClient(path, operator=False)
 
     def ask(self, method: str, path: str, body: Any = None, **options: Any) -> Answer:
         """One request on the operator socket; the daemon is started if need be."""
@@ -174,6 +209,13 @@ class DaemonHome:
                     return
                 time.sleep(0.01)
         raise TimeoutError(f"process {pid} still holds its lock after {_END_S} s")
+
+
+def _read_to_end(pipe: IO[bytes], until: float) -> str:
+    said = bytearray()
+    while select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0] and (more := pipe.read(4096)):
+        said += more
+    return said.decode("utf-8", "replace").strip()
 
 
 def word(answer: Answer) -> str:

@@ -227,7 +227,7 @@ class PlainHost:
         timeout_s: float = 20.0,
         on_request: Callable[[HttpRequest], None] = lambda request: None,
     ) -> None:
-        self._program: Final = program
+        self.program: Final = program
         self._hosts: Final = hosts
         self._basic: Final = basic
         self._bearer: Final = bearer
@@ -242,7 +242,7 @@ class PlainHost:
         requests: list[HttpRequest] = []
         uploads: dict[int, tuple[HttpRequest, bytearray]] = {}
         first = invoke(op, hosts=self._hosts, **args)
-        with ConnectorProcess(self._program, first, timeout_s=self._timeout_s) as connector:
+        with ConnectorProcess(self.program, first, timeout_s=self._timeout_s) as connector:
             while True:
                 message, body = connector.receive()
                 match message:

@@ -1,0 +1,51 @@
+"""A command that is forked by the tests says and does what a real one does (tests/support/forks.py)."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command, Said
+
+_CASES = (
+    ("--version",),
+    ("status",),
+    ("status", "--json"),
+    ("no-such-command",),
+    ("run", "no-such-action", "a=\udcff"),
+    ("action", "validate", "not-there.md"),
+)
+
+
+@pytest.mark.parametrize("words", _CASES, ids=lambda words: words[0])
+def test_output_and_exit_code_are_those_of_a_real_one(aileron: Command, words: tuple[str, ...]) -> None:
+    """Twice through `Command`, of which the second is forked, and once exec'ed."""
+    aileron(*words)
+    forked = aileron(*words)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
+    real = subprocess.run(
+        [*aileron.program, *words],
+        env={**environment, "AILERON_HOME": str(aileron.home), "TZ": "UTC"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+    )
+
+    assert (forked.code, forked.out, forked.err) == (real.returncode, real.stdout.decode(), real.stderr.decode())
+
+
+def test_it_has_the_directory_and_the_terminal_it_was_given(
+    aileron: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a process is around its arguments."""
+    (tmp_path / "here.md").write_text("nothing of an action", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found: list[Said] = [aileron("action", "validate", "here.md") for _ in range(2)]
+    shown = [aileron.at_terminal("action", "validate", "here.md", NO_COLOR="1") for _ in range(2)]
+
+    for first, second in (found, shown):
+        assert (first.code, first.out, first.err) == (second.code, second.out, second.err)
+    assert "here.md" in found[0].err
