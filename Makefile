@@ -7,20 +7,20 @@ FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tes
 AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
-# Two halves that take about as long as each other, for two processors.
-JAIL_TESTS_1 := tests/daemon tests/runs tests/cli tests/launch tests/trial
-JAIL_TESTS_2 := tests/sandbox tests/attacks tests/faults tests/e2e tests/mcp
-JAIL_TESTS := $(JAIL_TESTS_1) $(JAIL_TESTS_2)
-OTHER_TESTS := $(JAIL_TESTS) $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS)
-FAST_TESTS_1 := tests/approver tests/tui tests/web
+JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp
+# Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
+COUNTED_TESTS := tests/sandbox tests/attacks
+FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
 PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
+# A file at a time to each of two processes.
+BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie
 
-.PHONY: help demo test check fast-tests fast-tests-1 fast-tests-2 test-newer agents conformance browser bench fuzz pages clean jail-tests-1 jail-tests-2
+.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser from-npm bench fuzz pages clean
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -37,30 +37,31 @@ help:
 demo: $(VENV)/.demo
 	@$(BIN)/aileron demo
 
-test: check
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target jail-tests-1 jail-tests-2
+# What waits for terminals and deadlines leaves room for what computes: three at a time keep two processors busy.
+test: $(VENV)/.dev
+	@$(MAKE) --no-print-directory --jobs=3 --output-sync=target lint counted-tests most-tests
 
-jail-tests-1 jail-tests-2: jail-tests-%: $(VENV)/.dev
-	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(JAIL_TESTS_$*)
+most-tests: $(VENV)/.dev
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE) tests $(foreach path,$(COUNTED_TESTS) $(FROM_NPM),--ignore=$(path))
 
-check: $(VENV)/.dev
+counted-tests: $(VENV)/.dev
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(COUNTED_TESTS)
+
+check: lint fast-tests
+
+lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	@$(MAKE) --no-print-directory fast-tests
 
-# Two halves side by side: one waits much, for terminals and daemons, and the other computes.
-fast-tests:
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=target fast-tests-1 fast-tests-2
-
-fast-tests-1: $(VENV)/.dev
-	$(PYTEST) $(FAST_TESTS_1)
-
-fast-tests-2: $(VENV)/.dev
-	$(PYTEST) tests $(foreach path,$(OTHER_TESTS) $(FAST_TESTS_1),--ignore=$(path))
+fast-tests: $(VENV)/.dev
+	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(FROM_NPM),--ignore=$(path))
 
 test-newer:
 	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests'
+
+# One after the other: each waits more than it computes, and has a server of its own.
+from-npm: agents conformance browser
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install

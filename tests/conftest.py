@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -62,7 +63,22 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+_SMALL: Final = ("frames", "model", "egress", "actions", "registry", "ledger", "audit", "vault", "architecture")
+"""Rooms whose tests start little: when something there is broken, all else is."""
+_LONG: Final = ("faults", "daemon", "e2e", "cli", "mcp", "tui", "web", "trial", "runs", "launch")
+"""Rooms whose files take long, the longest first: what is begun last should be over soon."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts jails comes last: when something small is broken, it is said first."""
-    first = ("frames", "model", "egress", "actions", "registry", "ledger", "audit", "vault", "architecture")
-    items.sort(key=lambda item: Path(str(item.path)).parent.name not in first)
+    """In one process what starts jails comes last: when something small is broken, it is said first.
+
+    Of several side by side each takes the next file, and those that take long come first.
+    """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: (*_LONG, _room(item)).index(_room(item)))
+    else:
+        items.sort(key=lambda item: _room(item) not in _SMALL)
+
+
+def _room(item: pytest.Item) -> str:
+    return Path(str(item.path)).parent.name

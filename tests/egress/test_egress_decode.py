@@ -97,6 +97,7 @@ def test_a_bomb_stops_at_the_ratio() -> None:
         gzip.compress(b"hello")[:-8] + bytes(8),
         b"plain text",
     ],
+    ids=["cut at its end", "cut in its head", "a tail", "a second one that is cut", "another checksum", "no gzip"],
 )
 def test_a_damaged_or_cut_body_is_a_bad_answer(body: bytes) -> None:
     """Cut short, continued with something else, with a wrong checksum, or not encoded at all."""

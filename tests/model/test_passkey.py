@@ -219,7 +219,7 @@ def test_what_is_made_is_what_counts_later(algorithm: Algorithm) -> None:
 @pytest.mark.parametrize(
     ("reason", "told"),
     [(reason, told) for reason, told in LIES if told.type is None],
-    ids=lambda value: str(value)[:40],
+    ids=[f"{reason}-{number}" for number, (reason, told) in enumerate(LIES) if told.type is None],
 )
 def test_a_lie_in_what_is_made_is_refused_by_its_reason(reason: str, told: Told) -> None:
     """As in an assertion."""
