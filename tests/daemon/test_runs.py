@@ -370,7 +370,7 @@ def test_many_callers_at_once_get_their_own_answers(home: DaemonHome) -> None:
 
 
 def test_a_clean_stop_records_what_it_cut_short_as_unknown() -> None:
-    """A run under way when the daemon stops is unknown afterwards, and is not run again."""
+    """A run under way when the daemon stops is unknown afterwards, and is not run again; the daemon that stops says so itself."""
     with daemon_home() as home:
         home.install_probe()
         home.unlock()
@@ -380,7 +380,9 @@ def test_a_clean_stop_records_what_it_cut_short_as_unknown() -> None:
 
         home.stop()
 
-        assert home.must("GET", f"/v1/runs/{run_id}")["status"] == "unknown"
+        found = home.must("GET", f"/v1/runs/{run_id}")
+        assert found["status"] == "unknown"
+        assert "the daemon stopped while it ran" in found["error"]["message"]
         verified = home.must("GET", "/v1/audit/verify")
         assert verified["ok"], verified
 

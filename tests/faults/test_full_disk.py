@@ -14,6 +14,7 @@ import sqlite3
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,13 @@ from typing import Any
 import pytest
 
 from aileron.client import DaemonUnreachable
-from tests.support.home import DaemonHome, daemon_home
+from tests.support.home import DaemonHome, daemon_home, word
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
 ROOT = Path(__file__).resolve().parents[2]
 DISK_MIB = 12
+_CLOSED_S = 30.0
 MOUNT = f'mount -t tmpfs -o size={DISK_MIB}m none "$0" && chmod 777 "$0" && exec "$@"'
 
 
@@ -93,6 +95,19 @@ def test_an_outcome_that_cannot_be_recorded_is_not_called_done(on_small_disk: Ca
     assert seen["status"] == "unknown"
     assert seen["with the same key"]["error"]["class"] == "outcome_unknown"
     assert seen["effects in the end"] == 1
+    assert seen["verified"]
+
+
+def test_an_outcome_that_could_not_be_recorded_is_closed_as_soon_as_there_is_room(
+    on_small_disk: Callable[[str], dict[str, Any]],
+) -> None:
+    """By the daemon that ran it, which goes on: until then nobody is told that it is over."""
+    seen = on_small_disk("room")
+
+    assert seen["answered"] == "outcome_unknown"
+    assert seen["while full"] == "running"
+    assert seen["with room"] == "unknown"
+    assert seen["same daemon"]
     assert seen["verified"]
 
 
@@ -231,6 +246,28 @@ def _during(disk: Path) -> dict[str, Any]:
         }
 
 
+def _room(disk: Path) -> dict[str, Any]:
+    with _world(disk) as (home, upstream):
+        upstream.is_armed = True
+        answered = word(home.run("effect"))
+        upstream.is_armed = False
+        daemon = home.daemon_pid
+        (run,) = [event["run"] for event in home.must("GET", "/v1/audit?type=run.requested")["events"]]
+        full = home.must("GET", f"/v1/runs/{run}")["status"]
+        _empty(disk)
+        until = time.monotonic() + _CLOSED_S
+        while (found := home.must("GET", f"/v1/runs/{run}")["status"]) == full and time.monotonic() < until:
+            home.run("gated")  # a question, at which what is over is looked for
+            time.sleep(0.1)
+        return {
+            "answered": answered,
+            "while full": full,
+            "with room": found,
+            "same daemon": home.daemon_pid == daemon,
+            "verified": home.must("GET", "/v1/audit/verify")["ok"],
+        }
+
+
 def _start(disk: Path) -> dict[str, Any]:
     tempfile.tempdir = str(disk)
     with daemon_home() as home:
@@ -263,5 +300,5 @@ def _start(disk: Path) -> dict[str, Any]:
 
 if __name__ == "__main__":
     scenario, place = sys.argv[1:]
-    saw = {"before": _before, "during": _during, "start": _start}[scenario](Path(place))
+    saw = {"before": _before, "during": _during, "room": _room, "start": _start}[scenario](Path(place))
     print(json.dumps(saw))

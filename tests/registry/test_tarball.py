@@ -71,6 +71,21 @@ def test_archives_of_other_tools_are_read(format: int):
     }
 
 
+def test_a_member_may_not_have_its_directory_in_another_field():
+    """ustar's prefix stands before the name; without one, or with what GNU tar keeps there, the same archive is read."""
+    plain = bytearray(gzip.decompress(pack(GOOD)))
+
+    def with_prefix(prefix: bytes, magic: bytes) -> bytes:
+        block = bytearray(plain[:512])
+        block[257:265], block[345 : 345 + len(prefix)], block[148:156] = magic, prefix, b" " * 8
+        block[148:156] = b"%06o\0 " % sum(block)
+        return gzip.compress(bytes(block + plain[512:]))
+
+    assert unpack(with_prefix(b"", b"ustar\x0000")) == GOOD
+    assert unpack(with_prefix(b"14000000000", b"ustar  \0")) == GOOD
+    assert "without a directory" in refusal(with_prefix(b"../etc", b"ustar\x0000"))
+
+
 def test_archives_with_fractional_times_are_read():
     """Python's own `tarfile` writes an extended attribute for the time, which changes nothing."""
     info = tarfile.TarInfo("connector")
