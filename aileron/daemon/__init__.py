@@ -8,5 +8,4 @@ notify/     that a question waits: on the desktop, by a webhook
 
 supervise.py   builds everything, once          __main__.py  what `client.start` executes
 rendezvous.py  lock, sockets, daemon.json       runner.py    runs that outlive their callers
-manage.py      what the operator routes do
 """

@@ -18,9 +18,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import anyio
+import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from aileron.audit.watch import Watch
@@ -93,6 +94,11 @@ class Runner:
         if isinstance(answer, Running) and entry.answer is not None:  # asked for before, with the same key
             return await self._follow(answer, until - time.monotonic())
         return answer
+
+    async def dry_run(self, invocation: Invocation) -> dict[str, Any]:
+        """The plan of an invocation with its digest; nothing runs and nothing is recorded."""
+        plan = await anyio.to_thread.run_sync(self._spine.resolve, invocation)
+        return {**plan.to_json(), "digest": plan.digest}
 
     async def resume(self, approval_id: str) -> AileronError | None:
         """See that an approved run begins; why it has not, where it cannot yet, or there is nothing to begin."""

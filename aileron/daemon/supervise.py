@@ -35,7 +35,9 @@ from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
 from aileron.audit.log import Audit
 from aileron.config import Home, Settings, keep_port, load_settings
+from aileron.daemon.decisions.after_unlock import AfterUnlock
 from aileron.daemon.decisions.agreements import AgreedSettings, Agreements
+from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.decisions.enrollment import ApproverEnrollment
@@ -44,6 +46,7 @@ from aileron.daemon.decisions.passkeys import Passkeys
 from aileron.daemon.decisions.previews import PreviewRegistry
 from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.decisions.settings import SettingsInForce, stamp_of
+from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.agents import AgentService, StatusWaiter
 from aileron.daemon.http.api import Api
 from aileron.daemon.http.ingress import Ingress, TcpService
@@ -52,8 +55,10 @@ from aileron.daemon.http.mcp import AgentProtocol, action_files
 from aileron.daemon.http.page import PageService
 from aileron.daemon.http.pages import pages, review_base
 from aileron.daemon.http.sessions import Sessions
-from aileron.daemon.manage import Manager
+from aileron.daemon.http.status import DaemonStatus
 from aileron.daemon.notify.notifier import Notifier
+from aileron.daemon.packages.actions import ActionService
+from aileron.daemon.packages.connectors import ConnectorService
 from aileron.daemon.packages.fetch import FetchJobs
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.daemon.packages.hub import HubSearch
@@ -65,6 +70,7 @@ from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.credentials import Credentials
 from aileron.daemon.secrets.gateway_keys import GatewayKeys
 from aileron.daemon.secrets.lending import Lending, RenewalsOnRecord
+from aileron.daemon.secrets.secret_store import SecretStore
 from aileron.daemon.secrets.signins import SignIns
 from aileron.daemon.secrets.vault import VaultService
 from aileron.egress.engine import Egress
@@ -321,50 +327,99 @@ class _Daemon:
             background.start_soon(self._stop_on_signal)
             async with anyio.create_task_group() as runs:
                 runner = Runner(spine, runs, audit.watch)
-                manager = Manager(
+                queue = ApprovalQueue(
+                    approver,
+                    audit=audit,
+                    ledger=ledger,
+                    consents=consents,
+                    connectors=connectors,
+                    take_back=vaults.take_back,
+                    changing=changing,
+                )
+                decisions = DecisionService(
+                    approver,
+                    audit=audit,
+                    readings=readings,
+                    consents=consents,
+                    begin=runner.begin,
+                    changing=changing,
+                )
+                enrollment = ApproverEnrollment(
                     self._home,
+                    approver,
                     actions=actions,
                     connectors=connectors,
                     vault=vault,
-                    vaults=vaults,
-                    ledger=ledger,
                     audit=audit,
-                    approver=approver,
+                    texts=texts,
+                    agreements=agreements,
+                    changing=changing,
+                )
+                after_unlock = AfterUnlock(
+                    enrollment=enrollment,
+                    passkeys=passkeys,
+                    consents=consents,
+                    decisions=decisions,
+                    begin_approved=runner.begin_approved,
+                    changing=changing,
+                )
+                grants = GrantService(
+                    approver,
+                    actions=actions,
+                    connectors=connectors,
+                    vault=vault,
+                    agreements=agreements,
+                    consents=consents,
+                    audit=audit,
+                    changing=changing,
+                )
+                action_service = ActionService(
+                    actions=actions,
+                    connectors=connectors,
+                    vault=vault,
                     agreements=agreements,
                     consents=consents,
                     installing=installing,
-                    deciding=DecisionService(
-                        approver,
-                        audit=audit,
-                        ledger=ledger,
-                        readings=readings,
-                        consents=consents,
-                        connectors=connectors,
-                        begin=runner.begin,
-                    ),
-                    appointing=ApproverEnrollment(
-                        self._home,
-                        approver,
-                        actions=actions,
-                        connectors=connectors,
-                        vault=vault,
-                        audit=audit,
-                        texts=texts,
-                        agreements=agreements,
-                    ),
-                    passkeys=passkeys,
-                    layers=self._jails.layers,
+                    audit=audit,
                     settings=self._settings,
-                    in_force=in_force,
-                    web=review_base(self._port),
                     changing=changing,
                 )
+                connector_service = ConnectorService(
+                    connectors=connectors, consents=consents, installing=installing, audit=audit, changing=changing
+                )
+                secret_store = SecretStore(
+                    vault,
+                    approver=approver,
+                    agreements=agreements,
+                    consents=consents,
+                    audit=audit,
+                    changing=changing,
+                )
+                status = DaemonStatus(
+                    self._home,
+                    actions=actions,
+                    connectors=connectors,
+                    ledger=ledger,
+                    vaults=vaults,
+                    approver=approver,
+                    agreements=agreements,
+                    in_force=in_force,
+                    settings=self._settings,
+                    layers=self._jails.layers,
+                    web=review_base(self._port),
+                )
+
+                async def ask_about_settings() -> None:
+                    async with changing:
+                        await consents.ask_about_settings()
+
                 desk = PageService(
                     self._home,
                     approver=approver,
                     audit=audit,
                     ledger=ledger,
-                    manager=manager,
+                    queue=queue,
+                    decisions=decisions,
                     readings=readings,
                     sessions=sessions,
                 )
@@ -375,7 +430,9 @@ class _Daemon:
                 door = AgentService(
                     actions=actions,
                     runner=runner,
-                    manager=manager,
+                    ledger=ledger,
+                    queue=queue,
+                    grants=grants,
                     following=following,
                     sessions=sessions,
                     review=review,
@@ -389,8 +446,8 @@ class _Daemon:
                     GatewayKeys(vault, sessions, agreements),
                     [listener.getsockname()[:2] for listener in at],
                 )
-                users = (lending, spine, manager, endpoints, forge_web, forges, vaults, gateway)
-                in_force.tell(manager.ask_about_settings, [user.adopt for user in users])
+                users = (lending, spine, action_service, status, endpoints, forge_web, forges, vaults, gateway)
+                in_force.tell(ask_about_settings, [user.adopt for user in users])
                 background.start_soon(in_force.serve)
                 async with anyio.create_task_group() as servers:
                     servers.start_soon(self._until_stop, protocol.serve, listen(self._home.mcp_socket))
@@ -398,9 +455,20 @@ class _Daemon:
                     def api(scope: Scope, *, needs_token: bool = False) -> ASGIApp:
                         return Api(
                             scope,
-                            spine=spine,
+                            home=self._home,
+                            audit=audit,
+                            ledger=ledger,
                             runner=runner,
-                            manager=manager,
+                            actions=action_service,
+                            connectors=connector_service,
+                            secrets=secret_store,
+                            queue=queue,
+                            decisions=decisions,
+                            approver=approver,
+                            enrollment=enrollment,
+                            grants=grants,
+                            after_unlock=after_unlock,
+                            status=status,
                             vaults=vaults,
                             following=following,
                             sessions=sessions,

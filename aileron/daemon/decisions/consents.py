@@ -201,6 +201,11 @@ class ConsentService:
         """The same for a file that a run found wider than agreed: the approval's id."""
         return (await self.ask(subject)).approval_id
 
+    async def ask_about_settings(self) -> None:
+        """Put what config.toml says beyond what was agreed to into the queue, if anything. AileronError(vault_locked)."""
+        if (subject := self._agreements.settings_consent()) is not None:
+            await self.ask(subject, SETTINGS_WAIT_S)
+
     async def carry_out(self, approval_id: str) -> dict[str, Any] | None:
         """Do what was agreed to, once: the decision is used up before anything changes. None where the others of its group are
         not agreed to yet. AileronError says why it was not done.

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+import anyio
 import anyio.to_thread
 import msgspec
 
@@ -61,7 +62,7 @@ class _Seen(NamedTuple):
 
 
 class ApproverEnrollment:
-    """One for each daemon. Its holder sees that nothing else is changed meanwhile."""
+    """One for each daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class ApproverEnrollment:
         audit: Audit,
         texts: AgreedTexts,
         agreements: Agreements,
+        changing: anyio.Lock,
     ) -> None:
         self._approver = approver
         self._actions = actions
@@ -82,6 +84,7 @@ class ApproverEnrollment:
         self._audit = audit
         self._texts = texts
         self._agreements = agreements
+        self._changing = changing
         self._settings = AgreedSettings(home.agreed)
         self._keyring = KeyringFile(home.keyring)
 
@@ -95,6 +98,10 @@ class ApproverEnrollment:
         """From now on this key decides. AileronError: vault_locked; unauthorized for a wrong passphrase or signature;
         invalid_request where something has changed since it was shown; hash_mismatch for a vault that is not the newest.
         """
+        async with self._changing:
+            return await self._appoint(asked, scope)
+
+    async def _appoint(self, asked: Appointment, scope: Scope) -> dict[str, Any]:
         try:
             statement = await self._checked(asked)
             seen = await anyio.to_thread.run_sync(self._look)  # once: what is compared is what is agreed to
@@ -117,7 +124,7 @@ class ApproverEnrollment:
         return {"key_id": statement.key_id}
 
     async def catch_up(self) -> None:
-        """Put on record whom the open vault names, where the daemon ended before it could."""
+        """Put on record whom the open vault names, where the daemon ended before it could. The caller holds `changing`."""
         consents = self._approver.consents()
         if consents is None or await self._audit.approver_key() == consents.key_id:
             return

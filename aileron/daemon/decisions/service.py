@@ -1,4 +1,4 @@
-"""A person's side of a question: their decision, checked before it counts; the preview only they may read; what they ask back.
+"""A person's side of a question: their decision, checked before it counts, and the preview only they may read.
 
 Runs in the daemon, for the operator's socket, which any process of the same user can reach: whoever sends something here is
 nobody until a signature says who they are. Where nobody signs for this home, decisions are taken as they come, and marked so.
@@ -10,7 +10,8 @@ Rules
 - A request for a preview is answered once (`nonce`), and only about now. Where what is there was read again, and is another, a
   yes to what was there before does not count (previews.py).
 
-Source: docs/reference/signed-decisions.md. Not here: changes that need consent (consents.py), the run itself (runs/perform.py).
+Source: docs/reference/signed-decisions.md. Not here: what waits, as it is shown (approval_queue.py), changes that
+need consent (consents.py), the run itself (runs/perform.py).
 """
 
 from __future__ import annotations
@@ -20,11 +21,9 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import anyio.to_thread
+import anyio
 import msgspec
 
-from aileron.actions.resolve import Connectors, with_args
-from aileron.approvals.difference import against_last
 from aileron.approvals.signed import (
     CEREMONY_S,
     CLOCK_S,
@@ -36,7 +35,6 @@ from aileron.approvals.signed import (
     counted,
 )
 from aileron.approver.box import seal
-from aileron.audit import query
 from aileron.audit.events import RefusedTry
 from aileron.audit.frozen import Question
 from aileron.audit.log import Audit
@@ -45,7 +43,6 @@ from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.decisions.previews import PreviewRegistry
 from aileron.daemon.http.responses import utc
-from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import PreviewStatement, Signature, held_until
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -60,26 +57,24 @@ MAX_NONCES: Final = 1000
 
 
 class DecisionService:
-    """One for each daemon."""
+    """One for each daemon. `changing` is held while anything of this home is changed."""
 
     def __init__(
         self,
         approver: ApproverState,
         *,
         audit: Audit,
-        ledger: Ledger,
         readings: PreviewRegistry,
         consents: ConsentService,
-        connectors: Connectors,
         begin: Callable[[str], object],
+        changing: anyio.Lock,
     ) -> None:
         self._approver = approver
         self._audit = audit
-        self._ledger = ledger
         self._readings = readings
         self._consents = consents
-        self._connectors = connectors
         self._begin = begin
+        self._changing = changing
         self._nonces: dict[str, float] = {}
 
     async def decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
@@ -88,6 +83,10 @@ class DecisionService:
         AileronError not_found, already_decided, approval_expired; unauthorized, invalid_request, vault_locked for one that does
         not count.
         """
+        async with self._changing:
+            return await self._decide(approval_id, decision, surface)
+
+    async def _decide(self, approval_id: str, decision: Decision, surface: str) -> Settled:
         try:
             question = await self._audit.check_decidable(approval_id)
         except AileronError as error:
@@ -140,37 +139,6 @@ class DecisionService:
         if decision.decision == "approve" and candidate.preview is not None:
             self._readings.check_newest(question.row.id, candidate.plan_digest, candidate.digest)
 
-    async def shown(self, approval_id: str) -> dict[str, Any]:
-        """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
-        question = await query.approval(self._ledger, approval_id)
-        if question["kind"] != ConsentKind.ACTION:
-            return question
-        return {**question, "difference": await self._difference(approval_id, question)}
-
-    async def _difference(self, approval_id: str, question: dict[str, Any]) -> dict[str, Any] | None:
-        run_id, action = str(question.get("audit_id")), str(question.get("action"))
-        last = await self._ledger.read(lambda snapshot: snapshot.last_approved(action, run_id))
-        if last is None:
-            return None
-        decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
-        found: dict[str, Any] = {"approval_id": last.id, "decided_at": decided_at, "changes": [], "problem": None}
-        try:
-            before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
-            self._approver.check_approved(last, ConsentKind.ACTION)
-        except AileronError as error:  # it is not said that there was none: that would be a reason to look less
-            return {**found, "problem": error.failure.message}
-        return {**found, "changes": msgspec.to_builtins(against_last(before.plan, now.plan))}
-
-    async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
-        """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
-        busy, not_found, already_decided.
-        """
-        frozen = await self._audit.frozen(approval_id)
-        plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
-        changes = against_last(frozen.plan, plan)
-        await self._audit.add_edit(approval_id, plan)
-        return {"digest": plan.digest, "plan": plan.to_json(), "changes": msgspec.to_builtins(changes)}
-
     async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> dict[str, Any]:
         """Read what the action's preview names, for the approver who asks; only they can open the answer.
 
@@ -192,7 +160,7 @@ class DecisionService:
         return {"sealed": base64.b64encode(sealed).decode()}
 
     async def carry_out_agreed(self) -> None:
-        """Do what was agreed to before the daemon ended in between, and may still be done."""
+        """Do what was agreed to before the daemon ended in between, and may still be done. The caller holds `changing`."""
         for approval_id in await self._audit.approved_consents():
             await self._carried_out(Settled(status=RunStatus.APPROVED, approval_id=approval_id, audit_id=None))
 

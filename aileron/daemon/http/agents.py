@@ -21,11 +21,14 @@ import msgspec
 from aileron.actions.manifest import input_schema
 from aileron.actions.resolve import Choice, account_choices
 from aileron.actions.store import ActionStore
+from aileron.audit import query
 from aileron.audit.watch import Watch
+from aileron.daemon.decisions.approval_queue import ApprovalQueue
+from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.responses import pending_answer, pending_message, review_url
 from aileron.daemon.http.sessions import Sessions
-from aileron.daemon.manage import Manager
 from aileron.daemon.runner import Runner
+from aileron.ledger.sqlite import Ledger
 from aileron.mcp.agent_port import Account, Call, Offered
 from aileron.model.failure import AileronError
 from aileron.model.invocation import Invocation, Scope
@@ -107,7 +110,9 @@ class AgentService:
         *,
         actions: ActionStore,
         runner: Runner,
-        manager: Manager,
+        ledger: Ledger,
+        queue: ApprovalQueue,
+        grants: GrantService,
         following: StatusWaiter,
         sessions: Sessions,
         review: str,
@@ -116,7 +121,9 @@ class AgentService:
     ) -> None:
         self._actions = actions
         self._runner = runner
-        self._manager = manager
+        self._ledger = ledger
+        self._queue = queue
+        self._grants = grants
         self._following = following
         self._sessions = sessions
         self._review = review
@@ -163,7 +170,7 @@ class AgentService:
     async def _granted(self) -> frozenset[str]:
         """The actions for which a standing grant has uses left."""
         try:
-            return frozenset(grant["action"] for grant in await self._manager.grants() if not grant["over"])
+            return frozenset(grant["action"] for grant in await self._grants.listed() if not grant["over"])
         except AileronError:  # the vault is locked, or another's: nothing runs at once
             return frozenset()
 
@@ -180,8 +187,8 @@ class AgentService:
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
         """Where a run or a question is."""
         self._sessions.check_open(session)
-        look = self._manager.approval_result if asked.startswith(_QUESTION) else self._manager.run
-        state = _plain(await self._following.state(lambda: look(asked, session), wait_s, seen))
+        look = query.approval_result if asked.startswith(_QUESTION) else query.run_state
+        state = _plain(await self._following.state(lambda: look(self._ledger, asked, session), wait_s, seen))
         self._sessions.check_open(session)
         if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
             state["review_url"] = review_url(self._review, state["approval_id"])
@@ -191,19 +198,19 @@ class AgentService:
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
         """Answer what a person asked back."""
         self._sessions.check_open(session)
-        return await self._manager.answer(approval_id, answer, session)
+        return await self._queue.answer(approval_id, answer, session)
 
     async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
         """Take a question back."""
         self._sessions.check_open(session)
-        return _plain(await self._manager.cancel(approval_id, Scope.AGENT.value, session))
+        return _plain(await self._queue.cancel(approval_id, Scope.AGENT.value, session))
 
     async def pending(self, session: str) -> list[dict[str, Any]]:
         """What the session asked and nobody decided yet."""
         self._sessions.check_open(session)
         return [
             {**question, "review_url": review_url(self._review, question["approval_id"])}
-            for question in await self._manager.approvals()
+            for question in await self._queue.listed()
             if question.get("session") == session
         ]
 

@@ -1,7 +1,7 @@
 """The HTTP API: translate, ask, show. One app per socket; the scope of a caller is the socket's, never its own word.
 
 Runs in the daemon. Callers on the agent socket are untrusted; those on the operator socket are the same user. Routes decide
-nothing: runs go to the spine through the runner (the one door is `POST /v1/actions/{name}/run`), the rest to the manager.
+nothing: runs go to the spine through the runner (the one door is `POST /v1/actions/{name}/run`), the rest to the services.
 
 Rules
 - A body is read at most MAX_BODY_BYTES far, and decoded as what the route says; unknown keys are refused.
@@ -28,20 +28,34 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aileron.audit import query
+from aileron.audit.log import Audit
+from aileron.config import Home
+from aileron.daemon.decisions.after_unlock import AfterUnlock
+from aileron.daemon.decisions.approval_queue import ApprovalQueue
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.enrollment import ApproverEnrollment
 from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.agents import StatusWaiter
+from aileron.daemon.http.record import verified, wait_events
 from aileron.daemon.http.responses import as_json, failure_answer, run_answer
 from aileron.daemon.http.sessions import LOCAL_SESSION, Sessions, no_token, token_shown
-from aileron.daemon.manage import Manager
+from aileron.daemon.http.status import DaemonStatus
+from aileron.daemon.packages.actions import ActionService
+from aileron.daemon.packages.connectors import ConnectorService
 from aileron.daemon.packages.fetch import FetchJobs
 from aileron.daemon.packages.hub import HubSearch
 from aileron.daemon.packages.keyring import PublisherKeys
 from aileron.daemon.packages.updates import Updates
 from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.credentials import Credentials
+from aileron.daemon.secrets.secret_store import SecretStore
 from aileron.daemon.secrets.signins import Flow, SignIns
 from aileron.daemon.secrets.vault import Opening, VaultService
 from aileron.ingress.server import BODY_S, MAX_BODY_BYTES, drained
+from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Constraint
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Invocation, Scope
@@ -57,7 +71,6 @@ from aileron.model.wire import (
     RunRequest,
 )
 from aileron.registry.install import OnConflict
-from aileron.runs.perform import Spine
 from aileron.vault.slots import KeyringKey
 
 __all__ = ["ROUTES", "Api", "RouteSpec"]
@@ -324,9 +337,20 @@ class Api:
         self,
         scope: Scope,
         *,
-        spine: Spine,
+        home: Home,
+        audit: Audit,
+        ledger: Ledger,
         runner: Runner,
-        manager: Manager,
+        actions: ActionService,
+        connectors: ConnectorService,
+        secrets: SecretStore,
+        queue: ApprovalQueue,
+        decisions: DecisionService,
+        approver: ApproverState,
+        enrollment: ApproverEnrollment,
+        grants: GrantService,
+        after_unlock: AfterUnlock,
+        status: DaemonStatus,
         vaults: VaultService,
         following: StatusWaiter,
         sessions: Sessions,
@@ -342,9 +366,20 @@ class Api:
         needs_token: bool = False,
     ) -> None:
         self._scope = scope
-        self._spine = spine
+        self._home = home
+        self._audit = audit
+        self._ledger = ledger
         self._runner = runner
-        self._manager = manager
+        self._actions = actions
+        self._connectors = connectors
+        self._secrets = secrets
+        self._queue = queue
+        self._decisions = decisions
+        self._approver = approver
+        self._enrollment = enrollment
+        self._grants = grants
+        self._after_unlock = after_unlock
+        self._status = status
         self._vaults = vaults
         self._following = following
         self._sessions = sessions
@@ -376,7 +411,7 @@ class Api:
                 return failure_answer(error.failure)
             if self._scope not in spec.scopes:
                 await drained(request.receive)
-                await self._manager.caller_refused(self._scope, f"{spec.method} {spec.path}", session)
+                await self._audit.caller_refused(self._scope, f"{spec.method} {spec.path}", session)
                 return failure_answer(_not_for_agents(spec).failure)
             try:
                 answer = await handler(request)
@@ -414,94 +449,94 @@ class Api:
             again=asked.again,
         )
         if asked.dry_run:
-            return as_json({"plan": (await self._manager.dry_run(self._spine, invocation))})
+            return as_json({"plan": (await self._runner.dry_run(invocation))})
         return run_answer(await self._runner.submit(invocation, _wait_s(request, DEFAULT_WAIT_S)), self._review)
 
     async def show_run(self, request: Request) -> Response:
         """Where a run is, and its outcome."""
         run_id, session = request.path_params["id"], self._seen_by(request)
-        look = lambda: self._manager.run(run_id, session)  # noqa: E731 - two words, used once
+        look = lambda: query.run_state(self._ledger, run_id, session)  # noqa: E731 - two words, used once
         return as_json(await self._following.state(look, _wait_s(request, 0.0), _seen_progress(request)))
 
     async def approval_result(self, request: Request) -> Response:
         """Always 200 with `status`: what became of an ask."""
         asked, session = request.path_params["id"], self._seen_by(request)
-        look = lambda: self._manager.approval_result(asked, session)  # noqa: E731 - two words, used once
+        look = lambda: self._queue.result(asked, session)  # noqa: E731 - two words, used once
         return as_json(await self._following.state(look, _wait_s(request, 0.0), _seen_progress(request)))
 
     # actions
 
     async def list_actions(self, _request: Request) -> Response:
         """Every action file, broken ones with their problem."""
-        return as_json({"actions": await self._manager.actions()})
+        return as_json({"actions": await self._actions.listed()})
 
     async def show_action(self, request: Request) -> Response:
         """One action, whole."""
-        return as_json(await self._manager.action(request.path_params["name"]))
+        return as_json(await self._actions.show(request.path_params["name"]))
 
     async def add_action(self, request: Request) -> Response:
         """Install an action file."""
         asked = await _body(request, _AddAction)
-        return _consent(await self._manager.add_action(asked.text, asked.file, replace=asked.replace))
+        return _consent(await self._actions.add(asked.text, asked.file, replace=asked.replace))
 
     async def change_action(self, request: Request) -> Response:
         """Enable or disable."""
         asked = await _body(request, _ChangeAction)
-        await self._manager.enable_action(request.path_params["name"], asked.enabled)
+        await self._actions.enable(request.path_params["name"], asked.enabled)
         return as_json({"name": request.path_params["name"], "enabled": asked.enabled})
 
     async def remove_action(self, request: Request) -> Response:
         """Delete an action file."""
-        await self._manager.remove_action(request.path_params["name"])
+        await self._actions.remove(request.path_params["name"])
         return as_json({"removed": request.path_params["name"]})
 
     # approvals
 
     async def list_approvals(self, _request: Request) -> Response:
         """What waits for a person."""
-        return as_json({"approvals": await self._manager.approvals()})
+        return as_json({"approvals": await self._queue.listed()})
 
     async def show_approval(self, request: Request) -> Response:
         """One ask with its frozen plan."""
-        return as_json(await self._manager.approval(request.path_params["id"]))
+        return as_json(await self._queue.show(request.path_params["id"]))
 
     async def decide(self, request: Request) -> Response:
         """A person's decision; what they approve begins at once, or is done, or held."""
         asked = await _body(request, Decision)
-        return as_json(await self._manager.decide(request.path_params["id"], asked, self._scope.value))
+        return as_json(await self._decisions.decide(request.path_params["id"], asked, self._scope.value))
 
     async def edit(self, request: Request) -> Response:
         """Other arguments, as something that may be approved in place of what was asked."""
         asked = await _body(request, _Edit)
-        return as_json(await self._manager.edit(request.path_params["id"], asked.args))
+        return as_json(await self._queue.edit(request.path_params["id"], asked.args))
 
     async def preview(self, request: Request) -> Response:
         """What would be changed, read now, sealed for the approver who asks."""
         asked = await _body(request, PreviewRequest)
-        return as_json(await self._manager.preview(request.path_params["id"], asked, self._scope))
+        return as_json(await self._decisions.preview(request.path_params["id"], asked, self._scope))
 
     async def ask_back(self, request: Request) -> Response:
         """A person's question to whoever asked."""
         asked = await _body(request, _Question)
-        return as_json(await self._manager.ask_back(request.path_params["id"], asked.question))
+        return as_json(await self._queue.ask_back(request.path_params["id"], asked.question))
 
     async def answer(self, request: Request) -> Response:
         """The answer to it."""
         asked = await _body(request, _Answer)
-        return as_json(await self._manager.answer(request.path_params["id"], asked.answer, self._seen_by(request)))
+        return as_json(await self._queue.answer(request.path_params["id"], asked.answer, self._seen_by(request)))
 
     async def show_approver(self, _request: Request) -> Response:
         """Whether decisions are signed, and with which key."""
-        return as_json(self._manager.approver())
+        return as_json(self._approver.facts())
 
     async def appoint(self, request: Request) -> Response:
         """Name who decides."""
         asked = await _body(request, Appointment)
-        return as_json(await self._manager.appoint(asked, self._scope))
+        return as_json(await self._enrollment.appoint(asked, self._scope))
 
     async def inventory(self, _request: Request) -> Response:
         """What would be agreed to with an approver's key."""
-        return as_json(await self._manager.inventory())
+        return as_json(await self._enrollment.inventory())
 
     async def challenge(self, request: Request) -> Response:
         """What a passkey has to sign for a decision."""
@@ -528,38 +563,36 @@ class Api:
 
     async def list_grants(self, _request: Request) -> Response:
         """The standing grants in force."""
-        return as_json({"grants": await self._manager.grants()})
+        return as_json({"grants": await self._grants.listed()})
 
     async def add_grant(self, request: Request) -> Response:
         """Ask for a standing grant."""
         asked = await _body(request, _AddGrant)
-        return _consent(
-            await self._manager.add_grant(asked.action, asked.constraints, asked.uses, asked.for_s, asked.binding)
-        )
+        return _consent(await self._grants.add(asked.action, asked.constraints, asked.uses, asked.for_s, asked.binding))
 
     async def revoke_grant(self, request: Request) -> Response:
         """End a standing grant."""
-        await self._manager.revoke_grant(request.path_params["id"])
+        await self._grants.revoke(request.path_params["id"])
         return as_json({"removed": request.path_params["id"]})
 
     async def cancel(self, request: Request) -> Response:
         """Take a question back, or an approval that was not used."""
-        return as_json(await self._manager.cancel(request.path_params["id"], self._scope.value, self._seen_by(request)))
+        return as_json(await self._queue.cancel(request.path_params["id"], self._scope.value, self._seen_by(request)))
 
     # connectors, bindings, vault
 
     async def list_connectors(self, _request: Request) -> Response:
         """What is installed."""
-        return as_json({"connectors": await self._manager.connectors()})
+        return as_json({"connectors": await self._connectors.listed()})
 
     async def install_connector(self, request: Request) -> Response:
         """Install from a directory or a tarball on this machine."""
         asked = await _body(request, _Install)
-        return _consent(await self._manager.install_connector(asked.path, asked.on_conflict))
+        return _consent(await self._connectors.install(asked.path, asked.on_conflict))
 
     async def remove_connector(self, request: Request) -> Response:
         """Remove one by its hash."""
-        await self._manager.remove_connector(request.path_params["hash"])
+        await self._connectors.remove(request.path_params["hash"])
         return as_json({"removed": request.path_params["hash"]})
 
     async def list_updates(self, request: Request) -> Response:
@@ -687,7 +720,7 @@ class Api:
         else:
             opening = Opening(_from_base64("keyring_key_base64", asked.keyring_key_base64 or ""), is_from_keyring=True)
         await self._vaults.unlock(opening)
-        await self._go_on()
+        await self._after_unlock.catch_up()
         return as_json(self._vaults.status())
 
     async def vault_lock(self, _request: Request) -> Response:
@@ -704,7 +737,7 @@ class Api:
             recovery_codes=asked.recovery_codes,
             keyring=_keyring_key(asked.keyring),
         )
-        await self._go_on()
+        await self._after_unlock.catch_up()
         return as_json({**self._vaults.status(), "codes": [code.reveal().decode() for code in codes]})
 
     async def vault_backup(self, request: Request) -> Response:
@@ -719,24 +752,19 @@ class Api:
         found = await self._vaults.restore(asked.file, Secret(asked.passphrase.encode()))
         return as_json({**self._vaults.status(), **found})
 
-    async def _go_on(self) -> None:
-        """What waited for an open vault."""
-        await self._manager.catch_up()
-        await self._runner.begin_approved()
-
     async def list_secrets(self, _request: Request) -> Response:
         """Names and dates, never values."""
-        return as_json({"secrets": self._manager.secrets()})
+        return as_json({"secrets": self._secrets.listed()})
 
     async def set_secret(self, request: Request) -> Response:
         """Store a secret under a name."""
         asked = await _body(request, _SetSecret)
         value = _from_base64("value_base64", asked.value_base64)
-        return _consent(await self._manager.set_secret(request.path_params["name"], value))
+        return _consent(await self._secrets.set(request.path_params["name"], value))
 
     async def remove_secret(self, request: Request) -> Response:
         """Forget a secret."""
-        await self._manager.remove_secret(request.path_params["name"])
+        await self._secrets.remove(request.path_params["name"])
         return as_json({"removed": request.path_params["name"]})
 
     # sessions
@@ -769,19 +797,19 @@ class Api:
     async def list_audit(self, request: Request) -> Response:
         """Events, newest first, filtered; waited for, where there are none yet."""
         wanted = {name: value for name, value in request.query_params.items() if name != "wait"}
-        return as_json({"events": await self._manager.events(wanted, _wait_s(request, 0.0))})
+        return as_json({"events": await wait_events(self._ledger, wanted, _wait_s(request, 0.0))})
 
     async def show_audit(self, request: Request) -> Response:
         """One run with all its events."""
-        return as_json(await self._manager.audit_of(request.path_params["id"]))
+        return as_json(await query.run_with_events(self._ledger, request.path_params["id"]))
 
     async def verify_audit(self, _request: Request) -> Response:
         """Check the chain, from the file."""
-        return as_json(await self._manager.verify())
+        return as_json(await verified(self._home))
 
     async def status(self, _request: Request) -> Response:
         """What runs, since when, and which layers are in force."""
-        return as_json(await self._manager.status())
+        return as_json(await self._status.facts())
 
     async def health(self, _request: Request) -> Response:
         """Alive."""

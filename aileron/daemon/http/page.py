@@ -30,11 +30,12 @@ from aileron.audit import query
 from aileron.audit.events import PageLocked, PageUnlocked
 from aileron.audit.log import Audit
 from aileron.config import Home
+from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.previews import PreviewRegistry
+from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.http.peer import NoPeer, Peer, peer_of
 from aileron.daemon.http.sessions import Sessions
-from aileron.daemon.manage import Manager
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
@@ -62,7 +63,8 @@ class PageService:
         approver: ApproverState,
         audit: Audit,
         ledger: Ledger,
-        manager: Manager,
+        queue: ApprovalQueue,
+        decisions: DecisionService,
         readings: PreviewRegistry,
         sessions: Sessions,
     ) -> None:
@@ -70,7 +72,8 @@ class PageService:
         self._approver = approver
         self._audit = audit
         self._ledger = ledger
-        self._manager = manager
+        self._queue = queue
+        self._decisions = decisions
         self._readings = readings
         self._sessions = sessions
         self._looking = anyio.CapacityLimiter(
@@ -152,7 +155,7 @@ class PageService:
 
     async def waiting(self) -> list[dict[str, Any]]:
         """In the order they were asked: a new one comes last."""
-        rows = await self._manager.approvals()
+        rows = await self._queue.listed()
         return sorted(rows, key=lambda row: (str(row.get("created_at")), str(row.get("approval_id"))))
 
     async def recent(self) -> list[dict[str, Any]]:
@@ -161,7 +164,7 @@ class PageService:
 
     async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
         """Whole, and as its digest has it while it can be decided."""
-        found = await self._manager.approval(approval_id)
+        found = await self._queue.show(approval_id)
         if found.get("status") != "pending_approval":
             return found
         return signed_view(found if edit is None else signed_view_of_edit(found, edit))
@@ -172,13 +175,13 @@ class PageService:
 
     async def result(self, approval_id: str) -> dict[str, Any]:
         """What became of it."""
-        found = await self._manager.approval_result(approval_id, None)
+        found = await self._queue.result(approval_id, None)
         built: dict[str, Any] = msgspec.to_builtins(found)
         return built
 
     async def record(self, audit_id: str) -> dict[str, Any]:
         """Its events, and whether there are more."""
-        return await self._manager.audit_of(audit_id)
+        return await query.run_with_events(self._ledger, audit_id)
 
     def news(self) -> anyio.Event:
         """The ledger's."""
@@ -199,16 +202,16 @@ class PageService:
             raise TypeError("only this module opens keys")
         approval_id = str(question["approval_id"])
         body = signed_decision(key, approval_id, digest, decision, reason, question.get("head"))
-        return await self._manager.decide(approval_id, msgspec.convert(body, Decision), SURFACE)
+        return await self._decisions.decide(approval_id, msgspec.convert(body, Decision), SURFACE)
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
         """As any other: what a passkey signed is checked where every decision is."""
-        return await self._manager.decide(approval_id, decision, SURFACE)
+        return await self._decisions.decide(approval_id, decision, SURFACE)
 
     async def ask_back(self, approval_id: str, text: str) -> None:
         """To whoever asked."""
-        await self._manager.ask_back(approval_id, text)
+        await self._queue.ask_back(approval_id, text)
 
     async def cancel(self, approval_id: str) -> None:
         """Take back what is held."""
-        await self._manager.cancel(approval_id, SURFACE, None)
+        await self._queue.cancel(approval_id, SURFACE, None)

@@ -1,6 +1,6 @@
 """What is installed and bound, as the JSON values that the routes answer. No I/O but the clock.
 
-Source: docs/reference/http-api.md. Not here: where the values come from (manage.py, decisions/consents.py).
+Source: docs/reference/http-api.md. Not here: where the values come from (packages/, secrets/, decisions/).
 """
 
 from __future__ import annotations

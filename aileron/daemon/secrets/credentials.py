@@ -8,7 +8,7 @@ Rules
   by the plan (actions/resolve.py), until the person binds anew.
 - Revoked here first, and only then where it was issued: what the provider does or fails to do gives nothing back.
 
-Source: docs/reference/bindings.md. Not here: signing in (signins.py), lending (lending.py), secrets (manage.py).
+Source: docs/reference/bindings.md. Not here: signing in (signins.py), lending (lending.py), secrets (secret_store.py).
 """
 
 from __future__ import annotations

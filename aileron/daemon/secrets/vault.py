@@ -12,8 +12,8 @@ Rules
   that is killed in between has a record that is a change behind, and so would accept a file that is.
 - Idle is counted by a clock that goes on while the machine sleeps.
 
-Source: docs/reference/vault-format.md, docs/how-to/back-up-the-vault.md. Not here: secrets and bindings (manage.py), who may ask
-(http/api.py).
+Source: docs/reference/vault-format.md, docs/how-to/back-up-the-vault.md. Not here: secrets
+(secret_store.py), bindings (credentials.py), who may ask (http/).
 """
 
 from __future__ import annotations
@@ -216,9 +216,12 @@ class VaultService:
             await self._audit.note(events.VaultLocked(reason="restored"))
         return found
 
-    def take_back(self, approval_id: str, until: float) -> None:
-        """Remember that this approval was taken back while the vault is locked, until it can be written there."""
-        self._taken_back[approval_id] = until
+    async def take_back(self, approval_id: str, until: float) -> None:
+        """The decision counts no more; while the vault is locked that is remembered until it can be written there."""
+        if self._vault.is_locked:
+            self._taken_back[approval_id] = until
+        else:
+            await self._approver.spend_decision(approval_id, until)
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on."""

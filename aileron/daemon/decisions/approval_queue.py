@@ -1,0 +1,118 @@
+"""What waits for a person, as it is shown, edited, asked back about, answered and taken back.
+
+Runs in the daemon, for both sockets. What another session asked does not exist for an agent (`session`); None is who sees all.
+
+Source: docs/reference/http-api.md. Not here: the decision itself, and the preview (service.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.resolve import Connectors, with_args
+from aileron.approvals.difference import against_last
+from aileron.audit import query
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.http.responses import utc
+from aileron.ledger.sqlite import Ledger
+from aileron.model.consent import ConsentKind
+from aileron.model.failure import AileronError
+from aileron.model.wire import Settled
+
+__all__ = ["ApprovalQueue"]
+
+_LONGEST_HOLD_S: Final = 3700.0
+"""As long as a decision can be used beyond its question's life: an undo window of an hour, and what clocks differ."""
+
+
+class ApprovalQueue:
+    """One for each daemon. `take_back` sees that a signed decision counts no more, until the moment it is given."""
+
+    def __init__(
+        self,
+        approver: ApproverState,
+        *,
+        audit: Audit,
+        ledger: Ledger,
+        consents: ConsentService,
+        connectors: Connectors,
+        take_back: Callable[[str, float], Awaitable[None]],
+        changing: anyio.Lock,
+    ) -> None:
+        self._approver = approver
+        self._audit = audit
+        self._ledger = ledger
+        self._consents = consents
+        self._connectors = connectors
+        self._take_back = take_back
+        self._changing = changing
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """What waits for a person, the first to expire first."""
+        return await query.open_approvals(self._ledger)
+
+    async def show(self, approval_id: str) -> dict[str, Any]:
+        """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
+        question = await query.approval(self._ledger, approval_id)
+        if question["kind"] != ConsentKind.ACTION:
+            return question
+        return {**question, "difference": await self._difference(approval_id, question)}
+
+    async def _difference(self, approval_id: str, question: dict[str, Any]) -> dict[str, Any] | None:
+        run_id, action = str(question.get("audit_id")), str(question.get("action"))
+        last = await self._ledger.read(lambda snapshot: snapshot.last_approved(action, run_id))
+        if last is None:
+            return None
+        decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
+        found: dict[str, Any] = {"approval_id": last.id, "decided_at": decided_at, "changes": [], "problem": None}
+        try:
+            before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
+            self._approver.check_approved(last, ConsentKind.ACTION)
+        except AileronError as error:  # it is not said that there was none: that would be a reason to look less
+            return {**found, "problem": error.failure.message}
+        return {**found, "changes": msgspec.to_builtins(against_last(before.plan, now.plan))}
+
+    async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
+        """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
+        busy, not_found, already_decided.
+        """
+        frozen = await self._audit.frozen(approval_id)
+        plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
+        changes = against_last(frozen.plan, plan)
+        await self._audit.add_edit(approval_id, plan)
+        return {"digest": plan.digest, "plan": plan.to_json(), "changes": msgspec.to_builtins(changes)}
+
+    async def result(self, approval_id: str, session: str | None) -> dict[str, Any]:
+        """What became of an ask."""
+        return await query.approval_result(self._ledger, approval_id, session)
+
+    async def ask_back(self, approval_id: str, question: str) -> dict[str, Any]:
+        """A person asks whoever asked."""
+        await self._audit.put_question(approval_id, question)
+        return {"approval_id": approval_id, "question": question}
+
+    async def answer(self, approval_id: str, answer: str, session: str | None) -> dict[str, Any]:
+        """Whoever asked answers. A question of another session does not exist for this one."""
+        await self.result(approval_id, session)
+        await self._audit.put_answer(approval_id, answer, session or "operator")
+        return {"approval_id": approval_id, "answer": answer}
+
+    async def cancel(self, approval_id: str, surface: str, session: str | None) -> Settled:
+        """Take a question back. One that another session asked does not exist for this one."""
+        await self.result(approval_id, session)
+        row = await self._audit.cancel(approval_id, surface=surface)
+        self._consents.forget(row.digest)
+        if row.signed is not None:  # it was approved: what was taken back stays so
+            await self._take_back(row.id, time.time() + (row.expires_us - row.created_us) / 1_000_000 + _LONGEST_HOLD_S)
+        if row.kind != ConsentKind.ACTION:
+            async with self._changing:  # and not while another of its group is carried out
+                await self._consents.end_group(row.id, surface, self._take_back)
+        return Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)

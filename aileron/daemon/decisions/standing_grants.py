@@ -1,0 +1,111 @@
+"""Standing grants: listed, asked for, revoked.
+
+Runs in the daemon, behind the operator's socket. A grant is signed like every decision, so without an approver there is none.
+
+Source: docs/reference/consents.md. Not here: what a grant may say (approvals/grants.py), how one lets a run through (gate.py).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.resolve import used_credentials
+from aileron.actions.store import ActionStore
+from aileron.approvals.grants import check_grant
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.http.responses import utc
+from aileron.model.consent import Constraint, GrantConsent
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.wire import ConsentAnswer
+from aileron.registry.content import ContentStore
+from aileron.vault.vault import Vault
+
+__all__ = ["GrantService"]
+
+
+class GrantService:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self,
+        approver: ApproverState,
+        *,
+        actions: ActionStore,
+        connectors: ContentStore,
+        vault: Vault,
+        agreements: Agreements,
+        consents: ConsentService,
+        audit: Audit,
+        changing: anyio.Lock,
+    ) -> None:
+        self._approver = approver
+        self._actions = actions
+        self._connectors = connectors
+        self._vault = vault
+        self._agreements = agreements
+        self._consents = consents
+        self._audit = audit
+        self._changing = changing
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """The grants in force, with how often each was used. AileronError(vault_locked)."""
+        consents = self._approver.consents()
+        grants = () if consents is None else consents.grants
+        used = await self._audit.grant_used([grant.id for grant in grants])
+        return [
+            {
+                **msgspec.to_builtins(grant),
+                "used": used.get(grant.id, 0),
+                "until": utc(grant.until),
+                "over": grant.until <= time.time() or used.get(grant.id, 0) >= grant.uses,
+            }
+            for grant in grants
+        ]
+
+    async def add(
+        self, action_name: str, constraints: tuple[Constraint, ...], uses: int, for_s: int, binding: str | None
+    ) -> ConsentAnswer:
+        """Ask for a standing grant. AileronError as approvals/grants.py says, consent_required without an approver."""
+        async with self._changing:
+            action = await anyio.to_thread.run_sync(self._actions.load, action_name)
+            check_grant(action, constraints, uses, for_s)
+            if (missing := await anyio.to_thread.run_sync(self._agreements.missing, action)) is not None:
+                raise AileronError(
+                    FailureClass.CONSENT_REQUIRED,
+                    f"the file of action {missing.name!r} is not as you agreed to it: run it once, and decide that first",
+                    boundary=Boundary.USER,
+                )
+            subject = GrantConsent(
+                action=action.name,
+                action_digest=action.digest,
+                credentials=await anyio.to_thread.run_sync(
+                    lambda: used_credentials(action, connectors=self._connectors, bindings=self._vault, binding=binding)
+                ),
+                constraints=constraints,
+                uses=uses,
+                until=utc(int(time.time()) + for_s),
+            )
+            if (answer := await self._consents.maybe_ask(lambda: subject)) is None:
+                raise AileronError(
+                    FailureClass.CONSENT_REQUIRED,
+                    "a standing grant is signed, and nobody signs for this home: aileron approver init",
+                    boundary=Boundary.USER,
+                )
+            return answer
+
+    async def revoke(self, grant_id: str) -> None:
+        """End a grant. AileronError(not_found), (vault_locked)."""
+        async with self._changing:
+            consents = self._approver.consents()
+            if consents is None or all(grant.id != grant_id for grant in consents.grants):
+                raise AileronError(FailureClass.NOT_FOUND, f"no grant {grant_id[:80]!r}; see `aileron grant list`")
+            await anyio.to_thread.run_sync(self._vault.change_consents, lambda now: now.without_grant(grant_id))
+            await self._audit.grant_revoked(grant_id)

@@ -1,0 +1,45 @@
+"""The record, as its routes answer it: events that are waited for, and whether the chain is whole.
+
+Runs in the daemon. Source: docs/reference/http-api.md. Not here: one run, one question (audit/query.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.audit import query
+from aileron.audit.verify import verify
+from aileron.config import Home
+from aileron.ledger.sqlite import Ledger
+
+__all__ = ["verified", "wait_events"]
+
+
+async def wait_events(ledger: Ledger, wanted: dict[str, str], wait_s: float = 0.0) -> list[dict[str, Any]]:
+    """Events by filter; where there are none, those that come within `wait_s`."""
+    found = await query.events(ledger, wanted)
+    with anyio.move_on_after(wait_s):
+        while not found and wait_s:
+            news = ledger.news()
+            found = await query.events(ledger, wanted)
+            if not found:
+                await news.wait()
+    return found
+
+
+async def verified(home: Home) -> dict[str, Any]:
+    """Check the chain, from the file."""
+    report = await anyio.to_thread.run_sync(lambda: verify(home.ledger, expected_home=home.path))
+    return {
+        "ok": report.is_whole,
+        "rows": report.rows,
+        "head": report.head,
+        "signed_head": report.signed_head,
+        "decisions": msgspec.to_builtins(report.decisions),
+        "problem": msgspec.to_builtins(report.finding),
+        "cannot_prove": list(report.cannot_prove),
+    }

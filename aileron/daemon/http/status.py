@@ -1,0 +1,93 @@
+"""What `GET /v1/status` says: what runs, since when, with what in force.
+
+Runs in the daemon. Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import anyio.to_thread
+
+from aileron import __version__
+from aileron.actions.store import ActionStore
+from aileron.audit import query
+from aileron.config import Home, Settings
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.settings import SettingsInForce
+from aileron.daemon.http.responses import utc
+from aileron.daemon.http.views import gateway_facts
+from aileron.daemon.secrets.vault import VaultService
+from aileron.ledger.sqlite import Ledger
+from aileron.model.failure import AileronError
+from aileron.registry.content import ContentStore
+
+__all__ = ["DaemonStatus"]
+
+
+class DaemonStatus:
+    """One for each daemon. `layers` are those of its jails, `web` is where its pages are served."""
+
+    def __init__(
+        self,
+        home: Home,
+        *,
+        actions: ActionStore,
+        connectors: ContentStore,
+        ledger: Ledger,
+        vaults: VaultService,
+        approver: ApproverState,
+        agreements: Agreements,
+        in_force: SettingsInForce,
+        settings: Settings,
+        layers: tuple[str, ...],
+        web: str,
+    ) -> None:
+        self._home = home
+        self._actions = actions
+        self._connectors = connectors
+        self._ledger = ledger
+        self._vaults = vaults
+        self._approver = approver
+        self._agreements = agreements
+        self._in_force = in_force
+        self._settings = settings
+        self._layers = layers
+        self._web = web
+        self._started_at = time.time()
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._settings = settings
+
+    async def facts(self) -> dict[str, Any]:
+        """All of it, now."""
+        await self._in_force.look()
+        return {
+            "version": __version__,
+            "pid": os.getpid(),
+            "home": str(self._home.path),
+            "started_at": utc(self._started_at),
+            "vault": self._vault_facts(),
+            "web": self._web,
+            "listen": None if self._settings.daemon_listen is None else f"https://{self._settings.daemon_listen}",
+            "gateway": gateway_facts(self._settings.gateway),
+            "jail": {"layers": list(self._layers)},
+            "actions": len(await anyio.to_thread.run_sync(self._actions.list_actions)),
+            "connectors": len(await anyio.to_thread.run_sync(self._connectors.list_connectors)),
+            "pending": len(await query.open_approvals(self._ledger)),
+            "approver": self._approver.facts(),
+            "settings_waiting": self._agreements.settings_waiting,
+            "settings_at_start": self._in_force.at_start,
+            "settings_problem": self._in_force.problem,
+        }
+
+    def _vault_facts(self) -> dict[str, Any]:
+        """The vault's, for a page that says everything: one that cannot be read is a fact among others."""
+        try:
+            return self._vaults.status()
+        except AileronError as error:
+            return {"exists": True, "locked": True, "problem": error.failure.message}

@@ -1,0 +1,153 @@
+"""The action files of this home: shown, put in place, switched on and off, removed. Each change is on record, or asked first.
+
+Runs in the daemon, behind the operator's socket. Values come back as JSON-ready dicts in the shapes of
+docs/reference/http-api.md. File work runs in worker threads.
+
+Not here: running them (runs/perform.py), fetching published ones (fetch.py), what agents are offered (http/agents.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.fitting import check_action
+from aileron.actions.manifest import bind_placeholders, input_schema
+from aileron.actions.resolve import grant_of, used_credentials
+from aileron.actions.store import ActionStore
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.config import Settings
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.http.views import action_facts, listed_facts
+from aileron.daemon.packages.install import ActionText, Installer
+from aileron.daemon.secrets.access_summary import action_reach
+from aileron.egress.foreseen import check_somewhere_to_go
+from aileron.model.consent import ConsentKind
+from aileron.model.failure import AileronError
+from aileron.model.manifest import ActionFile
+from aileron.model.names import Fqn
+from aileron.model.plan import ConnectorPin
+from aileron.model.wire import ConsentAnswer
+from aileron.registry.content import ContentStore
+from aileron.vault.vault import Vault
+
+__all__ = ["ActionService"]
+
+_MAX_FILE: Final = 4096  # PATH_MAX, limits.h
+
+
+class ActionService:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self,
+        *,
+        actions: ActionStore,
+        connectors: ContentStore,
+        vault: Vault,
+        agreements: Agreements,
+        consents: ConsentService,
+        installing: Installer,
+        audit: Audit,
+        settings: Settings,
+        changing: anyio.Lock,
+    ) -> None:
+        self._actions = actions
+        self._connectors = connectors
+        self._vault = vault
+        self._agreements = agreements
+        self._consents = consents
+        self._installing = installing
+        self._audit = audit
+        self._settings = settings
+        self._changing = changing
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._settings = settings
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """Every action file, sorted by name."""
+        return [listed_facts(entry) for entry in await anyio.to_thread.run_sync(self._actions.list_actions)]
+
+    async def show(self, name: str) -> dict[str, Any]:
+        """One action, whole."""
+        return await anyio.to_thread.run_sync(self._facts, name)
+
+    def _facts(self, name: str) -> dict[str, Any]:
+        action = self._actions.load(name)
+        return {
+            **action_facts(action, self._actions.is_enabled(name)),
+            "text": action.text,
+            "body": action.body,
+            "digest": action.digest,
+            "input_schema": input_schema(action),
+            "steps": msgspec.to_builtins(action.steps),
+            "hosts": action_reach(self._connectors, action),
+        }
+
+    async def add(self, text: str, file: str, *, replace: bool) -> dict[str, Any] | ConsentAnswer:
+        """Install an action file's text, placeholders bound to the one installed connector they can mean; or ask whether to."""
+        async with self._changing:
+            action, bound = await anyio.to_thread.run_sync(
+                lambda: self._addable(text, file[:_MAX_FILE], replace=replace)
+            )
+            answer = await self._consents.maybe_ask(
+                lambda: self._agreements.consent_to(action, install=True, replace=replace)
+            )
+            if answer is not None:
+                return answer
+            put = await self._installing.put_action(ActionText(action.text, replace))
+            return {**put, "bound": bound, "needs": await anyio.to_thread.run_sync(self._needs, action)}
+
+    def _addable(self, text: str, file: str, *, replace: bool) -> tuple[ActionFile, dict[str, str]]:
+        """The checked action, and the hash that each of its placeholders was bound to."""
+        bound: dict[str, str] = {}
+
+        def pins(name: Fqn, version: str) -> list[str]:
+            found = [pin.hash for pin in self._connectors.find(name, version)]
+            if len(found) == 1:
+                bound[f"{name}@{version}"] = found[0]
+            return found
+
+        action = self._actions.check_addable(bind_placeholders(text, file=file, pins=pins), replace=replace)
+        check_action(action, self._connectors.maybe_manifest, file=file)
+        return action, bound
+
+    def _needs(self, action: ActionFile) -> list[str]:
+        """What a person still has to do before a run can work, with its command: bind a credential, allow a destination."""
+        found: list[str] = []
+        try:
+            used_credentials(action, connectors=self._connectors, bindings=self._vault)
+        except AileronError as error:
+            if "setup" in error.failure.details:
+                found.append(error.failure.message)
+        for needed in action.connectors:
+            used = [step.op for step in action.steps if step.connector == needed.name]
+            pin = ConnectorPin(str(needed.name), needed.version, needed.hash)
+            manifest = self._connectors.maybe_manifest(pin)
+            if manifest is not None and any(manifest.operation(op).network for op in used):
+                try:
+                    check_somewhere_to_go(grant_of(manifest, None, self._settings))
+                except AileronError as error:
+                    found.append(error.failure.message)
+        return found
+
+    async def enable(self, name: str, enabled: bool) -> None:
+        """Switch an action on or off."""
+        async with self._changing:
+            await anyio.to_thread.run_sync(self._actions.load, name)
+            await anyio.to_thread.run_sync(self._actions.set_enabled, name, enabled)
+            await self._audit.note(events.ActionEnabled(action=name) if enabled else events.ActionDisabled(action=name))
+
+    async def remove(self, name: str) -> None:
+        """Delete an action file."""
+        async with self._changing:
+            await anyio.to_thread.run_sync(self._actions.remove, name)
+            await self._audit.note(events.ActionRemoved(action=name))
+            await self._consents.end(ConsentKind.ACTION_FILE, name)

@@ -1,0 +1,97 @@
+"""The connectors in the store: listed, installed from this machine, removed. Each change is on record, or asked about first.
+
+Runs in the daemon, behind the operator's socket. Not here: fetching published ones (fetch.py), what is newer, unused or damaged
+(updates.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import anyio.to_thread
+
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.http.views import connector_facts
+from aileron.daemon.packages.install import FoundConnector, Installer
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.plan import ConnectorPin
+from aileron.model.wire import ConsentAnswer
+from aileron.registry.artifact import Artifact
+from aileron.registry.consent import connector_consent
+from aileron.registry.content import ContentStore
+from aileron.registry.install import OnConflict, check_installable, read_artifact
+
+__all__ = ["ConnectorService"]
+
+_MAX_PATH: Final = 4096  # PATH_MAX, limits.h
+
+
+class ConnectorService:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self,
+        *,
+        connectors: ContentStore,
+        consents: ConsentService,
+        installing: Installer,
+        audit: Audit,
+        changing: anyio.Lock,
+    ) -> None:
+        self._connectors = connectors
+        self._consents = consents
+        self._installing = installing
+        self._audit = audit
+        self._changing = changing
+
+    async def listed(self) -> list[dict[str, Any]]:
+        """What is installed, broken entries with their problem."""
+        return [
+            connector_facts(entry.pin, entry.manifest)
+            if entry.pin is not None and entry.manifest is not None
+            else {"hash": entry.hash, "problem": entry.problem}
+            for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
+        ]
+
+    async def install(self, path: str, on_conflict: OnConflict) -> dict[str, Any] | ConsentAnswer:
+        """Install from a directory, which is built, or from an archive; or ask whether to."""
+        source = Path(path)
+        if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
+            raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
+        async with self._changing:
+            artifact = await anyio.to_thread.run_sync(self._installable, source, on_conflict)
+            installed = await anyio.to_thread.run_sync(self._consents.finding.installed, artifact.manifest.name)
+            answer = await self._consents.maybe_ask(
+                lambda: connector_consent(artifact, str(source), on_conflict, installed=installed)
+            )
+            if answer is not None:
+                return answer
+            return await self._installing.put_connector(FoundConnector(artifact, str(source), on_conflict))
+
+    def _installable(self, source: Path, on_conflict: OnConflict) -> Artifact:
+        artifact = read_artifact(source, trust=self._consents.trust())
+        self._installing.check_runs_here(artifact)
+        check_installable(artifact, self._connectors, on_conflict=on_conflict)
+        return artifact
+
+    async def remove(self, pin_hash: str) -> None:
+        """Remove one by its hash."""
+        async with self._changing:
+            found = [
+                entry.pin or ConnectorPin("", "", entry.hash)  # a damaged one has lost its name, and goes all the same
+                for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
+                if entry.hash == pin_hash
+            ]
+            if not found:
+                raise AileronError(
+                    FailureClass.NOT_FOUND, f"no connector {pin_hash[:80]!r} is installed; see `aileron connector list`"
+                )
+            pin = found[0]
+            await anyio.to_thread.run_sync(self._connectors.remove, pin)
+            await self._audit.note(events.ConnectorRemoved(connector=pin.name, version=pin.version, hash=pin.hash))
+            await self._consents.end_connector(pin)

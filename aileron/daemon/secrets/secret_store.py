@@ -1,0 +1,71 @@
+"""The secrets that a person stored by name: listed, set, removed. Each change is on record, or asked about first.
+
+Runs in the daemon, behind the operator's socket. No value ever comes back. Not here: what is done with them (credentials.py,
+lending.py), the file they lie in (vault/).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import anyio.to_thread
+
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.http.responses import utc
+from aileron.model.consent import SecretConsent
+from aileron.model.secret import Secret
+from aileron.model.wire import ConsentAnswer
+from aileron.vault.vault import Vault
+
+__all__ = ["SecretStore"]
+
+
+class SecretStore:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self,
+        vault: Vault,
+        *,
+        approver: ApproverState,
+        agreements: Agreements,
+        consents: ConsentService,
+        audit: Audit,
+        changing: anyio.Lock,
+    ) -> None:
+        self._vault = vault
+        self._approver = approver
+        self._agreements = agreements
+        self._consents = consents
+        self._audit = audit
+        self._changing = changing
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Names and dates, never values."""
+        return [
+            {"name": info.name, "created_at": utc(info.created_at), "updated_at": utc(info.updated_at)}
+            for info in self._vault.secrets()
+        ]
+
+    async def set(self, name: str, value: Secret) -> dict[str, Any] | ConsentAnswer:
+        """Store a secret in place of what was there; or ask whether to, where a binding or a setting names it: that is another
+        credential.
+        """
+        async with self._changing:
+            bindings = sorted(str(one.name) for one in self._vault.bindings() if one.secret == name)
+            used_by = (*bindings, *self._agreements.settings_naming(name))
+            if used_by and self._approver.consents() is not None:
+                commitment = self._consents.hold(value)
+                return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
+            return await self._consents.put_secret(name, value)
+
+    async def remove(self, name: str) -> None:
+        """Forget a secret."""
+        async with self._changing:
+            await anyio.to_thread.run_sync(self._vault.remove_secret, name)
+            await self._audit.note(events.SecretRemoved(name=name))
