@@ -48,7 +48,17 @@ from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.decisions.settings import SettingsInForce, stamp_of
 from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.agents import AgentService, StatusWaiter
-from aileron.daemon.http.api import Api
+from aileron.daemon.http.api.actions import ActionRoutes
+from aileron.daemon.http.api.approvals import ApprovalRoutes
+from aileron.daemon.http.api.approver import ApproverRoutes
+from aileron.daemon.http.api.bindings import BindingRoutes
+from aileron.daemon.http.api.connectors import ConnectorRoutes
+from aileron.daemon.http.api.daemon import DaemonRoutes
+from aileron.daemon.http.api.grants import GrantRoutes
+from aileron.daemon.http.api.publishers import PublisherRoutes
+from aileron.daemon.http.api.routes import Api, Handlers
+from aileron.daemon.http.api.sessions import SessionRoutes
+from aileron.daemon.http.api.vault import VaultRoutes
 from aileron.daemon.http.ingress import Ingress, TcpService
 from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
 from aileron.daemon.http.mcp import AgentProtocol, action_files
@@ -425,12 +435,11 @@ class _Daemon:
                 )
                 unlocked = PageSessions(desk, known)
                 background.start_soon(unlocked.serve)
-                following = StatusWaiter(runner, audit.watch, board)
+                following = StatusWaiter(runner, audit.watch, board, ledger)
                 review = review_base(self._port)
                 door = AgentService(
                     actions=actions,
                     runner=runner,
-                    ledger=ledger,
                     queue=queue,
                     grants=grants,
                     following=following,
@@ -452,42 +461,31 @@ class _Daemon:
                 async with anyio.create_task_group() as servers:
                     servers.start_soon(self._until_stop, protocol.serve, listen(self._home.mcp_socket))
 
-                    def api(scope: Scope, *, needs_token: bool = False) -> ASGIApp:
-                        return Api(
-                            scope,
-                            home=self._home,
-                            audit=audit,
-                            ledger=ledger,
-                            runner=runner,
-                            actions=action_service,
-                            connectors=connector_service,
-                            secrets=secret_store,
-                            queue=queue,
-                            decisions=decisions,
-                            approver=approver,
-                            enrollment=enrollment,
-                            grants=grants,
-                            after_unlock=after_unlock,
-                            status=status,
-                            vaults=vaults,
-                            following=following,
-                            sessions=sessions,
-                            credentials=credentials,
-                            sign_ins=sign_ins,
-                            trusting=trusting,
-                            fetching=fetching,
-                            upkeep=upkeep,
-                            hubs=hubs,
-                            passkeys=passkeys,
-                            review=review,
-                            stop=self._stop,
-                            needs_token=needs_token,
-                        ).app()
+                    api = Api(
+                        Handlers(
+                            actions=ActionRoutes(
+                                actions=action_service, runner=runner, following=following, review=review
+                            ),
+                            approvals=ApprovalRoutes(
+                                queue=queue, decisions=decisions, passkeys=passkeys, following=following
+                            ),
+                            approver=ApproverRoutes(approver=approver, enrollment=enrollment, passkeys=passkeys),
+                            grants=GrantRoutes(grants),
+                            connectors=ConnectorRoutes(connectors=connector_service, upkeep=upkeep, fetching=fetching),
+                            publishers=PublisherRoutes(trusting, hubs),
+                            bindings=BindingRoutes(credentials, sign_ins),
+                            vault=VaultRoutes(vaults=vaults, secrets=secret_store, after_unlock=after_unlock),
+                            sessions=SessionRoutes(sessions),
+                            daemon=DaemonRoutes(home=self._home, ledger=ledger, facts=status, end=self._stop),
+                        ),
+                        sessions,
+                        audit,
+                    )
 
                     def served(shown: ASGIApp | None) -> ASGIApp:
                         return Served(
                             pages=shown,
-                            agents=api(Scope.AGENT, needs_token=True),
+                            agents=api.app(Scope.AGENT, needs_token=True),
                             mcp=WithToken(protocol.http, sessions),
                             gateway=gateway,
                         )
@@ -497,7 +495,7 @@ class _Daemon:
                         (Scope.AGENT, self._home.agent_socket),
                         (Scope.OPERATOR, self._home.operator_socket),
                     ):
-                        servers.start_soon(serve, api(scope), [listen(path)], self._wait_stop)
+                        servers.start_soon(serve, api.app(scope), [listen(path)], self._wait_stop)
                     names = loopback_names(self._port)
                     page = served(pages(Page(desk, unlocked, self._port, passkeys)))
                     here = NoWorkers(OnlyHere(page, names, [f"http://{name}" for name in names]))

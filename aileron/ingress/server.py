@@ -14,7 +14,7 @@ Rules
 - A connection has IDLE_S for the head of a request.
 
 Source: docs/reference/configuration.md; docs/adr/0031-ingress.md; RFC 9112; RFC 8446 through OpenSSL. Not here: applications
-(daemon/http/api.py, daemon/http/listeners.py), which addresses.
+(daemon/http/api/, daemon/http/listeners.py), which addresses.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ Rules
 - A run that is cut short (the daemon stops) is `unknown`: nobody can say whether its effect happened, and nothing is guessed.
   The same again is refused until whoever asks names that run (docs/adr/0039-what-may-have-happened.md).
 
-Source: docs/explanation/architecture.md. Not here: who may call (daemon/http/api.py), runs that outlive callers
+Source: docs/explanation/architecture.md. Not here: who may call (daemon/http/api/), runs that outlive callers
 (daemon/runner.py).
 """
 

@@ -11,10 +11,11 @@ import dataclasses
 import functools
 import inspect
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 
@@ -22,8 +23,9 @@ from aileron.actions.manifest import SCHEMA as ACTION_SCHEMA
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.query import event_filter
 from aileron.config import SETTINGS, Home, Settings
-from aileron.daemon.http import api
-from aileron.daemon.http.api import ROUTES
+from aileron.daemon.http.api.actions import DEFAULT_WAIT_S
+from aileron.daemon.http.api.requests import MAX_WAIT_S
+from aileron.daemon.http.api.routes import ROUTES, Handlers
 from aileron.daemon.runner import MAX_RUNS
 from aileron.egress import Reason
 from aileron.ingress import server
@@ -248,10 +250,12 @@ def test_the_routes_are_those_of_the_daemon() -> None:
 def test_the_bodies_are_those_that_are_decoded() -> None:
     """Each key of a route's body is in its row, and those of a run in the table of its own."""
     shown = {bare(row[0]): row[2] for row in table(page("http-api.md"), "Routes")}
+    groups = get_type_hints(Handlers)
     for route in ROUTES:
-        source = inspect.getsource(getattr(api.Api, route.handler))
-        for name in re.findall(r"_body\(request, (\w+)\)", source):
-            body = getattr(api, name)
+        group, _, handler = route.handler.partition(".")
+        source = inspect.getsource(getattr(groups[group], handler))
+        for name in re.findall(r"body_of\(request, (\w+)\)", source):
+            body = getattr(sys.modules[groups[group].__module__], name)
             if body is RunRequest:
                 keys = {bare(row[0]) for row in table(page("http-api.md"), "Running")}
                 assert keys == set(body.__struct_fields__)
@@ -265,7 +269,7 @@ def test_the_waits_are_those_of_the_daemon() -> None:
     """How long a caller may wait, how many may, and how much may be said."""
     text = " ".join(page("http-api.md").split())
 
-    assert f"`wait` from 0 to {api.MAX_WAIT_S:.0f}, {api.DEFAULT_WAIT_S:.0f} unless said" in text
+    assert f"`wait` from 0 to {MAX_WAIT_S:.0f}, {DEFAULT_WAIT_S:.0f} unless said" in text
     assert f"At most {MAX_RUNS} runs are under way" in text
     assert f"at most {server.MAX_BODY_BYTES >> 20} MiB" in text
 

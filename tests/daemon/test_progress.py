@@ -17,6 +17,7 @@ from tests.support.home import DaemonHome, word
 
 if TYPE_CHECKING:
     from aileron.daemon.runner import Runner
+    from aileron.ledger.sqlite import Ledger
 
 pytestmark = pytest.mark.jail
 INPUTS = ("times:integer", "seconds:number", "message:string?")
@@ -83,7 +84,7 @@ def test_what_is_no_amount_is_passed_on_to_nobody() -> None:
 @pytest.mark.anyio
 async def test_a_failure_is_the_same_whether_progress_is_asked_for_or_not() -> None:
     """The ledger that cannot be read any more, while a run is watched."""
-    following = StatusWaiter(cast("Runner", None), Watch(), Board())  # nothing is resumed here
+    following = StatusWaiter(cast("Runner", None), Watch(), Board(), cast("Ledger", None))  # nothing is resumed here
     for seen in (None, 0):
         states = iter([{"status": "running", "audit_id": "run-1"}])
 

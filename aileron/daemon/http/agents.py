@@ -4,7 +4,7 @@ of the protocol's server are this, and nothing else.
 Runs in the daemon. Callers are untrusted; who they are was established before (sessions.py). What is another session's does not
 exist. Nothing here decides: runs go to the spine through the runner.
 
-Source: docs/reference/http-api.md; aileron/mcp/agent_port.py says what each method owes. Not here: HTTP (api.py), the protocol
+Source: docs/reference/http-api.md; aileron/mcp/agent_port.py says what each method owes. Not here: HTTP (api/), the protocol
 (mcp/).
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import anyio
@@ -26,7 +27,7 @@ from aileron.audit.watch import Watch
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.responses import pending_answer, pending_message, review_url
-from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.daemon.runner import Runner
 from aileron.ledger.sqlite import Ledger
 from aileron.mcp.agent_port import Account, Call, Offered
@@ -48,10 +49,19 @@ _QUESTION: Final = "act-"
 class StatusWaiter:
     """Looks at a run, or at a question, until it is over."""
 
-    def __init__(self, runner: Runner, watch: Watch, board: Board) -> None:
+    def __init__(self, runner: Runner, watch: Watch, board: Board, ledger: Ledger) -> None:
         self._runner = runner
         self._watch = watch
         self._board = board
+        self._ledger = ledger
+
+    async def run(self, run_id: str, session: str | None, wait_s: float, seen: int | None) -> dict[str, Any]:
+        """Where a run is, as `state`; what is not the session's own does not exist for it."""
+        return await self.state(lambda: query.run_state(self._ledger, run_id, session), wait_s, seen)
+
+    async def question(self, approval_id: str, session: str | None, wait_s: float, seen: int | None) -> dict[str, Any]:
+        """What became of a question, in the same way."""
+        return await self.state(lambda: query.approval_result(self._ledger, approval_id, session), wait_s, seen)
 
     async def state(
         self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float, seen: int | None = None
@@ -110,7 +120,6 @@ class AgentService:
         *,
         actions: ActionStore,
         runner: Runner,
-        ledger: Ledger,
         queue: ApprovalQueue,
         grants: GrantService,
         following: StatusWaiter,
@@ -121,7 +130,6 @@ class AgentService:
     ) -> None:
         self._actions = actions
         self._runner = runner
-        self._ledger = ledger
         self._queue = queue
         self._grants = grants
         self._following = following
@@ -176,20 +184,17 @@ class AgentService:
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
         """The one door."""
-        self._sessions.check_open(call.session)
         invocation = Invocation(
             action=call.action, args=call.args, scope=Scope.AGENT, session=call.session, binding=call.binding
         )
-        state = _as_state(await self._runner.submit(invocation, wait_s), self._review)
-        self._sessions.check_open(call.session)  # it may have ended meanwhile; what has begun goes on
-        return state
+        with self._asked_by(call.session):
+            return _as_state(await self._runner.submit(invocation, wait_s), self._review)
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
         """Where a run or a question is."""
-        self._sessions.check_open(session)
-        look = query.approval_result if asked.startswith(_QUESTION) else query.run_state
-        state = _plain(await self._following.state(lambda: look(self._ledger, asked, session), wait_s, seen))
-        self._sessions.check_open(session)
+        with self._asked_by(session):
+            look = self._following.question if asked.startswith(_QUESTION) else self._following.run
+            state = _plain(await look(asked, session, wait_s, seen))
         if state["status"] == RunStatus.PENDING_APPROVAL and "approval_id" in state:
             state["review_url"] = review_url(self._review, state["approval_id"])
             state["message"] = pending_message(self._review, state["approval_id"])
@@ -197,22 +202,25 @@ class AgentService:
 
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
         """Answer what a person asked back."""
-        self._sessions.check_open(session)
-        return await self._queue.answer(approval_id, answer, session)
+        with self._asked_by(session):
+            return await self._queue.answer(approval_id, answer, session)
 
     async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
         """Take a question back."""
-        self._sessions.check_open(session)
-        return _plain(await self._queue.cancel(approval_id, Scope.AGENT.value, session))
+        with self._asked_by(session):
+            return _plain(await self._queue.cancel(approval_id, Scope.AGENT.value, session))
 
     async def pending(self, session: str) -> list[dict[str, Any]]:
         """What the session asked and nobody decided yet."""
-        self._sessions.check_open(session)
-        return [
-            {**question, "review_url": review_url(self._review, question["approval_id"])}
-            for question in await self._queue.listed()
-            if question.get("session") == session
-        ]
+        with self._asked_by(session):
+            return [
+                {**question, "review_url": review_url(self._review, question["approval_id"])}
+                for question in await self._queue.listed()
+                if question.get("session") == session
+            ]
+
+    def _asked_by(self, session: str) -> AbstractContextManager[None]:
+        return self._sessions.answering(Caller(Scope.AGENT, session))
 
 
 def _told(choice: Choice) -> str:

@@ -16,7 +16,7 @@ Rules
   follows a link to a page: it sends no Origin with what a page of elsewhere merely shows.
 
 Source: RFC 9110, section 7.2 (Host); RFC 6454 (Origin); W3C, Fetch Metadata Request Headers; docs/reference/http-api.md. Not
-here: the routes of the sockets (api.py).
+here: the routes of the sockets (api/).
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from aileron.config import ListenAddress
 from aileron.daemon.http.pages import harmless
 from aileron.daemon.http.responses import failure_answer
-from aileron.daemon.http.sessions import LOOK_S, Sessions, no_token, token_shown
+from aileron.daemon.http.sessions import LOOK_S, Sessions
 from aileron.gateway.upstreams import PATHS
 from aileron.ingress.server import drained
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Scope as CallerScope
 
 __all__ = ["OnlyHere", "Served", "WithToken", "listen_on", "listen_on_loopback", "loopback_names"]
 
@@ -126,7 +127,8 @@ class WithToken:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
         try:
-            session = self._session_of(Headers(scope=scope).getlist("authorization"))
+            shown = Headers(scope=scope).getlist("authorization")
+            session = self._sessions.caller(CallerScope.AGENT, shown, needs_token=True).session
         except AileronError as error:
             refused = failure_answer(error.failure)
             refused.headers["WWW-Authenticate"] = "Bearer"
@@ -145,12 +147,6 @@ class WithToken:
                 await anyio.sleep(LOOK_S)
                 self._sessions.check_open(session)
         answering.cancel()
-
-    def _session_of(self, fields: list[str]) -> str:
-        token = token_shown(fields)
-        if token is None:
-            raise no_token()
-        return self._sessions.session_of(token)
 
 
 def loopback_names(port: int) -> list[str]:

@@ -9,7 +9,7 @@ Rules
 - At most MAX_OPEN at once, MAX_S long each.
 - What a session asked for goes on when it ends; a person still decides about it.
 
-Source: docs/reference/sessions.md. Not here: which routes a token opens (api.py, pages.py), who starts agents (launch/).
+Source: docs/reference/sessions.md. Not here: which routes a token opens (api/, pages.py), who starts agents (launch/).
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ import contextlib
 import os
 import re
 import secrets
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -32,6 +33,7 @@ from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.invocation import Scope
 
 __all__ = [
     "LOCAL_SESSION",
@@ -67,6 +69,18 @@ _TOKEN: Final = re.compile(TOKEN_PREFIX + r"[A-Za-z0-9_-]{43}", re.ASCII)
 _SHA256: Final = "sha256:"
 _CLOCK_S: Final = 1.0
 """What two readings of a process's start may differ by: the kernel counts in hundredths since boot."""
+
+
+class Caller(NamedTuple):
+    """Who asks: the scope of the socket, and the session."""
+
+    scope: Scope
+    session: str
+
+    @property
+    def sees(self) -> str | None:
+        """The only session whose runs and questions there are for this caller; None: it sees all."""
+        return self.session if self.scope is Scope.AGENT else None
 
 
 class _Open(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,6 +167,29 @@ class Sessions:
         ):
             return
         raise _over()
+
+    def caller(self, scope: Scope, shown: list[str], *, needs_token: bool = False) -> Caller:
+        """Who asks on a socket of `scope`, by its Authorization fields: an agent is the session of its token, and `local` without
+        one, unless it `needs_token`. AileronError(unauthorized) for a token that is not good, and for none where one is needed.
+        """
+        token = None if scope is Scope.OPERATOR else token_shown(shown)
+        if token is not None:
+            return Caller(scope, self.session_of(token))
+        if needs_token:
+            raise no_token()
+        return Caller(scope, LOCAL_SESSION)
+
+    @contextlib.contextmanager
+    def answering(self, caller: Caller) -> Iterator[None]:
+        """For one request: an agent's session is open when it asks, and still when it is answered. AileronError(unauthorized).
+
+        What was waited for is not said to a session that ended meanwhile; what has begun goes on.
+        """
+        if caller.sees is not None:
+            self.check_open(caller.sees)
+        yield
+        if caller.sees is not None:
+            self.check_open(caller.sees)
 
     def started_by(self, pid: int) -> str | None:
         """The open session that started this process, or an ancestor of it. Reads /proc.

@@ -1,0 +1,90 @@
+"""Actions, and the runs of them: the routes, and what their bodies are.
+
+Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aileron.daemon.http.agents import StatusWaiter
+from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer, seen_progress, wait_s
+from aileron.daemon.http.responses import as_json, run_answer
+from aileron.daemon.packages.actions import ActionService
+from aileron.daemon.runner import Runner
+from aileron.model.invocation import Invocation
+from aileron.model.wire import RunRequest
+
+__all__ = ["ActionRoutes"]
+
+DEFAULT_WAIT_S: Final = 25.0
+
+
+class _AddAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+    file: str
+    replace: bool = False
+
+
+class _ChangeAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    enabled: bool
+
+
+class ActionRoutes:
+    """One for each daemon."""
+
+    def __init__(self, *, actions: ActionService, runner: Runner, following: StatusWaiter, review: str) -> None:
+        self._actions = actions
+        self._runner = runner
+        self._following = following
+        self._review = review
+
+    async def list_actions(self, _request: Request) -> Response:
+        """Every action file, broken ones with their problem."""
+        return as_json({"actions": await self._actions.listed()})
+
+    async def show_action(self, request: Request) -> Response:
+        """One action, whole."""
+        return as_json(await self._actions.show(request.path_params["name"]))
+
+    async def add_action(self, request: Request) -> Response:
+        """Install an action file."""
+        asked = await body_of(request, _AddAction)
+        return consent_answer(await self._actions.add(asked.text, asked.file, replace=asked.replace))
+
+    async def change_action(self, request: Request) -> Response:
+        """Enable or disable."""
+        asked = await body_of(request, _ChangeAction)
+        await self._actions.enable(request.path_params["name"], asked.enabled)
+        return as_json({"name": request.path_params["name"], "enabled": asked.enabled})
+
+    async def remove_action(self, request: Request) -> Response:
+        """Delete an action file."""
+        await self._actions.remove(request.path_params["name"])
+        return as_json({"removed": request.path_params["name"]})
+
+    async def run_action(self, request: Request) -> Response:
+        """The one door."""
+        asked = await body_of(request, RunRequest)
+        caller = caller_of(request)
+        invocation = Invocation(
+            action=request.path_params["name"],
+            args=asked.args,
+            scope=caller.scope,
+            session=caller.session,
+            binding=asked.binding,
+            idempotency_key=request.headers.get("idempotency-key"),
+            again=asked.again,
+        )
+        if asked.dry_run:
+            return as_json({"plan": (await self._runner.dry_run(invocation))})
+        return run_answer(await self._runner.submit(invocation, wait_s(request, DEFAULT_WAIT_S)), self._review)
+
+    async def show_run(self, request: Request) -> Response:
+        """Where a run is, and its outcome."""
+        run_id, session = request.path_params["id"], caller_of(request).sees
+        return as_json(await self._following.run(run_id, session, wait_s(request, 0.0), seen_progress(request)))

@@ -1,0 +1,101 @@
+"""What waits for a person, and their decision: the routes, and what their bodies are.
+
+Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aileron.daemon.decisions.approval_queue import ApprovalQueue
+from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.http.agents import StatusWaiter
+from aileron.daemon.http.api.requests import body_of, caller_of, seen_progress, wait_s
+from aileron.daemon.http.responses import as_json
+from aileron.model.wire import Decision, PreviewRequest
+
+__all__ = ["ApprovalRoutes"]
+
+
+class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    args: dict[str, Any]
+
+
+class _Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    question: str
+
+
+class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    answer: str
+
+
+class _Challenge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    decision: Literal["approve", "deny"]
+    digest: str
+    reason: str | None = None
+
+
+class ApprovalRoutes:
+    """One for each daemon."""
+
+    def __init__(
+        self, *, queue: ApprovalQueue, decisions: DecisionService, passkeys: Passkeys, following: StatusWaiter
+    ) -> None:
+        self._queue = queue
+        self._decisions = decisions
+        self._passkeys = passkeys
+        self._following = following
+
+    async def list_approvals(self, _request: Request) -> Response:
+        """What waits for a person."""
+        return as_json({"approvals": await self._queue.listed()})
+
+    async def show_approval(self, request: Request) -> Response:
+        """One ask with its frozen plan."""
+        return as_json(await self._queue.show(request.path_params["id"]))
+
+    async def approval_result(self, request: Request) -> Response:
+        """Always 200 with `status`: what became of an ask."""
+        asked, session = request.path_params["id"], caller_of(request).sees
+        return as_json(await self._following.question(asked, session, wait_s(request, 0.0), seen_progress(request)))
+
+    async def decide(self, request: Request) -> Response:
+        """A person's decision; what they approve begins at once, or is done, or held."""
+        asked = await body_of(request, Decision)
+        return as_json(await self._decisions.decide(request.path_params["id"], asked, caller_of(request).scope.value))
+
+    async def challenge(self, request: Request) -> Response:
+        """What a passkey has to sign for a decision."""
+        asked = await body_of(request, _Challenge)
+        approval_id = request.path_params["id"]
+        return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
+
+    async def cancel(self, request: Request) -> Response:
+        """Take a question back, or an approval that was not used."""
+        caller = caller_of(request)
+        return as_json(await self._queue.cancel(request.path_params["id"], caller.scope.value, caller.sees))
+
+    async def edit(self, request: Request) -> Response:
+        """Other arguments, as something that may be approved in place of what was asked."""
+        asked = await body_of(request, _Edit)
+        return as_json(await self._queue.edit(request.path_params["id"], asked.args))
+
+    async def preview(self, request: Request) -> Response:
+        """What would be changed, read now, sealed for the approver who asks."""
+        asked = await body_of(request, PreviewRequest)
+        return as_json(await self._decisions.preview(request.path_params["id"], asked, caller_of(request).scope))
+
+    async def ask_back(self, request: Request) -> Response:
+        """A person's question to whoever asked."""
+        asked = await body_of(request, _Question)
+        return as_json(await self._queue.ask_back(request.path_params["id"], asked.question))
+
+    async def answer(self, request: Request) -> Response:
+        """The answer to it."""
+        asked = await body_of(request, _Answer)
+        return as_json(await self._queue.answer(request.path_params["id"], asked.answer, caller_of(request).sees))

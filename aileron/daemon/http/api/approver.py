@@ -1,0 +1,62 @@
+"""Who decides: the approver's key, and passkeys: the routes, and what their bodies are.
+
+Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.enrollment import ApproverEnrollment
+from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer
+from aileron.daemon.http.responses import as_json
+from aileron.model.wire import Appointment, PasskeyMade
+
+__all__ = ["ApproverRoutes"]
+
+
+class _PasskeyName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+
+
+class ApproverRoutes:
+    """One for each daemon."""
+
+    def __init__(self, *, approver: ApproverState, enrollment: ApproverEnrollment, passkeys: Passkeys) -> None:
+        self._approver = approver
+        self._enrollment = enrollment
+        self._passkeys = passkeys
+
+    async def show_approver(self, _request: Request) -> Response:
+        """Whether decisions are signed, and with which key."""
+        return as_json(self._approver.facts())
+
+    async def appoint(self, request: Request) -> Response:
+        """Name who decides."""
+        asked = await body_of(request, Appointment)
+        return as_json(await self._enrollment.appoint(asked, caller_of(request).scope))
+
+    async def inventory(self, _request: Request) -> Response:
+        """What would be agreed to with an approver's key."""
+        return as_json(await self._enrollment.inventory())
+
+    async def list_passkeys(self, _request: Request) -> Response:
+        """The passkeys that decide."""
+        return as_json({"passkeys": self._passkeys.listed()})
+
+    async def enrol_passkey(self, request: Request) -> Response:
+        """Ask whether one that was made may decide."""
+        return consent_answer(await self._passkeys.register(await body_of(request, PasskeyMade)))
+
+    async def passkey_options(self, request: Request) -> Response:
+        """What a browser needs to make one."""
+        return as_json(self._passkeys.registration((await body_of(request, _PasskeyName)).name))
+
+    async def revoke_passkey(self, request: Request) -> Response:
+        """Let one decide nothing any more."""
+        await self._passkeys.revoke(request.path_params["id"])
+        return as_json({"removed": request.path_params["id"]})

@@ -1,0 +1,79 @@
+"""Bindings, and the sign-ins that make some: the routes, and what their bodies are.
+
+Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aileron.daemon.http.api.requests import body_of, consent_answer, wait_s
+from aileron.daemon.http.responses import as_json
+from aileron.daemon.secrets.credentials import Credentials
+from aileron.daemon.secrets.signins import Flow, SignIns
+
+__all__ = ["BindingRoutes"]
+
+
+class _AddBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    connector: str
+    name: str
+    secret: str
+    username: str | None = None
+
+
+class _ChangeBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    secret: str | None = None
+    username: str | None = None
+
+
+class _BeginSignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    connector: str
+    name: str
+    flow: Flow
+    replace: bool = False
+
+
+class BindingRoutes:
+    """One for each daemon."""
+
+    def __init__(self, credentials: Credentials, sign_ins: SignIns) -> None:
+        self._credentials = credentials
+        self._sign_ins = sign_ins
+
+    async def list_bindings(self, _request: Request) -> Response:
+        """Which credential serves which connector."""
+        return as_json({"bindings": await self._credentials.listed()})
+
+    async def add_binding(self, request: Request) -> Response:
+        """Bind a stored secret to a connector."""
+        asked = await body_of(request, _AddBinding)
+        return consent_answer(await self._credentials.bind(asked.connector, asked.name, asked.username, asked.secret))
+
+    async def show_binding(self, request: Request) -> Response:
+        """One binding: what it is for, and what uses it."""
+        return as_json(await self._credentials.show(request.path_params["name"]))
+
+    async def change_binding(self, request: Request) -> Response:
+        """Bind anew, to what the connector asks for now."""
+        asked = await body_of(request, _ChangeBinding)
+        return consent_answer(await self._credentials.rebind(request.path_params["name"], asked.username, asked.secret))
+
+    async def remove_binding(self, request: Request) -> Response:
+        """Revoke a binding."""
+        return as_json(await self._credentials.unbind(request.path_params["name"]))
+
+    async def begin_sign_in(self, request: Request) -> Response:
+        """Begin a sign-in: where the person has to go."""
+        asked = await body_of(request, _BeginSignIn)
+        return as_json(await self._sign_ins.begin(asked.connector, asked.name, asked.flow, replace=asked.replace))
+
+    async def show_sign_in(self, request: Request) -> Response:
+        """How a sign-in is, waited for."""
+        return as_json(await self._sign_ins.show(request.path_params["id"], wait_s(request, 0.0)))
+
+    async def cancel_sign_in(self, request: Request) -> Response:
+        """End a sign-in."""
+        return as_json(await self._sign_ins.cancel(request.path_params["id"]))

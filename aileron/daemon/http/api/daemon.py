@@ -1,0 +1,57 @@
+"""The daemon itself, and its record: the routes, and what their bodies are.
+
+Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aileron.audit import query
+from aileron.config import Home
+from aileron.daemon.http.api.requests import wait_s
+from aileron.daemon.http.record import verified, wait_events
+from aileron.daemon.http.responses import as_json
+from aileron.daemon.http.status import DaemonStatus
+from aileron.ledger.sqlite import Ledger
+
+__all__ = ["DaemonRoutes"]
+
+
+class DaemonRoutes:
+    """One for each daemon."""
+
+    def __init__(self, *, home: Home, ledger: Ledger, facts: DaemonStatus, end: Callable[[], None]) -> None:
+        self._home = home
+        self._ledger = ledger
+        self._facts = facts
+        self._end = end
+
+    async def health(self, _request: Request) -> Response:
+        """Alive."""
+        return as_json({"status": "ok"})
+
+    async def list_audit(self, request: Request) -> Response:
+        """Events, newest first, filtered; waited for, where there are none yet."""
+        wanted = {name: value for name, value in request.query_params.items() if name != "wait"}
+        return as_json({"events": await wait_events(self._ledger, wanted, wait_s(request, 0.0))})
+
+    async def verify_audit(self, _request: Request) -> Response:
+        """Check the chain, from the file."""
+        return as_json(await verified(self._home))
+
+    async def show_audit(self, request: Request) -> Response:
+        """One run with all its events."""
+        return as_json(await query.run_with_events(self._ledger, request.path_params["id"]))
+
+    async def status(self, _request: Request) -> Response:
+        """What runs, since when, and which layers are in force."""
+        return as_json(await self._facts.facts())
+
+    async def stop(self, _request: Request) -> Response:
+        """Stop the daemon after this answer."""
+        self._end()
+        return as_json({"stopping": True})

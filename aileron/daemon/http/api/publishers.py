@@ -1,0 +1,67 @@
+"""Publishers: the keys that count, and what the Hub has of them: the routes, and what their bodies are.
+
+Source: docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from aileron.daemon.http.api.requests import body_of, consent_answer, query_of
+from aileron.daemon.http.responses import as_json
+from aileron.daemon.packages.hub import HubSearch
+from aileron.daemon.packages.keyring import PublisherKeys
+
+__all__ = ["PublisherRoutes"]
+
+
+class _Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    authority: str
+
+
+class _TrustKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    authority: str
+    key: str
+    source: str
+
+
+class _RevokeKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    authority: str
+    key: str | None = None
+
+
+class PublisherRoutes:
+    """One for each daemon."""
+
+    def __init__(self, trusting: PublisherKeys, hubs: HubSearch) -> None:
+        self._trusting = trusting
+        self._hubs = hubs
+
+    async def list_keys(self, _request: Request) -> Response:
+        """Whose signatures count."""
+        return as_json({"keyring": await self._trusting.listed()})
+
+    async def trust_key(self, request: Request) -> Response:
+        """Let a publisher's key count."""
+        asked = await body_of(request, _TrustKey)
+        return consent_answer(await self._trusting.trust_key(asked.authority, asked.key, asked.source))
+
+    async def look_for_key(self, request: Request) -> Response:
+        """The key that a repository publishes."""
+        return as_json(await self._trusting.look((await body_of(request, _Authority)).authority))
+
+    async def revoke_key(self, request: Request) -> Response:
+        """Let it count no more."""
+        asked = await body_of(request, _RevokeKey)
+        return as_json(await self._trusting.revoke(asked.authority, asked.key))
+
+    async def search_hub(self, request: Request) -> Response:
+        """What the Hub says it has, by intent and word."""
+        asked = query_of(request, "text", "kind")
+        return as_json(await self._hubs.search(asked.get("text", ""), asked.get("kind")))
+
+    async def show_hub_entry(self, request: Request) -> Response:
+        """One artifact of the Hub."""
+        return as_json(await self._hubs.entry(query_of(request, "name").get("name", "")))

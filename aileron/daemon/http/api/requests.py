@@ -1,0 +1,109 @@
+"""What a request says: who asks, its body, its query. Everything is checked here, or refused.
+
+Runs in the daemon. A body is read at most MAX_BODY_BYTES far, and decoded as what the route says; unknown keys are refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from typing import Any, Final, TypeVar
+
+import anyio
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from aileron.daemon.http.responses import as_json
+from aileron.daemon.http.sessions import Caller
+from aileron.ingress.server import BODY_S, MAX_BODY_BYTES
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.secret import Secret
+from aileron.model.wire import ConsentAnswer, ConsentsAnswer
+
+__all__ = ["body_of", "caller_of", "consent_answer", "from_base64", "query_of", "seen_progress", "wait_s"]
+
+MAX_WAIT_S: Final = 60.0
+_MAX_NUMBER_DIGITS: Final = 15
+"""More frames than a connector can send in the longest run there may be."""
+_T = TypeVar("_T")
+
+
+def caller_of(request: Request) -> Caller:
+    """Who asks, as the guard found it (routes.py)."""
+    caller: Caller = request.state.caller
+    return caller
+
+
+async def body_of(request: Request, shape: type[_T]) -> _T:
+    """The body as `shape`. AileronError invalid_request; its message never quotes the body, which may be a passphrase."""
+    data = bytearray()
+    try:
+        with anyio.fail_after(BODY_S):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > MAX_BODY_BYTES:
+                    raise AileronError(FailureClass.INVALID_REQUEST, f"the body is larger than {MAX_BODY_BYTES} bytes")
+    except TimeoutError:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"the body did not arrive within {BODY_S:.0f} s") from None
+    except ClientDisconnect:  # nobody reads the answer
+        raise AileronError(FailureClass.INVALID_REQUEST, "the request ended before its body did") from None
+    try:
+        return msgspec.json.decode(bytes(data) or b"{}", type=shape)
+    except msgspec.ValidationError as error:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not as expected: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise AileronError(FailureClass.INVALID_REQUEST, "the body is not JSON") from None
+
+
+def query_of(request: Request, *known: str) -> dict[str, str]:
+    """The query, each key once. AileronError(invalid_request) for a key that is not known."""
+    found = request.query_params.multi_items()
+    names = [name for name, _ in found]
+    for name in names:
+        if name not in known or names.count(name) > 1:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, f"{name[:40]!r} in the query; expected {', '.join(known)}, each once"
+            )
+    return dict(found)
+
+
+def wait_s(request: Request, default: float) -> float:
+    """How long the caller waits, in seconds. AileronError(invalid_request)."""
+    text = request.query_params.get("wait")
+    if text is None:
+        return default
+    with contextlib.suppress(ValueError):
+        wanted_s = float(text)
+        if 0 <= wanted_s <= MAX_WAIT_S:
+            return wanted_s
+    raise AileronError(
+        FailureClass.INVALID_REQUEST, f"wait is {text[:20]!r}, expected seconds from 0 to {MAX_WAIT_S:.0f}"
+    )
+
+
+def seen_progress(request: Request) -> int | None:
+    """The number of the report that a watcher has; None for whoever does not want to be woken by one."""
+    text = request.query_params.get("progress")
+    if text is None:
+        return None
+    if text.isascii() and text.isdecimal() and len(text) <= _MAX_NUMBER_DIGITS:
+        return int(text)
+    raise AileronError(
+        FailureClass.INVALID_REQUEST,
+        f"progress is {text[:20]!r}, expected the number of the report that was seen last, or 0",
+    )
+
+
+def consent_answer(answer: dict[str, Any] | ConsentAnswer | ConsentsAnswer) -> Response:
+    """What was done, or 202 that a person must agree to it first."""
+    return as_json(answer, 202 if isinstance(answer, ConsentAnswer | ConsentsAnswer) else 200)
+
+
+def from_base64(name: str, text: str) -> Secret:
+    """What `text` encodes. AileronError(invalid_request), which names the key and nothing of its value."""
+    try:
+        return Secret(base64.b64decode(text, validate=True))
+    except (binascii.Error, ValueError):
+        raise AileronError(FailureClass.INVALID_REQUEST, f"{name} is not base64") from None
