@@ -1,4 +1,4 @@
-"""Builds everything, once, in the order of its dependencies, and serves until told to stop.
+"""Builds every room, once, in the order of what it needs, and serves until told to stop.
 
 The only module that knows every room of the house. It runs as one process per user and home, holds the vault's key while
 unlocked, and is not dumpable: another process of the user cannot attach and read it (prctl(2), PR_SET_DUMPABLE).
@@ -9,7 +9,6 @@ Order: lock → log → ledger → recovery (what ran when the last daemon ended
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import importlib.util
 import logging
@@ -26,7 +25,6 @@ from typing import Any, Final
 
 import anyio
 import msgspec
-from starlette.types import ASGIApp
 
 import aileron_sandbox
 from aileron import __version__
@@ -35,74 +33,36 @@ from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
 from aileron.audit.log import Audit
 from aileron.config import Home, Settings, keep_port, load_settings
-from aileron.daemon.decisions.after_unlock import AfterUnlock
-from aileron.daemon.decisions.agreements import AgreedSettings, Agreements
-from aileron.daemon.decisions.approval_queue import ApprovalQueue
-from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.decisions.enrollment import ApproverEnrollment
+from aileron.daemon.decisions.agreements import AgreedSettings
+from aileron.daemon.decisions.build import Consenting, build_consenting, build_decisions
 from aileron.daemon.decisions.expiry import close_on_time
-from aileron.daemon.decisions.passkeys import Passkeys
-from aileron.daemon.decisions.previews import PreviewRegistry
-from aileron.daemon.decisions.service import DecisionService
-from aileron.daemon.decisions.settings import SettingsInForce, stamp_of
-from aileron.daemon.decisions.standing_grants import GrantService
-from aileron.daemon.http.agents import AgentService, StatusWaiter
-from aileron.daemon.http.api.actions import ActionRoutes
-from aileron.daemon.http.api.approvals import ApprovalRoutes
-from aileron.daemon.http.api.approver import ApproverRoutes
-from aileron.daemon.http.api.bindings import BindingRoutes
-from aileron.daemon.http.api.connectors import ConnectorRoutes
-from aileron.daemon.http.api.daemon import DaemonRoutes
-from aileron.daemon.http.api.grants import GrantRoutes
-from aileron.daemon.http.api.publishers import PublisherRoutes
-from aileron.daemon.http.api.routes import Api, Handlers
-from aileron.daemon.http.api.sessions import SessionRoutes
-from aileron.daemon.http.api.vault import VaultRoutes
+from aileron.daemon.decisions.settings import stamp_of
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.http.build import Http, build_http
 from aileron.daemon.http.ingress import Ingress, TcpService
-from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, listen_on, listen_on_loopback, loopback_names
-from aileron.daemon.http.mcp import AgentProtocol, action_files
-from aileron.daemon.http.page import PageService
-from aileron.daemon.http.pages import pages, review_base
+from aileron.daemon.http.listeners import listen_on, listen_on_loopback
+from aileron.daemon.http.mcp import action_files
+from aileron.daemon.http.pages import review_base
 from aileron.daemon.http.sessions import Sessions
-from aileron.daemon.http.status import DaemonStatus
 from aileron.daemon.notify.notifier import Notifier
-from aileron.daemon.packages.actions import ActionService
-from aileron.daemon.packages.connectors import ConnectorService
-from aileron.daemon.packages.fetch import FetchJobs
-from aileron.daemon.packages.forge_web import ForgeWeb
-from aileron.daemon.packages.hub import HubSearch
+from aileron.daemon.packages.build import build_packages
 from aileron.daemon.packages.install import Installer
-from aileron.daemon.packages.keyring import Forges, PublisherKeys
-from aileron.daemon.packages.updates import Updates
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
-from aileron.daemon.secrets.credentials import Credentials
-from aileron.daemon.secrets.gateway_keys import GatewayKeys
-from aileron.daemon.secrets.lending import Lending, RenewalsOnRecord
-from aileron.daemon.secrets.secret_store import SecretStore
-from aileron.daemon.secrets.signins import SignIns
-from aileron.daemon.secrets.vault import VaultService
-from aileron.egress.engine import Egress
+from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
-from aileron.gateway.proxy import gateway_app
 from aileron.gateway.upstreams import PATHS
 from aileron.ingress.known import KnownCallers
 from aileron.ingress.server import certificate_names, serve, tls_context
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
-from aileron.oauth.endpoint import Endpoints
-from aileron.oauth.renew import Renewals
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
 from aileron.runs.perform import Spine
 from aileron.runs.progress import Board
 from aileron.vault.vault import Vault
-from aileron.web.app import Page
-from aileron.web.sessions import Sessions as PageSessions
-from aileron.web.workers import NoWorkers
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.runtime import PythonRuntime
@@ -197,329 +157,146 @@ class _Daemon:
             self._jails.close()
 
     async def _serve(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
-        audit = Audit(ledger)
-        await audit.recover()
-        await audit.daemon_started(__version__, self._jails.layers)
-        known = KnownCallers()
-        sessions = Sessions(audit, ledger, known)
+        """Each room in the order of what it needs, then what runs beside them, then whoever asks."""
+        base = self._foundation(ledger)
+        await base.audit.recover()
+        await base.audit.daemon_started(__version__, base.layers)
+        known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
+        sessions = Sessions(base.audit, ledger, known)
         await sessions.load()
-        vault = self._vault
-        approver = ApproverState(vault, on_record=await audit.has_approver())
-        connectors = ContentStore(self._home.connectors)
-        actions = ActionStore(self._home.actions, self._home.action_state)
-        texts = AgreedTexts(self._home.agreed)
-        staging, published = Staging(self._home.fetched), PublishedTexts(self._home.published)
         installing = Installer(
-            self._home,
-            actions=actions,
-            connectors=connectors,
-            published=published,
-            audit=audit,
-            mode=self._settings.sandbox_mode,
+            base.home,
+            actions=base.actions,
+            connectors=base.connectors,
+            published=base.published,
+            audit=base.audit,
+            mode=base.settings.sandbox_mode,
         )
         await installing.recover()
-        agreements = Agreements(approver, texts, connectors.manifest, in_force=self._settings, wanted=self._wanted)
-        in_force = SettingsInForce(
-            self._home.config, approver, agreements, in_force=self._settings, wanted=self._wanted, read=self._read
+        outgoing = build_outgoing(base)
+        notifier = Notifier(base.settings, outgoing.egress, base.vault)
+        consenting = await build_consenting(base, installing, notify=notifier.asked, read=self._read)
+        secrets = build_secrets(base, outgoing, consenting)
+        packages = build_packages(base, outgoing.egress, installing, consenting)
+        spine = self._spine(base, outgoing, consenting, board)
+        runner = Runner(spine, runs, base.audit.watch)
+        decisions = build_decisions(
+            base,
+            consenting,
+            spine=spine,
+            begin=runner.begin,
+            begin_approved=runner.begin_approved,
+            take_back=secrets.vaults.take_back,
         )
-        lending = Lending(vault)
-        lending.adopt(self._settings)
-        egress = Egress(self._settings, lending, own_port=self._port)
-        endpoints = Endpoints(egress, self._settings)
-        renewals = Renewals(vault, endpoints, RenewalsOnRecord(audit))
-        lending.renewals = renewals
-        changing = anyio.Lock()
-        vaults = VaultService(
-            vault,
-            ledger=ledger,
-            audit=audit,
-            approver=approver,
-            changing=changing,
-            lock_after_s=self._settings.vault_lock_after_s,
-        )
-        notifier = Notifier(self._settings, egress, vault)
-
-        def asked(approval_id: str, name: str, kind: str) -> None:
-            with contextlib.suppress(AileronError):  # where nobody agreed to it, nothing is sent to where settings say
-                agreements.check_settings()
-                notifier.asked(approval_id, name, kind)
-
-        consents = ConsentService(
-            self._home,
-            approver,
-            actions=actions,
-            agreements=agreements,
-            connectors=connectors,
-            installing=installing,
-            staging=staging,
-            vault=vault,
-            audit=audit,
-            texts=texts,
-            review=review_base(self._port),
-            asked=asked,
-            settings_agreed=in_force.agreed,
-            bound=self._note_bound,
-        )
-        credentials = Credentials(
-            vault=vault,
-            connectors=connectors,
-            actions=actions,
-            ledger=ledger,
-            audit=audit,
-            consents=consents,
-            revoker=renewals,
-            changing=changing,
-            changed=self._note_bound,
-        )
-        sign_ins = SignIns(
-            endpoints,
-            credentials=credentials,
-            consents=consents,
-            vault=vault,
-            audit=audit,
-            changing=changing,
-            is_signed=lambda: approver.consents() is not None,
-        )
-        forge_web = ForgeWeb(egress, self._settings)
-        forges = Forges(forge_web, self._settings, vault)
-        trusting = PublisherKeys(forges=forges, consents=consents, changing=changing)
-        fetching = FetchJobs(
-            forges=forges,
-            actions=actions,
-            connectors=connectors,
-            staging=staging,
-            published=published,
-            agreements=agreements,
-            consents=consents,
-            installing=installing,
-            ledger=ledger,
-            audit=audit,
-            changing=changing,
-        )
-        upkeep = Updates(
-            forges=forges, actions=actions, connectors=connectors, ledger=ledger, audit=audit, changing=changing
-        )
-        hubs = HubSearch(forges=forges, keyring=consents.keyring)
-        passkeys = Passkeys(
-            approver,
-            audit=audit,
-            vault=vault,
-            consents=consents,
-            origin=review_base(self._port),
-            changing=changing,
-        )
-        board = Board()
-        spine = Spine(
-            actions=actions,
-            agreements=agreements,
-            ask=consents.ask_for_file,
-            asked=asked,
-            connectors=connectors,
-            bindings=vault,
-            settings=self._settings,
-            gate=Gate(audit, approver),
-            ledger=ledger,
-            audit=audit,
-            executor=Executor(self._jails, egress, connectors),
-            look=in_force.look,
+        http = build_http(
+            base,
+            consenting,
+            secrets,
+            packages,
+            decisions,
+            runner=runner,
             board=board,
+            sessions=sessions,
+            known=known,
+            listening=[*self._loopback, *([] if self._elsewhere is None else [self._elsewhere[0]])],
+            signature=self._what_agents_see(),
+            stop=self._stop,
         )
-        readings = PreviewRegistry(spine)
+        users = (
+            outgoing.lending,
+            spine,
+            packages.actions,
+            http.status,
+            outgoing.endpoints,
+            packages.forge_web,
+            packages.forges,
+            secrets.vaults,
+            http.gateway,
+        )
+        consenting.in_force.tell(*(user.adopt for user in users))
+        tasks = (
+            self._jails.serve,
+            lambda: close_on_time(ledger, base.audit, spine),
+            notifier.serve,
+            sessions.end_on_time,
+            outgoing.renewals.serve,
+            secrets.sign_ins.serve,
+            packages.fetches.serve,
+            secrets.vaults.serve,
+            self._stop_on_signal,
+            http.page_sessions.serve,
+            consenting.in_force.serve,
+        )
         async with anyio.create_task_group() as background:
-            background.start_soon(self._jails.serve)
-            background.start_soon(close_on_time, ledger, audit, spine)
-            background.start_soon(notifier.serve)
-            background.start_soon(sessions.end_on_time)
-            background.start_soon(renewals.serve)
-            background.start_soon(sign_ins.serve)
-            background.start_soon(fetching.serve)
-            background.start_soon(vaults.serve)
-            background.start_soon(self._stop_on_signal)
-            async with anyio.create_task_group() as runs:
-                runner = Runner(spine, runs, audit.watch)
-                queue = ApprovalQueue(
-                    approver,
-                    audit=audit,
-                    ledger=ledger,
-                    consents=consents,
-                    connectors=connectors,
-                    take_back=vaults.take_back,
-                    changing=changing,
-                )
-                decisions = DecisionService(
-                    approver,
-                    audit=audit,
-                    readings=readings,
-                    consents=consents,
-                    begin=runner.begin,
-                    changing=changing,
-                )
-                enrollment = ApproverEnrollment(
-                    self._home,
-                    approver,
-                    actions=actions,
-                    connectors=connectors,
-                    vault=vault,
-                    audit=audit,
-                    texts=texts,
-                    agreements=agreements,
-                    changing=changing,
-                )
-                after_unlock = AfterUnlock(
-                    enrollment=enrollment,
-                    passkeys=passkeys,
-                    consents=consents,
-                    decisions=decisions,
-                    begin_approved=runner.begin_approved,
-                    changing=changing,
-                )
-                grants = GrantService(
-                    approver,
-                    actions=actions,
-                    connectors=connectors,
-                    vault=vault,
-                    agreements=agreements,
-                    consents=consents,
-                    audit=audit,
-                    changing=changing,
-                )
-                action_service = ActionService(
-                    actions=actions,
-                    connectors=connectors,
-                    vault=vault,
-                    agreements=agreements,
-                    consents=consents,
-                    installing=installing,
-                    audit=audit,
-                    settings=self._settings,
-                    changing=changing,
-                )
-                connector_service = ConnectorService(
-                    connectors=connectors, consents=consents, installing=installing, audit=audit, changing=changing
-                )
-                secret_store = SecretStore(
-                    vault,
-                    approver=approver,
-                    agreements=agreements,
-                    consents=consents,
-                    audit=audit,
-                    changing=changing,
-                )
-                status = DaemonStatus(
-                    self._home,
-                    actions=actions,
-                    connectors=connectors,
-                    ledger=ledger,
-                    vaults=vaults,
-                    approver=approver,
-                    agreements=agreements,
-                    in_force=in_force,
-                    settings=self._settings,
-                    layers=self._jails.layers,
-                    web=review_base(self._port),
-                )
-
-                async def ask_about_settings() -> None:
-                    async with changing:
-                        await consents.ask_about_settings()
-
-                desk = PageService(
-                    self._home,
-                    approver=approver,
-                    audit=audit,
-                    ledger=ledger,
-                    queue=queue,
-                    decisions=decisions,
-                    readings=readings,
-                    sessions=sessions,
-                )
-                unlocked = PageSessions(desk, known)
-                background.start_soon(unlocked.serve)
-                following = StatusWaiter(runner, audit.watch, board, ledger)
-                review = review_base(self._port)
-                door = AgentService(
-                    actions=actions,
-                    runner=runner,
-                    queue=queue,
-                    grants=grants,
-                    following=following,
-                    sessions=sessions,
-                    review=review,
-                    connectors=connectors,
-                    vault=vault,
-                )
-                protocol = AgentProtocol(door, sessions, __version__, self._what_agents_see(), self._home.mcp_answers)
-                at = [*self._loopback, *([] if self._elsewhere is None else [self._elsewhere[0]])]
-                gateway = gateway_app(
-                    self._settings,
-                    GatewayKeys(vault, sessions, agreements),
-                    [listener.getsockname()[:2] for listener in at],
-                )
-                users = (lending, spine, action_service, status, endpoints, forge_web, forges, vaults, gateway)
-                in_force.tell(ask_about_settings, [user.adopt for user in users])
-                background.start_soon(in_force.serve)
-                async with anyio.create_task_group() as servers:
-                    servers.start_soon(self._until_stop, protocol.serve, listen(self._home.mcp_socket))
-
-                    api = Api(
-                        Handlers(
-                            actions=ActionRoutes(
-                                actions=action_service, runner=runner, following=following, review=review
-                            ),
-                            approvals=ApprovalRoutes(
-                                queue=queue, decisions=decisions, passkeys=passkeys, following=following
-                            ),
-                            approver=ApproverRoutes(approver=approver, enrollment=enrollment, passkeys=passkeys),
-                            grants=GrantRoutes(grants),
-                            connectors=ConnectorRoutes(connectors=connector_service, upkeep=upkeep, fetching=fetching),
-                            publishers=PublisherRoutes(trusting, hubs),
-                            bindings=BindingRoutes(credentials, sign_ins),
-                            vault=VaultRoutes(vaults=vaults, secrets=secret_store, after_unlock=after_unlock),
-                            sessions=SessionRoutes(sessions),
-                            daemon=DaemonRoutes(home=self._home, ledger=ledger, facts=status, end=self._stop),
-                        ),
-                        sessions,
-                        audit,
-                    )
-
-                    def served(shown: ASGIApp | None) -> ASGIApp:
-                        return Served(
-                            pages=shown,
-                            agents=api.app(Scope.AGENT, needs_token=True),
-                            mcp=WithToken(protocol.http, sessions),
-                            gateway=gateway,
-                        )
-
-                    # Listening before "ready": a client that connects in between waits in the backlog.
-                    for scope, path in (
-                        (Scope.AGENT, self._home.agent_socket),
-                        (Scope.OPERATOR, self._home.operator_socket),
-                    ):
-                        servers.start_soon(serve, api.app(scope), [listen(path)], self._wait_stop)
-                    names = loopback_names(self._port)
-                    page = served(pages(Page(desk, unlocked, self._port, passkeys)))
-                    here = NoWorkers(OnlyHere(page, names, [f"http://{name}" for name in names]))
-                    doors = {"loopback": TcpService(self._loopback, here)}
-                    if self._elsewhere is not None:
-                        listener, names = self._elsewhere
-                        doors["listen"] = TcpService([listener], OnlyHere(served(None), names, []), tls=True)
-                    key = self._settings.daemon_certificate_key
-                    ingress = Ingress(
-                        doors, known, PATHS, self._settings.daemon_certificate_pem, None if key is None else str(key)
-                    )
-                    servers.start_soon(ingress.serve, self._wait_stop)
-                    _log.info(
-                        "ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers)
-                    )
-                    tell("ready")
+            for task in tasks:
+                background.start_soon(task)
+            async with runs:
+                await self._answer(http, known, tell)
                 runs.cancel_scope.cancel()  # what still runs is recorded as unknown by the spine
             background.cancel_scope.cancel()
-        await gateway.aclose()
-        await egress.aclose()
-        vault.lock()
-        await vaults.note_change()
-        await audit.daemon_stopped(__version__)
+        await http.gateway.aclose()
+        await outgoing.egress.aclose()
+        base.vault.lock()
+        await secrets.vaults.note_change()
+        await base.audit.daemon_stopped(__version__)
         _log.info("stopped")
+
+    def _foundation(self, ledger: Ledger) -> Foundation:
+        home = self._home
+        return Foundation(
+            home=home,
+            settings=self._settings,
+            wanted=self._wanted,
+            port=self._port,
+            review=review_base(self._port),
+            layers=self._jails.layers,
+            ledger=ledger,
+            audit=Audit(ledger),
+            vault=self._vault,
+            actions=ActionStore(home.actions, home.action_state),
+            connectors=ContentStore(home.connectors),
+            texts=AgreedTexts(home.agreed),
+            staging=Staging(home.fetched),
+            published=PublishedTexts(home.published),
+            note_bound=self._note_bound,
+            changing=anyio.Lock(),
+        )
+
+    def _spine(self, base: Foundation, outgoing: Outgoing, consenting: Consenting, board: Board) -> Spine:
+        return Spine(
+            actions=base.actions,
+            agreements=consenting.agreements,
+            ask=consenting.consents.ask_for_file,
+            asked=consenting.asked,
+            connectors=base.connectors,
+            bindings=base.vault,
+            settings=base.settings,
+            gate=Gate(base.audit, consenting.approver),
+            ledger=base.ledger,
+            audit=base.audit,
+            executor=Executor(self._jails, outgoing.egress, base.connectors),
+            look=consenting.in_force.look,
+            board=board,
+        )
+
+    async def _answer(self, http: Http, known: KnownCallers, tell: Callable[[str], None]) -> None:
+        """Serve on every socket until told to stop."""
+        async with anyio.create_task_group() as servers:
+            servers.start_soon(self._until_stop, http.protocol.serve, listen(self._home.mcp_socket))
+            # Listening before "ready": a client that connects in between waits in the backlog.
+            for scope, path in ((Scope.AGENT, self._home.agent_socket), (Scope.OPERATOR, self._home.operator_socket)):
+                servers.start_soon(serve, http.api.app(scope), [listen(path)], self._wait_stop)
+            doors = {"loopback": TcpService(self._loopback, http.loopback)}
+            if self._elsewhere is not None:
+                listener, names = self._elsewhere
+                doors["listen"] = TcpService([listener], http.elsewhere(names), tls=True)
+            key = self._settings.daemon_certificate_key
+            ingress = Ingress(
+                doors, known, PATHS, self._settings.daemon_certificate_pem, None if key is None else str(key)
+            )
+            servers.start_soon(ingress.serve, self._wait_stop)
+            _log.info("ready: version %s, pid %s, layers %s", __version__, os.getpid(), " ".join(self._jails.layers))
+            tell("ready")
 
     async def _until_stop(
         self, work: Callable[[socket.socket], Coroutine[Any, Any, None]], listener: socket.socket

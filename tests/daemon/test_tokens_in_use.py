@@ -82,13 +82,12 @@ async def joined(directory: Path, script: Script, pace: RenewalTiming | None = N
     tls = authority.server_context("localhost")
     vault = Vault(directory / "home" / "vault.json")
     vault.create(PASSPHRASE)
-    lending = Lending(vault)
+    lending = Lending(vault, lambda: world.renewals)
     with TokenServer(authority.server_context("localhost")) as provider, Upstream(script, tls) as service:
         private = frozenset({provider.address, HostPort("localhost", service.port)})
         settings = Settings(egress_private=private, egress_ca_pem=authority.ca_pem)
         egress = Egress(settings, lending)
         world = World(vault, provider, Endpoints(egress, settings), pace or RenewalTiming())
-        lending.renewals = world.renewals
         world.sign_in()
         world.clock.now += 3600 - 90
         try:

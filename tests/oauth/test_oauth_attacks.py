@@ -76,12 +76,12 @@ class Run:
 async def running(authority: Authority, server: TokenServer, service: Service, vault: Vault) -> AsyncIterator[Run]:
     """Everything between a connector's request and two servers."""
     settings = Settings(egress_private=frozenset({server.address}), egress_ca_pem=authority.ca_pem)
-    lending = Lending(vault)
+    lending = Lending(vault, lambda: renewals)
     egress = Egress(settings, lending)
-    lending.renewals = Renewals(vault, Endpoints(egress, settings), Quiet(), lambda: NOW)
+    renewals = Renewals(vault, Endpoints(egress, settings), Quiet(), lambda: NOW)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(lending.renewals.serve)
+            tasks.start_soon(renewals.serve)
             await anyio.wait_all_tasks_blocked()
             with anyio.fail_after(60):
                 yield Run(egress, service)

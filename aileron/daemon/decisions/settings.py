@@ -18,7 +18,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ def stamp_of(path: Path) -> _Stamp:
 
 
 class SettingsInForce:
-    """One for each daemon. `read` is the stamp of the file that `wanted` was read from."""
+    """One for each daemon. `ask` puts what waits for a person into the queue; `read` is the stamp of where `wanted` is from."""
 
     def __init__(
         self,
@@ -81,6 +81,7 @@ class SettingsInForce:
         approver: ApproverState,
         agreements: Agreements,
         *,
+        ask: Callable[[], Awaitable[None]],
         in_force: Settings,
         wanted: Settings,
         read: _Stamp,
@@ -92,14 +93,14 @@ class SettingsInForce:
         self._wanted = wanted
         self._read = read
         self._looking = anyio.Lock()
-        self._adopters: Sequence[Callable[[Settings], None]] = ()
-        self._ask: Callable[[], Awaitable[None]] | None = None
+        self._ask = ask
+        self._adopters: list[Callable[[Settings], None]] = []
         self.problem: str | None = None
         """Why the file as it is now could not be read; None where it could."""
 
-    def tell(self, ask: Callable[[], Awaitable[None]], adopters: Sequence[Callable[[Settings], None]]) -> None:
-        """Have these told of what is in force from now on; `ask` puts what waits for a person into the queue."""
-        self._ask, self._adopters = ask, adopters
+    def tell(self, *adopters: Callable[[Settings], None]) -> None:
+        """Have these told of what is in force from now on."""
+        self._adopters.extend(adopters)
 
     @property
     def at_start(self) -> list[str]:
@@ -126,7 +127,7 @@ class SettingsInForce:
             self._wanted = dataclasses.replace(wanted, daemon_port=wanted.daemon_port or self._now.daemon_port)
             agreed = self._now.consented() if self._approver.is_hinted else None
             self._put_in_force(agreed)
-            if self._ask is not None and self._agreements.settings_waiting:
+            if self._agreements.settings_waiting:
                 try:
                     await self._ask()
                 except AileronError as error:  # the vault is locked: it is asked when that is open

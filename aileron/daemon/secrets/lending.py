@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from aileron.audit import events
@@ -31,14 +31,14 @@ __all__ = ["Lending", "RenewalsOnRecord"]
 
 
 class Lending:
-    """What egress borrows from. `renewals` go out through egress themselves, so they are told of once there is one."""
+    """What egress borrows from. `renewals` go out through egress themselves, so they are asked for when something is lent."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, renewals: Callable[[], Renewals | None] = lambda: None) -> None:
         self._vault = vault
         self._lender = VaultLender(vault)
         self._needles: Final = weakref.WeakKeyDictionary[Sendables, tuple[tuple[Secret, ...], Needles]]()
         """Made once for each host and change of the vault, and gone when it is locked: the vault holds the keys of this."""
-        self.renewals: Renewals | None = None
+        self._renewals = renewals
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on: they say which secrets the daemon itself sends, and where to."""
@@ -60,7 +60,8 @@ class Lending:
     def needles(self, destination: HostPort) -> Needles:
         """As egress.inject.Lender. Access tokens that were renewed and are in no vault are looked for everywhere."""
         known = self._vault.sendables(str(destination))
-        unwritten = () if self.renewals is None else self.renewals.unwritten(destination)
+        renewals = self._renewals()
+        unwritten = () if renewals is None else renewals.unwritten(destination)
         before, needles = self._needles.get(known, ((), None))
         if needles is None or before != unwritten:
             lent = [LentCredential(each.kind, each.secret, each.username) for each in known.known]
@@ -79,7 +80,7 @@ class Lending:
         return renewals is not None and await renewals.renew(use.binding, refused, deadline)
 
     def _renewals_of(self, use: CredentialUse) -> Renewals | None:
-        return self.renewals if use.need.kind == "oauth2" else None
+        return self._renewals() if use.need.kind == "oauth2" else None
 
 
 def _own(settings: Settings) -> list[Own]:

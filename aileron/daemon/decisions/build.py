@@ -1,0 +1,172 @@
+"""Builds what asks a person, before there is anything that runs; and what follows their decision, once there is."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Awaitable, Callable
+
+from aileron.daemon.decisions.after_unlock import AfterUnlock
+from aileron.daemon.decisions.agreements import Agreements
+from aileron.daemon.decisions.approval_queue import ApprovalQueue
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.decisions.enrollment import ApproverEnrollment
+from aileron.daemon.decisions.passkeys import Passkeys
+from aileron.daemon.decisions.previews import PreviewRegistry
+from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.decisions.settings import SettingsInForce
+from aileron.daemon.decisions.standing_grants import GrantService
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.packages.install import Installer
+from aileron.model.failure import AileronError
+from aileron.runs.perform import Spine
+
+__all__ = ["Consenting", "Decisions", "build_consenting", "build_decisions"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Consenting:
+    """Who decides, what they agreed to, and how they are asked. `asked` is told of each question (id, name, kind)."""
+
+    approver: ApproverState
+    agreements: Agreements
+    in_force: SettingsInForce
+    consents: ConsentService
+    passkeys: Passkeys
+    asked: Callable[[str, str, str], None]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Decisions:
+    """What a person does with what waits for them."""
+
+    queue: ApprovalQueue
+    decisions: DecisionService
+    previews: PreviewRegistry
+    enrollment: ApproverEnrollment
+    grants: GrantService
+    after_unlock: AfterUnlock
+
+
+async def build_consenting(
+    base: Foundation,
+    installing: Installer,
+    *,
+    notify: Callable[[str, str, str], None],
+    read: tuple[int, int, int] | None,
+) -> Consenting:
+    """`notify` sends a notice of a question; `read` is the stamp of config.toml as it was read."""
+    approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
+    agreements = Agreements(approver, base.texts, base.connectors.manifest, in_force=base.settings, wanted=base.wanted)
+
+    async def ask_about_settings() -> None:
+        async with base.changing:
+            await consents.ask_about_settings()
+
+    def asked(approval_id: str, name: str, kind: str) -> None:
+        with contextlib.suppress(AileronError):  # where nobody agreed to it, nothing is sent to where settings say
+            agreements.check_settings()
+            notify(approval_id, name, kind)
+
+    in_force = SettingsInForce(
+        base.home.config,
+        approver,
+        agreements,
+        ask=ask_about_settings,
+        in_force=base.settings,
+        wanted=base.wanted,
+        read=read,
+    )
+    consents = ConsentService(
+        base.home,
+        approver,
+        actions=base.actions,
+        agreements=agreements,
+        connectors=base.connectors,
+        installing=installing,
+        staging=base.staging,
+        vault=base.vault,
+        audit=base.audit,
+        texts=base.texts,
+        review=base.review,
+        asked=asked,
+        settings_agreed=in_force.agreed,
+        bound=base.note_bound,
+    )
+    passkeys = Passkeys(
+        approver,
+        audit=base.audit,
+        vault=base.vault,
+        consents=consents,
+        origin=base.review,
+        changing=base.changing,
+    )
+    return Consenting(
+        approver=approver,
+        agreements=agreements,
+        in_force=in_force,
+        consents=consents,
+        passkeys=passkeys,
+        asked=asked,
+    )
+
+
+def build_decisions(
+    base: Foundation,
+    consenting: Consenting,
+    *,
+    spine: Spine,
+    begin: Callable[[str], object],
+    begin_approved: Callable[[], Awaitable[None]],
+    take_back: Callable[[str, float], Awaitable[None]],
+) -> Decisions:
+    """`begin` begins an approved run, `begin_approved` all of them; `take_back` sees that a signed decision counts no more."""
+    approver, consents, changing = consenting.approver, consenting.consents, base.changing
+    previews = PreviewRegistry(spine)
+    decisions = DecisionService(
+        approver, audit=base.audit, readings=previews, consents=consents, begin=begin, changing=changing
+    )
+    enrollment = ApproverEnrollment(
+        base.home,
+        approver,
+        actions=base.actions,
+        connectors=base.connectors,
+        vault=base.vault,
+        audit=base.audit,
+        texts=base.texts,
+        agreements=consenting.agreements,
+        changing=changing,
+    )
+    return Decisions(
+        queue=ApprovalQueue(
+            approver,
+            audit=base.audit,
+            ledger=base.ledger,
+            consents=consents,
+            connectors=base.connectors,
+            take_back=take_back,
+            changing=changing,
+        ),
+        decisions=decisions,
+        previews=previews,
+        enrollment=enrollment,
+        grants=GrantService(
+            approver,
+            actions=base.actions,
+            connectors=base.connectors,
+            vault=base.vault,
+            agreements=consenting.agreements,
+            consents=consents,
+            audit=base.audit,
+            changing=changing,
+        ),
+        after_unlock=AfterUnlock(
+            enrollment=enrollment,
+            passkeys=consenting.passkeys,
+            consents=consents,
+            decisions=decisions,
+            begin_approved=begin_approved,
+            changing=changing,
+        ),
+    )

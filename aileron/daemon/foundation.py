@@ -1,0 +1,47 @@
+"""What every room of the daemon stands on: the files of its home, the record, the vault, and the settings it starts with.
+
+Runs in the daemon; built first (supervise.py). Nothing here knows a room.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import anyio
+
+from aileron.actions.agreed import AgreedTexts
+from aileron.actions.store import ActionStore
+from aileron.audit.log import Audit
+from aileron.config import Home, Settings
+from aileron.ledger.sqlite import Ledger
+from aileron.registry.content import ContentStore
+from aileron.registry.staging import PublishedTexts, Staging
+from aileron.vault.vault import Vault
+
+__all__ = ["Foundation"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Foundation:
+    """One for each daemon. `settings` are in force when it starts, `wanted` is what config.toml says, `review` is where the pages
+    are served; `note_bound` is told that some credential is another than before; `changing` is held while anything of this home
+    is changed.
+    """
+
+    home: Home
+    settings: Settings
+    wanted: Settings
+    port: int
+    review: str
+    layers: tuple[str, ...]
+    ledger: Ledger
+    audit: Audit
+    vault: Vault
+    actions: ActionStore
+    connectors: ContentStore
+    texts: AgreedTexts
+    staging: Staging
+    published: PublishedTexts
+    note_bound: Callable[[], None]
+    changing: anyio.Lock

@@ -1,0 +1,169 @@
+"""Builds what answers: the API of each socket, the agents' protocol, the page, the gateway."""
+
+from __future__ import annotations
+
+import dataclasses
+import socket
+from collections.abc import Callable, Sequence
+
+from starlette.types import ASGIApp
+
+from aileron import __version__
+from aileron.daemon.decisions.build import Consenting, Decisions
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.http.agents import AgentService, StatusWaiter
+from aileron.daemon.http.api.actions import ActionRoutes
+from aileron.daemon.http.api.approvals import ApprovalRoutes
+from aileron.daemon.http.api.approver import ApproverRoutes
+from aileron.daemon.http.api.bindings import BindingRoutes
+from aileron.daemon.http.api.connectors import ConnectorRoutes
+from aileron.daemon.http.api.daemon import DaemonRoutes
+from aileron.daemon.http.api.grants import GrantRoutes
+from aileron.daemon.http.api.publishers import PublisherRoutes
+from aileron.daemon.http.api.routes import Api, Handlers
+from aileron.daemon.http.api.sessions import SessionRoutes
+from aileron.daemon.http.api.vault import VaultRoutes
+from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, loopback_names
+from aileron.daemon.http.mcp import AgentProtocol
+from aileron.daemon.http.page import PageService
+from aileron.daemon.http.pages import pages
+from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.http.status import DaemonStatus
+from aileron.daemon.packages.build import Packages
+from aileron.daemon.runner import Runner
+from aileron.daemon.secrets.build import Secrets
+from aileron.daemon.secrets.gateway_keys import GatewayKeys
+from aileron.gateway.proxy import Gateway, gateway_app
+from aileron.ingress.known import KnownCallers
+from aileron.model.invocation import Scope
+from aileron.runs.progress import Board
+from aileron.web.app import Page
+from aileron.web.sessions import Sessions as PageSessions
+from aileron.web.workers import NoWorkers
+
+__all__ = ["Http", "build_http"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Http:
+    """The applications, and what serves in the background."""
+
+    api: Api
+    protocol: AgentProtocol
+    status: DaemonStatus
+    gateway: Gateway
+    page_sessions: PageSessions
+    loopback: ASGIApp
+    elsewhere: Callable[[Sequence[str]], ASGIApp]
+    """What `daemon.listen` serves, by the names it is asked for by: no pages."""
+
+
+def build_http(
+    base: Foundation,
+    consenting: Consenting,
+    secrets: Secrets,
+    packages: Packages,
+    decisions: Decisions,
+    *,
+    runner: Runner,
+    board: Board,
+    sessions: Sessions,
+    known: KnownCallers,
+    listening: Sequence[socket.socket],
+    signature: Callable[[], object],
+    stop: Callable[[], None],
+) -> Http:
+    """`listening` is where requests to the gateway come in; `signature` is another value whenever an agent's tools may be."""
+    following = StatusWaiter(runner, base.audit.watch, board, base.ledger)
+    status = DaemonStatus(
+        base.home,
+        actions=base.actions,
+        connectors=base.connectors,
+        ledger=base.ledger,
+        vaults=secrets.vaults,
+        approver=consenting.approver,
+        agreements=consenting.agreements,
+        in_force=consenting.in_force,
+        settings=base.settings,
+        layers=base.layers,
+        web=base.review,
+    )
+    agents = AgentService(
+        actions=base.actions,
+        runner=runner,
+        queue=decisions.queue,
+        grants=decisions.grants,
+        following=following,
+        sessions=sessions,
+        review=base.review,
+        connectors=base.connectors,
+        vault=base.vault,
+    )
+    protocol = AgentProtocol(agents, sessions, __version__, signature, base.home.mcp_answers)
+    gateway = gateway_app(
+        base.settings,
+        GatewayKeys(base.vault, sessions, consenting.agreements),
+        [listener.getsockname()[:2] for listener in listening],
+    )
+    handlers = _handlers(base, consenting, secrets, packages, decisions, runner, following, sessions, status, stop)
+    api = Api(handlers, sessions, base.audit)
+    page = PageService(
+        base.home,
+        approver=consenting.approver,
+        audit=base.audit,
+        ledger=base.ledger,
+        queue=decisions.queue,
+        decisions=decisions.decisions,
+        readings=decisions.previews,
+        sessions=sessions,
+    )
+    page_sessions = PageSessions(page, known)
+
+    def served(shown: ASGIApp | None) -> ASGIApp:
+        return Served(
+            pages=shown,
+            agents=api.app(Scope.AGENT, needs_token=True),
+            mcp=WithToken(protocol.http, sessions),
+            gateway=gateway,
+        )
+
+    names = loopback_names(base.port)
+    shown = served(pages(Page(page, page_sessions, base.port, consenting.passkeys)))
+    return Http(
+        api=api,
+        protocol=protocol,
+        status=status,
+        gateway=gateway,
+        page_sessions=page_sessions,
+        loopback=NoWorkers(OnlyHere(shown, names, [f"http://{name}" for name in names])),
+        elsewhere=lambda names: OnlyHere(served(None), names, []),
+    )
+
+
+def _handlers(
+    base: Foundation,
+    consenting: Consenting,
+    secrets: Secrets,
+    packages: Packages,
+    decisions: Decisions,
+    runner: Runner,
+    following: StatusWaiter,
+    sessions: Sessions,
+    status: DaemonStatus,
+    stop: Callable[[], None],
+) -> Handlers:
+    passkeys = consenting.passkeys
+    return Handlers(
+        actions=ActionRoutes(actions=packages.actions, runner=runner, following=following, review=base.review),
+        approvals=ApprovalRoutes(
+            queue=decisions.queue, decisions=decisions.decisions, passkeys=passkeys, following=following
+        ),
+        approver=ApproverRoutes(approver=consenting.approver, enrollment=decisions.enrollment, passkeys=passkeys),
+        grants=GrantRoutes(decisions.grants),
+        connectors=ConnectorRoutes(connectors=packages.connectors, upkeep=packages.updates, fetching=packages.fetches),
+        publishers=PublisherRoutes(packages.keys, packages.hub),
+        bindings=BindingRoutes(secrets.credentials, secrets.sign_ins),
+        vault=VaultRoutes(vaults=secrets.vaults, secrets=secrets.stored, after_unlock=decisions.after_unlock),
+        sessions=SessionRoutes(sessions),
+        daemon=DaemonRoutes(home=base.home, ledger=base.ledger, facts=status, end=stop),
+    )

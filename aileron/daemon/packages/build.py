@@ -1,0 +1,81 @@
+"""Builds what fetches, installs and keeps connectors and actions."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from aileron.daemon.decisions.build import Consenting
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.packages.actions import ActionService
+from aileron.daemon.packages.connectors import ConnectorService
+from aileron.daemon.packages.fetch import FetchJobs
+from aileron.daemon.packages.forge_web import ForgeWeb
+from aileron.daemon.packages.hub import HubSearch
+from aileron.daemon.packages.install import Installer
+from aileron.daemon.packages.keyring import Forges, PublisherKeys
+from aileron.daemon.packages.updates import Updates
+from aileron.egress.engine import Egress
+
+__all__ = ["Packages", "build_packages"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Packages:
+    """What is installed, and where it comes from."""
+
+    actions: ActionService
+    connectors: ConnectorService
+    fetches: FetchJobs
+    updates: Updates
+    keys: PublisherKeys
+    hub: HubSearch
+    forges: Forges
+    forge_web: ForgeWeb
+
+
+def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: Consenting) -> Packages:
+    """After what asks a person."""
+    consents, agreements, changing = consenting.consents, consenting.agreements, base.changing
+    forge_web = ForgeWeb(egress, base.settings)
+    forges = Forges(forge_web, base.settings, base.vault)
+    return Packages(
+        actions=ActionService(
+            actions=base.actions,
+            connectors=base.connectors,
+            vault=base.vault,
+            agreements=agreements,
+            consents=consents,
+            installing=installing,
+            audit=base.audit,
+            settings=base.settings,
+            changing=changing,
+        ),
+        connectors=ConnectorService(
+            connectors=base.connectors, consents=consents, installing=installing, audit=base.audit, changing=changing
+        ),
+        fetches=FetchJobs(
+            forges=forges,
+            actions=base.actions,
+            connectors=base.connectors,
+            staging=base.staging,
+            published=base.published,
+            agreements=agreements,
+            consents=consents,
+            installing=installing,
+            ledger=base.ledger,
+            audit=base.audit,
+            changing=changing,
+        ),
+        updates=Updates(
+            forges=forges,
+            actions=base.actions,
+            connectors=base.connectors,
+            ledger=base.ledger,
+            audit=base.audit,
+            changing=changing,
+        ),
+        keys=PublisherKeys(forges=forges, consents=consents, changing=changing),
+        hub=HubSearch(forges=forges, keyring=consents.keyring),
+        forges=forges,
+        forge_web=forge_web,
+    )

@@ -1,0 +1,92 @@
+"""Builds what has to do with secrets: first what goes out with them, then what a person does with them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from aileron.daemon.decisions.build import Consenting
+from aileron.daemon.foundation import Foundation
+from aileron.daemon.secrets.credentials import Credentials
+from aileron.daemon.secrets.lending import Lending, RenewalsOnRecord
+from aileron.daemon.secrets.secret_store import SecretStore
+from aileron.daemon.secrets.signins import SignIns
+from aileron.daemon.secrets.vault import VaultService
+from aileron.egress.engine import Egress
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.renew import Renewals
+
+__all__ = ["Outgoing", "Secrets", "build_outgoing", "build_secrets"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outgoing:
+    """What leaves, and what is added to it on the way."""
+
+    lending: Lending
+    egress: Egress
+    endpoints: Endpoints
+    renewals: Renewals
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Secrets:
+    """The vault, and what is made of it."""
+
+    vaults: VaultService
+    stored: SecretStore
+    credentials: Credentials
+    sign_ins: SignIns
+
+
+def build_outgoing(base: Foundation) -> Outgoing:
+    """Renewals go out through egress themselves, which borrows from what they renew: asked for first when something is lent."""
+    lending = Lending(base.vault, lambda: renewals)
+    lending.adopt(base.settings)
+    egress = Egress(base.settings, lending, own_port=base.port)
+    endpoints = Endpoints(egress, base.settings)
+    renewals = Renewals(base.vault, endpoints, RenewalsOnRecord(base.audit))
+    return Outgoing(lending=lending, egress=egress, endpoints=endpoints, renewals=renewals)
+
+
+def build_secrets(base: Foundation, outgoing: Outgoing, consenting: Consenting) -> Secrets:
+    """After what asks a person."""
+    approver, consents = consenting.approver, consenting.consents
+    credentials = Credentials(
+        vault=base.vault,
+        connectors=base.connectors,
+        actions=base.actions,
+        ledger=base.ledger,
+        audit=base.audit,
+        consents=consents,
+        revoker=outgoing.renewals,
+        changing=base.changing,
+        changed=base.note_bound,
+    )
+    return Secrets(
+        vaults=VaultService(
+            base.vault,
+            ledger=base.ledger,
+            audit=base.audit,
+            approver=approver,
+            changing=base.changing,
+            lock_after_s=base.settings.vault_lock_after_s,
+        ),
+        stored=SecretStore(
+            base.vault,
+            approver=approver,
+            agreements=consenting.agreements,
+            consents=consents,
+            audit=base.audit,
+            changing=base.changing,
+        ),
+        credentials=credentials,
+        sign_ins=SignIns(
+            outgoing.endpoints,
+            credentials=credentials,
+            consents=consents,
+            vault=base.vault,
+            audit=base.audit,
+            changing=base.changing,
+            is_signed=lambda: approver.consents() is not None,
+        ),
+    )
