@@ -30,7 +30,7 @@ from aileron.registry.build import build
 from aileron.registry.content import ContentStore
 from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 
-__all__ = ["InstallResult", "OnConflict", "check_installable", "install", "read_artifact"]
+__all__ = ["InstallResult", "OnConflict", "check_installable", "install", "read_archive", "read_artifact"]
 
 OnConflict = Literal["refuse", "replace", "keep_both"]
 """What to do when the version is installed with other bytes."""
@@ -51,12 +51,16 @@ def read_artifact(source: Path, hosts: Sequence[HostPort] = (), trust: Trust | N
     AileronError(not_found) when nothing is there, (invalid_request) when it is not a connector, (signature_failure) when its
     signature is of nobody in `trust`, or it has none and has to.
     """
-    trusted = Trust() if trust is None else trust
+    return connector_of(read_archive(source, hosts), Trust() if trust is None else trust, file=source.name)
+
+
+def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
+    """The archive at `source`, or of the directory there, not looked at yet. AileronError as `read_artifact`."""
     if source.is_dir():
-        return connector_of(build(source, hosts).archive, trusted, file=source.name)
+        return build(source, hosts).archive
     if hosts:
         raise _refused(f"{source}: hosts are bound when a directory is built, and this is an archive")
-    return connector_of(_archive_bytes(source), trusted, file=source.name)
+    return _archive_bytes(source)
 
 
 def install(artifact: Artifact, store: ContentStore, *, on_conflict: OnConflict = "refuse") -> InstallResult:

@@ -21,10 +21,10 @@ from aileron.daemon.packages.install import FoundConnector, Installer
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ConnectorPin
 from aileron.model.wire import ConsentAnswer
-from aileron.registry.artifact import Artifact
+from aileron.registry.artifact import Artifact, connector_of
 from aileron.registry.consent import connector_consent
 from aileron.registry.content import ContentStore
-from aileron.registry.install import OnConflict, check_installable, read_artifact
+from aileron.registry.install import OnConflict, check_installable, read_archive
 
 __all__ = ["ConnectorService"]
 
@@ -63,8 +63,9 @@ class ConnectorService:
         source = Path(path)
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:
             raise AileronError(FailureClass.INVALID_REQUEST, "path is not an absolute path on this machine")
+        archive = await anyio.to_thread.run_sync(read_archive, source)  # as slow as the disk that a person named
         async with self._changing:
-            artifact = await anyio.to_thread.run_sync(self._installable, source, on_conflict)
+            artifact = await anyio.to_thread.run_sync(self._installable, archive, source.name, on_conflict)
             installed = await anyio.to_thread.run_sync(self._consents.finding.installed, artifact.manifest.name)
             answer = await self._consents.maybe_ask(
                 lambda: connector_consent(artifact, str(source), on_conflict, installed=installed)
@@ -73,8 +74,8 @@ class ConnectorService:
                 return answer
             return await self._installing.put_connector(FoundConnector(artifact, str(source), on_conflict))
 
-    def _installable(self, source: Path, on_conflict: OnConflict) -> Artifact:
-        artifact = read_artifact(source, trust=self._consents.trust())
+    def _installable(self, archive: bytes, file: str, on_conflict: OnConflict) -> Artifact:
+        artifact = connector_of(archive, self._consents.trust(), file=file)
         self._installing.check_runs_here(artifact)
         check_installable(artifact, self._connectors, on_conflict=on_conflict)
         return artifact

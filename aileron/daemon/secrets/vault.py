@@ -185,8 +185,8 @@ class VaultService:
         AileronError as Vault.copy and `put_back`, and consent_required for one that would bring back what was agreed to before.
         """
         path = Path(file)
+        data = await anyio.to_thread.run_sync(read_copy, path)  # as slow as the disk that a person named
         async with self._changing:
-            data = await anyio.to_thread.run_sync(read_copy, path)
             async with self._on_record():
                 copy = await anyio.to_thread.run_sync(lambda: self._vault.copy(data, typed, str(path)))
             try:

@@ -1,0 +1,88 @@
+"""A person's yes waits for nobody: not for a download, and not for a disk that somebody named."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import cast
+
+import anyio
+import pytest
+
+from aileron.audit.log import Audit
+from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.packages.connectors import ConnectorService
+from aileron.daemon.packages.install import Installer
+from aileron.daemon.secrets.vault import VaultService
+from aileron.ledger.sqlite import Ledger
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.secret import Secret
+from aileron.registry.content import ContentStore
+from aileron.vault import Vault
+from tests.support.home import daemon_home
+from tests.support.upstream_http import CountingServer
+
+
+@pytest.mark.jail
+def test_a_yes_is_answered_while_a_download_hangs(upstream: CountingServer) -> None:
+    """A forge that takes the connection and says nothing; the job is under way before and after the decision."""
+    with daemon_home() as home, socket.create_server(("127.0.0.1", 0)) as silent:
+        forge = f"localhost:{silent.getsockname()[1]}"
+        home.configure(
+            f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\nprivate = ["{forge}"]\n'
+            f'[forges.github]\nurl = "https://{forge}"\napi = "https://{forge}"\nraw = "https://{forge}"\n'
+        )
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        question = home.asked(home.add_probe_action("effect", name="gated", gated=True))
+        job = home.must("POST", "/v1/fetches", {"what": "connector", "name": "github://acme/mail@1.0.0"})["fetch"]
+        silent.settimeout(20)
+        connection, _ = silent.accept()
+        with connection:
+            before = home.must("GET", f"/v1/fetches/{job}")["status"]
+            decided = home.decide(question, "approve")
+            after = home.must("GET", f"/v1/fetches/{job}")["status"]
+
+        assert (before, decided.status, after) == ("running", 200, "running")
+
+
+@pytest.mark.anyio
+async def test_what_a_person_named_is_read_before_anything_waits_for_it(tmp_path: Path) -> None:
+    """A connector's path and a backup's, on a disk that may take for ever: they are looked at though a change is under way."""
+    changing, vault = anyio.Lock(), Vault(tmp_path / "vault.json")
+    connectors = ConnectorService(
+        connectors=cast(ContentStore, None),  # it does not come to that: nothing is there to read
+        consents=cast(ConsentService, None),
+        installing=cast(Installer, None),
+        audit=cast(Audit, None),
+        changing=changing,
+    )
+    vaults = VaultService(
+        vault,
+        ledger=cast(Ledger, None),
+        audit=cast(Audit, None),
+        approver=ApproverState(vault, on_record=False),
+        changing=changing,
+        lock_after_s=None,
+    )
+    is_held = anyio.Event()
+
+    async def change() -> None:
+        async with changing:
+            is_held.set()
+            await anyio.sleep_forever()
+
+    async with anyio.create_task_group() as others:
+        others.start_soon(change)
+        await is_held.wait()
+        with anyio.move_on_after(10) as waited:
+            with pytest.raises(AileronError) as installing:
+                await connectors.install(str(tmp_path / "gone"), "refuse")
+            with pytest.raises(AileronError) as restoring:
+                await vaults.restore(str(tmp_path / "gone"), Secret(b"correct horse battery"))
+        others.cancel_scope.cancel()
+
+    assert not waited.cancelled_caught
+    assert {installing.value.failure.failure_class, restoring.value.failure.failure_class} == {FailureClass.NOT_FOUND}
