@@ -44,9 +44,9 @@ from aileron.daemon.http.listeners import listen_on, listen_on_loopback
 from aileron.daemon.http.mcp import action_files
 from aileron.daemon.http.pages import review_base
 from aileron.daemon.http.sessions import Sessions
+from aileron.daemon.installed.install import Installer
 from aileron.daemon.notify.notifier import Notifier
 from aileron.daemon.packages.build import build_packages
-from aileron.daemon.packages.install import Installer
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets

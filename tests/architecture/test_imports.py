@@ -16,6 +16,30 @@ SOURCES = {
 OURS = tuple(SOURCES)
 BASE = ("aileron.model", "aileron.config", "aileron.files")
 
+# What is outside of the daemon and may be used in all of it; and what all of its rooms stand on.
+DAEMON = (
+    *BASE,
+    "aileron.__version__",
+    "aileron.actions",
+    "aileron.approvals",
+    "aileron.approver",
+    "aileron.audit",
+    "aileron.egress",
+    "aileron.executor",
+    "aileron.gateway",
+    "aileron.ingress",
+    "aileron.ledger",
+    "aileron.mcp",
+    "aileron.oauth",
+    "aileron.registry",
+    "aileron.review.signed_view",
+    "aileron.runs",
+    "aileron.vault",
+    "aileron.web",
+    "aileron_sandbox",
+)
+STANDS_ON = ("aileron.daemon.foundation", "aileron.daemon.views")
+
 # Package or module → what of ours it may import besides itself. The longest matching prefix rules.
 ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron": (),
@@ -67,26 +91,30 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.ledger",
         "aileron.egress",
     ),
-    "aileron.daemon": (
-        *BASE,
-        "aileron.__version__",
-        "aileron.actions",
-        "aileron.approvals",
-        "aileron.approver",
-        "aileron.audit",
-        "aileron.egress",
-        "aileron.executor",
-        "aileron.gateway",
-        "aileron.ingress",
-        "aileron.ledger",
-        "aileron.mcp",
-        "aileron.oauth",
-        "aileron.registry",
-        "aileron.review.signed_view",
-        "aileron.runs",
-        "aileron.vault",
-        "aileron.web",
-        "aileron_sandbox",
+    # The rooms of the daemon, each above those that it may import: no two know each other.
+    "aileron.daemon": DAEMON,
+    "aileron.daemon.foundation": DAEMON,
+    "aileron.daemon.rendezvous": DAEMON,
+    "aileron.daemon.runner": DAEMON,
+    "aileron.daemon.views": DAEMON,
+    "aileron.daemon.installed": (*DAEMON, *STANDS_ON),
+    "aileron.daemon.notify": (*DAEMON, *STANDS_ON),
+    "aileron.daemon.decisions": (*DAEMON, *STANDS_ON, "aileron.daemon.installed"),
+    "aileron.daemon.secrets": (*DAEMON, *STANDS_ON, "aileron.daemon.installed", "aileron.daemon.decisions"),
+    "aileron.daemon.packages": (
+        *DAEMON,
+        *STANDS_ON,
+        "aileron.daemon.installed",
+        "aileron.daemon.decisions",
+        "aileron.daemon.secrets",
+    ),
+    "aileron.daemon.http": (
+        *DAEMON,
+        *STANDS_ON,
+        "aileron.daemon.decisions",
+        "aileron.daemon.packages",
+        "aileron.daemon.runner",
+        "aileron.daemon.secrets",
     ),
     "aileron.client": ("aileron.model", "aileron.config"),
     "aileron.tui": ("aileron.model", "aileron.client", "aileron.approver", "aileron.review"),

@@ -12,8 +12,8 @@ import pytest
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.connectors import ConnectorService
-from aileron.daemon.packages.install import Installer
 from aileron.daemon.secrets.vault import VaultService
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, FailureClass

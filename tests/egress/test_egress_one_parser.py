@@ -52,7 +52,7 @@ KNOWN = {
     ("aileron/oauth/request.py", "parse_url"): "the provider's addresses, before they are asked: the same parser",
     ("aileron/oauth/request.py", "Url"): "a type in signatures",
     ("aileron/daemon/secrets/signins.py", "urlsplit"): "the host of a checked manifest's address, for the ledger",
-    ("aileron/daemon/http/views.py", "urlsplit"): "the same, for people",
+    ("aileron/daemon/views.py", "urlsplit"): "the same, for people",
     (
         "aileron/daemon/packages/forge_web.py",
         "parse_url",

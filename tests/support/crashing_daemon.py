@@ -17,8 +17,8 @@ from aileron.config import Home
 from aileron.daemon.decisions.enrollment import ApproverEnrollment
 from aileron.daemon.decisions.passkeys import Passkeys
 from aileron.daemon.decisions.service import DecisionService
+from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.fetch import FetchJobs
-from aileron.daemon.packages.install import Installer
 from aileron.daemon.supervise import supervise
 from aileron.executor.channel import FrameChannel
 from aileron.ledger.sqlite import Ledger

@@ -18,7 +18,7 @@ from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.decisions.settings import SettingsInForce
 from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.foundation import Foundation
-from aileron.daemon.packages.install import Installer
+from aileron.daemon.installed.install import Installer
 from aileron.model.failure import AileronError
 from aileron.runs.perform import Spine
 

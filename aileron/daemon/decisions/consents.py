@@ -39,11 +39,10 @@ from aileron.audit.log import Audit
 from aileron.config import Home
 from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
 from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.http.responses import review_url, utc, where_to_decide
-from aileron.daemon.http.views import binding_facts
-from aileron.daemon.packages.install import ActionText, FoundConnector, Installer
-from aileron.daemon.packages.verify import ArtifactVerifier, fetched_for
-from aileron.daemon.secrets.access_summary import binding_reach, needing
+from aileron.daemon.installed.access_summary import binding_reach, needing
+from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
+from aileron.daemon.installed.verify import ArtifactVerifier, fetched_for
+from aileron.daemon.views import binding_facts, review_url, utc, where_to_decide
 from aileron.ledger.rows import ApprovalRow, ApprovalState
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import (

@@ -20,7 +20,7 @@ import time
 from typing import Final, NamedTuple
 
 from aileron.approvals.signed import NotCounted
-from aileron.daemon.http.responses import utc
+from aileron.daemon.views import utc
 from aileron.model.decision import digest_with_preview, preview_digest
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview

@@ -42,7 +42,7 @@ from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.decisions.previews import PreviewRegistry
-from aileron.daemon.http.responses import utc
+from aileron.daemon.views import utc
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import PreviewStatement, Signature, held_until
 from aileron.model.failure import AileronError, Boundary, FailureClass

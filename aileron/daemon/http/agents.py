@@ -26,9 +26,10 @@ from aileron.audit import query
 from aileron.audit.watch import Watch
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.standing_grants import GrantService
-from aileron.daemon.http.responses import pending_answer, pending_message, review_url
+from aileron.daemon.http.responses import pending_answer, pending_message
 from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.daemon.runner import Runner
+from aileron.daemon.views import review_url
 from aileron.ledger.sqlite import Ledger
 from aileron.mcp.agent_port import Account, Call, Offered
 from aileron.model.failure import AileronError

@@ -23,6 +23,7 @@ from aileron.daemon.http.api.publishers import PublisherRoutes
 from aileron.daemon.http.api.routes import Api, Handlers
 from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
+from aileron.daemon.http.gateway_keys import GatewayKeys
 from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, loopback_names
 from aileron.daemon.http.mcp import AgentProtocol
 from aileron.daemon.http.page import PageService
@@ -32,7 +33,6 @@ from aileron.daemon.http.status import DaemonStatus
 from aileron.daemon.packages.build import Packages
 from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Secrets
-from aileron.daemon.secrets.gateway_keys import GatewayKeys
 from aileron.gateway.proxy import Gateway, gateway_app
 from aileron.ingress.known import KnownCallers
 from aileron.model.invocation import Scope

@@ -6,12 +6,12 @@ Source: docs/reference/http-api.md, docs/reference/failures.md.
 
 from __future__ import annotations
 
-import datetime
 from typing import Any, Final, assert_never
 
 import msgspec
 from starlette.responses import Response
 
+from aileron.daemon.views import review_url, utc, where_to_decide
 from aileron.model.failure import Failure
 from aileron.model.outcome import Failed, Outcome, Pending, Running, Succeeded
 from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer, RunningAnswer
@@ -21,10 +21,7 @@ __all__ = [
     "failure_answer",
     "pending_answer",
     "pending_message",
-    "review_url",
     "run_answer",
-    "utc",
-    "where_to_decide",
 ]
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -57,12 +54,6 @@ def run_answer(answer: Outcome | Pending | Running, review: str) -> Response:
             assert_never(answer)
 
 
-def utc(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def pending_answer(pending: Pending, review: str) -> PendingAnswer:
     """That a person decides first."""
     return PendingAnswer(
@@ -77,16 +68,3 @@ def pending_answer(pending: Pending, review: str) -> PendingAnswer:
 def pending_message(review: str, approval_id: str) -> str:
     """What whoever asked passes on while a run waits for a person."""
     return f"Nothing has happened yet: a person must decide this first, {where_to_decide(review, approval_id)}."
-
-
-def where_to_decide(review: str, approval_id: str) -> str:
-    """The part of a sentence that says where a person decides: no control, only the ways to a surface of theirs."""
-    return (
-        f"at {review_url(review, approval_id)} (`aileron open approval {approval_id}` opens it), "
-        f"or in a terminal with `aileron approve {approval_id}`"
-    )
-
-
-def review_url(review: str, approval_id: str) -> str:
-    """The page of one question; `review` is where the pages are served, without a slash at its end."""
-    return f"{review}/approvals/{approval_id}"

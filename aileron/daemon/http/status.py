@@ -18,9 +18,8 @@ from aileron.config import Home, Settings
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.settings import SettingsInForce
-from aileron.daemon.http.responses import utc
-from aileron.daemon.http.views import gateway_facts
 from aileron.daemon.secrets.vault import VaultService
+from aileron.daemon.views import gateway_facts, utc
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
 from aileron.registry.content import ContentStore

@@ -31,8 +31,8 @@ from typing import Final, Protocol
 
 import anyio
 
-from aileron.daemon.http.responses import utc
 from aileron.daemon.notify.notices import Notice, NotifyTiming
+from aileron.daemon.views import utc
 from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass

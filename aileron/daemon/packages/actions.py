@@ -23,9 +23,9 @@ from aileron.audit.log import Audit
 from aileron.config import Settings
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.http.views import action_facts, listed_facts
-from aileron.daemon.packages.install import ActionText, Installer
-from aileron.daemon.secrets.access_summary import action_reach
+from aileron.daemon.installed.access_summary import action_reach
+from aileron.daemon.installed.install import ActionText, Installer
+from aileron.daemon.views import action_facts, listed_facts
 from aileron.egress.foreseen import check_somewhere_to_go
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError

@@ -6,12 +6,12 @@ import dataclasses
 
 from aileron.daemon.decisions.build import Consenting
 from aileron.daemon.foundation import Foundation
+from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.actions import ActionService
 from aileron.daemon.packages.connectors import ConnectorService
 from aileron.daemon.packages.fetch import FetchJobs
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.daemon.packages.hub import HubSearch
-from aileron.daemon.packages.install import Installer
 from aileron.daemon.packages.keyring import Forges, PublisherKeys
 from aileron.daemon.packages.updates import Updates
 from aileron.egress.engine import Egress

@@ -16,8 +16,8 @@ import anyio.to_thread
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.http.views import connector_facts
-from aileron.daemon.packages.install import FoundConnector, Installer
+from aileron.daemon.installed.install import FoundConnector, Installer
+from aileron.daemon.views import connector_facts
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ConnectorPin
 from aileron.model.wire import ConsentAnswer

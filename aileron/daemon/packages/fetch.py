@@ -38,7 +38,7 @@ from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.packages.install import ActionText, FoundConnector, Installer
+from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.packages.keyring import Forges
 from aileron.daemon.secrets.credentials import parsed
 from aileron.ledger.rows import EventFilter

@@ -8,7 +8,7 @@ Rules
 - What a version may reach is read from its own manifest, by the same reader as when it is installed.
 - Whether a key counts here is never the Hub's to say.
 
-Source: docs/reference/hub.md. Not here: fetching (registry/forges/hub.py), installing (install.py), trusting keys (keyring.py).
+Source: docs/reference/hub.md. Not here: fetching (registry/forges/hub.py), installing (installed/), trusting keys (keyring.py).
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore, Listed
 from aileron.audit import events
 from aileron.audit.log import Audit
-from aileron.daemon.http.views import connector_facts
 from aileron.daemon.packages.keyring import Forges
+from aileron.daemon.views import connector_facts
 from aileron.ledger.rows import ACTION_KIND, EventFilter
 from aileron.ledger.sqlite import Ledger, Snapshot
 from aileron.model.consent import ActionFileConsent

@@ -25,9 +25,8 @@ from aileron.actions.store import ActionStore
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.http.responses import utc
-from aileron.daemon.http.views import binding_facts
-from aileron.daemon.secrets.access_summary import binding_consent, binding_reach, needing, newest_of_kind
+from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
+from aileron.daemon.views import binding_facts, utc
 from aileron.ledger import EventFilter, Ledger, Snapshot
 from aileron.model.consent import ConsentKind
 from aileron.model.credential import Reach, TokenSet

@@ -31,9 +31,9 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.http.responses import utc
-from aileron.daemon.secrets.access_summary import binding_consent
+from aileron.daemon.installed.access_summary import binding_consent
 from aileron.daemon.secrets.credentials import Credentials, parsed
+from aileron.daemon.views import utc
 from aileron.model.credential import Reach
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest, OAuth2Provider

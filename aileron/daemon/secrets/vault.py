@@ -37,7 +37,7 @@ from aileron.audit.log import Audit
 from aileron.audit.rollback import rolled_back
 from aileron.config import Settings
 from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.http.responses import utc
+from aileron.daemon.views import utc
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Consents
 from aileron.model.failure import AileronError, Boundary, FailureClass

@@ -31,7 +31,7 @@ from aileron.actions.store import ActionStore
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
-from aileron.daemon.http.views import connector_facts
+from aileron.daemon.views import connector_facts
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile

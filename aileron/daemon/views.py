@@ -1,10 +1,11 @@
-"""What is installed and bound, as the JSON values that the routes answer. No I/O but the clock.
+"""What is installed and bound, when, and where a person decides, as every room tells it. No I/O but the clock.
 
 Source: docs/reference/http-api.md. Not here: where the values come from (packages/, secrets/, decisions/).
 """
 
 from __future__ import annotations
 
+import datetime
 import math
 import time
 from typing import Any
@@ -14,12 +15,20 @@ import msgspec
 
 from aileron.actions.store import Listed
 from aileron.config import GatewaySettings
-from aileron.daemon.http.responses import utc
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
 from aileron.vault.bindings import Binding
 
-__all__ = ["action_facts", "binding_facts", "connector_facts", "gateway_facts", "listed_facts"]
+__all__ = [
+    "action_facts",
+    "binding_facts",
+    "connector_facts",
+    "gateway_facts",
+    "listed_facts",
+    "review_url",
+    "utc",
+    "where_to_decide",
+]
 
 
 def listed_facts(entry: Listed) -> dict[str, Any]:
@@ -111,3 +120,22 @@ def gateway_facts(settings: GatewaySettings) -> dict[str, Any]:
         name: {"url": upstream.url, "has_key": upstream.secret is not None}
         for name, upstream in (("anthropic", settings.anthropic), ("openai", settings.openai))
     }
+
+
+def utc(seconds: float) -> str:
+    """Seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
+    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def review_url(review: str, approval_id: str) -> str:
+    """The page of one question; `review` is where the pages are served, without a slash at its end."""
+    return f"{review}/approvals/{approval_id}"
+
+
+def where_to_decide(review: str, approval_id: str) -> str:
+    """The part of a sentence that says where a person decides: no control, only the ways to a surface of theirs."""
+    return (
+        f"at {review_url(review, approval_id)} (`aileron open approval {approval_id}` opens it), "
+        f"or in a terminal with `aileron approve {approval_id}`"
+    )

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from aileron.actions.manifest import parse_action
-from aileron.daemon.packages.install import FoundConnector
+from aileron.daemon.installed.install import FoundConnector
 from aileron.model.consent import ActionFileConsent, ConnectorConsent, ConnectorUpdateConsent, Subject
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
