@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
+import importlib.util
 import json
 import os
 import secrets
@@ -28,7 +29,9 @@ from typing import Any, Final
 from aileron.cli.demo_servers import CalDav, EchoServer, SilentListener
 from aileron.cli.demo_terminal import TerminalResult, at_terminal
 from aileron.cli.output import is_terminal
+from aileron.cli.problem import Problem
 from aileron.cli.prompts import can_ask
+from aileron.extras import install_command
 
 __all__ = ["Claim", "demo"]
 
@@ -543,8 +546,9 @@ class Show:
 def demo(*, as_json: bool = False, keep: bool = False, yes: bool = False) -> int:
     """Run it. 0 only if every claim was observed; with `as_json` the claims go to standard output.
 
-    A person at the terminal is asked once, unless `yes` answers for them.
+    A person at the terminal is asked once, unless `yes` answers for them. Problem where the demo's own packages are missing.
     """
+    _check_installed()
     started = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="aileron-demo-"))
     show = Show(folder, quiet=as_json)
@@ -565,6 +569,16 @@ def demo(*, as_json: bool = False, keep: bool = False, yes: bool = False) -> int
     if as_json:
         print(json.dumps({"complete": complete, "claims": [dataclasses.asdict(claim) for claim in scene.claims]}))
     return 0 if complete else 1
+
+
+def _check_installed() -> None:
+    missing = [name for name in ("radicale", "trustme") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise Problem.usage(
+            "the demo's calendar server is not installed",
+            why=f"it is an extra, and {' and '.join(f'`{name}`' for name in missing)} cannot be found",
+            fix=install_command("demo"),
+        )
 
 
 def _caldav_source() -> Path:

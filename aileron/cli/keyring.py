@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, TypeVar
 
 from aileron.cli.problem import USAGE, Problem
+from aileron.extras import install_command
 
 __all__ = ["KeyringEntry", "check", "fetch", "forget", "keep_new"]
 
@@ -107,7 +108,7 @@ def _with_keyring(use: Callable[[Any], _T]) -> _T:
             exit_code=USAGE,
             name="invalid_request",
             why=f"a keyring is an extra; {_WITHOUT}",
-            fix="pip install 'aileron[keyring]'",
+            fix=install_command("keyring"),
         ) from None
     foreign: tuple[type[Exception], ...] = (KeyringError, OSError, RuntimeError, *_foreign())
     try:

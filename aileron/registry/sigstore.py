@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgspec
 
 from aileron.config import GitHubSettings, GitLabSettings
+from aileron.extras import install_command
 from aileron.model.names import Fqn
 from aileron.model.visible import visible
 
@@ -140,7 +141,7 @@ def _verified(bundle: bytes, digest: bytes) -> _Signer:
     except ImportError:
         raise BundleError(
             "it was made by Sigstore, which cannot be checked here. Install the extra, and start the daemon again: "
-            "pip install 'aileron[sigstore]'"
+            + install_command("sigstore")
         ) from None
     except Exception as error:  # noqa: BLE001
         # Several libraries read these bytes, and their errors are no closed list: whatever one says, it is no signature.

@@ -46,6 +46,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.model": (),
     "aileron.config": ("aileron.model", "aileron.files"),
     "aileron.files": ("aileron.model",),
+    "aileron.extras": (),
     "aileron.passphrase": ("aileron.model",),
     "aileron.tls": ("aileron.model",),
     "aileron.actions": BASE,
@@ -58,7 +59,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     # What a person is shown: the same on every surface.
     "aileron.review": ("aileron.model", "aileron.actions.manifest", "aileron.actions.references"),
-    "aileron.registry": BASE,
+    "aileron.registry": (*BASE, "aileron.extras"),
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),
     "aileron.executor": (
@@ -146,6 +147,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.__version__",
         "aileron.approver",
         "aileron.client",
+        "aileron.extras",
         "aileron.launch",
         "aileron.registry",
         "aileron.review",

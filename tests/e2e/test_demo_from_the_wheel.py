@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
+import urllib.parse
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.cli.command import Command
+from tests.cli.command import Command, Said
 from tests.support.relay import INITIALIZE, Agent, envelope
+from tests.support.tmux import Tmux
 
 pytestmark = [pytest.mark.jail, pytest.mark.slow, pytest.mark.timeout(400)]
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,17 +74,31 @@ def wheel(place: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def aileron(place: Path, wheel: Path) -> Path:
-    """The installed command, in an environment of the system's Python, which an ordinary user may execute."""
+def without_extras(place: Path, wheel: Path) -> Path:
+    """The command without any extra, in an environment of the system's Python, which an ordinary user may execute."""
     python = SYSTEM_PYTHON if os.geteuid() == 0 else sys.executable
     subprocess.run([python, "-m", "venv", str(place / "venv")], check=True, timeout=60)
     subprocess.run(
-        [str(place / "venv/bin/python"), "-m", "pip", "install", "--quiet", f"{wheel}[demo]"],
+        [str(place / "venv/bin/python"), "-m", "pip", "install", "--quiet", str(wheel)],
         check=True,
         capture_output=True,
         timeout=180,
     )
     return place / "venv/bin/aileron"
+
+
+@pytest.fixture(scope="module")
+def refused_demo(without_extras: Path, place: Path) -> Said:
+    """What somebody is told who tries the demo first."""
+    return Command(place / "nowhere", program=[str(without_extras)])("demo")
+
+
+@pytest.fixture(scope="module")
+def aileron(without_extras: Path, refused_demo: Said) -> Path:
+    """The command with the demo's extra, which the refusal's own command has added."""
+    _, _, fix = refused_demo.err.partition("fix: ")
+    subprocess.run(shlex.split(fix), check=True, capture_output=True, timeout=180)
+    return without_extras
 
 
 def _demo(aileron: Path, **identity: int) -> subprocess.CompletedProcess[str]:
@@ -110,6 +129,33 @@ def _assert_every_claim_observed(done: subprocess.CompletedProcess[str]) -> None
     assert {claim["name"] for claim in said["claims"]} == CLAIMS
     assert said["complete"]
     assert done.returncode == 0
+
+
+def test_without_its_extra_the_demo_says_how_to_add_it(refused_demo: Said) -> None:
+    """In one command, for this environment; that it does add it, every other test here shows."""
+    assert refused_demo.code == 2
+    assert "`radicale`" in refused_demo.err
+    assert "-m pip install 'radicale" in refused_demo.err
+
+
+def test_the_wheel_has_every_file_of_the_source(wheel: Path) -> None:
+    """Pages, styles, scripts, templates, the demo's connectors; and both commands."""
+    with zipfile.ZipFile(wheel) as packed:
+        names = set(packed.namelist())
+        entry_points = next(name for name in names if name.endswith("entry_points.txt"))
+        commands = packed.read(entry_points).decode()
+
+    parents = {"aileron": ROOT, "aileron_sandbox": ROOT / "sandbox", "aileron_connector": ROOT / "connectors" / "sdk"}
+    source = {
+        str(path.relative_to(parent))
+        for package, parent in parents.items()
+        for path in (parent / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert source - names == set()
+    assert {"aileron/web/templates/page.css", "aileron/web/templates/page.js"} <= names
+    assert {"aileron/cli/demo_parts/caldav/manifest.toml", "aileron/launch/pi_extension.js"} <= names
+    assert {line.split(" = ")[0] for line in commands.splitlines() if " = " in line} == {"aileron", "aileron-mcp"}
 
 
 def test_every_claim_of_the_demo_is_observed(aileron: Path) -> None:
@@ -151,6 +197,25 @@ def test_an_agent_is_answered_by_the_wheel(aileron: Path, place: Path, method: s
         assert "tools" in answer["result"]["capabilities"]
     finally:
         Command(home, program=[str(aileron)])("daemon", "stop")
+
+
+def test_the_console_and_the_page_of_the_wheel_are_there(aileron: Path, place: Path) -> None:
+    """The console draws its first screen and ends when told to; the page that asks for a passphrase has its style and script."""
+    command = Command(place / "c", program=[str(aileron)], deadline_s=60)
+    try:
+        with Tmux([str(aileron), "console"], {"AILERON_HOME": str(place / "c"), "PATH": "/usr/bin:/bin"}) as console:
+            console.until("nothing waits")
+            console.keys("q")
+            console.until_over()
+        url = urllib.parse.urlsplit(command("open", "approvals").out.strip())
+        connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=30)
+        connection.request("GET", url.path)
+        answer = connection.getresponse()
+        page = answer.read().decode()
+        connection.close()
+        assert (answer.status, "prefers-color-scheme" in page, "addEventListener" in page) == (200, True, True)
+    finally:
+        command("daemon", "stop")
 
 
 def test_the_wheel_makes_a_connector_that_works(aileron: Path, place: Path) -> None:

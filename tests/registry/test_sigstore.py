@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.config import Settings
+from aileron.extras import install_command
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import Fqn
 from aileron.model.secret import Secret
@@ -464,5 +465,5 @@ def test_without_the_extra_it_is_refused_with_the_fix() -> None:
     said = run_alone("sys.modules['sigstore'] = None")
 
     assert said.startswith("signature_failure")
-    assert "pip install 'aileron[sigstore]'" in said
+    assert install_command("sigstore") in said
     assert run_alone("") == "verified"

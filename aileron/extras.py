@@ -1,0 +1,52 @@
+"""Extras: the packages that only some users need, and the command that adds them to the environment that runs.
+
+Runs in commands and in the daemon, only where such a package is missing: `importlib.metadata` is imported then.
+
+Rules
+- The command names the packages, never `aileron[EXTRA]`: an index that is asked for `aileron` by name may serve another program.
+- It adds to this very environment, however it was made: by pipx, by uv, which puts no pip into what it makes, or with pip.
+
+Source: pyproject.toml, as the installed distribution repeats it. Not here: what an extra is used for.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shlex
+import sys
+from pathlib import Path
+
+__all__ = ["install_command"]
+
+_DISTRIBUTION = "aileron"
+
+
+def install_command(extra: str) -> str:
+    """The shell command that adds the packages of `extra`. ValueError where there is no such extra."""
+    return shlex.join([*_installer(), *_requirements(extra)])
+
+
+def _installer() -> list[str]:
+    environment = Path(sys.prefix)
+    if (environment / "pipx_metadata.json").exists():
+        return ["pipx", "inject", environment.name]
+    if importlib.util.find_spec("pip") is None:
+        return ["uv", "pip", "install", "--python", sys.executable]
+    return [sys.executable, "-m", "pip", "install"]
+
+
+def _requirements(extra: str) -> list[str]:
+    from importlib.metadata import PackageNotFoundError, requires
+
+    try:
+        lines = requires(_DISTRIBUTION) or []
+    except PackageNotFoundError:  # the sources, on the module path and not installed
+        return [f".[{extra}]"]
+    found = []
+    for line in lines:
+        requirement, _, marker = line.partition(";")
+        if marker.replace("'", '"').strip() == f'extra == "{extra}"':
+            found.append(requirement.strip())
+    if not found:
+        raise ValueError(f"{_DISTRIBUTION} has no extra {extra!r}")
+    return found
