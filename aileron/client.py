@@ -32,7 +32,16 @@ from urllib.parse import quote
 if TYPE_CHECKING:
     import ssl  # 10 ms, and only where a daemon is elsewhere
 
-__all__ = ["Answer", "AnswerLost", "Client", "DaemonUnreachable", "Elsewhere", "home_directory", "path_of"]
+__all__ = [
+    "START_DEADLINE_S",
+    "Answer",
+    "AnswerLost",
+    "Client",
+    "DaemonUnreachable",
+    "Elsewhere",
+    "home_directory",
+    "path_of",
+]
 
 START_DEADLINE_S: Final = 30.0
 """From exec to ready takes 0.6 s; a machine under load takes ten times that."""

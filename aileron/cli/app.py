@@ -225,7 +225,11 @@ _group(
 )
 app.command("status")(state.status)
 app.command("doctor")(state.doctor)
-_group("daemon", "The supervisor, which starts by itself.", daemon.start, daemon.stop, daemon.status, daemon.logs)
+_group(
+    "daemon",
+    "The supervisor, which starts by itself.",
+    *(daemon.start, daemon.stop, daemon.status, daemon.logs, daemon.install, daemon.uninstall),
+)
 app.command("completion")(completion)
 
 

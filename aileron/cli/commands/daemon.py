@@ -13,17 +13,18 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
-from aileron.cli.problem import UNREACHABLE, Problem
+from aileron.cli.problem import FAILED, UNREACHABLE, Problem
 from aileron.cli.supervisor import Supervisor
-from aileron.client import Client, DaemonUnreachable, home_directory
+from aileron.client import START_DEADLINE_S, Client, DaemonUnreachable, home_directory
 from aileron.model.visible import visible_lines
 
-__all__ = ["logs", "start", "status", "stop"]
+__all__ = ["install", "logs", "start", "status", "stop", "uninstall"]
 
 _STOP_S = 30.0
 """Five seconds for answers under way, thirty at most to write down outcomes on a slow disk; then something is stuck."""
 _TAIL_BYTES = 1 << 20
 _FOLLOW_S = 0.3
+_LOOK_AGAIN_S = 0.1
 
 
 def start() -> None:
@@ -100,6 +101,54 @@ def logs(
         raise Problem.missing(f"{path}: there is no log yet", fix="aileron daemon start") from None
 
 
+def install() -> None:
+    """Have systemd start it when you log in.
+
+    Writes a unit for your user and starts it. It ends when you log out, unless `loginctl enable-linger` keeps it.
+    """
+    from aileron.cli.service import UNIT, Service
+
+    supervisor, service = Supervisor(), Service()
+    service.check_systemd()
+    running = supervisor.maybe_ask("/v1/status")
+    service.write(supervisor.home)
+    output.note(f"written: {service.path}")
+    if not service.has_manager():
+        raise Problem(
+            "the unit is written, and nothing starts it yet",
+            exit_code=FAILED,
+            why="no service manager of your user answers here: there is none without a login of yours, as after `su`",
+            fix=f"systemctl --user enable --now {UNIT}",
+        )
+    service.ask("daemon-reload")
+    if running is not None:
+        service.ask("enable", UNIT)
+        output.note(f"enabled, from the next login on; one runs already, pid {running['pid']}")
+        output.note(f"to change over now: aileron daemon stop && systemctl --user start {UNIT}")
+        return
+    service.ask("enable", "--now", UNIT)
+    output.note(f"enabled and started, pid {_wait_started(supervisor)['pid']}")
+
+
+def uninstall() -> None:
+    """Stop it, and have systemd start it no more.
+
+    Runs cut short are recorded as unknown, and the vault is locked.
+    """
+    from aileron.cli.service import UNIT, Service
+
+    service = Service()
+    if not service.is_written():
+        raise Problem.missing(f"{service.path}: there is no such unit", fix="aileron daemon install")
+    has_manager = service.has_manager()
+    if has_manager:
+        service.ask("disable", "--now", UNIT)
+    service.remove()
+    if has_manager:
+        service.ask("daemon-reload")
+    output.note(f"removed: {service.path}")
+
+
 def facts_of(running: dict[str, Any]) -> list[tuple[str, Any]]:
     """What `status` says about a running daemon."""
     return [
@@ -119,6 +168,19 @@ def not_running() -> Problem:
         name="daemon_unreachable",
         why="it starts with the first command that needs it",
         fix="aileron daemon start",
+    )
+
+
+def _wait_started(supervisor: Supervisor) -> Any:
+    """What it says of itself, once the service has it ready. Problem where that takes too long."""
+    until = time.monotonic() + START_DEADLINE_S
+    while time.monotonic() < until:
+        if (running := supervisor.maybe_ask("/v1/status")) is not None:
+            return running
+        time.sleep(_LOOK_AGAIN_S)
+    raise Problem.unreachable(
+        f"the service was started, and no daemon answered within {START_DEADLINE_S:g} s",
+        fix="systemctl --user status aileron.service",
     )
 
 

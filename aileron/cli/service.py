@@ -1,0 +1,183 @@
+"""The daemon as a service of the user's systemd: the unit's text, where it lies, and what systemctl is asked.
+
+Runs in `aileron daemon install` and `uninstall`.
+
+Rules
+- Without systemd nothing is written. Without a user manager (no login session, a bare `su`) the unit is written and not started.
+- A file of that name that another program or a person wrote is never replaced or removed.
+- Every word that goes into the unit is quoted for it; one that cannot be is refused.
+
+Source: systemd.unit(5), systemd.service(5), systemd.exec(5), systemctl(1). Not here: what the daemon does (daemon/supervise.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from aileron.cli.problem import FAILED, Problem
+
+__all__ = ["UNIT", "Service", "unit_text"]
+
+UNIT: Final = "aileron.service"
+_OURS: Final = "# Written by `aileron daemon install`; `aileron daemon uninstall` removes it."
+_SYSTEMCTL_S: Final = 60.0
+"""Stopping takes the daemon up to 30 s, and systemctl waits for it."""
+_MAX_UNIT_BYTES: Final = 64 << 10
+"""Of a file that is looked at for whose it is; ours has 2 KiB."""
+_MANAGER_STATES: Final = frozenset({"initializing", "starting", "running", "degraded", "maintenance", "stopping"})
+"""What is-system-running says where there is a manager; else `offline`, `unknown` or nothing."""
+_TEMPLATE: Final = """\
+{ours}
+[Unit]
+Description=Aileron, the supervisor of what agents do
+# A daemon that cannot start says why in the journal; five times in a minute are enough.
+StartLimitIntervalSec=60
+StartLimitBurst=5
+
+[Service]
+Type=exec
+ExecStart={command}
+WorkingDirectory=/
+{environment}Restart=on-failure
+RestartSec=2
+# The daemon alone is told to stop, and ends its jails itself, with their outcomes on record. It takes 30 s at most.
+KillMode=mixed
+TimeoutStopSec=45
+# A jail that runs out of memory ends; the daemon goes on.
+OOMPolicy=continue
+# Jails get control groups of their own.
+Delegate=yes
+UMask=0077
+LimitCORE=0
+# Nothing here takes namespaces, mounts, privileges or system calls away (Private…, Protect…, Restrict…, SystemCallFilter,
+# NoNewPrivileges): each jail is built out of them, and has less than any of these would leave.
+
+[Install]
+WantedBy=default.target
+"""
+
+
+def unit_text(python: str, home: Path, *, environment_home: str | None = None) -> str:
+    """The unit that runs the daemon of `home` with the interpreter `python`; `environment_home` is AILERON_HOME, where it is set.
+
+    Problem where a path cannot be written into a unit.
+    """
+    command = " ".join(_quoted(word) for word in (python, "-m", "aileron.daemon", str(home)))
+    environment = "" if environment_home is None else f"Environment={_quoted(f'AILERON_HOME={environment_home}')}\n"
+    return _TEMPLATE.format(ours=_OURS, command=command, environment=environment)
+
+
+class Service:
+    """The unit of this user."""
+
+    def __init__(self) -> None:
+        configured = os.environ.get("XDG_CONFIG_HOME", "")
+        base = Path(configured) if os.path.isabs(configured) else Path.home() / ".config"
+        self.path: Final = base / "systemd" / "user" / UNIT
+        self._systemctl: Final = shutil.which("systemctl")
+
+    def check_systemd(self) -> None:
+        """Return if systemd runs this machine. Problem otherwise."""
+        why = None
+        if self._systemctl is None:
+            why = "there is no `systemctl`"
+        elif self._state() == "offline":
+            why = "this system was not started by systemd, as in most containers"
+        if why is not None:
+            raise Problem(
+                "systemd does not run here, so nothing was written",
+                exit_code=FAILED,
+                why=f"{why}; without a service the daemon starts with the first command that needs it",
+                fix="aileron daemon start",
+            )
+
+    def has_manager(self) -> bool:
+        """Whether this user's service manager answers."""
+        return self._systemctl is not None and self._state("--user") in _MANAGER_STATES
+
+    def write(self, home: Path) -> None:
+        """Put the unit in its place. Problem where something else lies there, or it cannot be written."""
+        self._check_ours()
+        text = unit_text(sys.executable, home, environment_home=_absolute(os.environ.get("AILERON_HOME")))
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile("w", dir=self.path.parent, prefix=f".{UNIT}.", delete=False) as made:
+                made.write(text)
+            Path(made.name).chmod(0o644)
+            Path(made.name).replace(self.path)
+        except OSError as error:
+            raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
+
+    def is_written(self) -> bool:
+        """Whether our unit is there. Problem where something else lies in its place."""
+        self._check_ours()
+        return self.path.exists()
+
+    def remove(self) -> None:
+        """Take the unit away, and the link by which it is enabled. Problem where it cannot be."""
+        try:
+            for path in (self.path.parent / "default.target.wants" / UNIT, self.path):
+                path.unlink(missing_ok=True)
+        except OSError as error:
+            raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
+
+    def ask(self, *words: str) -> None:
+        """Have the user's manager do something. Problem with what it said where it did not."""
+        command = ["systemctl", "--user", *words]
+        try:
+            done = self._run("--user", *words)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise Problem("systemd did not do it", exit_code=FAILED, why=str(error), fix=" ".join(command)) from error
+        if done.returncode != 0:
+            why = done.stderr.strip() or f"it ended with {done.returncode}"
+            raise Problem("systemd did not do it", exit_code=FAILED, why=why, fix=" ".join(command))
+
+    def _state(self, *scope: str) -> str:
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            return self._run(*scope, "is-system-running").stdout.strip()
+        return ""
+
+    def _run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [str(self._systemctl), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SYSTEMCTL_S,
+        )
+
+    def _check_ours(self) -> None:
+        if self.path.is_symlink():
+            raise self._foreign("a symbolic link")
+        try:
+            with self.path.open("rb") as unit:
+                text = unit.read(_MAX_UNIT_BYTES)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
+        if not text.startswith(_OURS.encode()):
+            raise self._foreign("a unit that `aileron daemon install` has not written")
+
+    def _foreign(self, what: str) -> Problem:
+        return Problem(f"{self.path} is {what}", exit_code=FAILED, fix=f"move it away: mv {self.path} {self.path}.old")
+
+
+def _absolute(path: str | None) -> str | None:
+    return str(Path(path).absolute()) if path else None
+
+
+def _quoted(word: str) -> str:
+    """One word of a unit's line, with everything that systemd would replace spelled out."""
+    if not word.isprintable() or "$" in word:
+        raise Problem.usage(f"{word!r} cannot be written into a unit", why="it has a `$` or a hidden character in it")
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"'

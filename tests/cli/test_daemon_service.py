@@ -1,0 +1,198 @@
+"""`aileron daemon install` and `uninstall`, with a `systemctl` that follows a script: it writes down what it is asked, and starts
+what the unit says. Whether systemd itself takes the unit, systemd-analyze says.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.cli.problem import Problem
+from aileron.cli.service import unit_text
+from tests.cli.command import Command, Said
+
+SYSTEMCTL = """\
+#!{python}
+import os, pathlib, shlex, subprocess, sys
+here, words = pathlib.Path(__file__).parent, sys.argv[1:]
+if words[-1] == "is-system-running":
+    print((here / ("user" if "--user" in words else "system")).read_text())
+    sys.exit(1)  # as for `degraded`
+with (here / "asked").open("a") as asked:
+    print(*words, file=asked)
+unit = pathlib.Path(os.environ["HOME"], ".config/systemd/user/aileron.service")
+if words[1:3] == ["enable", "--now"]:
+    command = next(line for line in unit.read_text().splitlines() if line.startswith("ExecStart="))
+    process = subprocess.Popen(
+        shlex.split(command.partition("=")[2]), cwd="/", stdin=-3, stdout=-3, stderr=-3, start_new_session=True, env={{}}
+    )
+    (here / "pid").write_text(str(process.pid))
+if (here / "broken").exists():
+    sys.exit("Failed to do it: \\x1b[31mno")
+"""
+
+
+class Machine:
+    """A person's home directory, and a systemd in front of PATH."""
+
+    def __init__(self, folder: Path, aileron_home: Path) -> None:
+        self.folder = folder
+        self.unit = folder / ".config/systemd/user/aileron.service"
+        self._bin = folder / "bin"
+        self._bin.mkdir()
+        program = self._bin / "systemctl"
+        program.write_text(SYSTEMCTL.format(python=sys.executable))
+        program.chmod(0o755)
+        self.is_("running", user="degraded")
+        self._command = Command(aileron_home)
+
+    def is_(self, system: str, *, user: str) -> None:
+        """What its two managers say of themselves."""
+        (self._bin / "system").write_text(system)
+        (self._bin / "user").write_text(user)
+
+    def __call__(self, *words: str, **more: str) -> Said:
+        """`aileron daemon WORDS…`."""
+        given = {"HOME": str(self.folder), "PATH": f"{self._bin}:{os.environ['PATH']}", "XDG_CONFIG_HOME": "", **more}
+        return self._command("daemon", *words, **given)
+
+    def breaks(self) -> None:
+        """From here on it fails at everything."""
+        (self._bin / "broken").touch()
+
+    @property
+    def asked(self) -> list[str]:
+        """What systemctl was to do, in order."""
+        asked = self._bin / "asked"
+        return asked.read_text().splitlines() if asked.exists() else []
+
+    @property
+    def started(self) -> int | None:
+        """The process that the unit started."""
+        pid = self._bin / "pid"
+        return int(pid.read_text()) if pid.exists() else None
+
+
+@pytest.fixture
+def machine(tmp_path: Path, home: Path) -> Iterator[Machine]:
+    """One with systemd and a user manager; what was started is ended."""
+    made = Machine(tmp_path, home)
+    yield made
+    made("stop")
+
+
+def test_it_is_installed_started_and_removed(machine: Machine, home: Path) -> None:
+    """The unit's own command starts the daemon of this home; uninstalling leaves nothing behind."""
+    installed = machine("install")
+    running = machine("status", "--json").json
+    again = machine("install")
+    removed = machine("uninstall")
+
+    assert installed.code == 0, installed
+    assert (running["pid"], running["home"]) == (machine.started, str(home))
+    assert "one runs already" in again.err
+    assert removed.code == 0, removed
+    assert not machine.unit.exists()
+    assert machine.asked == [
+        "--user daemon-reload",
+        "--user enable --now aileron.service",
+        "--user daemon-reload",
+        "--user enable aileron.service",
+        "--user disable --now aileron.service",
+        "--user daemon-reload",
+    ]
+
+
+@pytest.mark.parametrize("state", ["offline", "no systemctl"])
+def test_without_systemd_nothing_is_written(machine: Machine, state: str) -> None:
+    """And it is said why, and what starts the daemon without."""
+    machine.is_("offline", user="")
+    said = machine("install", **({"PATH": str(machine.folder)} if state != "offline" else {}))
+
+    assert said.code == 1
+    assert "systemd does not run here, so nothing was written" in said.err
+    assert ("not started by systemd" if state == "offline" else "there is no `systemctl`") in said.err
+    assert "fix: aileron daemon start" in said.err
+    assert not machine.unit.exists()
+
+
+def test_without_a_user_manager_it_is_written_and_not_started(machine: Machine) -> None:
+    """The command that starts it is named; without the manager it can be removed too, with what enables it."""
+    machine.is_("running", user="")
+    said = machine("install")
+    wants = machine.unit.parent / "default.target.wants"
+    wants.mkdir()
+    (wants / "aileron.service").symlink_to(machine.unit)
+
+    assert (said.code, machine.unit.exists(), machine.asked) == (1, True, [])
+    assert "fix: systemctl --user enable --now aileron.service" in said.err
+    assert machine("uninstall").code == 0
+    assert not machine.unit.exists()
+    assert list(wants.iterdir()) == []
+
+
+def test_what_systemd_says_is_told_and_made_harmless(machine: Machine) -> None:
+    """With the command that was tried."""
+    machine.breaks()
+    said = machine("install")
+
+    assert said.code == 1
+    assert "Failed to do it: \\x1b[31mno" in said.err
+    assert "fix: systemctl --user daemon-reload" in said.err
+
+
+@pytest.mark.parametrize("kind", ["file", "link"])
+def test_a_unit_of_somebody_else_stays(machine: Machine, kind: str) -> None:
+    """Neither replaced nor removed."""
+    machine.unit.parent.mkdir(parents=True)
+    other = machine.unit if kind == "file" else machine.folder / "other"
+    other.write_text("[Service]\nExecStart=/bin/true\n")
+    if kind == "link":
+        machine.unit.symlink_to(other)
+
+    for words in ("install", "uninstall"):
+        said = machine(words)
+        assert (said.code, "mv " in said.err) == (1, True), said
+    assert other.read_text() == "[Service]\nExecStart=/bin/true\n"
+    assert machine.asked == []
+
+
+def test_nothing_to_uninstall_is_said(machine: Machine) -> None:
+    """As anything else that is not there."""
+    assert machine("uninstall").code == 3
+
+
+def test_words_are_quoted_for_the_unit(tmp_path: Path) -> None:
+    """Specifiers and quotes stay what they are; what systemd would replace is refused."""
+    text = unit_text("/opt/my py/python", Path('/h/50% "x"\\y'), environment_home="/h/50%")
+
+    assert 'ExecStart="/opt/my py/python" "-m" "aileron.daemon" "/h/50%% \\"x\\"\\\\y"\n' in text
+    assert 'Environment="AILERON_HOME=/h/50%%"\n' in text
+    for name in ("$HOME", "a\nExecStartPre=x", "a\x1b"):
+        with pytest.raises(Problem, match="cannot be written into a unit"):
+            unit_text("/usr/bin/python3", Path("/h") / name)
+
+
+def test_systemd_takes_the_unit(tmp_path: Path) -> None:
+    """As systemd itself reads it: no unknown key, no word that it drops."""
+    analyze = shutil.which("systemd-analyze")
+    if analyze is None:
+        pytest.skip("no systemd-analyze here: apt-get install systemd")
+    unit = tmp_path / "aileron.service"
+    given = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+    found = []
+    for text in (unit_text(sys.executable, tmp_path / "a b"), "[Service]\nExecStart=/nowhere/at-all\nRestrt=no\n"):
+        unit.write_text(text)
+        done = subprocess.run(
+            [analyze, "--user", "verify", "--man=no", str(unit)], env=given, capture_output=True, text=True, timeout=60
+        )
+        found.append(f"{done.stdout}{done.stderr}")
+
+    assert "aileron.service" not in found[0], found[0]
+    assert "aileron.service" in found[1]
