@@ -1,7 +1,7 @@
 """`aileron` and `python -m aileron`: which command, before anything dear is imported.
 
-`run` and `console` are dispatched here by their first word; everything else, help, and the completion of words go through typer
-(cli/app.py).
+`run` and `console` are dispatched here by their first word; what a daemon knows is completed without typer (cli/completing.py);
+everything else goes through it (cli/app.py).
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from aileron.cli.prompts import take_passphrase
 __all__ = ["main"]
 
 _COMPLETING = "_AILERON_COMPLETE"
-"""Set by the shell's completion script while words are completed."""
+"""Set by the shell's completion script while words are completed; cli/completing.py has it too, and is imported only then."""
 
 
 def main() -> int:
     """The exit code of the command in sys.argv."""
     words = sys.argv[1:]
+    if _COMPLETING in os.environ:
+        return _complete(words)
     output.prepare()
     if UNSUPPORTED is not None:
         output.note(f"error: {UNSUPPORTED}")
@@ -46,21 +48,37 @@ def _dispatch(words: list[str]) -> int:
             word.encode()
         except UnicodeEncodeError:
             return _report(Problem.usage(f"argument {number} is not UTF-8"), as_json="--json" in words)
-    if _COMPLETING not in os.environ:
-        if words[:1] == ["run"] and not _asks_for_help(words[1:]):
-            from aileron.cli.run import main as run
+    if words[:1] == ["run"] and not _asks_for_help(words[1:]):
+        from aileron.cli.run import main as run
 
-            return run(words[1:])
-        if words[:1] == ["console"] and (code := _console(words[1:])) is not None:
-            return code
-        if words == ["--version"]:
-            from aileron import __version__
+        return run(words[1:])
+    if words[:1] == ["console"] and (code := _console(words[1:])) is not None:
+        return code
+    if words == ["--version"]:
+        from aileron import __version__
 
-            output.write(f"aileron {__version__}")
-            return 0
+        output.write(f"aileron {__version__}")
+        return 0
     from aileron.cli.app import main as every_other
 
     return every_other(words)
+
+
+def _complete(words: list[str]) -> int:
+    """Words for a shell, and never a line beside what somebody is typing: standard error goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 2)
+    try:
+        output.prepare()
+        from aileron.cli.completing import answer
+
+        if (found := answer()) is not None:
+            output.write(found[0])
+            return found[1]
+        from aileron.cli.app import main as every_other
+
+        return every_other(words)
+    except (Exception, KeyboardInterrupt):  # noqa: BLE001 - whatever went wrong: no words are offered
+        return FAILED
 
 
 def _console(words: list[str]) -> int | None:

@@ -107,8 +107,9 @@ class Client:
     An agent's may be to a daemon elsewhere, and of a session: the environment says so.
     """
 
-    def __init__(self, home: Path, *, operator: bool = True) -> None:
+    def __init__(self, home: Path, *, operator: bool = True, answer_margin_s: float = ANSWER_MARGIN_S) -> None:
         self._home = home
+        self._answer_margin_s = answer_margin_s
         self._socket = str(home / "run" / ("operator.sock" if operator else "agent.sock"))
         self._url = None if operator else (os.environ.get("AILERON_URL") or None)
         self._token = None if operator else (os.environ.get("AILERON_SESSION_TOKEN") or None)
@@ -139,7 +140,7 @@ class Client:
     ) -> Answer:
         """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs; AnswerLost."""
         payload = None if body is None else json.dumps(body).encode()
-        connection = self._connection(wait_s + ANSWER_MARGIN_S)
+        connection = self._connection(wait_s + self._answer_margin_s)
         lost = DaemonUnreachable
         try:
             connection.connect()

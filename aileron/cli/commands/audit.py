@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 import typer
 
 from aileron.cli import output
+from aileron.cli.commands.completion import run_ids
 from aileron.cli.commands.options import AsJson
 from aileron.cli.export import line, new_file, table
 from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
@@ -181,7 +182,7 @@ def export(
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="ID", help="A run's audit id.")],
+    run: Annotated[str, typer.Argument(metavar="ID", help="A run's audit id.", autocompletion=run_ids)],
     as_json: AsJson = False,
 ) -> None:
     """Show one run: how it ended, and every event of it."""

@@ -15,6 +15,7 @@ from aileron.cli import output
 from aileron.cli.bind import BindOptions, bind, bind_request_of, facts_of, print_new
 from aileron.cli.bind import reauthorize as sign_in_anew
 from aileron.cli.bind import rebind as bind_anew
+from aileron.cli.commands.completion import binding_names
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import UNFINISHED, Problem
@@ -27,7 +28,9 @@ from aileron.review.plan import host_line
 
 __all__ = ["inspect", "list_", "reauthorize", "rebind", "revoke", "setup"]
 
-_Name = Annotated[str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="The binding.")]
+_Name = Annotated[
+    str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="The binding.", autocompletion=binding_names)
+]
 _Username = Annotated[str | None, typer.Option(metavar="USER", help="For kind basic.")]
 _Secret = Annotated[
     str | None, typer.Option(metavar="NAME", help="A secret that is stored: `aileron secret set NAME`.")

@@ -1,23 +1,28 @@
-"""`aileron completion`, and what completes words that only the daemon knows."""
+"""`aileron completion`: the shells' scripts, and for typer what completes words that only the daemon knows (completing.py)."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Iterable
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 
-from aileron.cli import output
+from aileron.cli import completing, output
 from aileron.cli.problem import Problem
 
-__all__ = ["action_names", "approval_ids", "completion", "input_words"]
+__all__ = [
+    "action_names",
+    "approval_ids",
+    "binding_names",
+    "completion",
+    "connector_names",
+    "grant_ids",
+    "input_words",
+    "run_ids",
+    "secret_names",
+    "session_ids",
+]
 
 _SHELLS = ("bash", "zsh", "fish")
-_KNOWS_MARK: Final = "_AILERON_NO_FILES"
-"""Set by our script, which knows the mark; one that was printed by an older version does not."""
-_MARK: Final = "\x01"
 _ON_MARK: Final = """\
     if [[ "${COMPREPLY[0]}" == *$'\\001' ]]; then
         COMPREPLY=()
@@ -45,7 +50,6 @@ _aileron_completion() {
 compdef _aileron_completion aileron
 """
 """Typer's script, but for the mark, and for no space behind `KEY=`."""
-_PLAIN: Final = re.compile(r"[A-Za-z0-9._=-]+", re.ASCII)
 
 
 def completion(
@@ -62,61 +66,67 @@ def completion(
     if shell == "zsh":
         output.write(_ZSH)
         return
-    script = get_completion_script(prog_name="aileron", complete_var="_AILERON_COMPLETE", shell=shell)
+    script = get_completion_script(prog_name="aileron", complete_var=completing.COMPLETING, shell=shell)
     output.write(_bash(script) if shell == "bash" else _fish(script))
 
 
 def _bash(script: str) -> str:
     """Typer's script, with files only where a word may be one."""
-    asked = script.replace("$( env ", f"$( env {_KNOWS_MARK}=1 ")
+    asked = script.replace("$( env ", f"$( env {completing.KNOWS_MARK}=1 ")
     return asked.replace("    return 0\n", f"{_ON_MARK}    return 0\n")
 
 
 def _fish(script: str) -> str:
     """Typer's script, with files only where a word may be one: fish offers them where there is nothing else."""
-    asked = script.replace("(env ", f"(env {_KNOWS_MARK}=1 ").replace('"env ', f'"env {_KNOWS_MARK}=1 ')
+    asked = script.replace("(env ", f"(env {completing.KNOWS_MARK}=1 ").replace(
+        '"env ', f'"env {completing.KNOWS_MARK}=1 '
+    )
     return asked.replace(
         '(commandline -cp) aileron)"', r"(commandline -cp) aileron | string match --invert --entire \x01)" + '"', 1
     )
 
 
 def action_names(incomplete: str) -> list[str]:
-    """The names that a running daemon knows; none where none runs, and never an error: somebody is typing."""
-    return _beginning(incomplete, (action.get("name") for action in _listed("actions", operator=False)))
+    """The names of actions."""
+    return completing.words_of("action", incomplete)
 
 
 def approval_ids(incomplete: str) -> list[str]:
-    """The ids of what waits; never the name of a file."""
-    ids = (one.get("approval_id") for one in _listed("action-approvals", operator=True))
-    return _or_no_files(incomplete, _beginning(incomplete, ids))
+    """The ids of what waits."""
+    return completing.words_of("approval", incomplete)
+
+
+def run_ids(incomplete: str) -> list[str]:
+    """The ids of the latest runs."""
+    return completing.words_of("run", incomplete)
+
+
+def connector_names(incomplete: str) -> list[str]:
+    """The full names of what is installed."""
+    return completing.words_of("connector", incomplete)
+
+
+def binding_names(incomplete: str) -> list[str]:
+    """The names of bindings."""
+    return completing.words_of("binding", incomplete)
+
+
+def secret_names(incomplete: str) -> list[str]:
+    """The names of secrets."""
+    return completing.words_of("secret", incomplete)
+
+
+def session_ids(incomplete: str) -> list[str]:
+    """The ids of sessions."""
+    return completing.words_of("session", incomplete)
+
+
+def grant_ids(incomplete: str) -> list[str]:
+    """The ids of grants."""
+    return completing.words_of("grant", incomplete)
 
 
 def input_words(context: typer.Context, incomplete: str) -> list[str]:
     """`KEY=` for each input of the action that is named, but for those that have a value already."""
-    given = {word.partition("=")[0] for word in context.params.get("arguments") or []}
-    actions = [one for one in _listed("actions", operator=False) if one.get("name") == context.params.get("name")]
-    inputs = [spec for action in actions for spec in action.get("inputs") or [] if isinstance(spec, dict)]
-    words = (f"{spec.get('name')}=" for spec in inputs if spec.get("name") not in given)
-    return _or_no_files(incomplete, _beginning(incomplete, words))
-
-
-def _listed(what: str, *, operator: bool) -> list[dict[str, Any]]:
-    from aileron.cli.supervisor import Supervisor
-
-    try:
-        answer = Supervisor(operator=operator).maybe_ask(f"/v1/{what}")
-    except Problem:
-        return []
-    found = (answer or {}).get("approvals" if operator else what) or []
-    return [one for one in found if isinstance(one, dict)]
-
-
-def _or_no_files(incomplete: str, words: list[str]) -> list[str]:
-    """These, or for our scripts a mark that they show to nobody: they would offer the names of files in their place."""
-    return words or ([incomplete + _MARK] if os.environ.get(_KNOWS_MARK) else [])
-
-
-def _beginning(incomplete: str, words: Iterable[Any]) -> list[str]:
-    """Those that begin so; harmless ones only, since a shell takes them as they are."""
-    found = [str(word) for word in words]
-    return [word for word in found if word.startswith(incomplete) and _PLAIN.fullmatch(word)]
+    given = context.params.get("arguments") or []
+    return completing.input_words(str(context.params.get("name")), given, incomplete)

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from aileron.cli import output
+from aileron.cli.commands.completion import connector_names
 from aileron.cli.commands.done import print_connector, tell_done, tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
@@ -33,7 +34,12 @@ _LEAST_DIGITS = 6
 """Of a hash on the command line: fewer are a slip of the finger."""
 
 Which = Annotated[
-    str, typer.Argument(metavar="CONNECTOR", help="Its full name, name@version, or hash; the first digits will do.")
+    str,
+    typer.Argument(
+        metavar="CONNECTOR",
+        help="Its full name, name@version, or hash; the first digits will do.",
+        autocompletion=connector_names,
+    ),
 ]
 
 
@@ -251,7 +257,11 @@ def verify(as_json: AsJson = False) -> None:
 def remove(
     connector: Annotated[
         str | None,
-        typer.Argument(metavar="CONNECTOR", help="Its full name, name@version, or hash; the first digits will do."),
+        typer.Argument(
+            metavar="CONNECTOR",
+            help="Its full name, name@version, or hash; the first digits will do.",
+            autocompletion=connector_names,
+        ),
     ] = None,
     unused: Annotated[bool, typer.Option("--unused", help="All that nothing is pinned to.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unused: do not ask.")] = False,

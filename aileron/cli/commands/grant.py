@@ -10,7 +10,7 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.arguments import typed
-from aileron.cli.commands.completion import action_names
+from aileron.cli.commands.completion import action_names, grant_ids
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
@@ -94,7 +94,9 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def revoke(
-    grant: Annotated[str, typer.Argument(metavar="ID", help="The grant, or the end of its id.")],
+    grant: Annotated[
+        str, typer.Argument(metavar="ID", help="The grant, or the end of its id.", autocompletion=grant_ids)
+    ],
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,

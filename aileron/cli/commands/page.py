@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from aileron.cli import output
+from aileron.cli.commands.completion import approval_ids
 from aileron.cli.deciding import find
 from aileron.cli.prompts import can_ask
 from aileron.cli.signin import browser, open_page
@@ -27,7 +28,9 @@ def approvals(only_print: Print = False) -> None:
 
 
 def approval(
-    approval: Annotated[str, typer.Argument(metavar="ID", help="The approval, or the end of its id.")],
+    approval: Annotated[
+        str, typer.Argument(metavar="ID", help="The approval, or the end of its id.", autocompletion=approval_ids)
+    ],
     only_print: Print = False,
 ) -> None:
     """Open the page of one question.

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from aileron.cli import output
+from aileron.cli.commands.completion import secret_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
@@ -17,7 +18,9 @@ from aileron.model.visible import visible
 
 __all__ = ["list_", "remove", "set_"]
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Lower-case letters, digits, '.', '_', '-'.")]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Lower-case letters, digits, '.', '_', '-'.", autocompletion=secret_names)
+]
 
 
 def set_(name: Name, yes: Yes = False, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:

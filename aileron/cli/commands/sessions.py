@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from aileron.cli import output
+from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.launch import folder
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import Problem
@@ -44,7 +45,9 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def show(
-    session: Annotated[str, typer.Argument(metavar="ID", help="The session, or the end of its id.")],
+    session: Annotated[
+        str, typer.Argument(metavar="ID", help="The session, or the end of its id.", autocompletion=session_ids)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Show one session."""
@@ -88,7 +91,9 @@ def new(
 
 
 def end(
-    session: Annotated[str, typer.Argument(metavar="ID", help="The session, or the end of its id.")],
+    session: Annotated[
+        str, typer.Argument(metavar="ID", help="The session, or the end of its id.", autocompletion=session_ids)
+    ],
     as_json: AsJson = False,
 ) -> None:
     """End a session: from now on its token opens nothing."""

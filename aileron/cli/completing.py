@@ -1,0 +1,168 @@
+"""What a running daemon knows, for the word that somebody is typing: names of actions, `KEY=` of their inputs, ids.
+
+Runs in the shell's completion, in front of typer, whose import is most of the time that a completion takes; commands, options and
+files are left to it. commands/completion.py prints the shells' scripts and gives typer the same words behind options.
+
+Rules
+- No daemon is started, none is waited for longer than `_ANSWER_S`, and nothing is printed but words.
+- A shell takes the words as they are, and names may be hostile: only those of `_PLAIN` are offered.
+
+Source: the protocol between typer's scripts and the program (typer._completion_classes). Not here: the scripts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from aileron.client import Client, DaemonUnreachable, home_directory
+
+__all__ = ["COMPLETING", "KNOWS_MARK", "MARK", "TAKES", "answer", "input_words", "words_of"]
+
+COMPLETING: Final = "_AILERON_COMPLETE"
+"""Set by the shell's script while words are completed, to `complete_SHELL`."""
+KNOWS_MARK: Final = "_AILERON_NO_FILES"
+"""Set by our script, which knows the mark; one that was printed by an older version does not."""
+MARK: Final = "\x01"
+_ANSWER_S: Final = 1.0
+"""A daemon that is there answers in some ms. Somebody waits for the next character."""
+_LATEST_EVENTS: Final = 200
+"""The runs to choose from are those of so many events: more do not fit on a screen."""
+_PLAIN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=/:@-]*", re.ASCII)
+
+
+class _Listing(NamedTuple):
+    """Where the daemon lists things of a kind, and what of each is typed."""
+
+    path: str
+    field: str
+    word: str
+    operator: bool = True
+
+
+_LISTINGS: Final = {
+    "action": _Listing("/v1/actions", "actions", "name", operator=False),
+    "approval": _Listing("/v1/action-approvals", "approvals", "approval_id"),
+    "run": _Listing(f"/v1/audit?limit={_LATEST_EVENTS}", "events", "audit_id"),
+    "connector": _Listing("/v1/connectors", "connectors", "name"),
+    "binding": _Listing("/v1/bindings", "bindings", "name"),
+    "secret": _Listing("/v1/secrets", "secrets", "name"),
+    "session": _Listing("/v1/sessions", "sessions", "id"),
+    "grant": _Listing("/v1/grants", "grants", "id"),
+}
+TAKES: Final = {
+    **dict.fromkeys(["run", "grant add"], "action"),
+    **dict.fromkeys([f"action {verb}" for verb in ("show", "update", "diff", "enable", "disable", "remove")], "action"),
+    **dict.fromkeys(
+        ["approve", "deny", "approval show", "approval edit", "approval ask", "approval cancel"], "approval"
+    ),
+    "open approval": "approval",
+    "audit show": "run",
+    **dict.fromkeys(["connector show", "connector remove"], "connector"),
+    **dict.fromkeys([f"binding {verb}" for verb in ("inspect", "rebind", "reauthorize", "revoke")], "binding"),
+    **dict.fromkeys(["secret set", "secret remove"], "secret"),
+    **dict.fromkeys(["sessions show", "sessions end"], "session"),
+    "grant revoke": "grant",
+}
+"""What the first argument of a command is. tests/cli/test_completion.py holds it against the commands."""
+
+
+def words_of(kind: str, incomplete: str) -> list[str]:
+    """Those of this kind that a running daemon knows and that begin so; none where none runs."""
+    listing = _LISTINGS[kind]
+    words = _beginning(incomplete, (one.get(listing.word) for one in _listed(listing)))
+    return words or _no_files(incomplete)
+
+
+def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]:
+    """`KEY=` for each input of the action, but for those that `given`, words of the command line, have a value for."""
+    has_value = {word.partition("=")[0] for word in given}
+    entries = [one for one in _listed(_LISTINGS["action"]) if one.get("name") == action]
+    inputs = [spec for entry in entries for spec in entry.get("inputs") or [] if isinstance(spec, dict)]
+    keys = (spec.get("name") for spec in inputs if spec.get("name") not in has_value)
+    return _beginning(incomplete, (f"{key}=" for key in keys)) or _no_files(incomplete)
+
+
+def answer() -> tuple[str, int] | None:
+    """What is printed for the command line in the environment, and the exit code; None where it is for typer to say."""
+    shell = os.environ[COMPLETING].removeprefix("complete_")
+    typed = _typed(shell)
+    words = None if typed is None else _words(*typed)
+    if words is None:
+        return None
+    match shell:
+        case "bash":
+            return "\n".join(words), 0
+        case "zsh":
+            listed = "\n".join('"{}"'.format(word.replace(":", r"\\:")) for word in words)
+            return (f"_arguments '*: :(({listed}))'" if words else "_files"), 0
+        case "fish" if os.environ.get("_TYPER_COMPLETE_FISH_ACTION") == "is-args":
+            return "", 0 if words else 1
+        case "fish":
+            return "\n".join(words), 0
+        case _:
+            return None
+
+
+def _typed(shell: str) -> tuple[list[str], str] | None:
+    """The words behind `aileron`, and the one that is begun; None where an option is among them."""
+    if shell == "bash":
+        words, number = _split(os.environ.get("COMP_WORDS", "")), int(os.environ.get("COMP_CWORD", "0"))
+        before, incomplete = words[1:number], (words[number] if number < len(words) else "")
+    else:
+        line = os.environ.get("_TYPER_COMPLETE_ARGS", "")
+        before, incomplete = _split(line)[1:], ""
+        if before and not line.endswith(" "):
+            incomplete = before.pop()
+    is_plain = not any(word.startswith("-") for word in (*before, incomplete))
+    return (before, incomplete) if is_plain else None
+
+
+def _words(before: list[str], incomplete: str) -> list[str] | None:
+    for length in (1, 2):
+        kind = TAKES.get(" ".join(before[:length]))
+        if kind is None or len(before) < length:
+            continue
+        arguments = before[length:]
+        if not arguments:
+            return words_of(kind, incomplete)
+        return input_words(arguments[0], arguments[1:], incomplete) if before[0] == "run" else None
+    return None
+
+
+def _split(line: str) -> list[str]:
+    """As a shell would, but for a quote that is still open."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split = True
+    lexer.commenters = ""
+    words: list[str] = []
+    try:
+        words.extend(lexer)
+    except ValueError:
+        words.append(lexer.token)
+    return words
+
+
+def _listed(listing: _Listing) -> list[dict[str, Any]]:
+    if listing.operator and os.environ.get("AILERON_URL"):
+        return []  # a daemon elsewhere takes only what agents may ask
+    client = Client(home_directory(), operator=listing.operator, answer_margin_s=_ANSWER_S)
+    try:
+        body = client.ask("GET", listing.path).body
+    except (DaemonUnreachable, OSError, ValueError):
+        return []
+    found = body.get(listing.field) if isinstance(body, dict) else None
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def _no_files(incomplete: str) -> list[str]:
+    """For our scripts a mark that they show to nobody: they would offer the names of files in place of no words."""
+    return [incomplete + MARK] if os.environ.get(KNOWS_MARK) else []
+
+
+def _beginning(incomplete: str, words: Iterable[Any]) -> list[str]:
+    found = dict.fromkeys(word for word in words if isinstance(word, str))
+    return [word for word in found if word.startswith(incomplete) and _PLAIN.fullmatch(word)]

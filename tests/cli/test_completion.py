@@ -1,0 +1,297 @@
+"""Completion of words, in bash, zsh and fish: what the program answers, and what the scripts as they are printed make of it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from aileron.cli import completing
+from aileron.cli.app import app
+from tests.cli.command import Command
+from tests.support.fake_daemon import FakeDaemon
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("aileron ru", {"run"}), ("aileron run s", {"send", "sum"}), ("aileron action show su", {"sum"})],
+)
+def test_words_are_completed(fake: FakeDaemon, aileron: Command, words: str, offered: set[str]):
+    """Commands by typer, names of actions from the daemon."""
+    for name in ("send", "sum", "other", "s\x1b[2J"):
+        fake.add_action(name)
+    cword = str(len(words.split()) - 1)
+    said = aileron(COMP_WORDS=words, COMP_CWORD=cword, _AILERON_COMPLETE="complete_bash")
+
+    assert set(said.out.split()) == offered
+
+
+def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
+    """Somebody is typing."""
+    said = aileron(COMP_WORDS="aileron run s", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
+
+    assert (said.code, said.out.strip()) == (0, "")
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("aileron run s", ["send"]),
+        ("aileron run send ", ["to=", "copies="]),
+        ("aileron run send co", ["copies="]),
+        ("aileron run send to=me ", ["copies="]),
+        ("aileron run other ", []),
+        ("aileron approve ", ["act-1a", "act-2b"]),
+        ("aileron deny act-2", ["act-2b"]),
+        ("aileron deny none", []),
+        ("aileron approval show act-1", ["act-1a"]),
+    ],
+)
+def test_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]):
+    """What the daemon knows of them; an input that has its value is not offered again."""
+    fake.add_action("send", "to:string", "copies:integer?")
+    fake.approvals = [{"approval_id": "act-1a"}, {"approval_id": "act-2b"}, {"approval_id": "act-$(reboot)"}]
+    words = typed.split(" ")
+    said = aileron(COMP_WORDS=typed, COMP_CWORD=str(len(words) - 1), _AILERON_COMPLETE="complete_bash")
+
+    assert (said.code, said.out.split()) == (0, offered)
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        (["aileron", "run", "send", ""], "to= / -o nospace"),
+        (["aileron", "run", "send", "x"], " / +o default"),
+        (["aileron", "approve", ""], " / +o default"),
+        (["aileron", "action", "add", ""], " / "),
+    ],
+)
+def test_bash_offers_files_only_where_a_word_may_be_one(
+    fake: FakeDaemon, aileron: Command, home: Path, typed: list[str], offered: str
+):
+    """By the script as it is printed: what it tells bash, which offers files wherever it is told nothing and has no word."""
+    fake.add_action("send", "to:string")
+    words = " ".join(f"'{word}'" for word in typed)
+    script = f"""
+        compopt() {{ told="$*"; }}
+        {aileron("completion", "bash").out}
+        COMP_WORDS=({words}) COMP_CWORD={len(typed) - 1}; _aileron_completion aileron
+        echo "${{COMPREPLY[*]}} / $told"
+    """
+    script = script.replace("complete_bash $1", f"complete_bash '{sys.executable}' -m aileron")
+    environment = {**os.environ, "AILERON_HOME": str(home)}
+    done = subprocess.run(["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=30)
+
+    assert done.stdout.split() == offered.split(), done
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("aileron run s", '_arguments *: :(("send"))'),
+        ("aileron run send ", "compadd -S  -- to="),
+        ("aileron approve ", ""),
+        ("aileron connector show g", r'_arguments *: :(("github\\://acme/mail"))'),
+        ("aileron action add ", "_files"),
+    ],
+)
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="needs zsh")
+def test_zsh_offers_files_only_where_a_word_may_be_one(
+    fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
+):
+    """What the script as it is printed tells zsh."""
+    fake.add_action("send", "to:string")
+    fake.script("GET", "/v1/connectors", (200, {"connectors": [{"name": "github://acme/mail"}]}))
+    words = typed.split(" ")
+    script = f"""
+        for told in compdef _arguments _files compadd; do eval $told'() {{ print -r -- '$told' "$@" }}'; done
+        {aileron("completion", "zsh").out.replace("compdef _aileron_completion aileron", "")}
+        words=({" ".join(f"'{word}'" for word in words)}); CURRENT={len(words)}; _aileron_completion
+    """
+    assert _completed(["zsh", "-f", "-c", script], home, path_of_ours) == offered
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("aileron run s", "send"),
+        ("aileron run send ", "to="),
+        ("aileron approve ", ""),
+        ("aileron connector show g", "github://acme/mail"),
+        ("aileron action add f", "file.md"),
+    ],
+)
+@pytest.mark.skipif(shutil.which("fish") is None, reason="needs fish")
+def test_fish_offers_files_only_where_a_word_may_be_one(
+    fake: FakeDaemon, aileron: Command, home: Path, path_of_ours: str, typed: str, offered: str
+):
+    """What it makes of the script as it is printed."""
+    fake.add_action("send", "to:string")
+    fake.script("GET", "/v1/connectors", (200, {"connectors": [{"name": "github://acme/mail"}]}))
+    (home.parent / "file.md").write_text("")
+    script = f"{aileron('completion', 'fish').out}\ncomplete -C '{typed}'"
+
+    assert _completed(["fish", "--private", "-c", script], home, path_of_ours) == offered
+
+
+@pytest.fixture
+def path_of_ours(tmp_path: Path) -> str:
+    """A PATH on which `aileron` is this one."""
+    command = tmp_path / "bin" / "aileron"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n')
+    command.chmod(0o755)
+    return f"{command.parent}:{os.environ['PATH']}"
+
+
+def _completed(shell: list[str], home: Path, path: str) -> str:
+    environment = {**os.environ, "AILERON_HOME": str(home), "HOME": str(home.parent), "PATH": path}
+    done = subprocess.run(shell, cwd=home.parent, env=environment, capture_output=True, text=True, timeout=30)
+    assert not done.stderr, done.stderr
+    return done.stdout.strip()
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_the_completion_script_is_printed(aileron: Command, shell: str):
+    """Of each shell that has one."""
+    said = aileron("completion", shell)
+
+    assert said.code == 0
+    assert "_AILERON_COMPLETE" in said.out
+
+
+LISTED: dict[str, tuple[str, Any]] = {
+    "audit show ": ("audit", {"events": [{"audit_id": "run-2"}, {"audit_id": "run-1"}, {"audit_id": "run-2"}, {}]}),
+    "connector show ": ("connectors", {"connectors": [{"name": "github://acme/run-2"}, {"name": None}]}),
+    "binding inspect ": ("bindings", {"bindings": [{"name": "basic/notes/run-2"}]}),
+    "secret remove ": ("secrets", {"secrets": [{"name": "run-2"}]}),
+    "sessions end ": ("sessions", {"sessions": [{"id": "run-2"}]}),
+    "grant revoke ": ("grants", {"grants": [{"id": "run-2"}]}),
+    "open approval ": ("action-approvals", {"approvals": [{"approval_id": "run-2"}]}),
+}
+
+
+@pytest.mark.parametrize("typed", LISTED)
+def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Command, typed: str):
+    """Each once, in the daemon's order."""
+    route, body = LISTED[typed]
+    fake.script("GET", f"/v1/{route}", (200, body))
+    said = complete(aileron, f"aileron {typed}")
+
+    assert said[0].removeprefix("github://acme/").removeprefix("basic/notes/") == "run-2"
+    assert said[1:] == (["run-1"] if route == "audit" else [])
+
+
+def test_what_is_completed_is_what_the_commands_take(monkeypatch: pytest.MonkeyPatch):
+    """The table in front of typer says of each command what the command itself says."""
+    monkeypatch.setattr(completing, "words_of", lambda kind, incomplete: [f"{kind}:"])
+    found = {}
+    for path, command in commands(typer.main.get_command(app)):
+        first = next((one for one in command.params if one.param_type_name == "argument"), None)
+        words = (
+            [] if first is None else first.shell_complete(command.make_context(path, [], resilient_parsing=True), "")
+        )
+        if words and words[0].value.endswith(":"):
+            found[path] = words[0].value.rstrip(":")
+
+    assert found == completing.TAKES
+
+
+def test_names_that_a_shell_would_obey_or_a_reader_not_see_are_left_out(fake: FakeDaemon, aileron: Command):
+    """In each kind of word; the harmless one beside them is offered."""
+    hostile = [
+        "act-$(reboot)",
+        "act-`x`",
+        "act-\x1b[2J",
+        "act-a b",
+        "act-\u202eb",
+        "act-'",
+        "act-;x",
+        "-act",
+        "act-\n",
+        7,
+    ]
+    fake.approvals = [{"approval_id": name} for name in (*hostile, "act-1a")]
+    fake.add_action("send", *(f"{name}:string" for name in ("to", "x$(y)", "z\x1b")))
+
+    assert complete(aileron, "aileron approve ") == ["act-1a"]
+    assert complete(aileron, "aileron run send ") == ["to="]
+
+
+@pytest.mark.parametrize("body", [b"not JSON", [], {"approvals": None}, {"approvals": [1]}, {"error": {}}, b"\xff"])
+def test_a_daemon_that_answers_nonsense_offers_nothing(fake: FakeDaemon, aileron: Command, body: Any):
+    """And nothing is said of it beside what somebody is typing."""
+    fake.script("GET", "/v1/action-approvals", (200, body))
+    said = aileron(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
+
+    assert (said.out.strip(), said.err) == ("", "")
+
+
+def test_a_daemon_that_does_not_answer_is_not_waited_for(home: Path, aileron: Command):
+    """A second at most; its socket takes the connection and says nothing."""
+    (home / "run").mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(home / "run" / "operator.sock"))
+        silent.listen()
+        began = time.monotonic()
+        said = aileron(COMP_WORDS="aileron approve a", COMP_CWORD="2", _AILERON_COMPLETE="complete_bash")
+
+    assert (said.code, said.out.strip(), said.err) == (0, "", "")
+    assert 1 <= time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("words", ["aileron run 's", "", "aileron run send 'a b"])
+def test_a_line_that_is_not_finished_offers_words_or_none(fake: FakeDaemon, aileron: Command, words: str):
+    """And never a message."""
+    fake.add_action("send", "to:string")
+    for cword in ("2", "x"):
+        said = aileron(COMP_WORDS=words, COMP_CWORD=cword, _AILERON_COMPLETE="complete_bash")
+        assert said.err == ""
+
+
+def test_a_word_of_a_daemon_is_completed_without_typer(fake: FakeDaemon, home: Path):
+    """Its import takes longer than somebody who types waits for; for options and commands it is there."""
+    fake.add_action("send", "to:string")
+    loaded = {}
+    for words in ("aileron run send ", "aileron run --wa"):
+        given = {"AILERON_HOME": str(home), "COMP_WORDS": words, "_AILERON_COMPLETE": "complete_bash"}
+        code = (
+            "import sys; from aileron.__main__ import main; main(); print(sorted({'typer', 'rich'} & set(sys.modules)))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, **given, "COMP_CWORD": str(words.count(" "))},
+            capture_output=True,
+            text=True,
+            timeout=30,
+        )
+        loaded[words] = done.stdout.split("\n")
+    assert loaded["aileron run send "][:2] == ["to=", "[]"]
+    assert "--wait" in loaded["aileron run --wa"][0]
+
+
+def complete(aileron: Command, typed: str) -> list[str]:
+    """What bash is offered for the last word, by the program."""
+    cword = str(typed.count(" "))
+    said = aileron(COMP_WORDS=typed, COMP_CWORD=cword, _AILERON_COMPLETE="complete_bash")
+    assert (said.code, said.err) == (0, ""), said
+    return said.out.split()
+
+
+def commands(group: Any, *above: str) -> Iterator[tuple[str, Any]]:
+    """Each command that is no group, with the words that name it."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, *above, name)
+        else:
+            yield " ".join((*above, name)), command
