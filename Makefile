@@ -20,7 +20,7 @@ BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie
 
-.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser from-npm bench fuzz pages clean
+.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser from-npm bench fuzz pages release clean
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -32,6 +32,7 @@ help:
 	@echo "make browser  signing in at a real OpenID provider in a real Chromium (210 MB the first time, from npm, and Debian's chromium)"
 	@echo "make bench   the measurements in benchmarks/, five minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
+	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
 
 demo: $(VENV)/.demo
@@ -82,6 +83,9 @@ bench: $(VENV)/.dev
 
 pages: $(VENV)/.dev
 	$(BIN)/python -m tests.support.schema_pages
+
+release: $(VENV)/.dev
+	PYTHON=$(BIN)/python .ci/release
 
 fuzz: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -p tests.fuzz -o timeout=0 $(FUZZED)

@@ -16,7 +16,7 @@ import sys
 
 __all__ = ["UNSUPPORTED", "__version__"]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 UNSUPPORTED = None
 """Why this Python cannot run Aileron, and what to do: for the entry points to say. Which versions can, pip sees to; what it does
