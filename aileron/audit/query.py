@@ -46,6 +46,7 @@ from aileron.ledger import (
 from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
+from aileron.model.timestamp import utc_of_us
 from aileron.model.wire import ErrorBody
 
 __all__ = [
@@ -58,7 +59,6 @@ __all__ = [
     "recent_approvals",
     "run_state",
     "run_with_events",
-    "utc",
 ]
 
 MAX_SHOWN: Final = 16_000
@@ -231,13 +231,6 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
     )
 
 
-def utc(moment_us: int) -> str:
-    """Microseconds since the epoch as RFC 3339: `2026-11-21T03:58:00.123456Z`."""
-    seconds, micros = divmod(moment_us, 1_000_000)
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
-
-
 def _state(snapshot: Snapshot, run: RunRow, approval: ApprovalRow | None) -> dict[str, Any]:
     state: dict[str, Any] = {"status": run.status.value, "audit_id": run.id, "action": run.action}
     if approval is not None:
@@ -275,7 +268,7 @@ def _said_of(snapshot: Snapshot, approval: ApprovalRow) -> dict[str, Any]:
         window_s = (plan.get("approval") or {}).get("undo_window_s", 0)
         if is_held and window_s:
             decided_at = (approval.decided_us or 0) / 1_000_000
-            said["held_until"] = utc(int(held_until(decided_at, approval.signed_at, window_s) * 1_000_000))
+            said["held_until"] = utc_of_us(int(held_until(decided_at, approval.signed_at, window_s) * 1_000_000))
     return said
 
 
@@ -287,7 +280,7 @@ def _about_run(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
         "plan": plan,
         "has_preview": plan.get("preview") is not None,
         "edits": [
-            {"digest": one.digest, "plan": _subject(snapshot, row, one.digest), "made_at": utc(one.made_us)}
+            {"digest": one.digest, "plan": _subject(snapshot, row, one.digest), "made_at": utc_of_us(one.made_us)}
             for one in edits
         ],
         "conversation": [
@@ -320,9 +313,9 @@ def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
         "name": row.name,
         "status": snapshot.status_of(row).value,
         "digest": row.digest,
-        "created_at": utc(row.created_us),
-        "expires_at": utc(row.expires_us),
-        "decided_at": None if row.decided_us is None else utc(row.decided_us),
+        "created_at": utc_of_us(row.created_us),
+        "expires_at": utc_of_us(row.expires_us),
+        "decided_at": None if row.decided_us is None else utc_of_us(row.decided_us),
         "reason": row.reason,
         "surface": row.surface,
         "key_id": row.key_id,
@@ -360,11 +353,11 @@ def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:
 def _readable(row: EventRow) -> dict[str, Any]:
     """The record for people and programs: number, time and type first, then its facts, then the hash."""
     facts = dict(row.facts)
-    shown = {"seq": row.seq, "at": utc(facts.pop("at_us")), "type": facts.pop("type")}
+    shown = {"seq": row.seq, "at": utc_of_us(facts.pop("at_us")), "type": facts.pop("type")}
     facts.pop("seq")
     for name in _TIMES:
         if name in facts:
-            facts[name.removesuffix("_us")] = utc(facts.pop(name))
+            facts[name.removesuffix("_us")] = utc_of_us(facts.pop(name))
     return {**shown, **facts, "hash": row.hash.hex()}
 
 

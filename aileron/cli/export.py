@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import datetime
 import io
 import json
 import os
@@ -30,6 +29,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from aileron.model.timestamp import utc_of_us
 from aileron.model.visible import visible, visible_json
 
 __all__ = ["COLUMNS", "harmless", "line", "new_file", "table"]
@@ -43,7 +43,7 @@ _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\u
 def line(event: dict[str, Any]) -> str:
     """One event, in the form `record` of the API, as one line of JSON without its end."""
     record = str(event["record"])
-    at = utc(json.loads(record)["at_us"])
+    at = utc_of_us(json.loads(record)["at_us"])
     return f'{record[:-1]},"at":"{at}","previous":"{event["previous"]}","hash":"{event["hash"]}"}}'
 
 
@@ -60,13 +60,6 @@ def table(events: Iterable[dict[str, Any]], *, with_titles: bool) -> str:
 def harmless(text: str) -> str:
     """A cell that is text for every spreadsheet, on one line: an apostrophe goes before what would be computed."""
     return ("'" if text.startswith(_FORMULA) else "") + visible(text)
-
-
-def utc(moment_us: int) -> str:
-    """Microseconds since the epoch as RFC 3339, always of the same length."""
-    seconds, micros = divmod(moment_us, 1_000_000)
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
 
 
 @contextlib.contextmanager

@@ -5,7 +5,6 @@ Source: docs/reference/http-api.md. Not here: where the values come from (packag
 
 from __future__ import annotations
 
-import datetime
 import math
 import time
 from typing import Any
@@ -17,6 +16,7 @@ from aileron.actions.store import Listed
 from aileron.config import GatewaySettings
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
+from aileron.model.timestamp import utc
 from aileron.vault.bindings import Binding
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "gateway_facts",
     "listed_facts",
     "review_url",
-    "utc",
     "where_to_decide",
 ]
 
@@ -120,12 +119,6 @@ def gateway_facts(settings: GatewaySettings) -> dict[str, Any]:
         name: {"url": upstream.url, "has_key": upstream.secret is not None}
         for name, upstream in (("anthropic", settings.anthropic), ("openai", settings.openai))
     }
-
-
-def utc(seconds: float) -> str:
-    """Seconds since the epoch as RFC 3339 in UTC, to the millisecond."""
-    moment = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def review_url(review: str, approval_id: str) -> str:

@@ -31,7 +31,6 @@ Source: docs/reference/egress.md. Not here: what ends an invocation (the executo
 from __future__ import annotations
 
 import contextlib
-import types
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -52,7 +51,7 @@ from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit
 from aileron.egress.scrub import Needles
-from aileron.egress.steps import check_reachable, connected, enter, failure_class, fit_for_use, look_up, within, written
+from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, fit_for_use, look_up, within
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, FailureClass
@@ -121,7 +120,7 @@ class Egress:
         self.pool.close()
 
 
-class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
+class _Exchange(Passage[EgressResponse]):
     """One request and its response."""
 
     def __init__(
@@ -135,41 +134,18 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         *,
         is_own: bool = False,
     ) -> None:
+        super().__init__(grant, meter, journal, deadline)
         self._egress = egress
         self._is_own = is_own
         self._bound = Needles(())
         self._request = request
-        self._grant = grant
-        self._meter = meter
-        self._journal = journal
-        self._deadline = deadline
-        self._stack = contextlib.ExitStack()  # the step's place in its queue and the loan: given back without waiting
         self._place = contextlib.ExitStack()  # the one of those all steps share
         self.token: Secret | None = None
-        self._destination: HostPort | None = None
         self._connection: Connection | None = None
         self._answer: httpcore2.Response | None = None
         self._chunks: AsyncIterator[bytes] | None = None
         self._body: Body | None = None
-        self._started_at: float | None = None  # set when the intent is durable: from then on there is a report
-        self._number = 0
         self._bytes_up = 0
-        self._denial: RequestDenial | None = None
-
-    async def __aenter__(self) -> EgressResponse:
-        try:
-            return await self._run()
-        except BaseException as error:
-            await self._end(error)
-            raise
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        await self._end(error)
 
     async def renew(self, refused: Secret) -> bool:
         """Have a token that the service refused renewed: True if there is another now. After the exchange is over."""
@@ -181,7 +157,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
 
     async def _run(self) -> EgressResponse:
         self._number = self._meter.count_request()
-        admitted = self._admit()
+        admitted = self._checked(self._admit)
         if isinstance(self._request.body, bytes):
             self._count_up(len(self._request.body))
         await enter(self._stack, (self._meter.in_flight,), self._destination, self._deadline)
@@ -196,7 +172,8 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
             self._bound = self._egress.lender.needles(admitted.url.destination)
         injection = self._lend(admitted)
         self._meter.remember(injection.roots)
-        await self._write_down(admitted, key)
+        intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, identity)
+        await self._write_down(intent)  # step 6
         if self._connection is not None and not self._connection.is_alive():
             self._connection.wire.close()  # the peer closed it while we wrote; nothing was sent on it
             self._connection, addresses = None, await self._vet(admitted)
@@ -207,31 +184,17 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
 
     def _admit(self) -> AllowedRequest:
         """Step 2: parse, then every rule that needs no look-up."""
-        try:
-            url = parse_url(self._request.url)
-            self._destination = url.destination
-            return admit(url, self._request, self._grant)
-        except RefusedError as error:
-            refused = error
-        raise self._denied(refused)
+        url = parse_url(self._request.url)
+        self._destination = url.destination
+        return admit(url, self._request, self._grant)
 
     async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
         """Step 3: look the name up once, and check all that comes back."""
         destination = admitted.url.destination
         addresses = await look_up(self._egress.resolve, destination, self._deadline)
-        try:
-            check_reachable(
-                destination,
-                addresses,
-                plain=admitted.plain,
-                private=admitted.private,
-                own_port=self._egress.own_port,
-            )
-        except RefusedError as error:
-            refused = error
-        else:
-            return addresses
-        raise self._denied(refused)
+        plain, private, own_port = admitted.plain, admitted.private, self._egress.own_port
+        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
+        return addresses
 
     async def _ready(self, use: CredentialUse, destination: HostPort) -> None:
         """Step 4."""
@@ -248,12 +211,6 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         lent = self._stack.enter_context(self._egress.lender.lend(use))
         self.token = lent.secret if use.need.kind == _RENEWABLE else None
         return inject(use, lent)
-
-    async def _write_down(self, admitted: AllowedRequest, key: Key) -> None:
-        """Step 6."""
-        intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, key.identity)
-        await written(lambda: self._journal.sending(intent))
-        self._started_at = anyio.current_time()
 
     async def _connect(self, key: Key, addresses: tuple[str, ...]) -> Connection:
         """Step 7."""
@@ -366,12 +323,7 @@ class _Exchange(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._place.close()
         self._stack.close()
         self.token = None
-        denial = self._denial
-        if denial is not None:
-            await written(lambda: self._journal.denied(denial))
-        if self._started_at is not None:
-            report = self._report(self._started_at, error)
-            await written(lambda: self._journal.finished(report))
+        await self._write_down_end(error)
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
         return RequestReport(

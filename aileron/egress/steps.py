@@ -11,10 +11,12 @@ Source: docs/reference/egress.md. Not here: the order (engine.py, tcp.py), the t
 
 from __future__ import annotations
 
+import abc
 import contextlib
 import ssl
+import types
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 import anyio
 import httpcore2
@@ -22,12 +24,25 @@ import httpcore2
 from aileron.egress.addresses import AddressKind, check_addresses, classify
 from aileron.egress.dial import MAX_ADDRESSES, DialProgress, Wire, dial, is_own_address
 from aileron.egress.failures import TOO_SLOW, ConnectionProblem, Phase, describe, still_connecting, unreachable
+from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
+from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
+from aileron.model.plan import Grant
 
-__all__ = ["check_reachable", "connected", "enter", "failure_class", "fit_for_use", "look_up", "within", "written"]
+__all__ = [
+    "Passage",
+    "check_reachable",
+    "connected",
+    "enter",
+    "failure_class",
+    "fit_for_use",
+    "look_up",
+    "within",
+    "written",
+]
 
 RESOLVE_S: Final = 5.0  # one look-up; resolv.conf(5) waits 5 s for a server before it tries the next
 CONNECT_S: Final = 10.0  # all attempts and the TLS handshake
@@ -35,6 +50,74 @@ JOURNAL_S: Final = 10.0  # one entry of the ledger; a healthy disk takes millise
 _NOT_RENEWED: Final = ConnectionProblem("its credential was not renewed in time")
 
 _T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class Passage(contextlib.AbstractAsyncContextManager[_T_co], abc.ABC, Generic[_T_co]):
+    """A request or a stream, from the question to its row in the ledger: entered by `_run`, ended once, whatever happens."""
+
+    def __init__(self, grant: Grant, meter: Meter, journal: Journal, deadline: float) -> None:
+        self._grant = grant
+        self._meter = meter
+        self._journal = journal
+        self._deadline = deadline
+        self._stack = contextlib.ExitStack()  # places in queues, and a loan: given back without waiting
+        self._number = 0
+        self._destination: HostPort | None = None
+        self._started_at: float | None = None  # set when the intent is durable: from then on there is a report
+        self._denial: RequestDenial | None = None
+
+    async def __aenter__(self) -> _T_co:
+        try:
+            return await self._run()
+        except BaseException as error:
+            await self._end(error)
+            raise
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        await self._end(error)
+
+    @abc.abstractmethod
+    async def _run(self) -> _T_co:
+        """All steps up to what is handed out."""
+
+    @abc.abstractmethod
+    async def _end(self, error: BaseException | None) -> None:
+        """Let go of everything, and write down how it ended."""
+
+    @abc.abstractmethod
+    def _denied(self, refused: RefusedError) -> AileronError:
+        """The error for what a rule refused; sets what is written down of it."""
+
+    @abc.abstractmethod
+    def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
+        """How it ended."""
+
+    def _checked(self, check: Callable[[], _T]) -> _T:
+        """What `check` gives, its RefusedError told as a denial, without cause or context."""
+        try:
+            return check()
+        except RefusedError as error:
+            refused = error
+        raise self._denied(refused)
+
+    async def _write_down(self, intent: RequestIntent) -> None:
+        """Durable when this returns."""
+        await written(lambda: self._journal.sending(intent))
+        self._started_at = anyio.current_time()
+
+    async def _write_down_end(self, error: BaseException | None) -> None:
+        denial = self._denial
+        if denial is not None:
+            await written(lambda: self._journal.denied(denial))
+        if self._started_at is not None:
+            report = self._report(self._started_at, error)
+            await written(lambda: self._journal.finished(report))
 
 
 async def within(

@@ -25,7 +25,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import ssl
-import types
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -40,7 +39,7 @@ from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
-from aileron.egress.steps import check_reachable, connected, enter, failure_class, look_up, within, written
+from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, look_up, within
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort, check_host
 from aileron.model.plan import Grant
@@ -149,39 +148,16 @@ class Stream:
         )
 
 
-class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
+class _Opening(Passage[Stream]):
     """One stream, from the question to its row in the ledger."""
 
     def __init__(
         self, streams: Streams, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> None:
+        super().__init__(grant, meter, journal, deadline)
         self._streams = streams
         self._request = request
-        self._grant = grant
-        self._meter = meter
-        self._journal = journal
-        self._deadline = deadline
-        self._stack = contextlib.ExitStack()  # places in queues
-        self._number = 0
-        self._destination: HostPort | None = None
         self._stream: Stream | None = None
-        self._started_at: float | None = None  # set when the intent is durable: from then on there is a report
-        self._denial: RequestDenial | None = None
-
-    async def __aenter__(self) -> Stream:
-        try:
-            return await self._run()
-        except BaseException as error:
-            await self._end(error)
-            raise
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: types.TracebackType | None,
-    ) -> None:
-        await self._end(error)
 
     async def _run(self) -> Stream:
         self._number = self._meter.count_request()
@@ -191,9 +167,7 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
         private, plain = destination in self._grant.private, not self._request.tls
         own_port = self._streams.own_port
         self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
-        intent = RequestIntent(self._number, METHOD, destination, "", None)
-        await written(lambda: self._journal.sending(intent))
-        self._started_at = anyio.current_time()
+        await self._write_down(RequestIntent(self._number, METHOD, destination, "", None))
         self._stream = await self._connect(destination, addresses)
         self._check_unbound(destination)
         return self._stream
@@ -244,13 +218,6 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
         wire, address = await connected(self._deadline, destination, addresses, tls)
         return Stream(wire, address, destination, self._meter, self._deadline, lambda: self._check_unbound(destination))
 
-    def _checked(self, check: Callable[[], _T]) -> _T:
-        try:
-            return check()
-        except RefusedError as error:
-            refused = error
-        raise self._denied(refused)
-
     def _denied(self, refused: RefusedError) -> AileronError:
         asked = str(self._destination or f"{self._request.host}:{self._request.port}")
         self._denial = RequestDenial(self._number, METHOD, asked[:_MAX_DESTINATION], refused.reason.value)
@@ -261,12 +228,7 @@ class _Opening(contextlib.AbstractAsyncContextManager[Stream]):
         if self._stream is not None:
             self._stream.close()
         self._stack.close()
-        denial = self._denial
-        if denial is not None:
-            await written(lambda: self._journal.denied(denial))
-        if self._started_at is not None:
-            report = self._report(self._started_at, error)
-            await written(lambda: self._journal.finished(report))
+        await self._write_down_end(error)
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
         stream = self._stream

@@ -30,6 +30,7 @@ from aileron.ingress.messages import (
     Head,
     MessageError,
     Request,
+    body_packets,
     decode_answer,
     encode,
     exchange_pair,
@@ -117,9 +118,8 @@ class _Upload:
     async def _pass_on(self, ours: socket.socket, data: bytes, *, more: bool) -> None:
         if self._budget is not None and data:
             await self._budget.upload(len(data))
-        for at in range(0, max(1, len(data)), MAX_PIECE):
-            piece = data[at : at + MAX_PIECE]
-            await _put(ours, encode(Body(piece, more or at + MAX_PIECE < len(data))))
+        for packet in body_packets(data, MAX_PIECE, more=more):
+            await _put(ours, packet)
 
 
 async def _answer(ours: socket.socket, send: Send) -> None:

@@ -25,6 +25,7 @@ import array
 import os
 import socket
 import struct
+from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 import msgspec
@@ -42,6 +43,7 @@ __all__ = [
     "Request",
     "Start",
     "Stop",
+    "body_packets",
     "decode_answer",
     "decode_order",
     "decode_request",
@@ -136,6 +138,12 @@ _answers: Final[msgspec.msgpack.Decoder[Head | Body]] = msgspec.msgpack.Decoder(
 def encode(message: Start | Known | Stop | Request | Head | Body) -> bytes:
     """The packet of a message."""
     return _encoder.encode(message)
+
+
+def body_packets(data: bytes, most: int, *, more: bool) -> Iterator[bytes]:
+    """The packets of a body, or of a part of it where `more` comes: `most` bytes of it in each, and one where there are none."""
+    for at in range(0, max(1, len(data)), most):
+        yield encode(Body(data[at : at + most], more or at + most < len(data)))
 
 
 def decode_order(packet: bytes) -> Start | Known | Stop:

@@ -1,11 +1,11 @@
-"""A moment of the record as a person reads it: in the machine's own time, with the day where it is not today's.
+"""Moments: as programs read them (RFC 3339 in UTC), and as a person does (the machine's own time, the day where it is not today).
 
 Pure but for the machine's clock and zone. Moments come as RFC 3339, and may be anybody's text.
 
->>> moment("soon") is None
-True
+>>> utc(0), utc_of_us(1)
+('1970-01-01T00:00:00.000Z', '1970-01-01T00:00:00.000001Z')
 
-Not here: how long something takes yet (the surfaces count that), RFC 3339 for programs (daemon/http/responses.py).
+Source: RFC 3339. Not here: how long something takes yet (the surfaces count that).
 """
 
 from __future__ import annotations
@@ -14,10 +14,23 @@ import datetime
 
 from aileron.model.visible import visible
 
-__all__ = ["local_time", "parse_timestamp"]
+__all__ = ["local_time", "parse_timestamp", "utc", "utc_of_us"]
 
 _MAX_TEXT = 40
 """Characters of what is no moment."""
+
+
+def utc(seconds: float) -> str:
+    """Seconds since the epoch, to the millisecond: `2026-11-21T03:58:00.123Z`."""
+    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def utc_of_us(moment_us: int) -> str:
+    """Microseconds since the epoch, to the microsecond and always of the same length: `2026-11-21T03:58:00.123456Z`."""
+    seconds, micros = divmod(moment_us, 1_000_000)
+    at = datetime.datetime.fromtimestamp(seconds, datetime.UTC)  # whole seconds: a float would round the rest
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{micros:06d}Z"
 
 
 def parse_timestamp(text: object) -> datetime.datetime | None:

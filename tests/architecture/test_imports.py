@@ -24,6 +24,7 @@ DAEMON = (
     "aileron.approvals",
     "aileron.approver",
     "aileron.audit",
+    "aileron.connections",
     "aileron.egress",
     "aileron.executor",
     "aileron.gateway",
@@ -49,12 +50,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.extras": (),
     "aileron.passphrase": ("aileron.model",),
     "aileron.tls": ("aileron.model",),
+    "aileron.connections": (),
     "aileron.actions": BASE,
     "aileron.approvals": BASE,
     "aileron.egress": (*BASE, "aileron.tls"),
     "aileron.vault": (*BASE, "aileron.passphrase"),
     # Sign-in and renewal: what it sends leaves through egress, and what it keeps goes through a Protocol.
-    "aileron.oauth": (*BASE, "aileron.egress"),
+    "aileron.oauth": (*BASE, "aileron.connections", "aileron.egress"),
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     # What a person is shown: the same on every surface.

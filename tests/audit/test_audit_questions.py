@@ -27,6 +27,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import Pending, RunStatus
 from aileron.model.plan import Plan
+from aileron.model.timestamp import utc_of_us
 from tests.audit.conftest import START_S, Clock, a_plan, an_invocation
 from tests.audit.signer import Signer
 
@@ -359,7 +360,7 @@ async def test_what_is_held_can_be_used_afterwards(
     first, second = recorded("approval.decided")
     assert (first["until_us"], "until_us" in second) == (row.expires_us, False)
     state = await query.run_state(ledger, held.run_id, "local")
-    assert (state["status"], state["held_until"]) == ("approved", query.utc(row.decided_us + 3600 * 1_000_000))
+    assert (state["status"], state["held_until"]) == ("approved", utc_of_us(row.decided_us + 3600 * 1_000_000))
     clock.advance(3601)
     assert await refusal(audit.redeem(plain.approval_id, plan.digest)) is FailureClass.APPROVAL_EXPIRED
     await audit.redeem(held.approval_id, plan.digest)

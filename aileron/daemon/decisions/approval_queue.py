@@ -21,10 +21,10 @@ from aileron.audit import query
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.views import utc
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
+from aileron.model.timestamp import utc
 from aileron.model.wire import Settled
 
 __all__ = ["ApprovalQueue"]

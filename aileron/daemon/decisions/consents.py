@@ -42,7 +42,7 @@ from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.installed.access_summary import binding_reach, needing
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.installed.verify import ArtifactVerifier, fetched_for
-from aileron.daemon.views import binding_facts, review_url, utc, where_to_decide
+from aileron.daemon.views import binding_facts, review_url, where_to_decide
 from aileron.ledger.rows import ApprovalRow, ApprovalState
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import (
@@ -73,6 +73,7 @@ from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
+from aileron.model.timestamp import utc
 from aileron.model.wire import ConsentAnswer
 from aileron.registry.artifact import ArtifactRequest, Trust
 from aileron.registry.consent import text_signature_words

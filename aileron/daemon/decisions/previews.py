@@ -20,10 +20,10 @@ import time
 from typing import Final, NamedTuple
 
 from aileron.approvals.signed import NotCounted
-from aileron.daemon.views import utc
 from aileron.model.decision import digest_with_preview, preview_digest
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview
+from aileron.model.timestamp import utc
 from aileron.runs.perform import Spine
 
 __all__ = ["MAX_READ", "PreviewRegistry"]

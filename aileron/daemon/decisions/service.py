@@ -42,12 +42,12 @@ from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.decisions.previews import PreviewRegistry
-from aileron.daemon.views import utc
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import PreviewStatement, Signature, held_until
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
+from aileron.model.timestamp import utc
 from aileron.model.wire import Decision, ErrorBody, PreviewRequest, Settled
 
 __all__ = ["DecisionService"]

@@ -46,19 +46,7 @@ AT_START: Final = (
     "notify.webhook_secret",
 )
 """What jails, trust in certificates, ports and channels are made of, once."""
-_FIELDS_AT_START: Final = (
-    "egress_ca_file",
-    "egress_ca_pem",
-    "sandbox_mode",
-    "daemon_port",
-    "daemon_listen",
-    "daemon_certificate",
-    "daemon_certificate_key",
-    "daemon_certificate_pem",
-    "notify_desktop",
-    "notify_webhook",
-    "notify_webhook_secret",
-)
+_FIELDS_AT_START: Final = (*(key.replace(".", "_") for key in AT_START), "egress_ca_pem", "daemon_certificate_pem")
 _Stamp = tuple[int, int, int] | None
 _log = logging.getLogger(__name__)
 

@@ -21,9 +21,9 @@ from aileron.audit.log import Audit
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.views import utc
 from aileron.model.consent import Constraint, GrantConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.timestamp import utc
 from aileron.model.wire import ConsentAnswer
 from aileron.registry.content import ContentStore
 from aileron.vault.vault import Vault

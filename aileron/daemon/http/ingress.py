@@ -54,6 +54,7 @@ from aileron.ingress.messages import (
     Request,
     Start,
     Stop,
+    body_packets,
     decode_request,
     encode,
     received_with,
@@ -312,8 +313,8 @@ class _Exchange:
                 raise ValueError(f"an ASGI message that is not passed on: {other}")
 
     async def _put_body(self, data: bytes, *, more: bool) -> None:
-        for at in range(0, max(1, len(data)), _PIECE):
-            await self._put(encode(Body(data[at : at + _PIECE], more or at + _PIECE < len(data))))
+        for packet in body_packets(data, _PIECE, more=more):
+            await self._put(packet)
 
     async def _packet(self) -> bytes:
         try:

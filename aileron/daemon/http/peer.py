@@ -17,25 +17,23 @@ Rules
 A browser may do its networking in a process of its own (Chromium does): that one is meant, and must be readable.
 
 Source: proc_net(5), proc_pid_fd(5), proc_pid_stat(5), ptrace(2) (PTRACE_MODE_READ_FSCREDS); docs/reference/page.md. Not
-here: what is refused to whom (web/admission.py).
+here: the kernel's table (connections.py), what is refused to whom (web/admission.py).
 """
 
 from __future__ import annotations
 
 import enum
-import ipaddress
 import os
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from aileron.connections import Connection, connections, spellings_of
+
 __all__ = ["NoPeer", "Peer", "peer_of", "variable_of"]
 
 _PROC: Final = Path("/proc")
-_TABLES: Final = {4: ("net/tcp", "net/tcp6"), 6: ("net/tcp6",)}
-_TIME_WAIT: Final = "06"  # include/net/tcp_states.h; it belongs to no process any more
 _TRIES: Final = 4
 _PAUSE_S: Final = 0.03
 """A browser that starts a process holds everything twice between fork(2) and execve(2), for a millisecond or two."""
@@ -78,17 +76,12 @@ def variable_of(pid: int, name: str) -> str | None:
     return None if found is None else found[len(wanted) :].decode("utf-8", "replace")
 
 
-class _End(NamedTuple):
-    inode: int
-    uid: int
-
-
 def peer_of(client: tuple[str, int], server: tuple[str, int]) -> Peer | NoPeer:
     """Who holds the end `client` of the connection to `server`, both (address, port) on loopback. Blocks for some milliseconds.
 
     ValueError for what is no address.
     """
-    local, remote = (_Place.of(*client), _Place.of(*server))
+    local, remote = spellings_of(*client), spellings_of(*server)
     for _ in range(_TRIES - 1):
         found = _looked_up(local, remote)
         if found is not NoPeer.SEVERAL:
@@ -97,7 +90,7 @@ def peer_of(client: tuple[str, int], server: tuple[str, int]) -> Peer | NoPeer:
     return _looked_up(local, remote)
 
 
-def _looked_up(local: _Place, remote: _Place) -> Peer | NoPeer:
+def _looked_up(local: tuple[str, ...], remote: tuple[str, ...]) -> Peer | NoPeer:
     end = _end(local, remote)
     if end is None:
         return NoPeer.GONE
@@ -111,39 +104,11 @@ def _looked_up(local: _Place, remote: _Place) -> Peer | NoPeer:
     return holders[0] if holders else NoPeer.UNSEEN
 
 
-class _Place(NamedTuple):
-    """An address and a port as the kernel's tables spell them, for each of the tables it may stand in."""
-
-    version: int
-    spelled: tuple[str, ...]
-
-    @classmethod
-    def of(cls, address: str, port: int) -> _Place:
-        found = ipaddress.ip_address(address)
-        if found.version == 4:  # a socket of IPv6 that speaks IPv4 is in the other table
-            mapped = ipaddress.IPv6Address(b"\0" * 10 + b"\xff\xff" + found.packed)
-            return cls(4, tuple(f"{_hex(one)}:{port:04X}" for one in (found.packed, mapped.packed)))
-        return cls(6, (f"{_hex(found.packed)}:{port:04X}",))
-
-
-def _hex(packed: bytes) -> str:
-    """Words of 32 bits in the machine's own order, net/ipv4/tcp_ipv4.c."""
-    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
-    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
-
-
-def _end(local: _Place, remote: _Place) -> _End | None:
-    """The row of the connection with these two ends, as the first of them has it."""
-    for table in _TABLES[local.version]:
-        try:
-            text = (_PROC / table).read_text(encoding="ascii")
-        except FileNotFoundError:  # no IPv6 on this machine
-            continue
-        for line in text.splitlines()[1:]:
-            fields = line.split()
-            if fields[1] in local.spelled and fields[2] in remote.spelled and fields[3] != _TIME_WAIT:
-                inode = int(fields[9])
-                return _End(inode, int(fields[7])) if inode else None  # 0: its process has closed it
+def _end(local: tuple[str, ...], remote: tuple[str, ...]) -> Connection | None:
+    """The connection with these two ends, as the first of them has it; None where nobody holds that any more."""
+    for one in connections():
+        if one.local in local and one.remote in remote and not one.is_waiting:
+            return one if one.inode else None
     return None
 
 

@@ -28,12 +28,12 @@ import msgspec
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
-from aileron.audit.query import utc
 from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
+from aileron.model.timestamp import utc_of_us
 
 __all__ = [
     "LOCAL_SESSION",
@@ -363,9 +363,9 @@ def _facts(snapshot: Snapshot, row: EventRow) -> dict[str, Any]:
         "agent": started["agent"],
         "folder": started["folder"],
         "status": status,
-        "started_at": utc(started["at_us"]),
-        "expires_at": utc(started["expires_at_us"]),
-        "ended_at": None if ended is None else utc(ended["at_us"]),
+        "started_at": utc_of_us(started["at_us"]),
+        "expires_at": utc_of_us(started["expires_at_us"]),
+        "ended_at": None if ended is None else utc_of_us(ended["at_us"]),
         "reason": None if ended is None else ended["reason"],
         "exit_code": None if ended is None else ended.get("exit_code"),
         "runs": snapshot.count_asked(started["session"]),

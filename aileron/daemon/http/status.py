@@ -19,9 +19,10 @@ from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.settings import SettingsInForce
 from aileron.daemon.secrets.vault import VaultService
-from aileron.daemon.views import gateway_facts, utc
+from aileron.daemon.views import gateway_facts
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
+from aileron.model.timestamp import utc
 from aileron.registry.content import ContentStore
 
 __all__ = ["DaemonStatus"]

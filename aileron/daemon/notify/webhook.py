@@ -32,13 +32,13 @@ from typing import Final, Protocol
 import anyio
 
 from aileron.daemon.notify.notices import Notice, NotifyTiming
-from aileron.daemon.views import utc
 from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
+from aileron.model.timestamp import utc
 
 __all__ = ["EVENT", "MAX_WAITING", "SecretLender", "Webhook", "signature"]
 

@@ -26,13 +26,14 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
-from aileron.daemon.views import binding_facts, utc
+from aileron.daemon.views import binding_facts
 from aileron.ledger import EventFilter, Ledger, Snapshot
 from aileron.model.consent import ConsentKind
 from aileron.model.credential import Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, Fqn
+from aileron.model.timestamp import utc
 from aileron.model.wire import ConsentAnswer
 from aileron.registry.content import ContentStore
 from aileron.vault.bindings import Binding

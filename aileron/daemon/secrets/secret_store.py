@@ -16,9 +16,9 @@ from aileron.audit.log import Audit
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.daemon.views import utc
 from aileron.model.consent import SecretConsent
 from aileron.model.secret import Secret
+from aileron.model.timestamp import utc
 from aileron.model.wire import ConsentAnswer
 from aileron.vault.vault import Vault
 

@@ -33,11 +33,11 @@ from aileron.audit.moves import new_id
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent
 from aileron.daemon.secrets.credentials import Credentials, parsed
-from aileron.daemon.views import utc
 from aileron.model.credential import Reach
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest, OAuth2Provider
 from aileron.model.names import BindingName, Fqn
+from aileron.model.timestamp import utc
 from aileron.model.wire import ConsentAnswer, ErrorBody
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.signin import Invitation, SignIn, TokenGrant

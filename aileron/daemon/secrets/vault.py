@@ -37,11 +37,11 @@ from aileron.audit.log import Audit
 from aileron.audit.rollback import rolled_back
 from aileron.config import Settings
 from aileron.daemon.decisions.approver import ApproverState
-from aileron.daemon.views import utc
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import Consents
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
+from aileron.model.timestamp import utc
 from aileron.vault.copies import read_copy, write_copy
 from aileron.vault.slots import KeyringKey, Way
 from aileron.vault.vault import Restored, Vault, VaultCopy

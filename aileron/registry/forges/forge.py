@@ -14,6 +14,7 @@ Source: docs/reference/forges.md. Not here: connections (daemon/packages/forge_w
 
 from __future__ import annotations
 
+import abc
 import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
@@ -36,6 +37,7 @@ __all__ = [
     "Answer",
     "Forge",
     "Progress",
+    "Repositories",
     "SuiteText",
     "Way",
     "Web",
@@ -56,6 +58,7 @@ MAX_VERSIONS: Final = 1000
 MAX_SUITE_BYTES: Final = 256 << 10
 MAX_PAGES: Final = 10
 """Of a hundred releases each: what is older is not listed, and can be installed all the same."""
+_PER_PAGE: Final = 100
 _MAX_REDIRECTS: Final = 3
 _MAX_VERSION: Final = 100
 """Characters of a version that is listed. Versions are compared as numbers, and Python reads none of thousands of digits."""
@@ -202,6 +205,18 @@ class Way:
             raise not_understood(url, f"a page of {len(found)}, where {most} were asked for")
         return found
 
+    async def maybe_pages(self, url: str, of: type[_T], pages: int = MAX_PAGES) -> list[_T] | None:
+        """The first `pages` of a list, each as `maybe_page`; None where one of them is not there."""
+        found: list[_T] = []
+        for number in range(1, pages + 1):
+            page = await self.maybe_page(f"{url}?per_page={_PER_PAGE}&page={number}", of, _PER_PAGE)
+            if page is None:
+                return None
+            found += page
+            if len(page) < _PER_PAGE:
+                break
+        return found
+
     async def maybe_text(self, url: str, limit_bytes: int, accept: str | None = None) -> str | None:
         """A text file; None where there is none. No redirect is followed."""
         found = await self.maybe_answer(url, limit_bytes, accept)
@@ -241,6 +256,55 @@ class Way:
         if status in (401, 403):
             raise _forbidden(url, status, has_token=self._has_token)
         raise _external(url, status, retriable=status >= 500)
+
+
+class Repositories(abc.ABC):
+    """What forges of repositories with releases have in common. Each says where things are, and which releases count."""
+
+    async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
+        """As Forge."""
+        found = await self._maybe_archive(name, version, progress)
+        if found is None:
+            raise no_version(name, version, await self._versions_there(name))
+        return found
+
+    async def versions(self, name: Fqn) -> tuple[str, ...]:
+        """As Forge: those of releases that count."""
+        return versions_in(await self._tags(Authority.of_repository(name)), name)
+
+    async def publisher_key(self, repository: Authority) -> PublicKey:
+        """As Forge."""
+        return key_in(await self._maybe_file(repository, KEY_PATH, "HEAD", MAX_KEY_BYTES), repository)
+
+    async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
+        """As Forge. `latest` is what the forge calls so."""
+        if ref == "latest":
+            tag = await self._maybe_latest(repository)
+            if tag is None:
+                raise no_release(repository)
+            ref = tag
+        text = await self._maybe_file(repository, path, ref, MAX_SUITE_BYTES)
+        if text is None:
+            raise no_file(repository, path, ref)
+        return SuiteText(text, ref)
+
+    async def _versions_there(self, name: Fqn) -> tuple[str, ...]:
+        try:
+            return await self.versions(name)
+        except AileronError:  # a limit, above all: that the version is missing is what was asked
+            return ()
+
+    @abc.abstractmethod
+    async def _maybe_archive(self, name: Fqn, version: str, progress: Progress | None) -> bytes | None: ...
+
+    @abc.abstractmethod
+    async def _tags(self, repository: Authority) -> Sequence[str]: ...
+
+    @abc.abstractmethod
+    async def _maybe_latest(self, repository: Authority) -> str | None: ...
+
+    @abc.abstractmethod
+    async def _maybe_file(self, repository: Authority, path: str, ref: str, limit_bytes: int) -> str | None: ...
 
 
 def _elsewhere(url: str, target: str) -> AileronError:

@@ -5,8 +5,6 @@ Source: GitLab REST API, "Releases", "Repository files", and "Permanent links to
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from aileron.config import GitLabSettings
@@ -16,29 +14,18 @@ from aileron.model.secret import Secret
 from aileron.model.visible import visible
 from aileron.registry.forges.forge import (
     ARCHIVE,
-    KEY_PATH,
-    MAX_KEY_BYTES,
     MAX_PAGES,
-    MAX_SUITE_BYTES,
     Progress,
-    SuiteText,
+    Repositories,
     Way,
     Web,
-    key_in,
-    no_file,
-    no_release,
     no_repository,
-    no_version,
     quoted,
     tag_of,
-    versions_in,
 )
 from aileron.registry.keyring import Authority
-from aileron.registry.signatures import PublicKey
 
 __all__ = ["GitLab"]
-
-_PER_PAGE: Final = 100
 
 
 class _Release(msgspec.Struct, frozen=True):
@@ -51,7 +38,7 @@ class _Project(msgspec.Struct, frozen=True):
     path_with_namespace: str
 
 
-class GitLab:
+class GitLab(Repositories):
     """One server, and one token or none."""
 
     def __init__(self, web: Web, settings: GitLabSettings, token: Secret | None = None) -> None:
@@ -59,8 +46,8 @@ class GitLab:
         private = None if token is None else ("PRIVATE-TOKEN", token)
         self._way = Way(web, settings.url, settings.storage, token=private)
 
-    async def archive(self, name: Fqn, version: str, progress: Progress | None = None) -> bytes:
-        """As Forge. The permanent link leads to the package registry of the same project, or to the storage."""
+    async def _maybe_archive(self, name: Fqn, version: str, progress: Progress | None) -> bytes | None:
+        """The permanent link leads to the package registry of the same project, or to the storage."""
         repository = Authority.of_repository(name)
         project = await self._way.maybe_json(self._project(repository), _Project)
         if project is None:
@@ -75,53 +62,25 @@ class GitLab:
             f"{self._url}/{'/'.join(repository.path)}",
         )
         url = f"{self._project(repository)}/releases/{quoted(tag_of(name, version))}/downloads/{ARCHIVE}"
-        found = await self._way.archive(url, within, None, progress)
-        if found is None:
-            raise no_version(name, version, await self._versions_there(name))
-        return found
+        return await self._way.archive(url, within, None, progress)
 
-    async def versions(self, name: Fqn) -> tuple[str, ...]:
-        """As Forge."""
-        repository = Authority.of_repository(name)
-        return versions_in([one.tag_name for one in await self._releases(repository)], name)
+    async def _tags(self, repository: Authority) -> list[str]:
+        return [one.tag_name for one in await self._releases(repository)]
 
-    async def publisher_key(self, repository: Authority) -> PublicKey:
-        """As Forge."""
-        return key_in(await self._file(repository, KEY_PATH, "HEAD", MAX_KEY_BYTES), repository)
-
-    async def suite(self, repository: Authority, path: str, ref: str) -> SuiteText:
-        """As Forge. `latest` is the release that GitLab lists first, by its date."""
-        if ref == "latest":
-            releases = await self._releases(repository, pages=1)
-            if not releases:
-                raise no_release(repository)
-            ref = releases[0].tag_name
-        text = await self._file(repository, path, ref, MAX_SUITE_BYTES)
-        if text is None:
-            raise no_file(repository, path, ref)
-        return SuiteText(text, ref)
+    async def _maybe_latest(self, repository: Authority) -> str | None:
+        """The release that GitLab lists first, by its date."""
+        releases = await self._releases(repository, pages=1)
+        return releases[0].tag_name if releases else None
 
     async def _releases(self, repository: Authority, pages: int = MAX_PAGES) -> list[_Release]:
-        found: list[_Release] = []
-        for page in range(1, pages + 1):
-            url = f"{self._project(repository)}/releases?per_page={_PER_PAGE}&page={page}"
-            releases = await self._way.maybe_page(url, _Release, _PER_PAGE)
-            if releases is None:
-                raise no_repository(repository)
-            found += [one for one in releases if not one.upcoming_release]
-            if len(releases) < _PER_PAGE:
-                break
-        return found
+        found = await self._way.maybe_pages(f"{self._project(repository)}/releases", _Release, pages)
+        if found is None:
+            raise no_repository(repository)
+        return [one for one in found if not one.upcoming_release]
 
-    async def _file(self, repository: Authority, path: str, ref: str, limit_bytes: int) -> str | None:
+    async def _maybe_file(self, repository: Authority, path: str, ref: str, limit_bytes: int) -> str | None:
         url = f"{self._project(repository)}/repository/files/{quoted(path)}/raw?ref={quoted(ref)}"
         return await self._way.maybe_text(url, limit_bytes)
-
-    async def _versions_there(self, name: Fqn) -> tuple[str, ...]:
-        try:
-            return await self.versions(name)
-        except AileronError:
-            return ()
 
     def _project(self, repository: Authority) -> str:
         """Its API: the path of a project is one segment there."""

@@ -1,0 +1,66 @@
+"""The kernel's table of TCP connections: whose end of one it is, and which socket. For the pages and for sign-ins.
+
+Runs in whatever asks. Lines that are not as proc_pid_net(5) has them are passed over.
+
+Source: proc_pid_net(5), /proc/net/tcp and tcp6; Linux, net/ipv4/tcp_ipv4.c. Not here: which process holds a socket
+(daemon/http/peer.py), what is done about another user's (oauth/callback.py).
+
+>>> spellings_of("127.0.0.1", 8080)[0]
+'0100007F:1F90'
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+__all__ = ["Connection", "connections", "spellings_of"]
+
+_TABLES: Final = ("/proc/net/tcp", "/proc/net/tcp6")
+_LOCAL, _REMOTE, _STATE, _UID, _INODE = 1, 2, 3, 7, 9  # columns
+_TIME_WAIT: Final = "06"  # include/net/tcp_states.h
+
+
+class Connection(NamedTuple):
+    """One end of a connection: addresses as the kernel spells them, its user, and its socket (0: nobody holds it any more)."""
+
+    local: str
+    remote: str
+    uid: int
+    inode: int
+    is_waiting: bool
+    """It is over, and belongs to no process any more (TIME_WAIT)."""
+
+
+def connections() -> Iterator[Connection]:
+    """Every end on this machine, read line by line, so that no number of others hides one. OSError; no IPv6 is none."""
+    for table in _TABLES:
+        with (
+            contextlib.suppress(FileNotFoundError),
+            Path(table).open(encoding="ascii", errors="replace") as file,
+        ):
+            for line in file:
+                columns = line.split()
+                if len(columns) > _INODE and columns[_UID].isdecimal() and columns[_INODE].isdecimal():
+                    is_waiting = columns[_STATE] == _TIME_WAIT
+                    uid, inode = int(columns[_UID]), int(columns[_INODE])
+                    yield Connection(columns[_LOCAL], columns[_REMOTE], uid, inode, is_waiting)
+
+
+def spellings_of(address: str, port: int) -> tuple[str, ...]:
+    """An address and a port as they are listed: a socket of IPv6 that speaks IPv4 is in the other table. ValueError."""
+    found = ipaddress.ip_address(address)
+    packed = [found.packed]
+    if found.version == 4:
+        packed.append(b"\0" * 10 + b"\xff\xff" + found.packed)
+    return tuple(f"{_hex(one)}:{port:04X}" for one in packed)
+
+
+def _hex(packed: bytes) -> str:
+    """Words of 32 bits in the machine's own order."""
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
