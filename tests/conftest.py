@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support import forks
 from tests.support.upstream import Authority
 
 # Machines that run this are shared and noisy: a slow example says nothing about the code.
@@ -55,6 +57,14 @@ def _interruptible() -> None:
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Of the certificates of servers that this run starts; trusted where a test says so."""
     return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="module")
+def real_processes() -> Iterator[None]:
+    """Daemons and commands are interpreters of their own: for tests of how one begins, and of what others see of it."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(forks, "is_allowed", False)
+        yield
 
 
 @pytest.fixture

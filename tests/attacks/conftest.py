@@ -29,6 +29,11 @@ _PASSED: Final = pytest.StashKey[bool]()
 _ASKED: Final = "test_as_an_ordinary_user.py"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _real(real_processes: None) -> None:
+    """What is attacked is what people run."""
+
+
 @pytest.fixture(autouse=True)
 def attack(request: pytest.FixtureRequest) -> Iterator[Attack]:
     """What this test tries and sees. Failing to try, or to show that something works, is a failure."""

@@ -28,7 +28,7 @@ from tests.support.canary import find, scan, shapes
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream import Authority, Seen, Upstream, answer
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
 
 CANARY = b"canary-/7Gq+Zw9tK0=~"
 PAIR = b"mira:" + CANARY

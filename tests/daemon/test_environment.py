@@ -10,7 +10,7 @@ from tests.support.home import daemon_home
 from tests.support.upstream import Authority, Upstream, answer
 from tests.support.upstream_http import CountingServer
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
 
 REFLECTOR = "github://aileron-tests/reflector"
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "reflector"

@@ -17,7 +17,7 @@ from aileron.client import Client, DaemonUnreachable
 from aileron.config import Home
 from tests.support.home import DaemonHome
 
-pytestmark = pytest.mark.jail
+pytestmark = [pytest.mark.jail, pytest.mark.usefixtures("real_processes")]
 
 
 def test_it_starts_with_the_first_request_and_stops_when_told(bare_home: DaemonHome) -> None:

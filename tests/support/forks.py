@@ -121,9 +121,13 @@ class _Request:
     has_terminal: bool
 
 
+is_allowed = True
+"""Set to False for tests in which every process is to be a real one (`real_processes` in tests/conftest.py)."""
+
+
 def can_fork(environment: Mapping[str, str]) -> bool:
-    """Whether an interpreter with this environment would be set up like the server's."""
-    return all(
+    """Whether an interpreter with this environment would be set up like the server's, and nobody asked for a real one."""
+    return is_allowed and all(
         environment.get(name) == os.environ.get(name)
         for name in {*environment, *os.environ}
         if name.startswith(_ABOUT_PYTHON)
