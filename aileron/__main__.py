@@ -95,7 +95,7 @@ def _console(words: list[str]) -> int | None:
 
 
 def _report(problem: Problem, *, as_json: bool) -> int:
-    from aileron.cli.run import report  # with http.client: 20 ms, which no first frame waits for
+    from aileron.cli.problem import report
 
     return report(problem, as_json=as_json)
 

@@ -45,8 +45,8 @@ from aileron.cli.commands.completion import action_names, completion, input_word
 from aileron.cli.commands.console import console
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.sync import sync
-from aileron.cli.problem import INTERRUPTED, Problem
-from aileron.cli.run import OPTIONS, RunCommand, build, perform, report
+from aileron.cli.problem import INTERRUPTED, Problem, report
+from aileron.cli.run import OPTIONS, RunCommand, build, perform
 
 __all__ = ["app", "main"]
 

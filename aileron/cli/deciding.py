@@ -32,9 +32,8 @@ from typing import Any, Literal, NamedTuple
 
 from aileron.cli import output
 from aileron.cli.consent import show_question
-from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
+from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import ask_now, can_ask
-from aileron.cli.run import report
 from aileron.cli.signing import (
     UNSIGNED,
     ApproverStatus,

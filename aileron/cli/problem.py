@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from aileron.cli.output import GUTTER, folded, is_terminal, labelled
+from aileron.cli.output import GUTTER, folded, is_terminal, labelled, note, print_json, styled
 from aileron.model.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -43,6 +43,8 @@ __all__ = [
     "USAGE",
     "Problem",
     "local_work",
+    "report",
+    "tell",
 ]
 
 OK = os.EX_OK
@@ -341,3 +343,22 @@ def _labelled(label: str, text: str) -> list[str]:
 def _shown(text: str) -> str:
     more = len(text) - _MAX_SHOWN
     return visible(text) if more <= 0 else f"{visible(text[:_MAX_SHOWN])}… ({more} more characters; --json has all)"
+
+
+def report(problem: Problem, *, as_json: bool) -> int:
+    """Tell a person and, with --json, a program; the exit code."""
+    if as_json:
+        print_json(problem.to_json())
+    return tell(problem)
+
+
+def tell(problem: Problem) -> int:
+    """Tell a person; the exit code."""
+    first, *rest = problem.lines()
+    note("\n".join([_marked(first), *rest]))
+    return problem.exit_code
+
+
+def _marked(line: str) -> str:
+    word, separator, rest = line.partition(":")
+    return styled(word, "red", "stderr") + separator + rest

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 from aileron.cli import output
 from aileron.cli.arguments import from_json, pairs_of, typed
-from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
+from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, report, tell
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
@@ -39,9 +39,7 @@ __all__ = [
     "note_edited",
     "parse",
     "perform",
-    "report",
     "seconds",
-    "tell",
 ]
 
 DEFAULT_WAIT = "25s"
@@ -120,20 +118,6 @@ def main(words: Sequence[str]) -> int:
         return perform(asked)
     except Problem as problem:
         return report(problem, as_json=as_json)
-
-
-def report(problem: Problem, *, as_json: bool) -> int:
-    """Tell a person and, with --json, a program; the exit code."""
-    if as_json:
-        output.print_json(problem.to_json())
-    return tell(problem)
-
-
-def tell(problem: Problem) -> int:
-    """Tell a person; the exit code."""
-    first, *rest = problem.lines()
-    output.note("\n".join([_marked(first), *rest]))
-    return problem.exit_code
 
 
 def parse(words: Sequence[str]) -> RunCommand:
@@ -451,8 +435,3 @@ def _unknown(flag: str, known: list[str]) -> Option:
     near = difflib.get_close_matches(flag, known, n=1)
     why = f"did you mean {near[0]}?" if near else "arguments of the action are written KEY=VALUE"
     raise Problem.usage(f"there is no option {flag}", why=why, fix=_HELP)
-
-
-def _marked(line: str) -> str:
-    word, separator, rest = line.partition(":")
-    return output.styled(word, "red", "stderr") + separator + rest

@@ -31,25 +31,23 @@ import sys
 import time
 
 from aileron import UNSUPPORTED
+from aileron.mcp.relay_process import MAX_LINE_BYTES, say, token_of
 
 TYPE_CHECKING = False  # what typing says, without importing it
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from typing import Final
 
     from aileron.mcp.relay_early import Early
     from aileron.mcp.relay_requests import ClientConversation
     from aileron.mcp.relay_start import Starting
 
-__all__ = ["MAX_ASKED_BYTES", "MAX_LINE_BYTES", "Relay", "home_directory", "main", "preamble", "say", "token_of"]
+__all__ = ["MAX_ASKED_BYTES", "Relay", "home_directory", "main", "preamble"]
 
 OK: Final = 0
 MISUSED: Final = 2
 UNAVAILABLE: Final = 69
 INTERRUPTED: Final = 130
 
-MAX_LINE_BYTES: Final = 16 << 20
-"""A message of the daemon; and of the client, so that what is refused can be answered under its id."""
 MAX_ASKED_BYTES: Final = 1 << 20
 """A message of the client: what the daemon's server takes. It would end the connection, and with it what else is asked."""
 _CHUNK: Final = 1 << 18
@@ -479,27 +477,10 @@ def home_directory() -> str:
     return home
 
 
-def token_of(environment: Mapping[str, str]) -> str:
-    """The session's token, or empty. ValueError, which does not repeat it, if it is none."""
-    token = environment.get("AILERON_SESSION_TOKEN", "")
-    if token and not (token.isascii() and token.replace("-", "").replace("_", "").isalnum()):
-        raise ValueError("AILERON_SESSION_TOKEN is not a session's token: start the agent with `aileron launch`")
-    return token
-
-
 def preamble(token: str) -> bytes:
     """The line every connection begins with, where there is a session; else nothing."""
     message = '{"jsonrpc":"2.0","method":"notifications/aileron/session","params":{"token":"%s"}}\n'
     return (message % token).encode() if token else b""
-
-
-def say(problem: str) -> None:
-    """One line for whoever reads standard error."""
-    words = "".join(character if character.isprintable() else " " for character in problem)
-    try:
-        os.write(2, f"aileron-mcp: {words}\n".encode(errors="replace"))
-    except OSError:
-        return  # closed; there is nobody to tell
 
 
 def _has_standard_streams() -> bool:

@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from aileron.client import Elsewhere
-from aileron.mcp.relay import MAX_LINE_BYTES, say, token_of
+from aileron.mcp.relay_process import MAX_LINE_BYTES, say, token_of
 from aileron.mcp.relay_requests import (
     LIST_CHANGED,
     LISTEN,

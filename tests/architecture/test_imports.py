@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
@@ -129,7 +130,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.mcp.relay_early",
         "aileron.mcp.relay_start",
         "aileron.mcp.relay_http",
+        "aileron.mcp.relay_process",
     ),
+    "aileron.mcp.relay_process": (),
     "aileron.mcp.relay_early": ("aileron.__version__", "aileron.mcp.relay_requests"),
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
@@ -187,8 +190,12 @@ def _modules() -> list[tuple[str, Path]]:
 
 
 def _imports(path: Path) -> set[str]:
+    return _imports_of(ast.parse(path.read_text(encoding="utf-8")))
+
+
+def _imports_of(tree: ast.AST) -> set[str]:
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -213,6 +220,62 @@ def test_a_module_imports_only_what_its_room_may(module: str, path: Path) -> Non
     wrong = sorted(name for name in _imports(path) if not any(_is_below(name, prefix) for prefix in allowed))
 
     assert wrong == [], f"{module} may import {ALLOWED[rule]}"
+
+
+def _imported_modules(module: str, path: Path, known: Collection[str]) -> set[str]:
+    """The modules of ours that run when this one does, or one of its functions; what only types need is not among them."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = []
+    found = set()
+    for name in _imports_of(tree):
+        while name not in known and "." in name:
+            name = name.rpartition(".")[0]
+        found.add(name)
+    return (found & set(known)) - {module}
+
+
+def _cycles(imports: Mapping[str, set[str]]) -> list[list[str]]:
+    """The modules that import themselves by way of others, with the way back."""
+
+    def way(start: str) -> list[str]:
+        ways = {start: [start]}
+        waiting = [start]
+        while waiting:
+            here = waiting.pop(0)
+            for there in sorted(imports[here]):
+                if there == start:
+                    return [*ways[here], start]
+                if there not in ways:
+                    ways[there] = [*ways[here], there]
+                    waiting.append(there)
+        return []
+
+    return [found for module in sorted(imports) if (found := way(module))]
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    """Neither when it is imported nor when one of its functions runs: each can be read without those that need it."""
+    modules = dict(_modules())
+
+    assert _cycles({module: _imported_modules(module, path, modules) for module, path in modules.items()}) == []
+
+
+def test_a_cycle_is_found_wherever_the_import_stands(tmp_path: Path) -> None:
+    """The control of the test above: in a function as well as at the top; what only types need is no part of one."""
+    first, second, third = (tmp_path / f"{name}.py" for name in ("first", "second", "third"))
+    first.write_text("from aileron.second import x\n")
+    second.write_text("def f() -> None:\n    from aileron import third\n")
+    third.write_text("if TYPE_CHECKING:\n    import aileron.first\n")
+    modules = {f"aileron.{path.stem}": path for path in (first, second, third)}
+
+    def found() -> list[list[str]]:
+        return _cycles({module: _imported_modules(module, path, modules) for module, path in modules.items()})
+
+    assert found() == []
+    third.write_text("def g() -> None:\n    import aileron.first\n")
+    assert found()[0] == ["aileron.first", "aileron.second", "aileron.third", "aileron.first"]
 
 
 def test_the_table_names_every_package() -> None:

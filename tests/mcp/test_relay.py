@@ -18,7 +18,8 @@ import pytest
 
 from aileron.client import home_directory as of_the_client
 from aileron.mcp.lines import MAX_LINE_BYTES
-from aileron.mcp.relay import MAX_ASKED_BYTES, home_directory, token_of
+from aileron.mcp.relay import MAX_ASKED_BYTES, home_directory
+from aileron.mcp.relay_process import token_of
 from tests.support.relay import INITIALIZE, INITIALIZED, Agent, FakeServer, Link, envelope
 
 CALL = {"name": "send_mail", "arguments": {"to": "mira"}}

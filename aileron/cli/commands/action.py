@@ -14,10 +14,9 @@ from aileron.cli.commands.completion import action_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
 from aileron.cli.deciding import carry_through
-from aileron.cli.problem import OK, UNFINISHED, Problem
+from aileron.cli.problem import OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import edit_text, passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved
-from aileron.cli.run import report
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 

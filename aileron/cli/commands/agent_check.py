@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from aileron.cli.commands.check import Check
 from aileron.cli.commands.launch import (
     LOCKED,
     agent_of,
@@ -20,7 +21,6 @@ from aileron.cli.commands.launch import (
     is_vault_needed,
     program_of,
 )
-from aileron.cli.commands.state import Check
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
 

@@ -13,9 +13,9 @@ from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.consent import show_question
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem
+from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
 from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
-from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds, tell
+from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds
 from aileron.cli.signing import approver_status
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of

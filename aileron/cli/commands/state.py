@@ -5,17 +5,17 @@ Neither starts a daemon: looking changes nothing. `doctor AGENT` does, as the ag
 
 from __future__ import annotations
 
-import enum
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from aileron import __version__
 from aileron.cli import output
+from aileron.cli.commands.check import ByHand, Check
 from aileron.cli.commands.daemon import facts_of, not_running
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.vault import state_of
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aileron.config import SandboxMode
     from aileron_sandbox.support import Report
 
-__all__ = ["Check", "doctor", "status"]
+__all__ = ["doctor", "status"]
 
 _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
@@ -47,34 +47,6 @@ _MEMORY = {
     ),
 }
 _UNSIGNED = "not signed: any process of this user can make them"
-
-
-class ByHand(enum.Enum):
-    """Why a cure is the person's, and none that `doctor --fix` carries out."""
-
-    ADMINISTRATOR = "it changes this machine, as its administrator"
-    WIDENS = "it would allow more than now"
-    VAULT = "it takes a secret of yours"
-    INTERRUPTS = "it cuts runs short and locks the vault"
-    YOURS = "only you can tell what is right"
-
-
-class Check(NamedTuple):
-    """One thing that was looked at. `note` is neither good nor bad.
-
-    `fix` is for a person to type. `cure` says whether `doctor --fix` carries it out: what it is not told to be safe, it leaves.
-    """
-
-    name: str
-    state: Literal["ok", "note", "bad"]
-    found: str
-    fix: str | None = None
-    cure: Narrow | ByHand = ByHand.YOURS
-
-    def to_json(self) -> dict[str, Any]:
-        """For programs; `fixable` is whether `--fix` carries the fix out."""
-        told = {"name": self.name, "state": self.state, "found": self.found, "fix": self.fix}
-        return {**told, "fixable": isinstance(self.cure, Narrow)}
 
 
 def status(as_json: AsJson = False) -> None:

@@ -9,10 +9,9 @@ import typer
 from aileron.cli import output
 from aileron.cli.bind import BindOptions, bind, bind_request_of
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.problem import OK, Problem
+from aileron.cli.problem import OK, Problem, report
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed
-from aileron.cli.run import report
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
 
