@@ -1,7 +1,8 @@
 """Every setting, frozen, with its unit, its default and the reason for the default.
 
-Read once when the daemon starts from `config.toml` in the home; a key that is not listed here is an error with its name
-and the nearest valid one. Where a value comes from the environment, it is `AILERON_HOME` and nothing else.
+Read once when the daemon starts from `config.toml` in the home, by the reader of all documents with a closed schema
+(model/document.py): a key that is not in SCHEMA is an error with its line and the nearest valid one. Where a value comes from the
+environment, it is `AILERON_HOME` and nothing else.
 
 Some settings decide what may be reached, how strong a jail is and where something is sent by itself. Anybody who can write the
 file could change them, so where an approver exists, those are in force as a person agreed to them last: `CONSENTED` lists them,
@@ -16,23 +17,26 @@ vault), asking (daemon/).
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import ipaddress
 import os
 import re
 import stat
 import tomllib
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 from aileron import files
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.document import Field, Kind, Table, read_document, read_values, rows
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 
 __all__ = [
     "CONSENTED",
+    "FIELDS",
     "MAX_CONFIG_BYTES",
     "NAMING_A_SECRET",
+    "SCHEMA",
     "SETTINGS",
     "ForgeSettings",
     "GatewaySettings",
@@ -52,6 +56,8 @@ __all__ = [
 ]
 
 SandboxMode = Literal["namespaces", "landlock"]
+_T = TypeVar("_T")
+_D = TypeVar("_D")
 
 MAX_CONFIG_BYTES: Final = 1 << 20
 """1 MiB: a file that a person writes by hand."""
@@ -226,15 +232,6 @@ class GatewaySettings:
     """Whether a locked vault stops it. Default yes: an agent that thinks and cannot act wastes what its model costs."""
 
 
-_GATEWAY_KEYS: Final = (
-    "gateway.require_vault",
-    "gateway.upstreams.anthropic.url",
-    "gateway.upstreams.anthropic.secret",
-    "gateway.upstreams.openai.url",
-    "gateway.upstreams.openai.secret",
-)
-
-
 @dataclasses.dataclass(frozen=True)
 class GitHubSettings:
     """What `github://` means. `storage` are the origins that its downloads are redirected to; `token` names a secret."""
@@ -271,17 +268,67 @@ class ForgeSettings:
     hub: HubSettings = HubSettings()
 
 
-_FORGE_KEYS: Final = (
-    "forges.github.url",
-    "forges.github.api",
-    "forges.github.raw",
-    "forges.github.storage",
-    "forges.github.token",
-    "forges.gitlab.url",
-    "forges.gitlab.storage",
-    "forges.gitlab.token",
-    "hub.url",
+_TEXT: Final = Field(Kind.STRING)
+_TEXTS: Final = Field(Kind.STRINGS)
+_SECRET: Final = Field(Kind.STRING, pattern=_SECRET_NAME.pattern)
+_SWITCH: Final = Field(Kind.BOOLEAN)
+
+
+def _table(**fields: Field) -> Field:
+    return Field(Kind.TABLE, fields=fields)
+
+
+SCHEMA: Final = {
+    "egress": _table(private=_TEXTS, private_plain=_TEXTS, ca_file=_TEXT),
+    "sandbox": _table(mode=Field(Kind.STRING, choices=get_args(SandboxMode))),
+    "daemon": _table(
+        port=Field(Kind.INTEGER, bounds=range(1024, 65536)),
+        listen=_TEXT,
+        certificate=_TEXT,
+        certificate_key=_TEXT,
+    ),
+    "gateway": _table(
+        require_vault=_SWITCH,
+        upstreams=_table(anthropic=_table(url=_TEXT, secret=_SECRET), openai=_table(url=_TEXT, secret=_SECRET)),
+    ),
+    "forges": _table(
+        github=_table(url=_TEXT, api=_TEXT, raw=_TEXT, storage=_TEXTS, token=_SECRET),
+        gitlab=_table(url=_TEXT, storage=_TEXTS, token=_SECRET),
+    ),
+    "hub": _table(url=_TEXT),
+    "connectors": _table(require_signature=_SWITCH),
+    "notify": _table(desktop=_SWITCH, webhook=_TEXT, webhook_secret=_SECRET),
+    "vault": _table(lock_after=_TEXT),
+}
+"""The whole file. What the values mean beyond their kind, `_meaning` below says."""
+FIELDS: Final = {f"{row.table[1:-1]}.{row.key}": row.field for row in rows(SCHEMA)}
+"""The same, by the dotted names."""
+SETTINGS: Final = tuple(FIELDS)
+"""Every setting, by its name in the file, in the order of the page."""
+_NEVER_CONSENTED: Final = frozenset({"daemon.port", "notify.desktop", "vault.lock_after"})
+_DIGESTS: Final = ("daemon.certificate_sha256", "egress.ca_file_sha256")
+"""What is agreed to and stands in no file: of the certificates, what was in theirs."""
+CONSENTED: Final = tuple(sorted({*SETTINGS, *_DIGESTS} - _NEVER_CONSENTED))
+"""What is in force only as a person agreed to it, where an approver exists: the closed list."""
+NAMING_A_SECRET: Final = tuple(sorted(key for key, field in FIELDS.items() if field is _SECRET))
+"""Those whose value is the name of a secret in the vault."""
+_FIRST_CONSENTED: Final = frozenset(
+    {
+        "egress.ca_file",
+        "egress.ca_file_sha256",
+        "egress.private",
+        "egress.private_plain",
+        "notify.webhook",
+        "notify.webhook_secret",
+        "sandbox.mode",
+    }
 )
+"""Those that were there when the first home's settings were agreed to: in every digest of them, with their defaults."""
+
+
+def _keys(*tables: str) -> dict[str, tuple[str, ...]]:
+    """Which settings a field of `Settings` is made from."""
+    return {"keys": tuple(key for key in SETTINGS if key.startswith(tables))}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,9 +355,9 @@ class Settings:
     """PEM file of its private key. Default none; needed to listen. Not read here: TLS takes only the certificate's own."""
     daemon_certificate_pem: str | None = dataclasses.field(default=None, repr=False, metadata={"keys": ()})
     """What was in the certificate's file when it was read. No setting of its own; without it nothing is listened on."""
-    gateway: GatewaySettings = dataclasses.field(default=GatewaySettings(), metadata={"keys": _GATEWAY_KEYS})
+    gateway: GatewaySettings = dataclasses.field(default=GatewaySettings(), metadata=_keys("gateway."))
     """Where the models' APIs are."""
-    forges: ForgeSettings = dataclasses.field(default=ForgeSettings(), metadata={"keys": _FORGE_KEYS})
+    forges: ForgeSettings = dataclasses.field(default=ForgeSettings(), metadata=_keys("forges.", "hub."))
     """Where artifacts are published. Default: the public forges, and no Hub."""
     connectors_require_signature: bool = False
     """Whether only what is signed by a trusted key may be installed. Default no: a signature is information (seed 003)."""
@@ -373,102 +420,23 @@ class Settings:
         listened on.
         AileronError(invalid_request) for values that `consented` cannot have given.
         """
-        where = Path("what was agreed to")
         unknown = sorted(set(values) - set(CONSENTED))
         if unknown:
-            raise _refused(where, f"unknown settings {', '.join(map(repr, unknown))}")
-        flat = {key: value for key, value in values.items() if value is not None}
-        webhook, secret = _webhook(where, flat)
-        ca_file = _file(where, flat, "egress.ca_file")
-        listen, certificate, key = _listen(where, flat)
+            raise _refused(_AGREED, f"unknown settings {', '.join(map(repr, unknown))}")
+        known = {key: value for key, value in values.items() if value is not None}
+        ca_digest, digest = known.pop("egress.ca_file_sha256", None), known.pop("daemon.certificate_sha256", None)
+        agreed = _meaning(read_values(_nested(known), SCHEMA, file=_AGREED, boundary=Boundary.RUNTIME))
         return dataclasses.replace(
-            self,
-            egress_private=_host_ports(where, flat, "egress.private"),
-            egress_private_plain=_host_ports(where, flat, "egress.private_plain"),
-            egress_ca_file=ca_file,
-            egress_ca_pem=_maybe_agreed_pem(self.egress_ca_pem, ca_file, flat.get("egress.ca_file_sha256")),
-            sandbox_mode=_sandbox_mode(where, flat, "sandbox.mode"),
-            daemon_listen=listen,
-            daemon_certificate=certificate,
-            daemon_certificate_key=key,
-            daemon_certificate_pem=_maybe_agreed_pem(
-                self.daemon_certificate_pem, certificate, flat.get("daemon.certificate_sha256")
-            ),
-            gateway=_gateway(where, flat),
-            forges=_forges(where, flat),
-            connectors_require_signature=_require_signature(where, flat),
-            notify_webhook=webhook,
-            notify_webhook_secret=secret,
+            agreed,
+            egress_ca_pem=_maybe_agreed_pem(self.egress_ca_pem, agreed.egress_ca_file, ca_digest),
+            daemon_certificate_pem=_maybe_agreed_pem(self.daemon_certificate_pem, agreed.daemon_certificate, digest),
+            daemon_port=self.daemon_port,
+            notify_desktop=self.notify_desktop,
+            vault_lock_after_s=self.vault_lock_after_s,
         )
 
 
-SETTINGS: Final = (
-    "egress.private",
-    "egress.private_plain",
-    "egress.ca_file",
-    "sandbox.mode",
-    "daemon.port",
-    "daemon.listen",
-    "daemon.certificate",
-    "daemon.certificate_key",
-    *_GATEWAY_KEYS,
-    *_FORGE_KEYS,
-    "connectors.require_signature",
-    "notify.desktop",
-    "notify.webhook",
-    "notify.webhook_secret",
-    "vault.lock_after",
-)
-"""Every setting, by its name in the file, in the order of the page."""
-CONSENTED: Final = (
-    "connectors.require_signature",
-    "daemon.certificate",
-    "daemon.certificate_key",
-    "daemon.certificate_sha256",
-    "daemon.listen",
-    "egress.ca_file",
-    "egress.ca_file_sha256",
-    "egress.private",
-    "egress.private_plain",
-    "forges.github.api",
-    "forges.github.raw",
-    "forges.github.storage",
-    "forges.github.token",
-    "forges.github.url",
-    "forges.gitlab.storage",
-    "forges.gitlab.token",
-    "forges.gitlab.url",
-    "gateway.require_vault",
-    "gateway.upstreams.anthropic.secret",
-    "gateway.upstreams.anthropic.url",
-    "gateway.upstreams.openai.secret",
-    "gateway.upstreams.openai.url",
-    "hub.url",
-    "notify.webhook",
-    "notify.webhook_secret",
-    "sandbox.mode",
-)
-"""What is in force only as a person agreed to it, where an approver exists: the closed list."""
-NAMING_A_SECRET: Final = (
-    "forges.github.token",
-    "forges.gitlab.token",
-    "gateway.upstreams.anthropic.secret",
-    "gateway.upstreams.openai.secret",
-    "notify.webhook_secret",
-)
-"""Those whose value is the name of a secret in the vault."""
-_FIRST_CONSENTED: Final = frozenset(
-    {
-        "egress.ca_file",
-        "egress.ca_file_sha256",
-        "egress.private",
-        "egress.private_plain",
-        "notify.webhook",
-        "notify.webhook_secret",
-        "sandbox.mode",
-    }
-)
-"""Those that were there when the first home's settings were agreed to: in every digest of them, with their defaults."""
+_AGREED: Final = "what was agreed to"
 
 
 def agreed_form(values: dict[str, Any]) -> dict[str, Any]:
@@ -497,40 +465,21 @@ def load_settings(path: Path) -> Settings:
 def written_settings(text: str, path: Path) -> dict[str, Any]:
     """What `text`, the content of `path`, says of each setting by its dotted name, unchecked. AileronError(invalid_request)."""
     try:
-        return dict(_flatten(tomllib.loads(text)))
+        return dict(_flat(tomllib.loads(text)))
     except (ValueError, RecursionError) as error:
         raise _refused(path, f"cannot be read: {error}") from error
 
 
 def parse_settings(text: str, path: Path) -> Settings:
     """`text` as `load_settings` reads it from `path`. AileronError(invalid_request) for anything not understood."""
-    flat = written_settings(text, path)
-    for key in flat:
-        if key not in SETTINGS:
-            near = difflib.get_close_matches(key, SETTINGS, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise _refused(path, f"unknown setting {key!r}{hint}")
-    ca_file = _file(path, flat, "egress.ca_file")
-    webhook, secret = _webhook(path, flat)
-    listen, certificate, certificate_key = _listen(path, flat)
-    return Settings(
-        egress_private=_host_ports(path, flat, "egress.private"),
-        egress_private_plain=_host_ports(path, flat, "egress.private_plain"),
-        egress_ca_file=ca_file,
-        egress_ca_pem=None if ca_file is None else _pem(path, "egress.ca_file", ca_file),
-        sandbox_mode=_sandbox_mode(path, flat, "sandbox.mode"),
-        daemon_port=_port(path, flat, "daemon.port"),
-        daemon_listen=listen,
-        daemon_certificate=certificate,
-        daemon_certificate_key=certificate_key,
-        daemon_certificate_pem=None if certificate is None else _public_pem(path, certificate),
-        gateway=_gateway(path, flat),
-        forges=_forges(path, flat),
-        connectors_require_signature=_require_signature(path, flat),
-        notify_desktop=_boolean(path, flat, "notify.desktop", Settings.notify_desktop),
-        notify_webhook=webhook,
-        notify_webhook_secret=secret,
-        vault_lock_after_s=_duration_s(path, flat, "vault.lock_after"),
+    document = read_document(
+        text.replace("\r\n", "\n"), SCHEMA, file=str(path), boundary=Boundary.RUNTIME, most_bytes=MAX_CONFIG_BYTES
+    )
+    settings = _meaning(document)
+    return dataclasses.replace(
+        settings,
+        egress_ca_pem=_maybe_pem(document.table("egress"), "ca_file", "egress.ca_file", settings.egress_ca_file),
+        daemon_certificate_pem=_maybe_public_pem(document.table("daemon"), settings.daemon_certificate),
     )
 
 
@@ -554,61 +503,246 @@ def keep_port(path: Path, port: int) -> None:
         raise _refused(path, why) from error
 
 
-def _flatten(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
+def _flat(table: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     for key, value in table.items():
         if isinstance(value, dict):
-            pairs.extend(_flatten(value, f"{prefix}{key}."))
+            yield from _flat(value, f"{prefix}{key}.")
         else:
-            pairs.append((prefix + key, value))
-    return pairs
+            yield prefix + key, value
 
 
-def _host_ports(path: Path, flat: dict[str, Any], key: str) -> frozenset[HostPort]:
-    values = flat.get(key, [])
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise _refused(path, f'{key} is not a list of "HOST:PORT" strings')
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """The inverse."""
+    found: dict[str, Any] = {}
+    for key, value in flat.items():
+        *tables, name = key.split(".")
+        place = found
+        for table in tables:
+            place = place.setdefault(table, {})
+        place[name] = value
+    return found
+
+
+# What the values mean. Their kinds were checked.
+
+
+def _meaning(document: Table) -> Settings:
+    """Of each value. What is in the certificates' files is not read here."""
+    webhook, secret = _webhook(document)
+    listen, certificate, certificate_key = _listen(document)
+    hosts = frozenset[HostPort]()
+    return Settings(
+        egress_private=_value(document, "egress.private", _host_ports, hosts),
+        egress_private_plain=_value(document, "egress.private_plain", _host_ports, hosts),
+        egress_ca_file=_value(document, "egress.ca_file", _absolute, None),
+        sandbox_mode=_value(document, "sandbox.mode", _as_it_is, Settings.sandbox_mode),
+        daemon_port=_value(document, "daemon.port", _as_it_is, None),
+        daemon_listen=listen,
+        daemon_certificate=certificate,
+        daemon_certificate_key=certificate_key,
+        gateway=_gateway(document),
+        forges=_forges(document),
+        connectors_require_signature=_value(document, "connectors.require_signature", _as_it_is, False),
+        notify_desktop=_value(document, "notify.desktop", _as_it_is, True),
+        notify_webhook=webhook,
+        notify_webhook_secret=secret,
+        vault_lock_after_s=_value(document, "vault.lock_after", _duration_s, None),
+    )
+
+
+def _value(document: Table, key: str, parse: Callable[[Any], _T], default: _D) -> _T | _D:
+    """What a setting's value means to `parse`, whose ValueError is the end of a sentence that the setting begins."""
+    *tables, name = key.split(".")
+    table = document
+    for one in tables:
+        table = table.table(one)
+    if name not in table:
+        return default
     try:
-        return frozenset(HostPort.parse(value) for value in values)
+        return parse(table.value(name))
     except ValueError as error:
-        raise _refused(path, f"{key}: {error}") from error
+        raise table.refuse(name, f"{key} {error}") from None
 
 
-def _file(path: Path, flat: dict[str, Any], key: str) -> Path | None:
-    value = flat.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, str) or not Path(value).is_absolute():
-        raise _refused(path, f"{key} is not an absolute path")
-    return Path(value)
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
-def _pem(path: Path, key: str, file: Path) -> str:
+def _host_ports(values: list[str]) -> frozenset[HostPort]:
+    return frozenset(map(_host_port, values))
+
+
+def _host_port(text: str) -> HostPort:
     try:
-        return _read_pem(file)
+        return HostPort.parse(text)
+    except ValueError as error:
+        raise ValueError(f"names no host and port: {error}") from None
+
+
+def _absolute(text: str) -> Path:
+    if not Path(text).is_absolute():
+        raise ValueError("is not an absolute path")
+    return Path(text)
+
+
+def _secret_name(text: str) -> str:
+    if not _SECRET_NAME.fullmatch(text):
+        raise ValueError("is not the name of a secret, as `aileron secret set NAME` takes it")
+    return text
+
+
+def _duration_s(text: str) -> float:
+    found = _DURATION.fullmatch(text)
+    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
+    if not 1 <= seconds <= _LONGEST_S:
+        raise ValueError('is not a time from "1s" to "24h", such as "15m" or "8h"')
+    return float(seconds)
+
+
+def _webhook(document: Table) -> tuple[str | None, str | None]:
+    """The URL and the name of the secret: both or neither."""
+    url = _value(document, "notify.webhook", _webhook_url, None)
+    secret = _value(document, "notify.webhook_secret", _secret_name, None)
+    if (url is None) != (secret is None):
+        why = "notify.webhook and notify.webhook_secret go together: what is sent is signed"
+        raise document.refuse("notify", why, "webhook" if secret is None else "webhook_secret")
+    return url, secret
+
+
+def _webhook_url(url: str) -> str:
+    # A grammar, not a parser: there is one of those (egress/url.py), for what is sent.
+    found = _WEBHOOK.fullmatch(url)
+    problem = f"at most {_MAX_URL} visible ASCII characters, a host in lower case, no user and no fragment"
+    if found is not None and len(url) <= _MAX_URL:
+        try:
+            HostPort.parse(f"{found[1]}:{found[2] or 443}")
+        except ValueError as error:
+            problem = str(error)
+        else:
+            return url
+    raise ValueError(f"is not an https URL such as https://hooks.example.com/aileron: {problem}")
+
+
+def _listen(document: Table) -> tuple[ListenAddress | None, Path | None, Path | None]:
+    """Address, certificate, key: all or none."""
+    address = _value(document, "daemon.listen", _listen_address, None)
+    certificate = _value(document, "daemon.certificate", _absolute, None)
+    key = _value(document, "daemon.certificate_key", _absolute, None)
+    if len({one is None for one in (address, certificate, key)}) > 1:
+        why = "daemon.listen, daemon.certificate and daemon.certificate_key go together: what is served elsewhere is encrypted"
+        raise document.refuse("daemon", why)
+    return address, certificate, key
+
+
+def _listen_address(text: str) -> ListenAddress:
+    try:
+        return ListenAddress.parse(text)
+    except ValueError as error:
+        raise ValueError(f"{text!r} {error}; it is written as in 192.0.2.1:8443") from None
+
+
+def _gateway(document: Table) -> GatewaySettings:
+    return GatewaySettings(
+        anthropic=_upstream(document, "anthropic", GatewaySettings.anthropic),
+        openai=_upstream(document, "openai", GatewaySettings.openai),
+        require_vault=_value(document, "gateway.require_vault", _as_it_is, GatewaySettings.require_vault),
+    )
+
+
+def _upstream(document: Table, provider: str, default: Upstream) -> Upstream:
+    def parse(url: str) -> str:
+        if problem := _upstream_problem(url):
+            raise ValueError(f"is not a URL such as {default.url}: {problem}")
+        return url
+
+    key = f"gateway.upstreams.{provider}"
+    url, secret = (
+        _value(document, f"{key}.url", parse, default.url),
+        _value(document, f"{key}.secret", _secret_name, None),
+    )
+    return Upstream(url, secret)
+
+
+def _upstream_problem(url: str) -> str | None:
+    found = _UPSTREAM.fullmatch(url)
+    if found is None or len(url) > _MAX_URL:
+        return f"https, a host in lower case, plain path segments, at most {_MAX_URL} characters; no user, query or fragment"
+    scheme, host, port, prefix = found.groups()
+    try:
+        HostPort.parse(f"{host}:{port or 443}")
+    except ValueError as error:
+        return str(error)
+    if scheme == "http" and host != "localhost" and not re.fullmatch(r"127(\.[0-9]+){3}", host):
+        return "http is for loopback only, so that no key is sent in the clear"
+    segments = prefix.split("/")
+    if not {".", ".."}.isdisjoint(segments):
+        return "a path is written without . and .."
+    return "leave out /v1, which every request brings" if segments[-1] == "v1" else None
+
+
+def _forges(document: Table) -> ForgeSettings:
+    """A server of one's own has its API and its files below its own address, as GitHub Enterprise Server and GitLab do."""
+    public, public_gitlab = GitHubSettings(), GitLabSettings()
+    url = _value(document, "forges.github.url", _base, public.url)
+    other = _value(document, "forges.gitlab.url", _base, public_gitlab.url)
+    github = public if url == public.url else GitHubSettings(url, f"{url}/api/v3", f"{url}/raw", ())
+    gitlab = public_gitlab if other == public_gitlab.url else GitLabSettings(other, ())
+    return ForgeSettings(
+        github=GitHubSettings(
+            url=url,
+            api=_value(document, "forges.github.api", _base, github.api),
+            raw=_value(document, "forges.github.raw", _base, github.raw),
+            storage=_value(document, "forges.github.storage", _origins, github.storage),
+            token=_value(document, "forges.github.token", _secret_name, None),
+        ),
+        gitlab=GitLabSettings(
+            url=other,
+            storage=_value(document, "forges.gitlab.storage", _origins, gitlab.storage),
+            token=_value(document, "forges.gitlab.token", _secret_name, None),
+        ),
+        hub=HubSettings(url=_value(document, "hub.url", _base, None)),
+    )
+
+
+def _base(text: str) -> str:
+    """An address that paths are put behind, without the last slash."""
+    found = _UPSTREAM.fullmatch(text) if len(text) <= _MAX_URL else None
+    if found is None or found[1] != "https" or not {".", ".."}.isdisjoint(found[4].split("/")):
+        raise ValueError("is not an https address such as https://forge.example.com, without user, query or fragment")
+    _host_port(f"{found[2]}:{found[3] or 443}")
+    return text.removesuffix("/")
+
+
+def _origins(values: list[str]) -> tuple[str, ...]:
+    for one in map(_UPSTREAM.fullmatch, values):
+        if one is None or one[1] != "https" or one[4] or one[0].endswith("/"):
+            raise ValueError('is not a list of origins such as "https://storage.example.com"')
+        _host_port(f"{one[2]}:{one[3] or 443}")
+    return tuple(sorted(values))
+
+
+# Files
+
+
+def _maybe_pem(table: Table, name: str, key: str, file: Path | None) -> str | None:
+    try:
+        return None if file is None else _read_regular(file, MAX_CA_BYTES)
     except OSError as error:
         problem = error.strerror or "cannot be read"
     except ValueError as error:
         problem = str(error)
-    raise _refused(path, f"{key} {file}: {problem}; it must be a PEM certificate file")
+    raise table.refuse(name, f"{key} {file}: {problem}; it must be a PEM certificate file")
 
 
-def _public_pem(path: Path, certificate: Path) -> str:
-    pem = _pem(path, "daemon.certificate", certificate)
-    if len(pem) > MAX_CERTIFICATE_CHARS:
-        raise _refused(
-            path,
-            f"daemon.certificate {certificate} is over {MAX_CERTIFICATE_CHARS >> 10} KiB: a certificate and its chain",
-        )
-    if "PRIVATE KEY-----" in pem:
-        why = f"daemon.certificate {certificate} holds a private key: keep that in the file of daemon.certificate_key alone"
-        raise _refused(path, why)
-    return pem
-
-
-def _read_pem(file: Path) -> str:
-    """The text of a certificate file. OSError or ValueError; whether it holds a certificate, its user sees."""
-    return _read_regular(file, MAX_CA_BYTES)
+def _maybe_public_pem(table: Table, certificate: Path | None) -> str | None:
+    pem = _maybe_pem(table, "certificate", "daemon.certificate", certificate)
+    if pem is not None and len(pem) > MAX_CERTIFICATE_CHARS:
+        why = f"is over {MAX_CERTIFICATE_CHARS >> 10} KiB: a certificate and its chain"
+    elif pem is not None and "PRIVATE KEY-----" in pem:
+        why = "holds a private key: keep that in the file of daemon.certificate_key alone"
+    else:
+        return pem
+    raise table.refuse("certificate", f"daemon.certificate {certificate} {why}")
 
 
 def _read_regular(file: Path, limit_bytes: int) -> str:
@@ -630,13 +764,13 @@ def _maybe_agreed_pem(read: str | None, file: Path | None, digest: object) -> st
     """The text of this digest: the one that was read already, or what is in the file."""
     if file is None or digest is None:
         return None
-    if read is not None and _digest(read) == digest:
+    if read is not None and _maybe_digest(read) == digest:
         return read
     try:
-        pem = _read_pem(file)
+        pem = _read_regular(file, MAX_CA_BYTES)
     except (OSError, ValueError):
         return None
-    return pem if _digest(pem) == digest else None
+    return pem if _maybe_digest(pem) == digest else None
 
 
 def _maybe_text(value: object) -> str | None:
@@ -644,195 +778,10 @@ def _maybe_text(value: object) -> str | None:
 
 
 def _maybe_digest(pem: str | None) -> str | None:
-    return None if pem is None else _digest(pem)
-
-
-def _digest(pem: str) -> str:
     from aileron.model.canonical import sha256_digest  # a command that reads where its home is has no need of it
 
-    return sha256_digest(pem.encode())
+    return None if pem is None else sha256_digest(pem.encode())
 
 
-def _webhook(path: Path, flat: dict[str, Any]) -> tuple[str | None, str | None]:
-    """The URL and the name of the secret: both or neither."""
-    url, secret = flat.get("notify.webhook"), flat.get("notify.webhook_secret")
-    if (url is None) != (secret is None):
-        raise _refused(path, "notify.webhook and notify.webhook_secret go together: what is sent is signed")
-    if url is None or secret is None:
-        return None, None
-    if not isinstance(url, str) or (problem := _url_problem(url)):
-        why = "a string" if not isinstance(url, str) else problem
-        raise _refused(path, f"notify.webhook is not an https URL such as https://hooks.example.com/aileron: {why}")
-    if not isinstance(secret, str) or not _SECRET_NAME.fullmatch(secret):
-        raise _refused(path, "notify.webhook_secret is not the name of a secret, as `aileron secret set NAME` takes it")
-    return url, secret
-
-
-def _url_problem(url: str) -> str | None:
-    # A grammar, not a parser: there is one of those (egress/url.py), for what is sent.
-    found = _WEBHOOK.fullmatch(url)
-    if found is None or len(url) > _MAX_URL:
-        return f"at most {_MAX_URL} visible ASCII characters, a host in lower case, no user and no fragment"
-    host, port = found[1], found[2]
-    try:
-        HostPort.parse(f"{host}:{port or 443}")
-    except ValueError as error:
-        return str(error)
-    return None
-
-
-def _listen(path: Path, flat: dict[str, Any]) -> tuple[ListenAddress | None, Path | None, Path | None]:
-    """Address, certificate, key: all or none."""
-    value = flat.get("daemon.listen")
-    certificate, key = _file(path, flat, "daemon.certificate"), _file(path, flat, "daemon.certificate_key")
-    if value is None and certificate is None and key is None:
-        return None, None, None
-    if value is None or certificate is None or key is None:
-        why = "daemon.listen, daemon.certificate and daemon.certificate_key go together: what is served elsewhere is encrypted"
-        raise _refused(path, why)
-    if not isinstance(value, str):
-        raise _refused(path, 'daemon.listen is not an "ADDRESS:PORT" string')
-    try:
-        return ListenAddress.parse(value), certificate, key
-    except ValueError as error:
-        raise _refused(path, f"daemon.listen {value!r} {error}; it is written as in 192.0.2.1:8443") from error
-
-
-def _gateway(path: Path, flat: dict[str, Any]) -> GatewaySettings:
-    return GatewaySettings(
-        anthropic=_upstream(path, flat, "anthropic", GatewaySettings.anthropic),
-        openai=_upstream(path, flat, "openai", GatewaySettings.openai),
-        require_vault=_boolean(path, flat, "gateway.require_vault", GatewaySettings.require_vault),
-    )
-
-
-def _upstream(path: Path, flat: dict[str, Any], provider: str, default: Upstream) -> Upstream:
-    key = f"gateway.upstreams.{provider}"
-    url = flat.get(f"{key}.url", default.url)
-    if not isinstance(url, str) or (problem := _upstream_problem(url)):
-        why = "a string is needed" if not isinstance(url, str) else problem
-        raise _refused(path, f"{key}.url is not a URL such as {default.url}: {why}")
-    return Upstream(url, _secret_name(path, flat, f"{key}.secret"))
-
-
-def _upstream_problem(url: str) -> str | None:
-    found = _UPSTREAM.fullmatch(url)
-    if found is None or len(url) > _MAX_URL:
-        return f"https, a host in lower case, plain path segments, at most {_MAX_URL} characters; no user, query or fragment"
-    scheme, host, port, prefix = found.groups()
-    try:
-        HostPort.parse(f"{host}:{port or 443}")
-    except ValueError as error:
-        return str(error)
-    if scheme == "http" and host != "localhost" and not re.fullmatch(r"127(\.[0-9]+){3}", host):
-        return "http is for loopback only, so that no key is sent in the clear"
-    segments = prefix.split("/")
-    if not {".", ".."}.isdisjoint(segments):
-        return "a path is written without . and .."
-    return "leave out /v1, which every request brings" if segments[-1] == "v1" else None
-
-
-def _forges(path: Path, flat: dict[str, Any]) -> ForgeSettings:
-    """A server of one's own has its API and its files below its own address, as GitHub Enterprise Server and GitLab do."""
-    public, gitlab = GitHubSettings(), GitLabSettings()
-    url = _base(path, flat, "forges.github.url", public.url)
-    is_public, other = url == public.url, _base(path, flat, "forges.gitlab.url", gitlab.url)
-    github = GitHubSettings(
-        url=url,
-        api=_base(path, flat, "forges.github.api", public.api if is_public else f"{url}/api/v3"),
-        raw=_base(path, flat, "forges.github.raw", public.raw if is_public else f"{url}/raw"),
-        storage=_origins(path, flat, "forges.github.storage", public.storage if is_public else ()),
-        token=_secret_name(path, flat, "forges.github.token"),
-    )
-    return ForgeSettings(
-        github=github,
-        gitlab=GitLabSettings(
-            url=other,
-            storage=_origins(path, flat, "forges.gitlab.storage", gitlab.storage if other == gitlab.url else ()),
-            token=_secret_name(path, flat, "forges.gitlab.token"),
-        ),
-        hub=HubSettings(url=_base(path, flat, "hub.url", "") or None),
-    )
-
-
-def _base(path: Path, flat: dict[str, Any], key: str, default: str) -> str:
-    """An address that paths are put behind, without the last slash."""
-    value = flat.get(key, default)
-    found = _UPSTREAM.fullmatch(value) if isinstance(value, str) and len(value) <= _MAX_URL else None
-    if key not in flat:
-        return default
-    if found is None or found[1] != "https" or not {".", ".."}.isdisjoint(found[4].split("/")):
-        raise _refused(
-            path, f"{key} is not an https address such as https://forge.example.com, without user, query or fragment"
-        )
-    _check_host(path, key, found)
-    return value.removesuffix("/") if isinstance(value, str) else default
-
-
-def _origins(path: Path, flat: dict[str, Any], key: str, default: tuple[str, ...]) -> tuple[str, ...]:
-    values = flat.get(key, list(default))
-    found = (
-        [_UPSTREAM.fullmatch(one) if isinstance(one, str) else None for one in values]
-        if isinstance(values, list)
-        else [None]
-    )
-    if not all(one is not None and one[1] == "https" and not one[4] and not one[0].endswith("/") for one in found):
-        raise _refused(path, f'{key} is not a list of origins such as "https://storage.example.com"')
-    for one in found:
-        if one is not None:
-            _check_host(path, key, one)
-    return tuple(sorted(values))
-
-
-def _check_host(path: Path, key: str, found: re.Match[str]) -> None:
-    try:
-        HostPort.parse(f"{found[2]}:{found[3] or 443}")
-    except ValueError as error:
-        raise _refused(path, f"{key}: {error}") from None
-
-
-def _secret_name(path: Path, flat: dict[str, Any], key: str) -> str | None:
-    value = flat.get(key)
-    if value is not None and (not isinstance(value, str) or not _SECRET_NAME.fullmatch(value)):
-        raise _refused(path, f"{key} is not the name of a secret, as `aileron secret set NAME` takes it")
-    return value
-
-
-def _require_signature(path: Path, flat: dict[str, Any]) -> bool:
-    return _boolean(path, flat, "connectors.require_signature", Settings.connectors_require_signature)
-
-
-def _duration_s(path: Path, flat: dict[str, Any], key: str) -> float | None:
-    value = flat.get(key)
-    if value is None:
-        return None
-    found = _DURATION.fullmatch(value) if isinstance(value, str) else None
-    seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
-    if not 1 <= seconds <= _LONGEST_S:
-        raise _refused(path, f'{key} is not a time from "1s" to "24h", such as "15m" or "8h"')
-    return float(seconds)
-
-
-def _boolean(path: Path, flat: dict[str, Any], key: str, default: bool) -> bool:
-    value = flat.get(key, default)
-    if isinstance(value, bool):
-        return value
-    raise _refused(path, f"{key} is neither true nor false")
-
-
-def _sandbox_mode(path: Path, flat: dict[str, Any], key: str) -> SandboxMode:
-    value = flat.get(key, Settings.sandbox_mode)
-    if value not in get_args(SandboxMode):
-        raise _refused(path, f"{key} is {value!r}, not one of {', '.join(map(repr, get_args(SandboxMode)))}")
-    return cast(SandboxMode, value)
-
-
-def _port(path: Path, flat: dict[str, Any], key: str) -> int | None:
-    value = flat.get(key)
-    if value is None or (isinstance(value, int) and not isinstance(value, bool) and 1024 <= value <= 65535):
-        return value
-    raise _refused(path, f"{key} is not a port number from 1024 to 65535")
-
-
-def _refused(path: Path, why: str) -> AileronError:
+def _refused(path: Path | str, why: str) -> AileronError:
     return AileronError(FailureClass.INVALID_REQUEST, f"{path}: {why}")

@@ -20,23 +20,25 @@ from typing import Any, Final, Literal
 
 from aileron import files
 from aileron.cli.problem import Problem
-from aileron.config import MAX_CONFIG_BYTES, Settings, parse_settings, written_settings
+from aileron.config import FIELDS, MAX_CONFIG_BYTES, Settings, parse_settings, written_settings
+from aileron.model.document import Kind
 
-__all__ = ["ABSENT", "Kind", "changed", "kind_of", "read_text", "value_of", "write_text"]
+__all__ = ["ABSENT", "Words", "changed", "kind_of", "read_text", "value_of", "write_text"]
 
-Kind = Literal["true or false", "a number", "a list, with commas between", "text"]
+Words = Literal["true or false", "a number", "a list, with commas between", "text"]
+_WORDS: Final[dict[Kind, Words]] = {
+    Kind.BOOLEAN: "true or false",
+    Kind.INTEGER: "a number",
+    Kind.STRINGS: "a list, with commas between",
+    Kind.STRING: "text",
+}
 ABSENT: Final = None
 """In a change: the setting is taken out of the file, and is at its default."""
 
 
-def kind_of(key: str) -> Kind:
-    """What a value of this setting is, by what the settings have for it."""
-    default = Settings().values()[key]
-    if isinstance(default, bool):
-        return "true or false"
-    if isinstance(default, list):
-        return "a list, with commas between"
-    return "a number" if key == "daemon.port" else "text"
+def kind_of(key: str) -> Words:
+    """What a value of this setting is, in the words of a command."""
+    return _WORDS[FIELDS[key].kind]
 
 
 def value_of(key: str, word: str) -> Any:
@@ -57,7 +59,7 @@ def value_of(key: str, word: str) -> Any:
             return word
 
 
-def _wrong(key: str, word: str, kind: Kind) -> Problem:
+def _wrong(key: str, word: str, kind: Words) -> Problem:
     return Problem.usage(f"{key} is {kind}, and {word[:60]!r} is not", fix=f"aileron config get {key}")
 
 

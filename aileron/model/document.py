@@ -1,6 +1,6 @@
-"""TOML documents with a closed schema: connector manifests and the frontmatter of actions.
+"""TOML documents with a closed schema: connector manifests, the frontmatter of actions, the settings.
 
-One reader for both, so that they refuse alike: an unknown key, a missing one, a wrong type, a value that
+One reader for all, so that they refuse alike: an unknown key, a missing one, a wrong type, a value that
 cannot be seen. The schema is data (`Field`), which the reference pages are made from (described.py). Pure; the text
 comes from strangers and is bounded (bytes, nesting) before it is parsed.
 
@@ -11,7 +11,7 @@ Rules
 - Strings hold no hidden character (text.py), and outside free values no line end.
 
 Source: TOML 1.0; docs/reference/action-file.md and connector-manifest.md. Not here: what the values mean
-(actions/manifest.py, registry/manifest.py).
+(actions/manifest.py, registry/manifest.py, config.py).
 
 >>> schema = {"name": Field(Kind.STRING, required=True)}
 >>> read_document('nmae = "x"', schema, file="a.toml", boundary=Boundary.ACTION)
@@ -44,6 +44,7 @@ __all__ = [
     "Table",
     "check_text",
     "read_document",
+    "read_values",
     "refusal",
     "rows",
 ]
@@ -124,13 +125,21 @@ def rows(schema: Schema, table: str = "", name: str = "") -> Iterator[Row]:
         yield from rows(field.fields, header, path)
 
 
-def read_document(text: str, schema: Schema, *, file: str, boundary: Boundary, first_line: int = 1) -> Table:
+def read_document(
+    text: str,
+    schema: Schema,
+    *,
+    file: str,
+    boundary: Boundary,
+    first_line: int = 1,
+    most_bytes: int = MAX_DOCUMENT_BYTES,
+) -> Table:
     """Parse `text` and check its shape against `schema`; else AileronError(invalid_request) with file and
     line.
 
     `first_line` is the line of the file on which `text` begins.
     """
-    check_text(text, file=file, boundary=boundary, first_line=first_line)
+    check_text(text, file=file, boundary=boundary, first_line=first_line, most_bytes=most_bytes)
     source = _Source(text, file, boundary, first_line)
     source.check_nesting()
     try:
@@ -142,14 +151,23 @@ def read_document(text: str, schema: Schema, *, file: str, boundary: Boundary, f
     return table
 
 
-def check_text(text: str, *, file: str, boundary: Boundary, first_line: int = 1) -> None:
+def read_values(values: dict[str, Any], schema: Schema, *, file: str, boundary: Boundary) -> Table:
+    """The same of values that are no text (any more): its errors have no line."""
+    table = Table(_Source(None, file, boundary, 1), (), values, schema)
+    table.check_shape()
+    return table
+
+
+def check_text(
+    text: str, *, file: str, boundary: Boundary, first_line: int = 1, most_bytes: int = MAX_DOCUMENT_BYTES
+) -> None:
     """Raise when `text` is too large, not Unicode, or holds hidden characters. Linear in its length."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
         raise refusal(file, None, "not valid Unicode: save it as UTF-8", boundary) from None
-    if size > MAX_DOCUMENT_BYTES:
-        raise refusal(file, None, f"{size} bytes; at most {MAX_DOCUMENT_BYTES}", boundary)
+    if size > most_bytes:
+        raise refusal(file, None, f"{size} bytes; at most {most_bytes}", boundary)
     if (found := hidden_at(text, prose=True)) is not None:
         line = first_line + text.count("\n", 0, found)
         raise refusal(file, line, f"a hidden character: {spelled(text[found])}; remove it", boundary)
@@ -305,10 +323,11 @@ class Table:
 
 
 class _Source:
-    """The text with its name: a bound before parsing, and lines after an error."""
+    """The text with its name: a bound before parsing, and lines after an error. Values have a name only."""
 
-    def __init__(self, text: str, file: str, boundary: Boundary, first_line: int) -> None:
-        self._text: Final = text
+    def __init__(self, text: str | None, file: str, boundary: Boundary, first_line: int) -> None:
+        self._text: Final = text or ""
+        self._has_lines: Final = text is not None
         self._file: Final = file
         self._boundary: Final = boundary
         self._first_line: Final = first_line
@@ -353,7 +372,7 @@ class _Source:
         return self._first_line + self._text.count("\n", 0, index)
 
     def _error(self, line: int, problem: str) -> AileronError:
-        return refusal(self._file, line, problem, self._boundary)
+        return refusal(self._file, line if self._has_lines else None, problem, self._boundary)
 
 
 class _Token(NamedTuple):

@@ -73,7 +73,7 @@ def test_a_setting_nobody_knows_keeps_it_from_starting(bare_home: DaemonHome) ->
     """The key, and the nearest one there is."""
     bare_home.configure("[egress]\nprivat = []\n")
 
-    with pytest.raises(DaemonUnreachable, match=r"unknown setting 'egress\.privat'; did you mean 'egress\.private'"):
+    with pytest.raises(DaemonUnreachable, match=r"unknown key 'privat' in \[egress\]; did you mean 'private'"):
         bare_home.ask("GET", "/healthz")
 
 
