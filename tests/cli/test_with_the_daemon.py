@@ -262,7 +262,7 @@ def test_settings_that_are_not_understood_are_told_when_the_daemon_starts():
         said = Command(home.path)("daemon", "start")
 
         assert said.code == 69
-        assert "did you mean 'egress.private'" in said.err
+        assert "config.toml:2: unknown key 'privat' in [egress]; did you mean 'private'?" in said.err
 
 
 # Deciding

@@ -25,6 +25,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from aileron import __version__
+
 __all__ = ["FakeDaemon", "Reply", "Seen", "error"]
 
 Reply = tuple[int, Any]
@@ -78,7 +80,7 @@ class FakeDaemon:
         self.events: list[dict[str, Any]] = []
         self.passphrase: str | None = None
         self.is_locked = True
-        self.version = "0.1.0"
+        self.version = __version__
         self._scripts: dict[tuple[str, str], list[Script]] = {}
         self._servers: list[_Server] = []
         self._threads: list[threading.Thread] = []

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from textual.events import Key
 
+from aileron import __version__
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
@@ -815,7 +816,7 @@ async def test_what_is_read_is_pushed_out_by_no_number_of_others(world: World) -
         for one in (first, second, *others):
             world.settle(one, "cancelled")
         await shown.until(lambda: not shown.app._waiting.open)
-        assert [entry.title for entry in shown.app._waiting.entries][:2] == ["second", "other-10"]
+        await shown.until(lambda: [one.title for one in shown.app._waiting.entries][:2] == ["second", "other-10"])
         await shown.until("second 1.2.0")
         assert shown.app._queue.chosen() == second["approval_id"]
 
@@ -826,7 +827,12 @@ async def test_the_system_screen_says_what_is_in_force(world: World) -> None:
     async with world.console() as shown:
         await shown.press("5")
         await shown.until("! not agreed to yet: egress.private")
-        for fact in ("0.1.0, process 4242", "none: aileron vault init", "user-ns, seccomp:python", "aileron doctor"):
+        for fact in (
+            f"{__version__}, process 4242",
+            "none: aileron vault init",
+            "user-ns, seccomp:python",
+            "aileron doctor",
+        ):
             assert fact in shown.text
 
 

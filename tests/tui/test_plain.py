@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
+from aileron import __version__
 from tests.cli.command import Command, Said
 from tests.cli.person import APPROVER
 from tests.cli.questions import ONE, SUBJECTS, previewed, question, sealed_preview, subject_question
@@ -21,6 +22,7 @@ from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless
 from tests.support.screens import is_like
 from tests.tui.consoles import World, named
 
+pytestmark = pytest.mark.usefixtures("real_processes")  # some look for the processes that one is made of
 QUIT = ("> ", "quit")
 UNLOCK = [("> ", "unlock"), ("to decide for 15 minutes: ", APPROVER)]
 WORD = "decides nothing): "
@@ -91,7 +93,7 @@ def test_a_word_that_was_typed_before_it_was_asked_for_decides_nothing(world: Wo
 def test_lines_that_are_typed_ahead_are_commands_one_after_the_other(world: World) -> None:
     """None waits for another key."""
     world.ask(question())
-    said = dialogue(world, ("> ", "list\nstatus"), ("daemon      0.1.0", ""))
+    said = dialogue(world, ("> ", "list\nstatus"), (f"daemon      {__version__}", ""))
 
     assert said.out.count("1 send-mail, asked by a command") == 2
 
