@@ -3,7 +3,7 @@
 run.py        the hot command, without typer · arguments.py KEY=VALUE and --args as the action's types
 app.py        every other command, with typer; commands/ has one module for each noun
 supervisor.py what commands ask of the daemon · problem.py what, why, fix and the exit code, one voice for people and programs
-output.py     tables, facts, JSON · visible.py hostile text made harmless · typed.py what a person types unseen
+output.py     tables, facts, JSON · prompts.py what a person types, and whether they can be asked
 
 Runs in short-lived processes of the user. The daemon is trusted; what agents, upstreams, connectors and files wrote is not, even
 when the daemon hands it on. Data goes to standard output, everything else to standard error; nothing prompts without a terminal.

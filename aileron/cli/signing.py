@@ -90,7 +90,7 @@ _WHY_TERMINAL = "the approver's passphrase is typed there, and comes from nowher
 def alone(work: Callable[[], int]) -> int:
     """What `work` returns, done where no other process of this user can look in. Problem where that cannot be had.
 
-    It returns in another process, which goes on as the command: presence.py.
+    It returns in another process, which goes on as the command: isolation.py.
     """
     from aileron.approver import isolation
 

@@ -163,9 +163,7 @@ class DaemonPort(Protocol):
 
 
 class PasskeyPort(Protocol):
-    """The passkeys of this home, daemon/decisions/passkey_pages.py. Every method may raise AileronError; names are hostile
-    text.
-    """
+    """The passkeys of this home, daemon/decisions/passkeys.py. Every method may raise AileronError; names are hostile text."""
 
     def listed(self) -> list[dict[str, Any]]:
         """Those that decide."""

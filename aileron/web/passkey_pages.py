@@ -17,7 +17,7 @@ Rules
 - Ending one takes a session and nothing else, as on every surface: it only narrows.
 
 Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (deciding.py), what a browser signed
-(model/passkey.py), challenges (daemon/decisions/passkey_pages.py).
+(model/passkey.py), challenges (daemon/decisions/passkeys.py).
 """
 
 from __future__ import annotations

@@ -487,3 +487,24 @@ def test_the_way_to_a_jail_is_the_one_the_jail_names() -> None:
     for seen, _why, cure in table(page_of_it, "When user namespaces are blocked"):
         assert seen.removesuffix(" landlock") in messages
         assert [setting for setting in re.findall(r"[a-z_.]+=\d+", cure) if setting not in messages] == []
+
+
+OTHERS = {"trusted_metadata_set.py"}
+"""Files of other projects that ours cite."""
+
+
+def test_every_file_that_a_docstring_names_exists() -> None:
+    """By its name, or by as much of its path as is written: where a reader is sent, there is something."""
+    ours = [path for room in ("aileron", "sandbox", "connectors", "tests") for path in (ROOT / room).rglob("*.py")]
+    there = {"/" + path.relative_to(ROOT).as_posix() for path in ours}
+    ends = {path[at:] for path in there for at, letter in enumerate(path) if letter == "/"}
+    named = [
+        (path.relative_to(ROOT).as_posix(), name)
+        for path in ours
+        if path.is_relative_to(ROOT / "aileron") and "templates" not in path.parts
+        for name in re.findall(r"(?<![\w/.-])(?:[a-z_]+/)*[a-z_]+\.py\b", path.read_text(encoding="utf-8"))
+        if name not in OTHERS
+    ]
+
+    assert len(named) > 500
+    assert [(path, name) for path, name in named if f"/{name}" not in ends] == []

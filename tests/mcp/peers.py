@@ -1,7 +1,7 @@
 """A door that keeps its runs in a dict, and the SDK's own client at a socket pair: what the tests of the protocol talk through.
 
 The door is a peer behind the seam (aileron/mcp/agent_port.py), as small as it can be while keeping its promises; the same
-questions are put to a real daemon in test_server_daemon.py.
+questions are put to a real daemon in tests/daemon/test_protocol.py.
 """
 
 from __future__ import annotations
