@@ -26,19 +26,19 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
 if TYPE_CHECKING:
     import ssl  # 10 ms, and only where a daemon is elsewhere
 
 __all__ = [
-    "START_DEADLINE_S",
     "Answer",
     "AnswerLost",
     "Client",
     "DaemonUnreachable",
     "Elsewhere",
+    "StartedDaemon",
     "home_directory",
     "path_of",
 ]
@@ -99,6 +99,16 @@ class _UnixConnection(http.client.HTTPConnection):
             connection.close()
             raise
         self.sock = connection
+
+
+class StartedDaemon(Protocol):
+    """The process of a daemon that begins, as far as whoever began it has to do with it: subprocess.Popen."""
+
+    returncode: int | None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status. subprocess.TimeoutExpired."""
+        ...
 
 
 class Client:
@@ -182,16 +192,8 @@ class Client:
         """Start the daemon and wait until it is ready. Harmless when one runs. DaemonUnreachable says why not."""
         ready, told = os.pipe()
         try:
-            # A session of its own: the daemon outlives this terminal. The pipe says "ready", or why not.
-            process = subprocess.Popen(
-                [sys.executable, "-m", "aileron.daemon", str(self._home), str(told)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=told,  # until it has a log of its own: what an interpreter says that cannot even import it
-                env={name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES},
-                pass_fds=[told],
-                start_new_session=True,
-                cwd="/",
+            process = self.execute(
+                told, {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
             )
         finally:
             os.close(told)
@@ -206,6 +208,20 @@ class Client:
                 word.rpartition("\n")[2] or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}"
             )
         process.returncode = 0  # it is not ours to wait for: it outlives us, and Popen would warn
+
+    def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
+        """Begin the daemon's process, with this environment. It says `ready`, or why not, on the pipe `told`."""
+        # A session of its own: the daemon outlives this terminal.
+        return subprocess.Popen(
+            [sys.executable, "-m", "aileron.daemon", str(self._home), str(told)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=told,  # until it has a log of its own: what an interpreter says that cannot even import it
+            env=environment,
+            pass_fds=[told],
+            start_new_session=True,
+            cwd="/",
+        )
 
     def _check_socket_path(self) -> None:
         if len(os.fsencode(self._socket)) > _MAX_SOCKET_PATH:

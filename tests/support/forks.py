@@ -45,8 +45,8 @@ _LOADED: Final = (
     "mcp.server",
 )
 """Imported once, with all that they import."""
-_LOADED_IF_THERE: Final = ("aileron.cli.commands",)
-"""Packages whose modules commands import when they are called."""
+_COMMANDS: Final = "aileron.cli.commands"
+"""The package whose modules are imported when a command is called."""
 _MAX_REQUEST: Final = 128 << 10
 """Bytes of one request: a packet of a Unix socket, net.core.wmem_default is 208 KiB (unix(7))."""
 _READY_S: Final = 60.0
@@ -237,10 +237,9 @@ def _server() -> socket.socket:
 def _load() -> None:
     for name in _LOADED:
         importlib.import_module(name)
-    for package in _LOADED_IF_THERE:
-        folder = Path(str(importlib.import_module(package).__file__)).parent
-        for path in sorted(folder.glob("[a-z]*.py")):
-            importlib.import_module(f"{package}.{path.stem}")
+    folder = Path(str(importlib.import_module(_COMMANDS).__file__)).parent
+    for path in sorted(folder.glob("[a-z]*.py")):
+        importlib.import_module(f"{_COMMANDS}.{path.stem}")
 
 
 def _serve(control: socket.socket) -> None:

@@ -11,7 +11,6 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -19,9 +18,9 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
-from aileron.client import START_DEADLINE_S, Answer, Client, DaemonUnreachable
+from aileron.client import Answer, Client, StartedDaemon
 from aileron.model.names import HostPort
 from aileron.registry.build import build
 from tests.support import forks
@@ -36,7 +35,6 @@ PROBE: Final = "github://aileron-tests/probe"
 _PROBE_SOURCE: Final = Path(__file__).parent / "connectors" / "probe"
 _END_S: Final = 15.0
 _READY_FD: Final = 3
-_SECRET_VARIABLES: Final = ("AILERON_VAULT_PASSPHRASE", "AILERON_NEW_VAULT_PASSPHRASE", "AILERON_SESSION_TOKEN")
 
 
 class _ForkingClient(Client):
@@ -46,28 +44,19 @@ class _ForkingClient(Client):
         super().__init__(home, operator=operator)
         self._path = home
 
-    def start(self) -> None:
-        """As `Client.start` does."""
-        if not forks.can_fork(os.environ):
-            super().start()
-            return
-        ready, told = os.pipe()
-        with open(ready, "rb", buffering=0) as pipe, open(os.devnull, "r+b") as nothing:
-            streams = {0: nothing.fileno(), 1: nothing.fileno(), 2: told, _READY_FD: told}
-            environment = {name: value for name, value in os.environ.items() if name not in _SECRET_VARIABLES}
-            child = forks.start(
+    def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
+        """As `Client.execute` does, where an interpreter would be set up like the server's."""
+        if not forks.can_fork(environment):
+            return super().execute(told, environment)
+        with open(os.devnull, "r+b") as nothing:
+            return forks.start(
                 "aileron.daemon.__main__",
                 [str(self._path), str(_READY_FD)],
-                descriptors=streams,
+                descriptors={0: nothing.fileno(), 1: nothing.fileno(), 2: told, _READY_FD: told},
                 environment=environment,
                 directory="/",
                 has_own_session=True,
             )
-            os.close(told)
-            word = _read_to_end(pipe, time.monotonic() + START_DEADLINE_S)
-        if word != "ready":
-            child.wait(_END_S)
-            raise DaemonUnreachable(word.rpartition("\n")[2])
 
 
 class DaemonHome:
@@ -209,13 +198,6 @@ class DaemonHome:
                     return
                 time.sleep(0.01)
         raise TimeoutError(f"process {pid} still holds its lock after {_END_S} s")
-
-
-def _read_to_end(pipe: IO[bytes], until: float) -> str:
-    said = bytearray()
-    while select.select([pipe], [], [], max(0.0, until - time.monotonic()))[0] and (more := pipe.read(4096)):
-        said += more
-    return said.decode("utf-8", "replace").strip()
 
 
 def word(answer: Answer) -> str:
