@@ -12,7 +12,7 @@ Rules
 - A request is sent once. Nothing is retried here: the caller cannot know what had happened. Where any of it may have been read,
   and no answer came, that is `AnswerLost`.
 
-Source: docs/reference/sessions.md. Not here: what the answers mean (model/wire.py), exit codes (cli/).
+Source: docs/reference/sessions.md. Not here: what the answers mean (api/), exit codes (cli/).
 """
 
 from __future__ import annotations

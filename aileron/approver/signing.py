@@ -45,7 +45,7 @@ def signed_decision(
     reason: str | None,
     head: Any,
 ) -> dict[str, Any]:
-    """The body of a signed decision (model/wire.py, Decision), and the signed `head` of the record where the daemon told one."""
+    """The body of a signed decision (api/, Decision), and the signed `head` of the record where the daemon told one."""
     at = moment(time.time())
     statement = DecisionStatement(
         approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key.key_id

@@ -26,7 +26,12 @@ from collections.abc import Mapping
 from typing import Any, Final, assert_never
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
+from aileron.api.approvals import ApprovalEntry, Edit, Question, Round
+from aileron.api.audit import AUDIT_FILTERS, RecordOfRun
+from aileron.api.failures import ErrorBody
+from aileron.api.runs import RunState
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.frozen import decision_of, subject_of
 from aileron.audit.questions import candidates_of, plan_digest_of
@@ -47,7 +52,6 @@ from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
 from aileron.model.timestamp import utc_of_us
-from aileron.model.wire import ErrorBody
 
 __all__ = [
     "approval",
@@ -70,10 +74,6 @@ _ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
 """How a question ends, for whoever decides."""
 _OPEN: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 _TIMES: Final = ("expires_at_us", "until_us", "since_us")
-_NAMES: Final = (
-    *("run", "session", "type", "action", "connector", "class"),
-    *("since", "until", "after", "before", "limit", "order", "form"),
-)
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -90,32 +90,29 @@ async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, An
     return [_readable(row) for row in await ledger.read(lambda snapshot: snapshot.events(checked))]
 
 
-async def run_with_events(ledger: Ledger, audit_id: str) -> dict[str, Any]:
-    """One run or refused request: `{"audit_id", "status"?, "events", "truncated"?}`, oldest event first.
+async def run_with_events(ledger: Ledger, audit_id: str) -> RecordOfRun:
+    """One run or refused request, its oldest event first.
 
     AileronError(not_found) for an id that nothing was recorded under.
     """
     run, (rows, is_cut) = await ledger.read(lambda snapshot: (snapshot.run(audit_id), _all_of(snapshot, audit_id)))
     if not rows:
         raise _not_found("record", audit_id)
-    shown: dict[str, Any] = {"audit_id": audit_id, "events": [_readable(row) for row in rows]}
-    if run is not None:
-        shown["status"] = run.status.value
-    if is_cut:
-        shown["truncated"] = True
-    return shown
+    return RecordOfRun(
+        audit_id=audit_id,
+        events=[_readable(row) for row in rows],
+        status=UNSET if run is None else run.status,
+        truncated=is_cut or UNSET,
+    )
 
 
-async def run_state(ledger: Ledger, run_id: str, session: str | None) -> dict[str, Any]:
-    """Where a run is: `{"status", "audit_id", "action", "approval_id"?, "result"?, "error"?, "reason"?}`.
-
-    With a question: `question` while a person waits for an answer to theirs, `executed_arguments` where they changed the
-    arguments and approved, `held_until` while what they approved is held.
+async def run_state(ledger: Ledger, run_id: str, session: str | None) -> RunState:
+    """Where a run is.
 
     With a `session`, AileronError(not_found) for what is not its own; None sees all.
     """
 
-    def look(snapshot: Snapshot) -> dict[str, Any]:
+    def look(snapshot: Snapshot) -> RunState:
         run = snapshot.run(run_id)
         if run is None or session not in (None, run.session):
             raise _not_found("run", run_id)
@@ -124,41 +121,40 @@ async def run_state(ledger: Ledger, run_id: str, session: str | None) -> dict[st
     return await ledger.read(look)
 
 
-async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> dict[str, Any]:
+async def approval_result(ledger: Ledger, approval_id: str, session: str | None) -> RunState:
     """What became of a question: as `run_state` of the run that waits for it, or its own status where none does."""
 
-    def look(snapshot: Snapshot) -> dict[str, Any]:
+    def look(snapshot: Snapshot) -> RunState:
         row = snapshot.approval(approval_id)
         run = None if row is None or row.run is None else snapshot.run(row.run)
         if row is None or session not in (None, None if run is None else run.session):
             raise _not_found("approval", approval_id)
         if run is not None:
             return _state(snapshot, run, row)
-        shown = {
-            "status": snapshot.status_of(row).value,
-            "approval_id": row.id,
-            "kind": row.kind,
-            "name": row.name,
-            "reason": row.reason,
-        }
-        return {name: value for name, value in shown.items() if value is not None}
+        return RunState(
+            status=snapshot.status_of(row),
+            approval_id=row.id,
+            kind=row.kind,
+            name=_said(row.name),
+            reason=_said(row.reason),
+        )
 
     return await ledger.read(look)
 
 
-async def open_approvals(ledger: Ledger) -> list[dict[str, Any]]:
+async def open_approvals(ledger: Ledger) -> list[ApprovalEntry]:
     """The questions that wait for a person or for their decision to be used, the first to expire first."""
 
-    def look(snapshot: Snapshot) -> list[dict[str, Any]]:
+    def look(snapshot: Snapshot) -> list[ApprovalEntry]:
         return _listed(snapshot, snapshot.open_approvals())
 
     return await ledger.read(look)
 
 
-async def recent_approvals(ledger: Ledger, limit: int) -> list[dict[str, Any]]:
+async def recent_approvals(ledger: Ledger, limit: int) -> list[ApprovalEntry]:
     """The questions that were decided, taken back or ran out of time last, at most `limit`, the newest first."""
 
-    def look(snapshot: Snapshot) -> list[dict[str, Any]]:
+    def look(snapshot: Snapshot) -> list[ApprovalEntry]:
         events = [row for kind in _ENDS for row in snapshot.events(EventFilter(type=kind, limit=limit))]
         events.sort(key=lambda row: row.seq, reverse=True)
         ids = dict.fromkeys(str(row.facts.get("approval")) for row in events)
@@ -168,22 +164,21 @@ async def recent_approvals(ledger: Ledger, limit: int) -> list[dict[str, Any]]:
     return await ledger.read(look)
 
 
-async def approval(ledger: Ledger, approval_id: str) -> dict[str, Any]:
+async def approval(ledger: Ledger, approval_id: str) -> Question:
     """One question with what it is about, exactly that of its digest, and `head`, the newest row there is.
 
-    For a run: `plan` (the decided one, or that it was asked with; `asked_digest` names the latter where they differ),
-    `has_preview`, `edits` (`[{"digest", "plan", "made_at"}]`) and `conversation` (`[{"question", "answer"?}]`). For a consent:
-    `subject`. AileronError: not_found, hash_mismatch.
+    The plan of a run is the decided one, or that it was asked with; `asked_digest` names the latter where they differ.
+    AileronError: not_found, hash_mismatch.
     """
 
-    def look(snapshot: Snapshot) -> dict[str, Any]:
+    def look(snapshot: Snapshot) -> Question:
         row = snapshot.approval(approval_id)
         if row is None:
             raise _not_found("approval", approval_id)
-        about = (
-            _about_run(snapshot, row) if row.kind == ACTION_KIND else {"subject": _subject(snapshot, row, row.digest)}
-        )
-        return {**_question(snapshot, row), **about, "head": str(snapshot.head())}
+        question = Question(**msgspec.structs.asdict(_entry(snapshot, row)), head=str(snapshot.head()))
+        if row.kind == ACTION_KIND:
+            return _about_run(snapshot, row, question)
+        return msgspec.structs.replace(question, subject=_subject(snapshot, row, row.digest))
 
     return await ledger.read(look)
 
@@ -201,8 +196,8 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
     and read by `events`). AileronError(invalid_request).
     """
     for name in parameters:
-        if name not in _NAMES:
-            raise _invalid(f"unknown filter {name!r}{_nearest(name, _NAMES)}")
+        if name not in AUDIT_FILTERS:
+            raise _invalid(f"unknown filter {name!r}{_nearest(name, AUDIT_FILTERS)}")
     kind = parameters.get("type")
     if kind is not None and kind not in EVENT_TYPES:
         raise _invalid(f"unknown event type {kind!r}{_nearest(kind, EVENT_TYPES)}")
@@ -231,66 +226,65 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
     )
 
 
-def _state(snapshot: Snapshot, run: RunRow, approval: ApprovalRow | None) -> dict[str, Any]:
-    state: dict[str, Any] = {"status": run.status.value, "audit_id": run.id, "action": run.action}
+def _said(text: str | None) -> str | UnsetType:
+    """As an answer has what may be absent."""
+    return UNSET if text is None else text
+
+
+def _state(snapshot: Snapshot, run: RunRow, approval: ApprovalRow | None) -> RunState:
+    state = RunState(status=run.status, audit_id=run.id, action=run.action)
     if approval is not None:
-        state["approval_id"] = approval.id
-        if approval.reason is not None:
-            state["reason"] = approval.reason
-        state.update(_said_of(snapshot, approval))
+        state = msgspec.structs.replace(state, approval_id=approval.id, reason=_said(approval.reason))
+        state = _with_said(snapshot, approval, state)
     match outcome_of(run):
         case Succeeded(result=result):
-            state["result"] = result
+            return msgspec.structs.replace(state, result=result)
         case Failed(failure=failure):
-            state["error"] = ErrorBody.of(failure, run.id)
+            return msgspec.structs.replace(state, error=ErrorBody.of(failure, run.id))
         case None:
-            pass
+            return state
         case impossible:
             assert_never(impossible)
-    return state
 
 
-def _said_of(snapshot: Snapshot, approval: ApprovalRow) -> dict[str, Any]:
-    """What whoever asked must know of the person's side: their question, what they changed, until when it is held."""
+def _with_said(snapshot: Snapshot, approval: ApprovalRow, state: RunState) -> RunState:
+    """With what whoever asked must know of the person's side: their question, what they changed, until when it is held."""
     if approval.state is ApprovalState.PENDING:
         rounds = snapshot.conversation(approval.id)
-        return {"question": rounds[-1].question} if rounds and rounds[-1].answer is None else {}
+        is_asked = rounds and rounds[-1].answer is None
+        return msgspec.structs.replace(state, question=rounds[-1].question) if is_asked else state
     decided = decision_of(approval)
     if decided is None or decided.decision != "approve" or approval.kind != ACTION_KIND:
-        return {}
-    said: dict[str, Any] = {}
+        return state
     digest = plan_digest_of(snapshot, approval)
     is_edited, is_held = digest != approval.asked_digest, approval.state is ApprovalState.APPROVED
     if is_edited or is_held:
         plan = _subject(snapshot, approval, digest)
         if is_edited:
-            said["executed_arguments"] = plan.get("args")
+            state = msgspec.structs.replace(state, executed_arguments=plan.get("args"))
         window_s = (plan.get("approval") or {}).get("undo_window_s", 0)
         if is_held and window_s:
             decided_at = (approval.decided_us or 0) / 1_000_000
-            said["held_until"] = utc_of_us(int(held_until(decided_at, approval.signed_at, window_s) * 1_000_000))
-    return said
+            until = utc_of_us(int(held_until(decided_at, approval.signed_at, window_s) * 1_000_000))
+            state = msgspec.structs.replace(state, held_until=until)
+    return state
 
 
-def _about_run(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
+def _about_run(snapshot: Snapshot, row: ApprovalRow, question: Question) -> Question:
     digest = plan_digest_of(snapshot, row)
     plan = _subject(snapshot, row, digest)
     edits = [one for one in candidates_of(snapshot, row)[1:] if one.preview is None]
-    about: dict[str, Any] = {
-        "plan": plan,
-        "has_preview": plan.get("preview") is not None,
-        "edits": [
-            {"digest": one.digest, "plan": _subject(snapshot, row, one.digest), "made_at": utc_of_us(one.made_us)}
+    return msgspec.structs.replace(
+        question,
+        plan=plan,
+        has_preview=plan.get("preview") is not None,
+        edits=[
+            Edit(digest=one.digest, plan=_subject(snapshot, row, one.digest), made_at=utc_of_us(one.made_us))
             for one in edits
         ],
-        "conversation": [
-            {"question": one.question} | ({} if one.answer is None else {"answer": one.answer})
-            for one in snapshot.conversation(row.id)
-        ],
-    }
-    if digest != row.asked_digest:
-        about["asked_digest"] = row.asked_digest
-    return about
+        conversation=[Round(question=one.question, answer=_said(one.answer)) for one in snapshot.conversation(row.id)],
+        asked_digest=UNSET if digest == row.asked_digest else _said(row.asked_digest),
+    )
 
 
 def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any]:
@@ -298,42 +292,43 @@ def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
-def _listed(snapshot: Snapshot, rows: list[ApprovalRow]) -> list[dict[str, Any]]:
+def _listed(snapshot: Snapshot, rows: list[ApprovalRow]) -> list[ApprovalEntry]:
     """Questions, those about runs with a line of what they were asked with, which tells two of one action apart."""
     runs = [row for row in rows if row.kind == ACTION_KIND]
     lines = summaries_of((row.id, str(row.name), snapshot.subject(row.id, MAX_SUBJECT_BYTES)) for row in runs)
-    return [_question(snapshot, row) | ({"glance": lines[row.id]} if row.id in lines else {}) for row in rows]
+    return [msgspec.structs.replace(_entry(snapshot, row), glance=lines.get(row.id, UNSET)) for row in rows]
 
 
-def _question(snapshot: Snapshot, row: ApprovalRow) -> dict[str, Any]:
+def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:
     run = None if row.run is None else snapshot.run(row.run)
-    shown = {
-        "approval_id": row.id,
-        "kind": row.kind,
-        "name": row.name,
-        "status": snapshot.status_of(row).value,
-        "digest": row.digest,
-        "created_at": utc_of_us(row.created_us),
-        "expires_at": utc_of_us(row.expires_us),
-        "decided_at": None if row.decided_us is None else utc_of_us(row.decided_us),
-        "reason": row.reason,
-        "surface": row.surface,
-        "key_id": row.key_id,
-        "signed_at": row.signed_at,
-        "signature": row.signature,
-        "preview": row.preview,
-        "audit_id": row.run,
-        "action": None if run is None else run.action,
-        "session": None if run is None else run.session,
-        **_asker(snapshot, None if run is None else run.session),
-    }
-    return {name: value for name, value in shown.items() if value is not None}
+    agent, folder = _asker(snapshot, None if run is None else run.session)
+    return ApprovalEntry(
+        approval_id=row.id,
+        kind=row.kind,
+        name=_said(row.name),
+        status=snapshot.status_of(row),
+        digest=row.digest,
+        created_at=utc_of_us(row.created_us),
+        expires_at=utc_of_us(row.expires_us),
+        decided_at=UNSET if row.decided_us is None else utc_of_us(row.decided_us),
+        reason=_said(row.reason),
+        surface=_said(row.surface),
+        key_id=_said(row.key_id),
+        signed_at=_said(row.signed_at),
+        signature=_said(row.signature),
+        preview=_said(row.preview),
+        audit_id=_said(row.run),
+        action=UNSET if run is None else run.action,
+        session=UNSET if run is None else run.session,
+        agent=_said(agent),
+        folder=_said(folder),
+    )
 
 
-def _asker(snapshot: Snapshot, session: str | None) -> dict[str, Any]:
+def _asker(snapshot: Snapshot, session: str | None) -> tuple[str | None, str | None]:
     """Which agent a session is of, and where it works; nothing for `local`, which is of nobody in particular."""
     rows = [] if session is None else snapshot.events(EventFilter(type="session.started", session=session, limit=1))
-    return {name: rows[0].facts.get(name) for name in ("agent", "folder")} if rows else {}
+    return (rows[0].facts.get("agent"), rows[0].facts.get("folder")) if rows else (None, None)
 
 
 def _all_of(snapshot: Snapshot, run_id: str) -> tuple[list[EventRow], bool]:

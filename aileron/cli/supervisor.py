@@ -17,16 +17,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, passphrase_from
 from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, path_of
 
-__all__ = ["Supervisor", "path_of"]
+if TYPE_CHECKING:
+    from aileron.api.approvals import ConsentAnswer
+    from aileron.api.body import Body
+
+__all__ = ["ACCEPTED", "Supervisor", "path_of"]
+
+ACCEPTED: Final = 202
+"""The status of an answer that says that a person is asked first, or that it goes on."""
 
 _KEY_DERIVATION_S = 30.0
 """scrypt takes half a second; a machine under load takes more."""
+_T = TypeVar("_T")
 _LOOK: Final = "aileron audit list"
 """What tells whether a request was carried out, where nothing more can be said of it."""
 
@@ -45,6 +53,35 @@ class Supervisor:
     def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, look: str = _LOOK) -> Any:
         """The body of the answer. Problem for a failure, and when there is no daemon."""
         return checked(self.send(method, path, body, wait_s=wait_s, look=look)).body
+
+    def fetch(
+        self,
+        kind: type[_T],
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        wait_s: float = 0.0,
+        look: str = _LOOK,
+    ) -> _T:
+        """The answer, which is of `kind`. Problem as `ask`, and for an answer that is not (internal_error)."""
+        return _read(kind, self.ask(method, path, _as_json(body), wait_s=wait_s, look=look))
+
+    def change(
+        self,
+        kind: type[_T],
+        method: str,
+        path: str,
+        body: Body | None = None,
+        *,
+        wait_s: float = 0.0,
+        look: str = _LOOK,
+    ) -> _T | ConsentAnswer:
+        """The same, of what a person may have to agree to first: then the question."""
+        from aileron.api.approvals import ConsentAnswer
+
+        answer = checked(self.send(method, path, _as_json(body), wait_s=wait_s, look=look))
+        return _read(ConsentAnswer, answer.body) if answer.status == ACCEPTED else _read(kind, answer.body)
 
     def send(
         self,
@@ -140,6 +177,26 @@ class Supervisor:
                 why="AILERON_URL names a daemon elsewhere, which takes only what agents may ask",
                 fix="unset AILERON_URL",
             )
+
+
+def _as_json(body: Body | None) -> Any:
+    import msgspec  # `aileron run` does without
+
+    return None if body is None else msgspec.to_builtins(body)
+
+
+def _read(kind: type[_T], body: Any) -> _T:
+    import msgspec
+
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError as error:
+        raise Problem(
+            f"the daemon's answer is not one that this version knows: {error}",
+            exit_code=1,
+            name="internal_error",
+            fix="aileron daemon stop, where aileron was updated while it ran",
+        ) from error
 
 
 def checked(answer: Answer) -> Answer:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
 from urllib.parse import urlsplit
 
-import msgspec
-
 from aileron.actions.store import Listed
+from aileron.api.actions import ActionEntry, ActionInput
+from aileron.api.bindings import BindingEntry, BindingState
+from aileron.api.connectors import ConnectorEntry, CredentialWanted
+from aileron.api.daemon import GatewayUpstream
 from aileron.config import GatewaySettings
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
@@ -30,76 +31,79 @@ __all__ = [
 ]
 
 
-def listed_facts(entry: Listed) -> dict[str, Any]:
+def listed_facts(entry: Listed) -> ActionEntry:
     """One file of the directory, a broken one with its problem."""
     if entry.action is None:
-        return {"name": entry.name, "enabled": entry.enabled, "problem": entry.problem}
+        return ActionEntry(name=entry.name, enabled=entry.enabled, problem=entry.problem)
     return action_facts(entry.action, entry.enabled)
 
 
-def action_facts(action: ActionFile, enabled: bool) -> dict[str, Any]:
+def action_facts(action: ActionFile, enabled: bool) -> ActionEntry:
     """What a list of actions says of one."""
-    return {
-        "name": action.name,
-        "version": action.version,
-        "source": action.source,
-        "intent": action.intent,
-        "enabled": enabled,
-        "gated": action.approval.required,
-        "inputs": [
-            {"name": spec.name, "type": spec.type, "required": spec.required, "description": spec.description}
+    return ActionEntry(
+        name=action.name,
+        version=action.version,
+        source=action.source,
+        intent=action.intent,
+        enabled=enabled,
+        gated=action.approval.required,
+        inputs=[
+            ActionInput(name=spec.name, type=spec.type, required=spec.required, description=spec.description)
             for spec in action.inputs
         ],
-        "connectors": [f"{connector.name}@{connector.version}" for connector in action.connectors],
-        "problem": None,
-    }
+        connectors=[f"{connector.name}@{connector.version}" for connector in action.connectors],
+        problem=None,
+    )
 
 
-def connector_facts(pin: ConnectorPin, manifest: ConnectorManifest) -> dict[str, Any]:
+def connector_facts(pin: ConnectorPin, manifest: ConnectorManifest) -> ConnectorEntry:
     """One installed connector: what it is, and what it may reach and use."""
-    return {
-        "name": pin.name,
-        "version": pin.version,
-        "hash": pin.hash,
-        "hosts": [str(host) for host in manifest.hosts],
-        "credential": _credential_facts(manifest),
-        "imports": sorted(manifest.imports),
-        "limits": msgspec.to_builtins(manifest.limits),
-        "operations": None if manifest.operations is None else msgspec.to_builtins(manifest.operations),
-    }
+    return ConnectorEntry(
+        name=pin.name,
+        version=pin.version,
+        hash=pin.hash,
+        hosts=[str(host) for host in manifest.hosts],
+        credential=_credential_facts(manifest),
+        imports=sorted(manifest.imports),
+        limits=manifest.limits,
+        operations=manifest.operations,
+    )
 
 
-def _credential_facts(manifest: ConnectorManifest) -> dict[str, Any] | None:
+def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
     """What it wants a credential for; of a sign-in also where, and what the provider is asked for."""
     need, provider = manifest.credential, manifest.oauth2
     if need is None:
         return None
-    facts: dict[str, Any] = {"kind": need.kind, "scope": need.scope}
-    if provider is not None:
-        facts["scopes"] = list(provider.scopes)
-        facts["provider"] = urlsplit(provider.authorize_url).hostname
-        facts["device"] = provider.device_authorization_url is not None
-    return facts
+    if provider is None:
+        return CredentialWanted(kind=need.kind, scope=need.scope)
+    return CredentialWanted(
+        kind=need.kind,
+        scope=need.scope,
+        scopes=list(provider.scopes),
+        provider=urlsplit(provider.authorize_url).hostname,
+        device=provider.device_authorization_url is not None,
+    )
 
 
-def binding_facts(binding: Binding, *, is_suspended: bool = False) -> dict[str, Any]:
+def binding_facts(binding: Binding, *, is_suspended: bool = False) -> BindingEntry:
     """One binding; the name of its secret, never a value."""
     grant = binding.grant
-    return {
-        "name": str(binding.name),
-        "connector": binding.connector,
-        "kind": binding.kind,
-        "username": binding.username,
-        "account": binding.username if grant is None else grant.account,
-        "secret": binding.secret,
-        "created_at": utc(binding.created_at),
-        "expires_at": _moment(None if grant is None else grant.expires_ms),
-        "refreshed_at": _moment(None if grant is None else grant.refreshed_ms),
-        "state": _state(binding, is_suspended=is_suspended),
-    }
+    return BindingEntry(
+        name=str(binding.name),
+        connector=binding.connector,
+        kind=binding.kind,
+        username=binding.username,
+        account=binding.username if grant is None else grant.account,
+        secret=binding.secret,
+        created_at=utc(binding.created_at),
+        expires_at=_moment(None if grant is None else grant.expires_ms),
+        refreshed_at=_moment(None if grant is None else grant.refreshed_ms),
+        state=_state(binding, is_suspended=is_suspended),
+    )
 
 
-def _state(binding: Binding, *, is_suspended: bool) -> str:
+def _state(binding: Binding, *, is_suspended: bool) -> BindingState:
     """`failed`, `expired`: only a person who signs in again mends it. `suspended`: its connector asks for more by now."""
     grant = binding.grant
     if grant is not None and grant.failed is not None:
@@ -113,10 +117,10 @@ def _moment(ms: int | None) -> str | None:
     return None if ms is None else utc(ms / 1000)
 
 
-def gateway_facts(settings: GatewaySettings) -> dict[str, Any]:
+def gateway_facts(settings: GatewaySettings) -> dict[str, GatewayUpstream]:
     """Where the models' APIs are, and whether the daemon adds the key."""
     return {
-        name: {"url": upstream.url, "has_key": upstream.secret is not None}
+        name: GatewayUpstream(url=upstream.url, has_key=upstream.secret is not None)
         for name, upstream in (("anthropic", settings.anthropic), ("openai", settings.openai))
     }
 

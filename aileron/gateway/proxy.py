@@ -34,6 +34,7 @@ import httpcore2
 import msgspec
 from starlette.types import Message, Receive, Scope, Send
 
+from aileron.api.failures import ErrorAnswer, ErrorBody
 from aileron.config import GatewaySettings, Settings
 from aileron.gateway.dial import Dialer
 from aileron.gateway.upstreams import (
@@ -51,7 +52,6 @@ from aileron.gateway.upstreams import (
 from aileron.ingress.known import is_strangers
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.secret import Secret
-from aileron.model.wire import ErrorAnswer, ErrorBody
 from aileron.tls import client_context
 
 __all__ = ["Gateway", "Keys", "gateway_app"]

@@ -12,8 +12,8 @@ from typing import Final
 import msgspec
 from starlette.types import Send
 
+from aileron.api.failures import ErrorAnswer, ErrorBody
 from aileron.model.failure import AileronError, Failure, FailureClass
-from aileron.model.wire import ErrorAnswer, ErrorBody
 
 __all__ = ["refuse", "refuse_stranger"]
 

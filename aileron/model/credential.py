@@ -17,7 +17,7 @@ Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. No
 
 from __future__ import annotations
 
-from typing import Final, NoReturn, Self
+from typing import Final, Literal, NoReturn, Self
 
 import msgspec
 
@@ -25,7 +25,10 @@ from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 
-__all__ = ["Candidate", "Client", "OAuthGrant", "Reach", "TokenSet", "wire_words"]
+__all__ = ["Candidate", "Client", "Flow", "OAuthGrant", "Reach", "TokenSet", "wire_words"]
+
+Flow = Literal["browser", "device"]
+"""How a person signs in: on a page of this machine, which the provider sends the answer to; with a code, on any other device."""
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

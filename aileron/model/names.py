@@ -15,7 +15,7 @@ Source: docs/reference/names.md; https://semver.org; RFC 1123 section 2.1.
 from __future__ import annotations
 
 import re
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 
@@ -33,11 +33,15 @@ __all__ = [
     "BindingName",
     "Fqn",
     "HostPort",
+    "OnConflict",
     "check_pin",
     "check_semver",
     "precedence",
     "tool_name",
 ]
+
+OnConflict = Literal["refuse", "replace", "keep_both"]
+"""What to do when a version is installed with other bytes."""
 
 SCHEMES: Final = ("github", "gitlab", "hub")
 UNBOUND_HASH: Final = "sha256:bound-at-release"

@@ -25,11 +25,11 @@ import dataclasses
 import time
 import types
 from collections.abc import Awaitable, Callable
-from typing import Final, Literal, NamedTuple, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 import anyio
 
-from aileron.model.credential import Client
+from aileron.model.credential import Client, Flow
 from aileron.model.manifest import OAuth2Provider
 from aileron.model.secret import Secret
 from aileron.model.visible import visible
@@ -40,14 +40,13 @@ from aileron.oauth.problems import ProviderError, not_signed_in, said
 from aileron.oauth.redirect import AuthorizationResponse, Awaited
 from aileron.oauth.request import AuthorizationRequest, authorization_request, check_provider
 
-__all__ = ["SIGN_IN_S", "Flow", "Invitation", "SignIn", "TokenGrant"]
+__all__ = ["SIGN_IN_S", "Invitation", "SignIn", "TokenGrant"]
 
 SIGN_IN_S: Final = 600.0
 """For the person: to find a password and a telephone. What waits longer was given up, and holds a port."""
 _SLOW_DOWN_S: Final = 5.0  # RFC 8628, section 3.5
 _MAX_WAIT_S: Final = 120.0  # between two questions whether a code was entered: the person has typed it and waits
 _MAX_SHOWN: Final = 200  # characters of an address that is none
-Flow = Literal["browser", "device"]
 _T = TypeVar("_T")
 
 

@@ -17,23 +17,19 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
-from aileron.model.names import HostPort
+from aileron.model.names import HostPort, OnConflict
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import Artifact, Trust, connector_of
 from aileron.registry.build import build
 from aileron.registry.content import ContentStore
 from aileron.registry.tarball import MAX_ARCHIVE_BYTES
 
-__all__ = ["InstallResult", "OnConflict", "check_installable", "install", "read_archive", "read_artifact"]
-
-OnConflict = Literal["refuse", "replace", "keep_both"]
-"""What to do when the version is installed with other bytes."""
+__all__ = ["InstallResult", "check_installable", "install", "read_archive", "read_artifact"]
 
 
 class InstallResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,7 +24,7 @@ while it is in use: microseconds, or a tenth of a second for a change to a vault
 Source: docs/reference/vault-format.md, docs/adr/0005-vault-format.md. Not here: lending for a request (lend.py).
 
 >>> vault = Vault(Path("/nonexistent/vault.json"))
->>> vault.status()["exists"], vault.is_locked, vault.candidates("github://o/r", "basic")
+>>> vault.status().exists, vault.is_locked, vault.candidates("github://o/r", "basic")
 (False, True, [])
 """
 
@@ -66,7 +66,7 @@ from aileron.vault.recovery import MistypedError, generate
 from aileron.vault.sendable import KEPT_S, Bound, Own, Replaced, Sendables, could_reach, newest, replaced
 from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Unlockers, Way
 
-__all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy"]
+__all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy", "VaultFacts"]
 
 RECOVERY_CODES: Final = 4  # for two or three places, and one to lose; more are papers that nobody finds again
 assert RECOVERY_CODES < MAX_OTHERS
@@ -105,6 +105,22 @@ class VaultCopy:
     def wipe(self) -> None:
         """Overwrite its key."""
         self._opened.wipe()
+
+
+class VaultFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What can be said of a vault without opening it. `format` and `generation` are None without a file.
+
+    `keyring` is the name that its key has in the system's keyring; None: it has none there.
+    """
+
+    exists: bool
+    locked: bool
+    secrets: int
+    bindings: int
+    format: int | None
+    generation: int | None
+    recovery_codes: int
+    keyring: str | None
 
 
 class SealedCopy(msgspec.Struct, frozen=True):
@@ -190,22 +206,20 @@ class Vault:
         """Whether there is no key in memory."""
         return self._opened is None
 
-    def status(self) -> dict[str, bool | int | str | None]:
-        """`exists`, `locked`, the numbers of `secrets`, `bindings` and `recovery_codes`, the name `keyring` that its key has in a
-        keyring (None: it has none), and `format` and `generation` (None without a file).
-        """
+    def status(self) -> VaultFacts:
+        """How it is now, without opening it."""
         contents = self._contents()
         slots = contents.slots if contents else ()
-        return {
-            "exists": self.exists,
-            "locked": self.is_locked,
-            "secrets": len(contents.secrets) if contents else 0,
-            "bindings": len(contents.bindings) if contents else 0,
-            "format": contents.format if contents else None,
-            "generation": contents.generation if contents else None,
-            "recovery_codes": sum(isinstance(slot, RecoverySlot) for slot in slots),
-            "keyring": next((slot.id for slot in slots if isinstance(slot, KeyringSlot)), None),
-        }
+        return VaultFacts(
+            exists=self.exists,
+            locked=self.is_locked,
+            secrets=len(contents.secrets) if contents else 0,
+            bindings=len(contents.bindings) if contents else 0,
+            format=contents.format if contents else None,
+            generation=contents.generation if contents else None,
+            recovery_codes=sum(isinstance(slot, RecoverySlot) for slot in slots),
+            keyring=next((slot.id for slot in slots if isinstance(slot, KeyringSlot)), None),
+        )
 
     def create(
         self, passphrase: Secret, *, recovery_codes: bool = False, keyring: KeyringKey | None = None

@@ -12,9 +12,10 @@ from typing import Any, Literal, Protocol, Self
 
 import anyio
 
+from aileron.api.approvals import ConsentAnswer, Decision, Settled
+from aileron.api.approver import Challenge, PageUnlock, PasskeyEntry, PasskeyMade, PasskeyOptions, UnlockChallenge
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.model.wire import ConsentAnswer, Decision, PageUnlock, PasskeyMade, Settled
 
 __all__ = ["ApproverStatus", "DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
@@ -165,11 +166,11 @@ class DaemonPort(Protocol):
 class PasskeyPort(Protocol):
     """The passkeys of this home, daemon/decisions/passkeys.py. Every method may raise AileronError; names are hostile text."""
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self) -> list[PasskeyEntry]:
         """Those that decide."""
         ...
 
-    def unlocking(self) -> dict[str, Any]:
+    def unlocking(self) -> UnlockChallenge:
         """What each of them has to sign so that a page is unlocked."""
         ...
 
@@ -179,11 +180,11 @@ class PasskeyPort(Protocol):
 
     async def challenge(
         self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Challenge:
         """What each of them has to sign for a decision."""
         ...
 
-    def registration(self, name: str) -> dict[str, Any]:
+    def registration(self, name: str) -> PasskeyOptions:
         """What one of this name is made with."""
         ...
 

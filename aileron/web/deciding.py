@@ -28,8 +28,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from aileron.api.approvals import Decision
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.wire import Decision
 from aileron.web import refusals
 from aileron.web.admission import Admission, on_to
 from aileron.web.daemon_port import DaemonPort, PasskeyPort

@@ -27,14 +27,15 @@ from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any, Final
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from aileron.api.approver import PageUnlock, PasskeyEntry, PasskeyMade
 from aileron.model.consent import PASSKEY_DECIDES
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import local_time
-from aileron.model.wire import PageUnlock, PasskeyMade
 from aileron.review.question import kind_of
 from aileron.review.subject import SYNCED
 from aileron.web.daemon_port import PasskeyPort, Process
@@ -87,10 +88,10 @@ class PasskeyPages:
             Route(f"{base}/revoke", let_in(self._revoke), methods=["POST"]),
         ]
 
-    def offered(self) -> list[dict[str, Any]]:
+    def offered(self) -> list[PasskeyEntry]:
         """Those that can be asked on this page: none while the vault is locked."""
         try:
-            return [one for one in self._passkeys.listed() if one["usable"]]
+            return [one for one in self._passkeys.listed() if one.usable]
         except AileronError:
             return []
 
@@ -174,18 +175,18 @@ class PasskeyPages:
 
 def as_json(found: Any) -> Response:
     """For the page's own script."""
-    return with_fields(JSONResponse(found))
+    return with_fields(Response(msgspec.json.encode(found), media_type="application/json"))
 
 
-def _row(one: dict[str, Any], session: Session) -> dict[str, Any]:
-    key_id = str(one["id"])
+def _row(one: PasskeyEntry, session: Session) -> dict[str, Any]:
+    key_id = one.id
     return {
         "key_id": key_id,
-        "name": one["name"],
-        "usable": one["usable"],
-        "origin": one["origin"],
-        "since": local_time(one["enrolled_at"]),
-        "copied": SYNCED.get(str(one["synced"]), str(one["synced"])),
+        "name": one.name,
+        "usable": one.usable,
+        "origin": one.origin,
+        "since": local_time(one.enrolled_at),
+        "copied": SYNCED.get(one.synced, one.synced),
         "is_this": key_id == session.key_id,
         "token": session.token("revoke", key_id),
     }

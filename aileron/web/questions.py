@@ -269,7 +269,7 @@ class QuestionPages:
     def passkeys_for(self, shown: QuestionView) -> dict[str, Any]:
         """Those that can be asked about a question, for a template."""
         return {
-            "passkeys": [{"key_id": one["id"], "name": one["name"]} for one in self._passkeys.offered()],
+            "passkeys": [{"key_id": one.id, "name": one.name} for one in self._passkeys.offered()],
             "passkey_approves": self._passkeys.says_yes_to(shown.question),
         }
 

@@ -15,7 +15,7 @@ SOURCES = {
     "aileron_connector": ROOT / "connectors" / "sdk" / "aileron_connector",
 }
 OURS = tuple(SOURCES)
-BASE = ("aileron.model", "aileron.config", "aileron.files")
+BASE = ("aileron.model", "aileron.api", "aileron.config", "aileron.files")
 
 # What is outside of the daemon and may be used in all of it; and what all of its rooms stand on.
 DAEMON = (
@@ -46,6 +46,8 @@ STANDS_ON = ("aileron.daemon.foundation", "aileron.daemon.views")
 ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron": (),
     "aileron.model": (),
+    # The daemon's answers as types, made there and read by its clients.
+    "aileron.api": ("aileron.model",),
     "aileron.config": ("aileron.model", "aileron.files"),
     "aileron.files": ("aileron.model",),
     "aileron.extras": (),
@@ -61,7 +63,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     # What a person is shown: the same on every surface.
-    "aileron.review": ("aileron.model", "aileron.actions.manifest", "aileron.actions.references"),
+    "aileron.review": ("aileron.model", "aileron.api", "aileron.actions.manifest", "aileron.actions.references"),
     "aileron.registry": (*BASE, "aileron.extras"),
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),
@@ -120,10 +122,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.daemon.runner",
         "aileron.daemon.secrets",
     ),
-    "aileron.client": ("aileron.model", "aileron.config"),
-    "aileron.tui": ("aileron.model", "aileron.client", "aileron.approver", "aileron.review"),
+    "aileron.client": ("aileron.model", "aileron.api", "aileron.config"),
+    "aileron.tui": ("aileron.model", "aileron.api", "aileron.client", "aileron.approver", "aileron.review"),
     # Front doors in the daemon: what they may ask of it comes in as a Protocol.
-    "aileron.mcp": ("aileron.model", "aileron.config"),
+    "aileron.mcp": ("aileron.model", "aileron.api", "aileron.config"),
     "aileron.mcp.relay": (
         "aileron.UNSUPPORTED",
         "aileron.mcp.relay_requests",
@@ -136,18 +138,20 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay_early": ("aileron.__version__", "aileron.mcp.relay_requests"),
     "aileron.mcp.relay_start": ("aileron.client",),
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
-    "aileron.web": ("aileron.model", "aileron.config", "aileron.review", "aileron.ingress.known"),
-    "aileron.gateway": ("aileron.model", "aileron.config", "aileron.tls", "aileron.ingress.known"),
+    "aileron.web": ("aileron.model", "aileron.api", "aileron.config", "aileron.review", "aileron.ingress.known"),
+    "aileron.gateway": ("aileron.model", "aileron.api", "aileron.config", "aileron.tls", "aileron.ingress.known"),
     # The process that faces TCP: no room of the daemon, so that what strangers send is parsed where no key is.
     "aileron.ingress": (
+        "aileron.api",
         "aileron.model",
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
         "aileron_sandbox.template.landlock",
     ),
-    "aileron.launch": ("aileron.model", "aileron.config", "aileron.files", "aileron.client"),
+    "aileron.launch": ("aileron.model", "aileron.api", "aileron.config", "aileron.files", "aileron.client"),
     # The author's offline tools (docs/adr/0010 and 0027), a verifier that trusts no daemon, and doctor.
     "aileron.cli": (
+        "aileron.api",
         *BASE,
         "aileron.__version__",
         "aileron.approver",

@@ -24,6 +24,7 @@ from aileron.model.invocation import Invocation
 from aileron.model.outcome import Failed, Pending
 from aileron.model.plan import Plan
 from tests.audit.conftest import START_S, an_invocation
+from tests.support.answers import as_json
 
 pytestmark = pytest.mark.anyio
 
@@ -56,7 +57,7 @@ async def test_a_gated_run_is_recorded_with_its_question_and_waits(
     assert pending.approval_id.startswith("act-20270115T080000-")
     frozen = await audit.frozen(pending.approval_id)
     assert (frozen.run_id, frozen.plan) == (pending.run_id, plan)
-    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "pending_approval"
+    assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "pending_approval"
 
 
 async def test_an_approved_plan_runs_once(audit: Audit, pending: Pending, plan: Plan, types: Types) -> None:
@@ -82,9 +83,9 @@ async def test_a_denied_plan_does_not_run_and_the_reason_is_kept(
         FailureClass.APPROVAL_DENIED,
         {"reason": "wrong address"},
     )
-    result = await query.approval_result(ledger, pending.approval_id, "local")
+    result = as_json(await query.approval_result(ledger, pending.approval_id, "local"))
     assert (result["status"], result["reason"]) == ("denied", "wrong address")
-    assert result["error"].failure_class is FailureClass.APPROVAL_DENIED
+    assert result["error"]["class"] == FailureClass.APPROVAL_DENIED
     assert types(pending.run_id)[2:] == ["approval.decided", "run.finished"]
 
 
@@ -123,7 +124,7 @@ async def test_a_question_is_over_when_its_time_is(
         )
         assert failure_class is FailureClass.APPROVAL_EXPIRED
     assert types(pending.run_id)[2:] == ["approval.expired", "run.finished"]
-    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "expired"
+    assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "expired"
 
     for _ in range(2):
         failure_class, _ = await refusal(audit.redeem(other.approval_id, plan.digest))
@@ -147,7 +148,7 @@ async def test_a_question_can_be_taken_back_until_it_is_used(
     await audit.cancel(pending.approval_id, surface="agent")
     failure_class, _ = await refusal(audit.redeem(pending.approval_id, plan.digest))
     assert failure_class is FailureClass.CANCELLED
-    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "cancelled"
+    assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "cancelled"
 
     second = await audit.pending(plan, an_invocation(), START_S + 900)
     await audit.decide(second.approval_id, "approve", digest=plan.digest, surface="cli")
@@ -179,7 +180,7 @@ async def test_an_approved_run_that_is_refused_at_the_last_moment_fails(
     failure = Failure(failure_class=FailureClass.ACTION_DISABLED, message="disabled", boundary=Boundary.USER)
     await audit.finished(pending.run_id, Failed(run_id=pending.run_id, failure=failure), 0)
 
-    assert (await query.run_state(ledger, pending.run_id, None))["status"] == "failed"
+    assert (as_json(await query.run_state(ledger, pending.run_id, None)))["status"] == "failed"
 
 
 async def test_in_every_race_there_is_one_outcome(audit: Audit, plan: Plan, path: Path, types: Types) -> None:
@@ -250,7 +251,7 @@ async def test_a_plan_changed_at_rest_is_neither_shown_nor_run(
     audit: Audit, pending: Pending, ledger: Ledger, path: Path, plan: Plan
 ) -> None:
     """The digest is of the bytes; with other bytes under it, everybody refuses."""
-    shown = await query.approval(ledger, pending.approval_id)
+    shown = as_json(await query.approval(ledger, pending.approval_id))
     assert msgspec.convert(shown["plan"], Plan) == plan
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE approvals SET subject = CAST(replace(subject, 'a@ex', 'b@ex') AS BLOB)")

@@ -21,6 +21,7 @@ from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.plan import Plan
 from tests.audit.conftest import Clock, a_plan, an_invocation, cut_short
+from tests.support.answers import as_json
 
 pytestmark = pytest.mark.anyio
 
@@ -79,7 +80,7 @@ async def test_an_ungated_run_is_requested_and_started_in_one_commit(
         "attempt": 1,
         "layers": list(LAYERS),
     }
-    rows = (await query.run_with_events(ledger, run_id))["events"]
+    rows = (as_json(await query.run_with_events(ledger, run_id)))["events"]
     assert rows[0]["at"] == rows[1]["at"]
     assert row_of(ledger, run_id).status is RunStatus.RUNNING
 
@@ -180,9 +181,9 @@ async def test_an_unknown_outcome_is_a_state_of_its_own(
 
     for run_id in (first, second):
         assert facts(run_id)[-1]["type"] == "run.unknown"
-        state = await query.run_state(ledger, run_id, None)
+        state = as_json(await query.run_state(ledger, run_id, None))
         assert state["status"] == "unknown"
-        assert state["error"].failure_class is FailureClass.OUTCOME_UNKNOWN
+        assert state["error"]["class"] == FailureClass.OUTCOME_UNKNOWN
 
 
 async def test_a_request_that_does_not_resolve_is_one_row(audit: Audit, facts: Facts, ledger: Ledger) -> None:

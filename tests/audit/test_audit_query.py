@@ -17,6 +17,7 @@ from aileron.model.invocation import Invocation
 from aileron.model.outcome import Failed, Pending, Succeeded
 from aileron.model.plan import Plan
 from tests.audit.conftest import an_invocation
+from tests.support.answers import as_json
 
 pytestmark = pytest.mark.anyio
 
@@ -112,7 +113,7 @@ async def test_a_run_is_shown_with_all_its_events(
     audit: Audit, plan: Plan, asked: Invocation, ledger: Ledger, pending: Pending
 ) -> None:
     """Oldest first, the expiry as text; more than one page of them too."""
-    shown = await query.run_with_events(ledger, pending.run_id)
+    shown = as_json(await query.run_with_events(ledger, pending.run_id))
     assert [row["type"] for row in shown["events"]] == ["run.requested", "approval.requested"]
     assert shown["events"][1]["expires_at"] == "2027-01-15T08:15:00.000000Z"
     assert shown["status"] == "pending_approval"
@@ -124,7 +125,7 @@ async def test_a_run_is_shown_with_all_its_events(
             tx.append({"type": "connector.audit", "run": run_id, "number": number})
 
     await ledger.commit(many)
-    shown = await query.run_with_events(ledger, run_id)
+    shown = as_json(await query.run_with_events(ledger, run_id))
     assert len(shown["events"]) == 2502
     assert "truncated" not in shown
 
@@ -134,7 +135,7 @@ async def test_a_refused_request_is_shown_without_a_status(audit: Audit, ledger:
     failure = Failure(failure_class=FailureClass.NOT_FOUND, message="no such action", boundary=Boundary.USER)
     audit_id = await audit.refused(asked, failure)
 
-    shown = await query.run_with_events(ledger, audit_id)
+    shown = as_json(await query.run_with_events(ledger, audit_id))
 
     assert shown.keys() == {"audit_id", "events"}
 
@@ -144,13 +145,13 @@ async def test_a_state_is_told_in_the_words_of_the_api(
 ) -> None:
     """Running without an outcome; completed with its result; failed with its error, a denied capability spelled on top."""
     first = await audit.requested(plan, asked, layers=["seccomp"])
-    assert await query.run_state(ledger, first, "local") == {
+    assert as_json(await query.run_state(ledger, first, "local")) == {
         "status": "running",
         "audit_id": first,
         "action": "send-email",
     }
     await audit.finished(first, Succeeded(run_id=first, result=[1, 2.5]), 1)
-    assert (await query.run_state(ledger, first, None))["result"] == [1, 2.5]
+    assert (as_json(await query.run_state(ledger, first, None)))["result"] == [1, 2.5]
 
     second = await audit.requested(plan, asked, layers=["seccomp"])
     details = {"connector": "c", "requested": "network:x:443", "granted": ["network:y:443"], "reason": "host"}
@@ -158,14 +159,14 @@ async def test_a_state_is_told_in_the_words_of_the_api(
         failure_class=FailureClass.CAPABILITY_DENIED, message="no", boundary=Boundary.RUNTIME, details=details
     )
     await audit.finished(second, Failed(run_id=second, failure=failure), 1)
-    error = msgspec.to_builtins((await query.run_state(ledger, second, None))["error"])
+    error = msgspec.to_builtins((as_json(await query.run_state(ledger, second, None)))["error"])
     assert (error["class"], error["audit_id"], error["granted"]) == ("capability_denied", second, ["network:y:443"])
     assert error["details"] == {"reason": "host"}
 
 
 async def test_questions_are_listed_with_what_they_are_about(ledger: Ledger, pending: Pending, plan: Plan) -> None:
     """The first to expire first; one alone with its plan."""
-    (listed,) = await query.open_approvals(ledger)
+    (listed,) = as_json(await query.open_approvals(ledger))
 
     assert listed.pop("created_at") < listed["expires_at"]
     assert listed == {
@@ -180,7 +181,7 @@ async def test_questions_are_listed_with_what_they_are_about(ledger: Ledger, pen
         "session": "local",
         "glance": "to=a@example.com",
     }
-    assert Plan.from_json((await query.approval(ledger, pending.approval_id))["plan"]) == plan
+    assert Plan.from_json((as_json(await query.approval(ledger, pending.approval_id)))["plan"]) == plan
 
 
 async def test_a_session_sees_nothing_of_another(audit: Audit, plan: Plan, ledger: Ledger, pending: Pending) -> None:
@@ -193,8 +194,8 @@ async def test_a_session_sees_nothing_of_another(audit: Audit, plan: Plan, ledge
         assert caught.value.failure.failure_class is FailureClass.NOT_FOUND
         return str(caught.value)
 
-    assert (await query.run_state(ledger, other, "other"))["status"] == "running"
-    assert (await query.approval_result(ledger, pending.approval_id, "local"))["status"] == "pending_approval"
+    assert (as_json(await query.run_state(ledger, other, "other")))["status"] == "running"
+    assert (as_json(await query.approval_result(ledger, pending.approval_id, "local")))["status"] == "pending_approval"
     absent = await words(query.run_state(ledger, "run-none", "local"))
     assert await words(query.run_state(ledger, other, "local")) == absent.replace("run-none", other)
     await words(query.approval_result(ledger, pending.approval_id, "other"))

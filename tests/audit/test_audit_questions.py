@@ -30,6 +30,7 @@ from aileron.model.plan import Plan
 from aileron.model.timestamp import utc_of_us
 from tests.audit.conftest import START_S, Clock, a_plan, an_invocation
 from tests.audit.signer import Signer
+from tests.support.answers import as_json
 
 pytestmark = pytest.mark.anyio
 
@@ -74,7 +75,7 @@ async def test_an_edit_that_is_approved_is_what_runs(
     question = await audit.check_decidable(name)
     assert question.digests == (plan.digest, edited().digest)
     assert question.created_at == pytest.approx(START_S, abs=1)
-    shown = await query.approval(ledger, name)
+    shown = as_json(await query.approval(ledger, name))
     assert [(one["digest"], Plan.from_json(one["plan"])) for one in shown["edits"]] == [(edited().digest, edited())]
     assert (shown["digest"], "asked_digest" in shown) == (plan.digest, False)
 
@@ -85,9 +86,9 @@ async def test_an_edit_that_is_approved_is_what_runs(
     assert await refusal(audit.redeem(name, plan.digest)) is FailureClass.HASH_MISMATCH
     await audit.redeem(name, edited().digest)
 
-    state = await query.run_state(ledger, pending.run_id, "local")
+    state = as_json(await query.run_state(ledger, pending.run_id, "local"))
     assert state["executed_arguments"] == edited().args
-    assert (await query.approval(ledger, name))["asked_digest"] == plan.digest
+    assert (as_json(await query.approval(ledger, name)))["asked_digest"] == plan.digest
     assert verify(path).is_whole
 
 
@@ -101,7 +102,7 @@ async def test_what_was_asked_for_runs_as_it_was_asked_for(
     await audit.redeem(pending.approval_id, plan.digest)
 
     assert (frozen.plan, frozen.is_edited) == (plan, False)
-    assert "executed_arguments" not in await query.run_state(ledger, pending.run_id, "local")
+    assert "executed_arguments" not in as_json(await query.run_state(ledger, pending.run_id, "local"))
 
 
 async def test_a_plan_is_decided_with_what_was_shown_of_its_effect(
@@ -126,7 +127,7 @@ async def test_a_plan_is_decided_with_what_was_shown_of_its_effect(
         {"approval": name, "plan_digest": plan.digest, "run": "run-preview", "digest": both, "preview": SEEN}
     ]
     assert recorded("approval.decided")[0]["preview"] == SEEN
-    assert "executed_arguments" not in await query.run_state(ledger, pending.run_id, "local")
+    assert "executed_arguments" not in as_json(await query.run_state(ledger, pending.run_id, "local"))
     assert verify(path).is_whole
 
 
@@ -221,14 +222,14 @@ async def test_a_signed_decision_is_kept_whole(
     await person.appoint(audit)
     assert await audit.has_approver()
     name = pending.approval_id
-    signed = person.signed(name, plan.digest, reason="fine", head=(await query.approval(ledger, name))["head"])
+    signed = person.signed(name, plan.digest, reason="fine", head=(as_json(await query.approval(ledger, name)))["head"])
 
     await audit.decide(name, "approve", digest=plan.digest, surface="operator", reason="fine", signed=signed)
 
     frozen = await audit.frozen(name)
     assert frozen.decision is not None
     assert (frozen.decision.signed, frozen.decision.reason, frozen.decision.decision) == (signed, "fine", "approve")
-    shown = await query.approval(ledger, name)
+    shown = as_json(await query.approval(ledger, name))
     assert (shown["key_id"], shown["signature"], shown["signed_at"]) == (person.key_id, signed.signature, signed.at)
     event = recorded("approval.decided")[0]
     assert (event["key_id"], event["head"], event["head_signature"]) == (
@@ -359,12 +360,12 @@ async def test_what_is_held_can_be_used_afterwards(
     assert row.expires_us == row.decided_us + 3660 * 1_000_000
     first, second = recorded("approval.decided")
     assert (first["until_us"], "until_us" in second) == (row.expires_us, False)
-    state = await query.run_state(ledger, held.run_id, "local")
+    state = as_json(await query.run_state(ledger, held.run_id, "local"))
     assert (state["status"], state["held_until"]) == ("approved", utc_of_us(row.decided_us + 3600 * 1_000_000))
     clock.advance(3601)
     assert await refusal(audit.redeem(plain.approval_id, plan.digest)) is FailureClass.APPROVAL_EXPIRED
     await audit.redeem(held.approval_id, plan.digest)
-    assert "held_until" not in await query.run_state(ledger, held.run_id, "local")
+    assert "held_until" not in as_json(await query.run_state(ledger, held.run_id, "local"))
     assert verify(path).is_whole
 
 
@@ -381,7 +382,7 @@ async def test_a_question_waits_for_its_answer_and_whoever_polls_is_woken(
 
     async def poll() -> None:
         async def look() -> dict[str, Any]:
-            return await query.run_state(ledger, pending.run_id, "local")
+            return as_json(await query.run_state(ledger, pending.run_id, "local"))
 
         seen.append(await audit.watch.follow(pending.run_id, await look(), look, lambda state: "question" in state, 30))
 
@@ -394,8 +395,8 @@ async def test_a_question_waits_for_its_answer_and_whoever_polls_is_woken(
     await audit.put_answer(name, "my sister\u202e", "local")
     assert await refusal(audit.put_answer(name, "again", "local")) is FailureClass.INVALID_REQUEST
 
-    assert "question" not in await query.approval_result(ledger, name, "local")
-    shown = await query.approval(ledger, name)
+    assert "question" not in as_json(await query.approval_result(ledger, name, "local"))
+    shown = as_json(await query.approval(ledger, name))
     assert shown["conversation"] == [{"question": "who is that?", "answer": "my sister\u202e"}]
     assert recorded("approval.answered") == [
         {"approval": name, "number": 1, "text": "my sister\u202e", "run": pending.run_id, "session": "local"}
@@ -430,9 +431,9 @@ async def test_a_consent_is_asked_for_once_given_and_used(
     assert (is_new, is_again, is_other, again) == (True, False, True, row)
     assert other.id != row.id
     assert await audit.consent(row.id) == (row, subject)
-    listed = {one["approval_id"]: one for one in await query.open_approvals(ledger)}
+    listed = {one["approval_id"]: one for one in as_json(await query.open_approvals(ledger))}
     assert (listed[row.id]["kind"], listed[row.id]["name"]) == ("grant", "send-email")
-    assert (await query.approval(ledger, row.id))["subject"] == subject
+    assert (as_json(await query.approval(ledger, row.id)))["subject"] == subject
     assert await refusal(audit.frozen(row.id)) is FailureClass.NOT_FOUND
     assert await refusal(audit.add_edit(row.id, a_plan())) is FailureClass.INVALID_REQUEST
     assert await refusal(audit.put_question(row.id, "why?")) is FailureClass.INVALID_REQUEST
@@ -451,7 +452,7 @@ async def test_a_consent_is_asked_for_once_given_and_used(
         ConsentKind.GRANT, "send-email", {"kind": "grant", "to": "b"}, expires_at=LATER_S + 901
     )
     assert (is_later, later.id != other.id) == (True, True)
-    assert (await query.approval_result(ledger, other.id, None))["status"] == "expired"
+    assert (as_json(await query.approval_result(ledger, other.id, None)))["status"] == "expired"
     assert await refusal(query.approval_result(ledger, other.id, "local")) is FailureClass.NOT_FOUND
     assert verify(path).is_whole
 
@@ -618,7 +619,7 @@ async def test_a_plan_of_another_version_is_shown_and_verified_and_does_not_run(
 
     ledger.commit_now(write)
 
-    assert (await query.approval(ledger, "act-old"))["plan"] == msgspec.json.decode(subject)
+    assert (as_json(await query.approval(ledger, "act-old")))["plan"] == msgspec.json.decode(subject)
     await audit.decide("act-old", "approve", digest=digest, surface="operator")
     with pytest.raises(AileronError, match="ask again") as caught:
         await audit.frozen("act-old")

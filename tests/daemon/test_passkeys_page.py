@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, cast
 
 import anyio
+import msgspec
 import pytest
 
+from aileron.api.approver import PageUnlock, UnlockChallenge
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
@@ -22,8 +24,8 @@ from aileron.model.decision import PageStatement, moment
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.passkey import base64url
 from aileron.model.secret import Secret
-from aileron.model.wire import PageUnlock
 from aileron.vault import Vault
+from tests.support.answers import as_json
 from tests.support.approver import Approver
 from tests.support.authenticator import ORIGIN, Authenticator, Told, cbor
 
@@ -87,11 +89,11 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield World(vault, ledger)
 
 
-def answered(told: dict[str, Any], lie: Told = Told()) -> PageUnlock:  # noqa: B008 - frozen
+def answered(told: UnlockChallenge, lie: Told = Told()) -> PageUnlock:  # noqa: B008 - frozen
     """The phone's answer to what the page was told."""
-    chosen = PHONE.chosen(told["statements"])
+    chosen = PHONE.chosen(as_json(told)["statements"])
     signature = PHONE.answer(chosen["publicKey"]["challenge"], lie).spelled()
-    return PageUnlock(nonce=told["nonce"], at=told["at"], key_id=chosen["key_id"], signature=signature)
+    return PageUnlock(nonce=told.nonce, at=told.at, key_id=chosen["key_id"], signature=signature)
 
 
 async def test_a_passkey_opens_the_page_once(world: World) -> None:
@@ -106,11 +108,11 @@ async def test_a_passkey_opens_the_page_once(world: World) -> None:
 async def test_the_approvers_key_opens_it_too(world: World) -> None:
     """From a terminal, for a browser without a passkey."""
     told = world.passkeys.unlocking()
-    statement = PageStatement(nonce=told["nonce"], at=told["at"], key_id=PERSON.key_id)
+    statement = PageStatement(nonce=told.nonce, at=told.at, key_id=PERSON.key_id)
 
     assert (
         await world.opened(
-            PageUnlock(nonce=told["nonce"], at=told["at"], key_id=PERSON.key_id, signature=PERSON.sign(statement))
+            PageUnlock(nonce=told.nonce, at=told.at, key_id=PERSON.key_id, signature=PERSON.sign(statement))
         )
         == PERSON.key_id
     )
@@ -120,22 +122,20 @@ async def test_what_does_not_count_opens_nothing(world: World) -> None:
     """Another page's answer, nobody verified, another nonce, a stranger's key, an old one; and each is on record."""
     tell = world.passkeys.unlocking
     old, told = moment(time.time() - 400), tell()
-    statement = PageStatement(nonce=told["nonce"], at=old, key_id=PHONE.key_id)
+    statement = PageStatement(nonce=told.nonce, at=old, key_id=PHONE.key_id)
     strange = tell()
     tries = [
         (answered(tell(), Told(origin="http://localhost:1")), "signature"),
         (answered(tell(), Told(is_verified=False)), "signature"),
-        (answered({**tell(), "nonce": "00" * 16}), "signature"),
-        (answered({**tell(), "nonce": tell()["nonce"]}), "signature"),
-        (PageUnlock(nonce=told["nonce"], at=old, key_id=PHONE.key_id, signature=PHONE.sign(statement)), "time"),
+        (answered(msgspec.structs.replace(tell(), nonce="00" * 16)), "signature"),
+        (answered(msgspec.structs.replace(tell(), nonce=tell().nonce)), "signature"),
+        (PageUnlock(nonce=told.nonce, at=old, key_id=PHONE.key_id, signature=PHONE.sign(statement)), "time"),
         (
             PageUnlock(
-                nonce=strange["nonce"],
-                at=strange["at"],
+                nonce=strange.nonce,
+                at=strange.at,
                 key_id=STRANGER.key_id,
-                signature=STRANGER.sign(
-                    PageStatement(nonce=strange["nonce"], at=strange["at"], key_id=STRANGER.key_id)
-                ),
+                signature=STRANGER.sign(PageStatement(nonce=strange.nonce, at=strange.at, key_id=STRANGER.key_id)),
             ),
             "key",
         ),
@@ -158,10 +158,10 @@ async def test_only_so_many_pages_wait(world: World) -> None:
 async def test_only_so_many_that_are_made_wait(world: World) -> None:
     """As with pages; a page's nonce is no challenge of these."""
     options = [world.passkeys.registration(f"n{number}") for number in range(MAX_CHALLENGES + 1)]
-    assert len({one["publicKey"]["challenge"] for one in options}) == len(options)
-    assert world.passkeys._made.take(options[0]["publicKey"]["challenge"]) is None
-    assert world.passkeys._made.take(options[-1]["publicKey"]["challenge"]) == f"n{MAX_CHALLENGES}"
-    assert world.passkeys._made.take(world.passkeys.unlocking()["nonce"]) is None
+    assert len({one.public_key["challenge"] for one in options}) == len(options)
+    assert world.passkeys._made.take(options[0].public_key["challenge"]) is None
+    assert world.passkeys._made.take(options[-1].public_key["challenge"]) == f"n{MAX_CHALLENGES}"
+    assert world.passkeys._made.take(world.passkeys.unlocking().nonce) is None
 
 
 async def test_a_challenge_is_old_after_five_minutes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

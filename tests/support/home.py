@@ -24,6 +24,7 @@ from aileron.client import Answer, Client, StartedDaemon
 from aileron.model.names import HostPort
 from aileron.registry.build import build
 from tests.support import forks
+from tests.support.answers import check_answer
 from tests.support.canary import scan
 
 __all__ = ["PROBE", "DaemonHome", "asking_home", "daemon_home", "other_probe", "probe_action", "word"]
@@ -43,6 +44,14 @@ class _ForkingClient(Client):
     def __init__(self, home: Path, *, operator: bool = True) -> None:
         super().__init__(home, operator=operator)
         self._path = home
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
+    ) -> Answer:
+        """As `Client.ask`; the answer is what its route declares."""
+        answer = super().ask(method, path, body, wait_s=wait_s, headers=headers)
+        check_answer(method, path, answer.status, answer.body)
+        return answer
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
         """As `Client.execute` does, where an interpreter would be set up like the server's."""

@@ -117,7 +117,7 @@ def standing(made: bytes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     vault = Vault(path, clock=Clock())
     vault.unlock(Secret(PASSPHRASE))
     yield vault
-    assert (vault.status()["generation"], path.read_bytes()) == (5, made)
+    assert (vault.status().generation, path.read_bytes()) == (5, made)
     vault.lock()
 
 

@@ -190,14 +190,14 @@ def test_one_change_builds_on_the_last(agreed: Vault) -> None:
     assert consents is not None
     assert [one.name for one in consents.agreed] == ["read", "send", "basic/mail/home"]
     assert consents.grants == ()
-    generation = agreed.status()["generation"]
+    generation = agreed.status().generation
 
     def raises(_: Consents) -> Consents:
         raise AileronError(FailureClass.ALREADY_DECIDED, "no")
 
     with refused(FailureClass.ALREADY_DECIDED):
         agreed.change_consents(raises)
-    assert agreed.status()["generation"] == generation
+    assert agreed.status().generation == generation
 
 
 def test_changes_from_many_threads_all_happen(agreed: Vault) -> None:

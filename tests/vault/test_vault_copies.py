@@ -69,7 +69,7 @@ def test_a_copy_that_is_put_back_is_locked_newest_and_leaves_what_was_there(vaul
     assert aside is not None
     assert aside.parent == path.parent
     assert (aside.read_bytes(), aside.stat().st_mode & 0o777) == (newest, 0o600)
-    assert (vault.is_locked, vault.status()["generation"]) == (True, 8)
+    assert (vault.is_locked, vault.status().generation) == (True, 8)
     vault.unlock(Secret(PASSPHRASE))
     assert lent(vault) == CANARY
     assert [info.name for info in vault.secrets()] == ["mail", "tickets"]
@@ -96,16 +96,16 @@ def test_nothing_that_was_put_aside_is_taken_for_newer(vault: Vault, path: Path,
 def test_it_comes_after_what_the_record_and_the_file_say(vault: Vault, path: Path, made: bytes):
     """The larger of the two; a file that claims what no vault reaches is believed only so far."""
     put_back(vault, made, above=41)
-    assert vault.status()["generation"] == 42
+    assert vault.status().generation == 42
     claims = page_reader.load(path)
     claims["generation"] = 50
     page_reader.store(path, claims)
     put_back(vault, made)
-    assert vault.status()["generation"] == 51
+    assert vault.status().generation == 51
     claims["generation"] = 2**53 - 1
     page_reader.store(path, claims)
     put_back(vault, made)
-    assert vault.status()["generation"] == 51 + 1_000_000 + 1
+    assert vault.status().generation == 51 + 1_000_000 + 1
     vault.unlock(Secret(PASSPHRASE))
     with refused(FailureClass.INVALID_REQUEST):
         put_back(vault, made, above=2**53 - 1)

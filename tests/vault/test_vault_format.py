@@ -191,8 +191,8 @@ def test_the_passphrases_slot_is_there_and_first(path: Path, made: bytes):
     vault = json.loads(made)
     vault["slots"] += [recovery(vault), keyring(vault)]
     page_reader.store(path, vault)
-    assert Vault(path).status()["recovery_codes"] == 1
-    assert Vault(path).status()["keyring"] == "0" * 32
+    assert Vault(path).status().recovery_codes == 1
+    assert Vault(path).status().keyring == "0" * 32
 
 
 def broken(made: bytes) -> dict[str, dict[str, Any]]:

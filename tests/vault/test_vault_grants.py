@@ -104,7 +104,7 @@ def test_renewed_tokens_are_put_in_one_write_and_survive_a_restart(vault: Vault,
     """Value and grant together, one generation on; when it was bound and what it reaches stay."""
     sign_in(vault)
     vault.note_renewal(SIGNED_IN.name, 1_750_003_000_000)
-    before = vault.status()["generation"]
+    before = vault.status().generation
     noted = Vault(path).binding(SIGNED_IN.name)
     assert noted == msgspec.structs.replace(
         SIGNED_IN, grant=msgspec.structs.replace(GRANT, renewing_ms=1_750_003_000_000)
@@ -113,7 +113,7 @@ def test_renewed_tokens_are_put_in_one_write_and_survive_a_restart(vault: Vault,
 
     vault.put_tokens(SIGNED_IN.name, tokens("access-token-2", "refresh-token-2"), renewed)
 
-    assert vault.status()["generation"] == (before or 0) + 1
+    assert vault.status().generation == (before or 0) + 1
     again = Vault(path)
     assert again.binding(SIGNED_IN.name) == msgspec.structs.replace(SIGNED_IN, grant=renewed)
     again.unlock(Secret(PASSPHRASE))
@@ -280,12 +280,12 @@ def test_a_grant_is_for_oauth2_alone(standing: Vault):
 def test_signed_in_anew_while_tokens_are_renewed_is_never_half_of_each(vault: Vault):
     """Tokens and whose they are change in one write: a renewal of before finds either, and puts nothing under another's name."""
     sign_in(vault)
-    before = vault.status()["generation"]
+    before = vault.status().generation
     other = msgspec.structs.replace(GRANT, obtained_ms=GRANT.obtained_ms + 1, account="other@example.test")
     anew = msgspec.structs.replace(SIGNED_IN, grant=other)
     vault.bind_sign_in(anew, tokens("access-token-of-other").sealed(), replace=True)
 
-    assert vault.status()["generation"] == int(str(before)) + 1
+    assert vault.status().generation == int(str(before)) + 1
     with refused(FailureClass.BINDING_FAILED):
         vault.put_tokens(SIGNED_IN.name, tokens("access-token-renewed"), GRANT)
     assert lent(vault, anew) == b"access-token-of-other"

@@ -54,7 +54,7 @@ def test_each_way_opens_the_same_vault(vault: Vault, path: Path, codes: tuple[Se
     assert lent(again) == CANARY
     again.lock()
     vault.check_opens_with_keyring(KEY.key)
-    assert (vault.status()["recovery_codes"], vault.status()["keyring"]) == (4, KEY.id)
+    assert (vault.status().recovery_codes, vault.status().keyring) == (4, KEY.id)
 
 
 def test_the_page_is_enough_for_each_way(path: Path, codes: tuple[Secret, ...]):

@@ -191,7 +191,7 @@ def test_an_older_file_is_refused_by_who_has_seen_the_newer(vault: Vault, path: 
     write(path, made)
     fresh = Vault(path)
     fresh.unlock(Secret(PASSPHRASE))
-    assert fresh.status()["generation"] == 5
+    assert fresh.status().generation == 5
     fresh.lock()
 
 

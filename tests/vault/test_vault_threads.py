@@ -21,7 +21,7 @@ def test_changes_from_many_threads_all_happen(vault: Vault):
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda n: vault.set_secret(f"s{n:02}", Secret(b"value-%08d" % n)), range(40)))
     assert [info.name for info in vault.secrets()] == ["mail", *(f"s{n:02}" for n in range(40)), "tickets"]
-    assert vault.status()["generation"] == 45
+    assert vault.status().generation == 45
     verify(vault)
 
 
@@ -37,7 +37,7 @@ def test_changes_from_two_vaults_on_one_file_all_happen(vault: Vault, path: Path
     second.lock()
     fresh = Vault(path)
     assert len(fresh.secrets()) == 22
-    assert fresh.status()["generation"] == 25
+    assert fresh.status().generation == 25
 
 
 def test_reading_lending_and_locking_wait_for_no_writer(vault: Vault, path: Path):
@@ -53,7 +53,7 @@ def test_reading_lending_and_locking_wait_for_no_writer(vault: Vault, path: Path
             assert [one.name for one in vault.candidates(CONNECTOR, "basic")] == [BASIC.name]
             with VaultLender(vault).lend(use(BASIC)) as loan:
                 assert loan.secret.reveal() == CANARY
-            assert vault.status()["locked"] is False
+            assert vault.status().locked is False
             assert not change.done()
             vault.lock()
             assert vault.is_locked

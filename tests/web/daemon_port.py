@@ -16,11 +16,11 @@ from typing import Any, Final
 import anyio
 import httpx
 
+from aileron.api.approvals import Settled
 from aileron.daemon.http.pages import pages
 from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview
-from aileron.model.wire import Settled
 from aileron.web.app import Page
 from aileron.web.daemon_port import ApproverStatus, Ended
 from aileron.web.sessions import Session, Sessions

@@ -16,6 +16,8 @@ import anyio.to_thread
 import msgspec
 
 from aileron.actions.resolve import Connectors, with_args
+from aileron.api.approvals import Answered, ApprovalEntry, Asked, Difference, Edited, Question, Settled
+from aileron.api.runs import RunState
 from aileron.approvals.difference import against_last
 from aileron.audit import query
 from aileron.audit.log import Audit
@@ -25,7 +27,6 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import utc
-from aileron.model.wire import Settled
 
 __all__ = ["ApprovalQueue"]
 
@@ -55,32 +56,32 @@ class ApprovalQueue:
         self._take_back = take_back
         self._changing = changing
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[ApprovalEntry]:
         """What waits for a person, the first to expire first."""
         return await query.open_approvals(self._ledger)
 
-    async def show(self, approval_id: str) -> dict[str, Any]:
+    async def show(self, approval_id: str) -> Question:
         """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
         question = await query.approval(self._ledger, approval_id)
-        if question["kind"] != ConsentKind.ACTION:
+        if question.kind != ConsentKind.ACTION:
             return question
-        return {**question, "difference": await self._difference(approval_id, question)}
+        return msgspec.structs.replace(question, difference=await self._difference(approval_id, question))
 
-    async def _difference(self, approval_id: str, question: dict[str, Any]) -> dict[str, Any] | None:
-        run_id, action = str(question.get("audit_id")), str(question.get("action"))
+    async def _difference(self, approval_id: str, question: Question) -> Difference | None:
+        run_id, action = str(question.audit_id), str(question.action)
         last = await self._ledger.read(lambda snapshot: snapshot.last_approved(action, run_id))
         if last is None:
             return None
         decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
-        found: dict[str, Any] = {"approval_id": last.id, "decided_at": decided_at, "changes": [], "problem": None}
+        found = Difference(approval_id=last.id, decided_at=decided_at, changes=[], problem=None)
         try:
             before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
             self._approver.check_approved(last, ConsentKind.ACTION)
         except AileronError as error:  # it is not said that there was none: that would be a reason to look less
-            return {**found, "problem": error.failure.message}
-        return {**found, "changes": msgspec.to_builtins(against_last(before.plan, now.plan))}
+            return msgspec.structs.replace(found, problem=error.failure.message)
+        return msgspec.structs.replace(found, changes=list(against_last(before.plan, now.plan)))
 
-    async def edit(self, approval_id: str, args: dict[str, Any]) -> dict[str, Any]:
+    async def edit(self, approval_id: str, args: dict[str, Any]) -> Edited:
         """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
         busy, not_found, already_decided.
         """
@@ -88,22 +89,22 @@ class ApprovalQueue:
         plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
         changes = against_last(frozen.plan, plan)
         await self._audit.add_edit(approval_id, plan)
-        return {"digest": plan.digest, "plan": plan.to_json(), "changes": msgspec.to_builtins(changes)}
+        return Edited(digest=plan.digest, plan=plan.to_json(), changes=list(changes))
 
-    async def result(self, approval_id: str, session: str | None) -> dict[str, Any]:
+    async def result(self, approval_id: str, session: str | None) -> RunState:
         """What became of an ask."""
         return await query.approval_result(self._ledger, approval_id, session)
 
-    async def ask_back(self, approval_id: str, question: str) -> dict[str, Any]:
+    async def ask_back(self, approval_id: str, question: str) -> Asked:
         """A person asks whoever asked."""
         await self._audit.put_question(approval_id, question)
-        return {"approval_id": approval_id, "question": question}
+        return Asked(approval_id=approval_id, question=question)
 
-    async def answer(self, approval_id: str, answer: str, session: str | None) -> dict[str, Any]:
+    async def answer(self, approval_id: str, answer: str, session: str | None) -> Answered:
         """Whoever asked answers. A question of another session does not exist for this one."""
         await self.result(approval_id, session)
         await self._audit.put_answer(approval_id, answer, session or "operator")
-        return {"approval_id": approval_id, "answer": answer}
+        return Answered(approval_id=approval_id, answer=answer)
 
     async def cancel(self, approval_id: str, surface: str, session: str | None) -> Settled:
         """Take a question back. One that another session asked does not exist for this one."""

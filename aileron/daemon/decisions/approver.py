@@ -21,10 +21,11 @@ import contextlib
 import math
 import time
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Literal
 
 import anyio.to_thread
 
+from aileron.api.approver import ApproverFacts
 from aileron.approvals.signed import check_signed
 from aileron.ledger.rows import ApprovalRow
 from aileron.model.consent import ConsentKind, Consents
@@ -121,20 +122,20 @@ class ApproverState:
         """The ledger tells of an approver from now on."""
         self._on_record = True
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ApproverFacts:
         """For `status` and `aileron approver status`; never fails."""
         status: Literal["none", "locked", "ready", "problem"]
         try:
             consents = self.consents()
         except AileronError as error:
             status = "locked" if error.failure.failure_class is FailureClass.VAULT_LOCKED else "problem"
-            return {"status": status, "problem": error.failure.message}
+            return ApproverFacts(status=status, problem=error.failure.message)
         if consents is None:
-            return {"status": "none"}
-        return {
-            "status": "ready",
-            "key_id": consents.key_id,
-            "public_key": consents.public_key,
-            "created_at": moment(consents.created_ms / 1000),
-            "passkeys": len(consents.passkeys),
-        }
+            return ApproverFacts(status="none")
+        return ApproverFacts(
+            status="ready",
+            key_id=consents.key_id,
+            public_key=consents.public_key,
+            created_at=moment(consents.created_ms / 1000),
+            passkeys=len(consents.passkeys),
+        )

@@ -31,6 +31,13 @@ import msgspec
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore
+from aileron.api.actions import AddedAction
+from aileron.api.approvals import AgreedFile, ConsentAnswer, GrantMade, PasskeyEnrolled, SettingsAgreed
+from aileron.api.bindings import BindingEntry
+from aileron.api.connectors import InstalledConnector
+from aileron.api.fetches import InstalledTogether
+from aileron.api.publishers import RevokedKeys, TrustedKeys
+from aileron.api.secrets import SecretStored
 from aileron.approvals.grants import MIN_FOR_S, check_grant
 from aileron.approvals.passkey_rules import check_enrollable
 from aileron.approvals.signed import NotCounted
@@ -74,7 +81,6 @@ from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
 from aileron.model.timestamp import utc
-from aileron.model.wire import ConsentAnswer
 from aileron.registry.artifact import ArtifactRequest, Trust
 from aileron.registry.consent import text_signature_words
 from aileron.registry.content import ContentStore
@@ -114,6 +120,21 @@ class _Held:
         self.value: Final = value
         self.grant: Final = grant
         self.digest: str | None = None
+
+
+CarriedOut = (
+    AddedAction
+    | AgreedFile
+    | BindingEntry
+    | GrantMade
+    | InstalledConnector
+    | InstalledTogether
+    | PasskeyEnrolled
+    | SecretStored
+    | SettingsAgreed
+    | TrustedKeys
+)
+"""What the route that asked would have answered, by what was agreed to."""
 
 
 class ConsentService:
@@ -206,7 +227,7 @@ class ConsentService:
         if (subject := self._agreements.settings_consent()) is not None:
             await self.ask(subject, SETTINGS_WAIT_S)
 
-    async def carry_out(self, approval_id: str) -> dict[str, Any] | None:
+    async def carry_out(self, approval_id: str) -> CarriedOut | None:
         """Do what was agreed to, once: the decision is used up before anything changes. None where the others of its group are
         not agreed to yet. AileronError says why it was not done.
         """
@@ -221,7 +242,7 @@ class ConsentService:
         await self._drop([subject])
         return result
 
-    async def _carry_out_group(self, group: str) -> dict[str, Any] | None:
+    async def _carry_out_group(self, group: str) -> CarriedOut | None:
         """Install an action with the connectors that come for it, once all of it is agreed to."""
         members = await self._members(group)
         whole = _complete(members)
@@ -426,7 +447,7 @@ class ConsentService:
 
     async def put_binding(
         self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
-    ) -> dict[str, Any]:
+    ) -> BindingEntry:
         """Bind; `tokens` are stored in the same write, as its secret. AileronError as Vault.bind and `bind_sign_in`."""
         if tokens is None:
             await anyio.to_thread.run_sync(lambda: self._vault.bind(binding, replace=replace))
@@ -446,13 +467,13 @@ class ConsentService:
         self._bound()
         return binding_facts(binding)
 
-    async def put_secret(self, name: str, value: Secret) -> dict[str, Any]:
+    async def put_secret(self, name: str, value: Secret) -> SecretStored:
         """Store a secret in place of what was there. AileronError as Vault.set_secret."""
         await anyio.to_thread.run_sync(lambda: self._vault.set_secret(name, value))
         await self._audit.note(events.SecretSet(name=name))
-        return {"name": name}
+        return SecretStored(name=name)
 
-    async def _do(self, subject: Subject, row: ApprovalRow) -> dict[str, Any]:
+    async def _do(self, subject: Subject, row: ApprovalRow) -> CarriedOut:
         approval_id = row.id
         match subject:
             case ActionFileConsent():
@@ -474,10 +495,10 @@ class ConsentService:
             case impossible:
                 assert_never(impossible)
 
-    async def _action_file(self, subject: ActionFileConsent, approval_id: str) -> dict[str, Any]:
+    async def _action_file(self, subject: ActionFileConsent, approval_id: str) -> AgreedFile | AddedAction:
         digest = await self._agree_text(subject, approval_id)
         if not subject.install:
-            return {"name": subject.name, "digest": digest}
+            return AgreedFile(name=subject.name, digest=digest)
         action = await anyio.to_thread.run_sync(lambda: self._action_text(subject))
         return await self._installing.put_action(action)
 
@@ -488,7 +509,7 @@ class ConsentService:
         await self._agree(ConsentKind.ACTION_FILE, subject.name, digest, approval_id)
         return digest
 
-    async def _connector(self, subject: ConnectorConsent, approval_id: str) -> dict[str, Any]:
+    async def _connector(self, subject: ConnectorConsent, approval_id: str) -> InstalledConnector:
         found = await anyio.to_thread.run_sync(self.finding.agreed, subject)
         await self._agree_connector(subject, approval_id)
         result = await self._installing.put_connector(found)
@@ -510,7 +531,7 @@ class ConsentService:
         consents = self._approver.consents()
         return consents is None or consents.is_connector_agreed(pin.hash)
 
-    async def _binding(self, subject: BindingConsent, approval_id: str) -> dict[str, Any]:
+    async def _binding(self, subject: BindingConsent, approval_id: str) -> BindingEntry:
         tokens, grant = None, None
         if subject.commitment is not None:
             again = f"aileron binding setup {subject.connector} --name {subject.name}"
@@ -521,12 +542,12 @@ class ConsentService:
         await self._agree(ConsentKind.BINDING, subject.name, subject_digest(subject), approval_id)
         return result
 
-    async def _secret(self, subject: SecretConsent) -> dict[str, Any]:
+    async def _secret(self, subject: SecretConsent) -> SecretStored:
         again = f"aileron secret set {subject.name}"
         value, _ = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
         return await self.put_secret(subject.name, value)
 
-    async def _grant(self, subject: GrantConsent, approval_id: str) -> dict[str, Any]:
+    async def _grant(self, subject: GrantConsent, approval_id: str) -> GrantMade:
         grant = StandingGrant(
             id=approval_id,
             action=subject.action,
@@ -538,7 +559,7 @@ class ConsentService:
         )
         await self._change(lambda consents: consents.with_grant(grant))
         await self._audit.agreed(ConsentKind.GRANT, subject.action, subject_digest(subject), approval_id)
-        return {"id": approval_id, "action": subject.action, "uses": subject.uses, "until": subject.until}
+        return GrantMade(id=approval_id, action=subject.action, uses=subject.uses, until=subject.until)
 
     def keyring(self) -> Keyring:
         """The keys that count. Reads a file. AileronError vault_locked, hash_mismatch, invalid_request for a broken file."""
@@ -567,16 +588,16 @@ class ConsentService:
             source=source,
         )
 
-    async def put_key(self, subject: TrustedKeyConsent) -> dict[str, Any]:
+    async def put_key(self, subject: TrustedKeyConsent) -> TrustedKeys:
         """Let the key count."""
         whose = Authority.parse(subject.authority)
         keys = [PublicKey.parse(text) for text in subject.keys]
         write = lambda: self._keyring.write(self._keyring.read().replacing(whose, keys))  # noqa: E731 - two words, used once
         await anyio.to_thread.run_sync(write)
         await self._audit.note(events.KeyTrusted(authority=subject.authority, key=subject.new, source=subject.source))
-        return {"authority": subject.authority, "key": subject.new, "keys": [key.fingerprint for key in keys]}
+        return TrustedKeys(authority=subject.authority, key=subject.new, keys=[key.fingerprint for key in keys])
 
-    async def end_key(self, whose: Authority, fingerprint: str | None) -> dict[str, Any]:
+    async def end_key(self, whose: Authority, fingerprint: str | None) -> RevokedKeys:
         """Let one key of `whose` count no more, or all. AileronError(not_found); vault_locked where an approver exists."""
         agreed, found = self.keyring(), self._keyring.read()
         gone = set(found.of(whose)) - set(found.without(whose, fingerprint).of(whose))
@@ -595,15 +616,15 @@ class ConsentService:
         await anyio.to_thread.run_sync(lambda: self._keyring.write(found.replacing(whose, left)))
         for key in sorted(one.fingerprint for one in gone):
             await self._audit.note(events.KeyRevoked(authority=str(whose), key=key))
-        return {"authority": str(whose), "revoked": sorted(one.fingerprint for one in gone)}
+        return RevokedKeys(authority=str(whose), revoked=sorted(one.fingerprint for one in gone))
 
-    async def _trusted_key(self, subject: TrustedKeyConsent, approval_id: str) -> dict[str, Any]:
+    async def _trusted_key(self, subject: TrustedKeyConsent, approval_id: str) -> TrustedKeys:
         keys = [PublicKey.parse(text) for text in subject.keys]
         digest = trust_digest(Authority.parse(subject.authority), keys)
         await self._agree(ConsentKind.TRUSTED_KEY, subject.authority, digest, approval_id)
         return await self.put_key(subject)
 
-    async def _passkey(self, subject: PasskeyConsent, row: ApprovalRow) -> dict[str, Any]:
+    async def _passkey(self, subject: PasskeyConsent, row: ApprovalRow) -> PasskeyEnrolled:
         signed = row.signed
         if signed is None:
             raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
@@ -617,13 +638,13 @@ class ConsentService:
         )
         await self._change(lambda consents: consents.with_passkey(passkey))
         await self._audit.passkey_added(passkey)
-        return {"id": passkey.id, "name": subject.name, "origin": subject.origin}
+        return PasskeyEnrolled(id=passkey.id, name=subject.name, origin=subject.origin)
 
-    async def _config(self, subject: SettingsConsent, approval_id: str) -> dict[str, Any]:
+    async def _config(self, subject: SettingsConsent, approval_id: str) -> SettingsAgreed:
         await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)
         await anyio.to_thread.run_sync(self._settings.write, subject.after)
         is_whole = self._settings_agreed(subject.after)
-        return {"settings": subject.after, "restart": not is_whole}
+        return SettingsAgreed(settings=subject.after, restart=not is_whole)
 
     async def _agree(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
         agreement = Agreement(kind=kind, name=name, digest=digest, approval=approval_id)

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -23,6 +23,15 @@ import msgspec
 
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
+from aileron.api.approver import (
+    Appointment,
+    ApproverInventory,
+    ApproverNamed,
+    Inventory,
+    InventoryAction,
+    InventoryConnector,
+    InventoryKeys,
+)
 from aileron.approvals.signed import NotCounted, Why, check_fresh
 from aileron.audit import events
 from aileron.audit.log import Audit
@@ -40,7 +49,6 @@ from aileron.model.manifest import ActionFile
 from aileron.model.names import HostPort
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
-from aileron.model.wire import Appointment
 from aileron.registry.content import ContentStore
 from aileron.registry.keyring import Keyring, KeyringFile, trust_digest
 from aileron.vault.vault import Vault
@@ -88,24 +96,24 @@ class ApproverEnrollment:
         self._settings = AgreedSettings(home.agreed)
         self._keyring = KeyringFile(home.keyring)
 
-    async def inventory(self) -> dict[str, Any]:
-        """What exists and would be agreed to with a key: `{"inventory", "digest"}`. AileronError(vault_locked)."""
+    async def inventory(self) -> ApproverInventory:
+        """What exists and would be agreed to with a key. AileronError(vault_locked)."""
         self._vault.check_unlocked()
         found = self._inventory(await anyio.to_thread.run_sync(self._look))
-        return {"inventory": found, "digest": sha256_digest(canonical_json(found))}
+        return ApproverInventory(inventory=found, digest=_digest_of(found))
 
-    async def appoint(self, asked: Appointment, scope: Scope) -> dict[str, Any]:
+    async def appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
         """From now on this key decides. AileronError: vault_locked; unauthorized for a wrong passphrase or signature;
         invalid_request where something has changed since it was shown; hash_mismatch for a vault that is not the newest.
         """
         async with self._changing:
             return await self._appoint(asked, scope)
 
-    async def _appoint(self, asked: Appointment, scope: Scope) -> dict[str, Any]:
+    async def _appoint(self, asked: Appointment, scope: Scope) -> ApproverNamed:
         try:
             statement = await self._checked(asked)
             seen = await anyio.to_thread.run_sync(self._look)  # once: what is compared is what is agreed to
-            if sha256_digest(canonical_json(self._inventory(seen))) != asked.inventory:
+            if _digest_of(self._inventory(seen)) != asked.inventory:
                 raise AileronError(
                     FailureClass.INVALID_REQUEST,
                     "something was added, bound or edited since it was shown: run `aileron approver init` again",
@@ -121,7 +129,7 @@ class ApproverEnrollment:
         await anyio.to_thread.run_sync(lambda: self._vault.set_approver(consents))
         await self._audit.approver_set(statement, asked.signature, asked.old_signature)
         self._approver.recorded()
-        return {"key_id": statement.key_id}
+        return ApproverNamed(key_id=statement.key_id)
 
     async def catch_up(self) -> None:
         """Put on record whom the open vault names, where the daemon ended before it could. The caller holds `changing`."""
@@ -197,22 +205,23 @@ class ApproverEnrollment:
             )
         return consents
 
-    def _inventory(self, seen: _Seen) -> dict[str, Any]:
-        return {
-            "actions": [self._action_row(action) for action in seen.actions],
-            "bindings": [
+    def _inventory(self, seen: _Seen) -> Inventory:
+        return Inventory(
+            actions=[self._action_row(action) for action in seen.actions],
+            bindings=[
                 {name: value for name, value in msgspec.to_builtins(one).items() if name != "kind"}
                 for one in seen.bindings
             ],
-            "connectors": [
-                {"name": pin.name, "version": pin.version, "hash": pin.hash, "reaches": sorted(map(str, hosts))}
+            connectors=[
+                InventoryConnector(name=pin.name, version=pin.version, hash=pin.hash, reaches=sorted(map(str, hosts)))
                 for pin, hosts in seen.connectors
             ],
-            "keys": [
-                {"name": str(one), "keys": [key.fingerprint for key in keys]} for one, keys in seen.keyring.keys.items()
+            keys=[
+                InventoryKeys(name=str(one), keys=[key.fingerprint for key in keys])
+                for one, keys in seen.keyring.keys.items()
             ],
-            "settings": self._agreements.in_force,
-        }
+            settings=self._agreements.in_force,
+        )
 
     def _look(self) -> _Seen:
         return _Seen(
@@ -226,14 +235,19 @@ class ApproverEnrollment:
             keyring=self._keyring.read(),
         )
 
-    def _action_row(self, action: ActionFile) -> dict[str, Any]:
-        return {
-            "name": action.name,
-            "version": action.version,
-            "digest": action.digest,
-            "gated": action.approval.required,
-            "reaches": action_reach(self._connectors, action),
-        }
+    def _action_row(self, action: ActionFile) -> InventoryAction:
+        return InventoryAction(
+            name=action.name,
+            version=action.version,
+            digest=action.digest,
+            gated=action.approval.required,
+            reaches=action_reach(self._connectors, action),
+        )
+
+
+def _digest_of(inventory: Inventory) -> str:
+    """What the approver signs of it."""
+    return sha256_digest(canonical_json(msgspec.to_builtins(inventory)))
 
 
 def _connectors(seen: _Seen) -> Iterator[tuple[str, str]]:

@@ -24,6 +24,16 @@ from typing import Any, Final, Literal
 import anyio
 import anyio.to_thread
 
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.approver import (
+    Challenge,
+    PageUnlock,
+    PasskeyEntry,
+    PasskeyMade,
+    PasskeyOptions,
+    PasskeyStatement,
+    UnlockChallenge,
+)
 from aileron.approvals.passkey_rules import check_enrollable, check_name
 from aileron.approvals.signed import CEREMONY_S, NotCounted, Why, check_fresh, counted
 from aileron.audit.log import Audit
@@ -43,7 +53,6 @@ from aileron.model.passkey import (
     said_challenge,
 )
 from aileron.model.text import hidden_at
-from aileron.model.wire import ConsentAnswer, PageUnlock, PasskeyMade
 from aileron.vault.vault import Vault
 
 __all__ = ["Passkeys"]
@@ -100,15 +109,15 @@ class Passkeys:
         self._made = _Waiting()
         self._pages = _Waiting()
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self) -> list[PasskeyEntry]:
         """Those that decide. AileronError(vault_locked)."""
         consents = self._approver.consents()
         return [self._facts(one) for one in (() if consents is None else consents.passkeys)]
 
     # Making one
 
-    def registration(self, name: str) -> dict[str, Any]:
-        """What a page hands to `navigator.credentials.create`, for a passkey of this name: `{"publicKey": …}`.
+    def registration(self, name: str) -> PasskeyOptions:
+        """What a page hands to `navigator.credentials.create`, for a passkey of this name.
 
         Bytes are in base64url. AileronError consent_required without an approver, invalid_request for the name or where there are
         too many, vault_locked.
@@ -117,8 +126,8 @@ class Passkeys:
         check_name(consents, name)
         challenge = base64url(secrets.token_bytes(_CHALLENGE_BYTES))
         self._made.add(challenge, name)
-        return {
-            "publicKey": {
+        return PasskeyOptions(
+            public_key={
                 "rp": {"id": RP_ID, "name": "Aileron"},
                 "user": {"id": base64url(secrets.token_bytes(_HANDLE_BYTES)), "name": name, "displayName": name},
                 "challenge": challenge,
@@ -132,7 +141,7 @@ class Passkeys:
                 },
                 "attestation": "none",
             }
-        }
+        )
 
     async def register(self, made: PasskeyMade) -> ConsentAnswer:
         """Ask the approver whether the passkey that was made may decide.
@@ -170,12 +179,12 @@ class Passkeys:
 
     async def challenge(
         self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None = None
-    ) -> dict[str, Any]:
+    ) -> Challenge:
         """What a page hands to `navigator.credentials.get` for this decision, for each passkey that can be asked here.
 
-        `{"approval_id", "digest", "decision", "reason", "at", "statements": [{"key_id", "name", "publicKey"}]}`: the decision is
-        sent with this very `at`, the `key_id` of the one that was asked, and its answer as `signature`. AileronError as
-        Audit.check_decidable; invalid_request for another digest; unauthorized for what no passkey decides; vault_locked.
+        The decision is sent with this very `at`, the `key_id` of the one that was asked, and its answer as `signature`.
+        AileronError as Audit.check_decidable; invalid_request for another digest; unauthorized for what no passkey decides;
+        vault_locked.
         """
         consents = self._approved()
         question = await self._audit.check_decidable(approval_id)
@@ -197,17 +206,17 @@ class Passkeys:
                 approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key_id
             )
 
-        return {
-            "approval_id": approval_id,
-            "digest": digest,
-            "decision": decision,
-            "reason": reason,
-            "at": at,
-            "statements": [self._asked(one, statement(one.id)) for one in self._usable(consents)],
-        }
+        return Challenge(
+            approval_id=approval_id,
+            digest=digest,
+            decision=decision,
+            reason=reason,
+            at=at,
+            statements=[self._asked(one, statement(one.id)) for one in self._usable(consents)],
+        )
 
-    def unlocking(self) -> dict[str, Any]:
-        """The same for who wants the page to show what waits: `{"nonce", "at", "statements": […]}`.
+    def unlocking(self) -> UnlockChallenge:
+        """The same for who wants the page to show what waits.
 
         `check_unlocked` takes the answer. The approver's key may sign it too (`PageStatement`). AileronError consent_required,
         vault_locked.
@@ -218,7 +227,7 @@ class Passkeys:
         statements = [
             self._asked(one, PageStatement(nonce=nonce, at=at, key_id=one.id)) for one in self._usable(consents)
         ]
-        return {"nonce": nonce, "at": at, "statements": statements}
+        return UnlockChallenge(nonce=nonce, at=at, statements=statements)
 
     async def check_unlocked(self, asked: PageUnlock, surface: str) -> str:
         """Whose key it is that opens the page, once for each nonce. What does not count is on record. AileronError unauthorized,
@@ -289,35 +298,35 @@ class Passkeys:
     def _usable(self, consents: Consents) -> list[Passkey]:
         return [one for one in consents.passkeys if one.subject.origin == self._origin]
 
-    def _asked(self, passkey: Passkey, statement: Statement) -> dict[str, Any]:
-        return {
-            "key_id": passkey.id,
-            "name": passkey.subject.name,
-            "publicKey": {
+    def _asked(self, passkey: Passkey, statement: Statement) -> PasskeyStatement:
+        return PasskeyStatement(
+            key_id=passkey.id,
+            name=passkey.subject.name,
+            public_key={
                 "challenge": challenge_of(statement),
                 "rpId": RP_ID,
                 "allowCredentials": [_descriptor(passkey.subject)],
                 "userVerification": "required",
                 "timeout": int(CEREMONY_S * 1000),
             },
-        }
+        )
 
-    def _facts(self, passkey: Passkey) -> dict[str, Any]:
+    def _facts(self, passkey: Passkey) -> PasskeyEntry:
         subject = passkey.subject
-        return {
-            "id": passkey.id,
-            "name": subject.name,
-            "origin": subject.origin,
-            "usable": subject.origin == self._origin,
-            "algorithm": subject.algorithm,
-            "synced": subject.synced,
-            "aaguid": subject.aaguid,
-            "transports": list(subject.transports),
-            "credential_id": subject.credential_id,
-            "public_key": subject.public_key,
-            "approval_id": passkey.approval,
-            "enrolled_at": passkey.at,
-        }
+        return PasskeyEntry(
+            id=passkey.id,
+            name=subject.name,
+            origin=subject.origin,
+            usable=subject.origin == self._origin,
+            algorithm=subject.algorithm,
+            synced=subject.synced,
+            aaguid=subject.aaguid,
+            transports=list(subject.transports),
+            credential_id=subject.credential_id,
+            public_key=subject.public_key,
+            approval_id=passkey.approval,
+            enrolled_at=passkey.at,
+        )
 
 
 def _descriptor(subject: PasskeyConsent) -> dict[str, Any]:

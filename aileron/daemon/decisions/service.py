@@ -19,11 +19,14 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import msgspec
+from msgspec import UNSET
 
+from aileron.api.approvals import Decision, PreviewRequest, PreviewShown, SealedPreview, Settled
+from aileron.api.failures import ErrorBody
 from aileron.approvals.signed import (
     CEREMONY_S,
     CLOCK_S,
@@ -48,7 +51,6 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 from aileron.model.timestamp import utc
-from aileron.model.wire import Decision, ErrorBody, PreviewRequest, Settled
 
 __all__ = ["DecisionService"]
 
@@ -139,7 +141,7 @@ class DecisionService:
         if decision.decision == "approve" and candidate.preview is not None:
             self._readings.check_newest(question.row.id, candidate.plan_digest, candidate.digest)
 
-    async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> dict[str, Any]:
+    async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> SealedPreview:
         """Read what the action's preview names, for the approver who asks; only they can open the answer.
 
         AileronError unauthorized, consent_required without an approver, vault_locked, not_found, invalid_request (no preview).
@@ -153,11 +155,11 @@ class DecisionService:
             await self._refused(approval_id, "preview", error, scope.value, asked.key_id)
             raise
         seen = await self._readings.read(approval_id, asked.digest)
-        shown: dict[str, Any] = {"fields": seen.fields, "problem": seen.problem, "taken_at": seen.taken_at}
-        if seen.digest is not None:
-            shown["digest"] = seen.digest
+        shown = PreviewShown(
+            fields=seen.fields, problem=seen.problem, taken_at=seen.taken_at, digest=seen.digest or UNSET
+        )
         sealed = seal(asked.recipient, msgspec.json.encode(shown), statement.signed_bytes())
-        return {"sealed": base64.b64encode(sealed).decode()}
+        return SealedPreview(sealed=base64.b64encode(sealed).decode())
 
     async def carry_out_agreed(self) -> None:
         """Do what was agreed to before the daemon ended in between, and may still be done. The caller holds `changing`."""

@@ -8,14 +8,14 @@ Source: docs/reference/consents.md. Not here: what a grant may say (approvals/gr
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 
 from aileron.actions.resolve import used_credentials
 from aileron.actions.store import ActionStore
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.approver import GrantEntry
 from aileron.approvals.grants import check_grant
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.agreements import Agreements
@@ -24,7 +24,6 @@ from aileron.daemon.decisions.consents import ConsentService
 from aileron.model.consent import Constraint, GrantConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.timestamp import utc
-from aileron.model.wire import ConsentAnswer
 from aileron.registry.content import ContentStore
 from aileron.vault.vault import Vault
 
@@ -55,18 +54,23 @@ class GrantService:
         self._audit = audit
         self._changing = changing
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[GrantEntry]:
         """The grants in force, with how often each was used. AileronError(vault_locked)."""
         consents = self._approver.consents()
         grants = () if consents is None else consents.grants
         used = await self._audit.grant_used([grant.id for grant in grants])
         return [
-            {
-                **msgspec.to_builtins(grant),
-                "used": used.get(grant.id, 0),
-                "until": utc(grant.until),
-                "over": grant.until <= time.time() or used.get(grant.id, 0) >= grant.uses,
-            }
+            GrantEntry(
+                id=grant.id,
+                action=grant.action,
+                action_digest=grant.action_digest,
+                credentials=grant.credentials,
+                constraints=grant.constraints,
+                uses=grant.uses,
+                used=used.get(grant.id, 0),
+                until=utc(grant.until),
+                over=grant.until <= time.time() or used.get(grant.id, 0) >= grant.uses,
+            )
             for grant in grants
         ]
 

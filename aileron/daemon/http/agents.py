@@ -18,10 +18,13 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 
 from aileron.actions.manifest import input_schema
 from aileron.actions.resolve import Choice, account_choices
 from aileron.actions.store import ActionStore
+from aileron.api.failures import ErrorBody
+from aileron.api.runs import Progress, RunningAnswer, RunState
 from aileron.audit import query
 from aileron.audit.watch import Watch
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
@@ -36,7 +39,6 @@ from aileron.model.failure import AileronError
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
-from aileron.model.wire import ErrorBody, RunningAnswer
 from aileron.registry.content import ContentStore
 from aileron.runs.progress import Board
 from aileron.vault.vault import Vault
@@ -56,39 +58,35 @@ class StatusWaiter:
         self._board = board
         self._ledger = ledger
 
-    async def run(self, run_id: str, session: str | None, wait_s: float, seen: int | None) -> dict[str, Any]:
+    async def run(self, run_id: str, session: str | None, wait_s: float, seen: int | None) -> RunState:
         """Where a run is, as `state`; what is not the session's own does not exist for it."""
         return await self.state(lambda: query.run_state(self._ledger, run_id, session), wait_s, seen)
 
-    async def question(self, approval_id: str, session: str | None, wait_s: float, seen: int | None) -> dict[str, Any]:
+    async def question(self, approval_id: str, session: str | None, wait_s: float, seen: int | None) -> RunState:
         """What became of a question, in the same way."""
         return await self.state(lambda: query.approval_result(self._ledger, approval_id, session), wait_s, seen)
 
-    async def state(
-        self, look: Callable[[], Awaitable[dict[str, Any]]], wait_s: float, seen: int | None = None
-    ) -> dict[str, Any]:
+    async def state(self, look: Callable[[], Awaitable[RunState]], wait_s: float, seen: int | None = None) -> RunState:
         """What `look` finds once it is final, or when `wait_s` is over, or its run reports progress of a higher number than
         `seen`. `progress` is what it reported last. Whoever asks sees that what is approved begins.
         """
         state = await look()
-        if _is_over(state) or "audit_id" not in state:
+        if _is_over(state) or state.audit_id is UNSET:
             return state
         problem = await self._begun(state)
-        run_id, first = state["audit_id"], state
+        run_id, first = state.audit_id, state
 
-        async def follow() -> dict[str, Any]:
+        async def follow() -> RunState:
             return await self._watch.follow(run_id, first, look, _is_over, wait_s)
 
         state = await follow() if seen is None else await self._progressed(run_id, seen, follow) or await look()
-        if problem is not None and state["status"] == RunStatus.APPROVED:
-            state["error"] = ErrorBody.of(problem.failure, run_id)
-        if state["status"] == RunStatus.RUNNING and (progress := self._board.latest(run_id)) is not None:
-            state["progress"] = progress
+        if problem is not None and state.status is RunStatus.APPROVED:
+            return msgspec.structs.replace(state, error=ErrorBody.of(problem.failure, run_id))
+        if state.status is RunStatus.RUNNING and (progress := self._board.latest(run_id)) is not None:
+            return msgspec.structs.replace(state, progress=msgspec.convert(progress, Progress))
         return state
 
-    async def _progressed(
-        self, run_id: str, seen: int, follow: Callable[[], Awaitable[dict[str, Any]]]
-    ) -> dict[str, Any] | None:
+    async def _progressed(self, run_id: str, seen: int, follow: Callable[[], Awaitable[RunState]]) -> RunState | None:
         """What `follow` finds; None where the run reported progress first."""
         state, problem = None, None
         async with anyio.create_task_group() as tasks:
@@ -107,10 +105,10 @@ class StatusWaiter:
             raise problem
         return state
 
-    async def _begun(self, state: dict[str, Any]) -> AileronError | None:
-        if state["status"] != RunStatus.APPROVED or "approval_id" not in state:
+    async def _begun(self, state: RunState) -> AileronError | None:
+        if state.status is not RunStatus.APPROVED or state.approval_id is UNSET:
             return None
-        return await self._runner.resume(state["approval_id"])
+        return await self._runner.resume(state.approval_id)
 
 
 class AgentService:
@@ -179,7 +177,7 @@ class AgentService:
     async def _granted(self) -> frozenset[str]:
         """The actions for which a standing grant has uses left."""
         try:
-            return frozenset(grant["action"] for grant in await self._grants.listed() if not grant["over"])
+            return frozenset(grant.action for grant in await self._grants.listed() if not grant.over)
         except AileronError:  # the vault is locked, or another's: nothing runs at once
             return frozenset()
 
@@ -204,7 +202,7 @@ class AgentService:
     async def answer(self, session: str, approval_id: str, answer: str) -> dict[str, Any]:
         """Answer what a person asked back."""
         with self._asked_by(session):
-            return await self._queue.answer(approval_id, answer, session)
+            return _plain(await self._queue.answer(approval_id, answer, session))
 
     async def cancel(self, session: str, approval_id: str) -> dict[str, Any]:
         """Take a question back."""
@@ -215,9 +213,9 @@ class AgentService:
         """What the session asked and nobody decided yet."""
         with self._asked_by(session):
             return [
-                {**question, "review_url": review_url(self._review, question["approval_id"])}
+                {**_plain(question), "review_url": review_url(self._review, question.approval_id)}
                 for question in await self._queue.listed()
-                if question.get("session") == session
+                if question.session == session
             ]
 
     def _asked_by(self, session: str) -> AbstractContextManager[None]:
@@ -228,8 +226,8 @@ def _told(choice: Choice) -> str:
     return ", ".join(f"{one.account} ({one.name})" if one.account else str(one.name) for one in choice.uses)
 
 
-def _plain(value: Any) -> dict[str, Any]:
-    """An answer of model/wire.py, or a dict that holds such values, as JSON values."""
+def _plain(value: msgspec.Struct) -> dict[str, Any]:
+    """An answer of api/, as JSON values."""
     answer: dict[str, Any] = msgspec.to_builtins(value)
     return answer
 
@@ -247,5 +245,5 @@ def _as_state(answer: Outcome | Pending | Running, review: str) -> dict[str, Any
             return _plain(RunningAnswer(run_id=answer.run_id, status=answer.status))
 
 
-def _is_over(state: dict[str, Any]) -> bool:
-    return RunStatus(state["status"]).is_final
+def _is_over(state: RunState) -> bool:
+    return state.status.is_final

@@ -24,6 +24,7 @@ import anyio
 import anyio.to_thread
 import msgspec
 
+from aileron.api.approvals import Decision, Settled
 from aileron.approver import keyfile
 from aileron.approver.signing import signed_decision
 from aileron.audit import query
@@ -40,7 +41,6 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.model.wire import Decision, Settled
 from aileron.review.signed_view import signed_view, signed_view_of_edit
 from aileron.web import daemon_port
 
@@ -85,7 +85,7 @@ class PageService:
     def approver(self) -> daemon_port.ApproverStatus:
         """Who decides."""
         found = self._approver.facts()
-        return daemon_port.ApproverStatus(found["status"], found.get("key_id"), found.get("problem"))
+        return daemon_port.ApproverStatus(found.status, found.key_id or None, found.problem or None)
 
     def opens(self, passkey: str) -> bool:
         """The vault's word."""
@@ -156,16 +156,16 @@ class PageService:
     async def waiting(self) -> list[dict[str, Any]]:
         """In the order they were asked: a new one comes last."""
         rows = await self._queue.listed()
-        return sorted(rows, key=lambda row: (str(row.get("created_at")), str(row.get("approval_id"))))
+        return [msgspec.to_builtins(row) for row in sorted(rows, key=lambda row: (row.created_at, row.approval_id))]
 
     async def recent(self) -> list[dict[str, Any]]:
         """What is over, the newest first."""
-        return await query.recent_approvals(self._ledger, _RECENT)
+        return [msgspec.to_builtins(row) for row in await query.recent_approvals(self._ledger, _RECENT)]
 
     async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
         """Whole, and as its digest has it while it can be decided."""
-        found = await self._queue.show(approval_id)
-        if found.get("status") != "pending_approval":
+        found: dict[str, Any] = msgspec.to_builtins(await self._queue.show(approval_id))
+        if found["status"] != "pending_approval":
             return found
         return signed_view(found if edit is None else signed_view_of_edit(found, edit))
 
@@ -181,7 +181,8 @@ class PageService:
 
     async def record(self, audit_id: str) -> dict[str, Any]:
         """Its events, and whether there are more."""
-        return await query.run_with_events(self._ledger, audit_id)
+        found: dict[str, Any] = msgspec.to_builtins(await query.run_with_events(self._ledger, audit_id))
+        return found
 
     def news(self) -> anyio.Event:
         """The ledger's."""

@@ -9,8 +9,8 @@ from typing import Any
 
 import anyio
 import anyio.to_thread
-import msgspec
 
+from aileron.api.audit import DecisionCounts, Verification, VerificationFinding
 from aileron.audit import query
 from aileron.audit.verify import verify
 from aileron.config import Home
@@ -31,15 +31,18 @@ async def wait_events(ledger: Ledger, wanted: dict[str, str], wait_s: float = 0.
     return found
 
 
-async def verified(home: Home) -> dict[str, Any]:
+async def verified(home: Home) -> Verification:
     """Check the chain, from the file."""
     report = await anyio.to_thread.run_sync(lambda: verify(home.ledger, expected_home=home.path))
-    return {
-        "ok": report.is_whole,
-        "rows": report.rows,
-        "head": report.head,
-        "signed_head": report.signed_head,
-        "decisions": msgspec.to_builtins(report.decisions),
-        "problem": msgspec.to_builtins(report.finding),
-        "cannot_prove": list(report.cannot_prove),
-    }
+    counts, finding = report.decisions, report.finding
+    return Verification(
+        ok=report.is_whole,
+        rows=report.rows,
+        head=report.head,
+        signed_head=report.signed_head,
+        decisions=DecisionCounts(signed=counts.signed, unsigned=counts.unsigned, unchecked=counts.unchecked),
+        problem=None
+        if finding is None
+        else VerificationFinding(reason=finding.reason, seq=finding.seq, message=finding.message),
+        cannot_prove=list(report.cannot_prove),
+    )

@@ -11,11 +11,12 @@ from typing import Any, Final, assert_never
 import msgspec
 from starlette.responses import Response
 
+from aileron.api.failures import ErrorAnswer, ErrorBody
+from aileron.api.runs import PendingAnswer, RunAnswer, RunningAnswer
 from aileron.daemon.views import review_url, where_to_decide
 from aileron.model.failure import Failure
 from aileron.model.outcome import Failed, Outcome, Pending, Running, Succeeded
 from aileron.model.timestamp import utc
-from aileron.model.wire import ErrorAnswer, ErrorBody, PendingAnswer, RunAnswer, RunningAnswer
 
 __all__ = [
     "as_json",

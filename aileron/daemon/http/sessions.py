@@ -19,12 +19,13 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
 import msgspec
 
+from aileron.api.sessions import NewSession, Session
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
@@ -111,7 +112,7 @@ class Sessions:
         for one in found:
             self._add(one)
 
-    async def open(self, agent: str, folder: str, for_s: int | None = None, pid: int | None = None) -> dict[str, Any]:
+    async def open(self, agent: str, folder: str, for_s: int | None = None, pid: int | None = None) -> NewSession:
         """Begin a session: its facts, and its token, which is said this once. AileronError(invalid_request), (busy)."""
         for_s = (DEFAULT_S if pid is None else MAX_S) if for_s is None else for_s
         _check(agent, folder, for_s)
@@ -144,9 +145,9 @@ class Sessions:
                 )
             )
             self._add(one)
-        return {**await self.show(one.id), "token": token}
+        return NewSession(**msgspec.structs.asdict(await self.show(one.id)), token=token)
 
-    async def end(self, session: str, exit_code: int | None) -> dict[str, Any]:
+    async def end(self, session: str, exit_code: int | None) -> Session:
         """End a session; one that is over stays as it is. AileronError(not_found)."""
         for one in [one for one in self._open.values() if one.id == session]:
             await self._end(one, "ended", exit_code)
@@ -203,7 +204,7 @@ class Sessions:
         by_descent = next((one.id for one in self._open.values() if one.pid in family and _is_alive(one)), None)
         return by_descent or self._by_token(family)
 
-    async def of_process(self, pid: int) -> list[dict[str, Any]]:
+    async def of_process(self, pid: int) -> list[Session]:
         """The open session that started this process, as one of a list; an empty one where none did."""
         found = await anyio.to_thread.run_sync(self.started_by, pid)
         return [] if found is None else [await self.show(found)]
@@ -212,10 +213,10 @@ class Sessions:
         tokens = {token for pid in family if (token := variable_of(pid, TOKEN_VARIABLE)) is not None}
         return next((one.id for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
 
-    async def show(self, session: str) -> dict[str, Any]:
+    async def show(self, session: str) -> Session:
         """One session. AileronError(not_found)."""
 
-        def look(snapshot: Snapshot) -> dict[str, Any] | None:
+        def look(snapshot: Snapshot) -> Session | None:
             found = snapshot.events(EventFilter(type="session.started", session=session, limit=1))
             return _facts(snapshot, found[0]) if found else None
 
@@ -224,10 +225,10 @@ class Sessions:
             raise AileronError(FailureClass.NOT_FOUND, f"no session {session[:80]!r}; see `aileron sessions list`")
         return facts
 
-    async def newest(self) -> list[dict[str, Any]]:
+    async def newest(self) -> list[Session]:
         """The sessions there were, the newest first, at most MAX_LISTED."""
 
-        def look(snapshot: Snapshot) -> list[dict[str, Any]]:
+        def look(snapshot: Snapshot) -> list[Session]:
             return [
                 _facts(snapshot, row) for row in snapshot.events(EventFilter(type="session.started", limit=MAX_LISTED))
             ]
@@ -350,24 +351,24 @@ def _open_sessions(snapshot: Snapshot, since_us: int) -> list[_Open]:
         after = rows[-1].seq
 
 
-def _end_of(snapshot: Snapshot, session: str) -> dict[str, Any] | None:
+def _end_of(snapshot: Snapshot, session: str) -> EventRow | None:
     rows = snapshot.events(EventFilter(type="session.ended", session=session, limit=1))
-    return rows[0].facts if rows else None
+    return rows[0] if rows else None
 
 
-def _facts(snapshot: Snapshot, row: EventRow) -> dict[str, Any]:
-    started, ended = row.facts, _end_of(snapshot, row.facts["session"])
-    status = "open" if ended is None else "expired" if ended["reason"] == "expired" else "ended"
-    return {
-        "id": started["session"],
-        "agent": started["agent"],
-        "folder": started["folder"],
-        "status": status,
-        "started_at": utc_of_us(started["at_us"]),
-        "expires_at": utc_of_us(started["expires_at_us"]),
-        "ended_at": None if ended is None else utc_of_us(ended["at_us"]),
-        "reason": None if ended is None else ended["reason"],
-        "exit_code": None if ended is None else ended.get("exit_code"),
-        "runs": snapshot.count_asked(started["session"]),
-        "pid": started.get("pid"),
-    }
+def _facts(snapshot: Snapshot, row: EventRow) -> Session:
+    started, end = row.facts, _end_of(snapshot, row.facts["session"])
+    ended = None if end is None else end.facts
+    return Session(
+        id=started["session"],
+        agent=started["agent"],
+        folder=started["folder"],
+        status="open" if ended is None else "expired" if ended["reason"] == "expired" else "ended",
+        started_at=utc_of_us(started["at_us"]),
+        expires_at=utc_of_us(started["expires_at_us"]),
+        ended_at=None if ended is None else utc_of_us(ended["at_us"]),
+        reason=None if ended is None else ended["reason"],
+        exit_code=None if ended is None else ended.get("exit_code"),
+        runs=snapshot.count_asked(started["session"]),
+        pid=started.get("pid"),
+    )

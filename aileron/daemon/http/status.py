@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Any
 
 import anyio.to_thread
 
 from aileron import __version__
 from aileron.actions.store import ActionStore
+from aileron.api.daemon import Jail, Status
+from aileron.api.secrets import VaultState
 from aileron.audit import query
 from aileron.config import Home, Settings
 from aileron.daemon.decisions.agreements import Agreements
@@ -63,31 +64,31 @@ class DaemonStatus:
         """These are in force from now on."""
         self._settings = settings
 
-    async def facts(self) -> dict[str, Any]:
+    async def facts(self) -> Status:
         """All of it, now."""
         await self._in_force.look()
-        return {
-            "version": __version__,
-            "pid": os.getpid(),
-            "home": str(self._home.path),
-            "started_at": utc(self._started_at),
-            "vault": self._vault_facts(),
-            "web": self._web,
-            "listen": None if self._settings.daemon_listen is None else f"https://{self._settings.daemon_listen}",
-            "gateway": gateway_facts(self._settings.gateway),
-            "jail": {"layers": list(self._layers)},
-            "actions": len(await anyio.to_thread.run_sync(self._actions.list_actions)),
-            "connectors": len(await anyio.to_thread.run_sync(self._connectors.list_connectors)),
-            "pending": len(await query.open_approvals(self._ledger)),
-            "approver": self._approver.facts(),
-            "settings_waiting": self._agreements.settings_waiting,
-            "settings_at_start": self._in_force.at_start,
-            "settings_problem": self._in_force.problem,
-        }
+        return Status(
+            version=__version__,
+            pid=os.getpid(),
+            home=str(self._home.path),
+            started_at=utc(self._started_at),
+            vault=self._vault_facts(),
+            web=self._web,
+            listen=None if self._settings.daemon_listen is None else f"https://{self._settings.daemon_listen}",
+            gateway=gateway_facts(self._settings.gateway),
+            jail=Jail(layers=list(self._layers)),
+            actions=len(await anyio.to_thread.run_sync(self._actions.list_actions)),
+            connectors=len(await anyio.to_thread.run_sync(self._connectors.list_connectors)),
+            pending=len(await query.open_approvals(self._ledger)),
+            approver=self._approver.facts(),
+            settings_waiting=self._agreements.settings_waiting,
+            settings_at_start=self._in_force.at_start,
+            settings_problem=self._in_force.problem,
+        )
 
-    def _vault_facts(self) -> dict[str, Any]:
+    def _vault_facts(self) -> VaultState:
         """The vault's, for a page that says everything: one that cannot be read is a fact among others."""
         try:
             return self._vaults.status()
         except AileronError as error:
-            return {"exists": True, "locked": True, "problem": error.failure.message}
+            return VaultState(exists=True, locked=True, problem=error.failure.message)

@@ -20,7 +20,7 @@ import logging
 import os
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import anyio
 import anyio.to_thread
@@ -28,6 +28,9 @@ import msgspec
 
 from aileron import files
 from aileron.actions.store import ActionStore
+from aileron.api.actions import AddedAction
+from aileron.api.connectors import InstalledConnector
+from aileron.api.fetches import InstalledTogether
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Home
@@ -35,11 +38,12 @@ from aileron.daemon.views import connector_facts
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
+from aileron.model.names import OnConflict
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import Artifact
 from aileron.registry.consent import signature_words
 from aileron.registry.content import ContentStore
-from aileron.registry.install import OnConflict, install
+from aileron.registry.install import install
 from aileron.registry.program import program_kind
 from aileron.registry.staging import PublishedTexts
 from aileron_sandbox.elf import ElfRuntime
@@ -106,17 +110,17 @@ class Installer:
         self._mode: Final = mode
         self._journal: Final = home.installing
 
-    async def put_action(self, action: ActionText) -> dict[str, Any]:
+    async def put_action(self, action: ActionText) -> AddedAction:
         """Install an action file's text. AileronError as ActionStore.add."""
-        result: dict[str, Any] = (await self.put_together([], action))["action"]
+        result = (await self.put_together([], action)).action
+        assert result is not None  # one was given
         return result
 
-    async def put_connector(self, found: FoundConnector) -> dict[str, Any]:
+    async def put_connector(self, found: FoundConnector) -> InstalledConnector:
         """Install a connector. AileronError as registry.install."""
-        result: dict[str, Any] = (await self.put_together([found], None))["connectors"][0]
-        return result
+        return (await self.put_together([found], None)).connectors[0]
 
-    async def put_together(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> dict[str, Any]:
+    async def put_together(self, connectors: Sequence[FoundConnector], action: ActionText | None) -> InstalledTogether:
         """Install an action with the connectors that come for it, or nothing. AileronError as the two above."""
         with anyio.CancelScope(shield=True):  # a daemon that is told to stop waits: it is milliseconds
             before = {entry.name for entry in await anyio.to_thread.run_sync(self._actions.list_actions)}
@@ -132,7 +136,8 @@ class Installer:
                 raise
             await anyio.to_thread.run_sync(self._end)
         name = journal.action
-        return {"connectors": put, "action": None if name is None else {"name": name, "replaced": name in before}}
+        added = None if name is None else AddedAction(name=name, replaced=name in before)
+        return InstalledTogether(connectors=put, action=added)
 
     def check_runs_here(self, artifact: Artifact) -> None:
         """AileronError(sandbox_unavailable) for a connector that this daemon's jails cannot hold, or a compiled one of another
@@ -149,11 +154,14 @@ class Installer:
                 FailureClass.SANDBOX_UNAVAILABLE, f"{artifact.pin}: {error}", boundary=Boundary.SANDBOX
             ) from error
 
-    def _put_connector(self, found: FoundConnector) -> dict[str, Any]:
+    def _put_connector(self, found: FoundConnector) -> InstalledConnector:
         result = install(found.artifact, self._connectors, on_conflict=found.on_conflict)
-        replaced = [gone.hash for gone in result.replaced]
-        facts = {**connector_facts(result.pin, result.manifest), "new": result.new, "replaced": replaced}
-        return {**facts, "signature": signature_words(found.artifact.signed)}
+        return InstalledConnector(
+            **msgspec.structs.asdict(connector_facts(result.pin, result.manifest)),
+            new=result.new,
+            replaced=[gone.hash for gone in result.replaced],
+            signature=signature_words(found.artifact.signed),
+        )
 
     def _put_action(self, action: ActionText) -> None:
         self._actions.add(action.text, replace=action.replace)

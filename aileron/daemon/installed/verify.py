@@ -19,12 +19,12 @@ from aileron.daemon.installed.install import FoundConnector
 from aileron.model.consent import ActionFileConsent, ConnectorConsent, ConnectorUpdateConsent, Subject
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
-from aileron.model.names import Fqn
+from aileron.model.names import Fqn, OnConflict
 from aileron.model.plan import ConnectorPin
 from aileron.registry.artifact import ActionArtifact, ArtifactRequest, Trust, action_of, connector_of
 from aileron.registry.consent import Together, connector_consent
 from aileron.registry.content import ContentStore
-from aileron.registry.install import OnConflict, read_artifact
+from aileron.registry.install import read_artifact
 from aileron.registry.staging import Staging
 
 __all__ = ["ArtifactVerifier", "fetched_for"]

@@ -1,14 +1,13 @@
 """The action files of this home: shown, put in place, switched on and off, removed. Each change is on record, or asked first.
 
-Runs in the daemon, behind the operator's socket. Values come back as JSON-ready dicts in the shapes of
-docs/reference/http-api.md. File work runs in worker threads.
+Runs in the daemon, behind the operator's socket. File work runs in worker threads.
 
 Not here: running them (runs/perform.py), fetching published ones (fetch.py), what agents are offered (http/agents.py).
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -18,6 +17,8 @@ from aileron.actions.fitting import check_action
 from aileron.actions.manifest import bind_placeholders, input_schema
 from aileron.actions.resolve import grant_of, used_credentials
 from aileron.actions.store import ActionStore
+from aileron.api.actions import ActionDetail, ActionEntry, AddedAction
+from aileron.api.approvals import ConsentAnswer
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Settings
@@ -32,7 +33,6 @@ from aileron.model.failure import AileronError
 from aileron.model.manifest import ActionFile
 from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin
-from aileron.model.wire import ConsentAnswer
 from aileron.registry.content import ContentStore
 from aileron.vault.vault import Vault
 
@@ -71,27 +71,27 @@ class ActionService:
         """These are in force from now on."""
         self._settings = settings
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[ActionEntry]:
         """Every action file, sorted by name."""
         return [listed_facts(entry) for entry in await anyio.to_thread.run_sync(self._actions.list_actions)]
 
-    async def show(self, name: str) -> dict[str, Any]:
+    async def show(self, name: str) -> ActionDetail:
         """One action, whole."""
         return await anyio.to_thread.run_sync(self._facts, name)
 
-    def _facts(self, name: str) -> dict[str, Any]:
+    def _facts(self, name: str) -> ActionDetail:
         action = self._actions.load(name)
-        return {
-            **action_facts(action, self._actions.is_enabled(name)),
-            "text": action.text,
-            "body": action.body,
-            "digest": action.digest,
-            "input_schema": input_schema(action),
-            "steps": msgspec.to_builtins(action.steps),
-            "hosts": action_reach(self._connectors, action),
-        }
+        return ActionDetail(
+            **msgspec.structs.asdict(action_facts(action, self._actions.is_enabled(name))),
+            text=action.text,
+            body=action.body,
+            digest=action.digest,
+            input_schema=input_schema(action),
+            steps=msgspec.to_builtins(action.steps),
+            hosts=action_reach(self._connectors, action),
+        )
 
-    async def add(self, text: str, file: str, *, replace: bool) -> dict[str, Any] | ConsentAnswer:
+    async def add(self, text: str, file: str, *, replace: bool) -> AddedAction | ConsentAnswer:
         """Install an action file's text, placeholders bound to the one installed connector they can mean; or ask whether to."""
         async with self._changing:
             action, bound = await anyio.to_thread.run_sync(
@@ -103,7 +103,8 @@ class ActionService:
             if answer is not None:
                 return answer
             put = await self._installing.put_action(ActionText(action.text, replace))
-            return {**put, "bound": bound, "needs": await anyio.to_thread.run_sync(self._needs, action)}
+            needs = await anyio.to_thread.run_sync(self._needs, action)
+            return msgspec.structs.replace(put, bound=bound, needs=needs)
 
     def _addable(self, text: str, file: str, *, replace: bool) -> tuple[ActionFile, dict[str, str]]:
         """The checked action, and the hash that each of its placeholders was bound to."""

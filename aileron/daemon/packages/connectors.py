@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
 
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.connectors import ConnectorEntry, InstalledConnector
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.installed.install import FoundConnector, Installer
 from aileron.daemon.views import connector_facts
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import OnConflict
 from aileron.model.plan import ConnectorPin
-from aileron.model.wire import ConsentAnswer
 from aileron.registry.artifact import Artifact, connector_of
 from aileron.registry.consent import connector_consent
 from aileron.registry.content import ContentStore
-from aileron.registry.install import OnConflict, check_installable, read_archive
+from aileron.registry.install import check_installable, read_archive
 
 __all__ = ["ConnectorService"]
 
@@ -49,16 +51,16 @@ class ConnectorService:
         self._audit = audit
         self._changing = changing
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[ConnectorEntry]:
         """What is installed, broken entries with their problem."""
         return [
             connector_facts(entry.pin, entry.manifest)
             if entry.pin is not None and entry.manifest is not None
-            else {"hash": entry.hash, "problem": entry.problem}
+            else ConnectorEntry(hash=entry.hash, problem=entry.problem)
             for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)
         ]
 
-    async def install(self, path: str, on_conflict: OnConflict) -> dict[str, Any] | ConsentAnswer:
+    async def install(self, path: str, on_conflict: OnConflict) -> InstalledConnector | ConsentAnswer:
         """Install from a directory, which is built, or from an archive; or ask whether to."""
         source = Path(path)
         if not source.is_absolute() or len(os.fsencode(path)) > _MAX_PATH:

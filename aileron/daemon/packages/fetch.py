@@ -22,17 +22,31 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 
 from aileron.actions.fitting import check_action
 from aileron.actions.manifest import parse_action
 from aileron.actions.merging import difference, merged
 from aileron.actions.store import ActionStore
+from aileron.api.approvals import ConsentsAnswer
+from aileron.api.failures import ErrorBody
+from aileron.api.fetches import (
+    Download,
+    Fetch,
+    FetchFound,
+    FetchProblem,
+    FetchRequest,
+    FetchStatus,
+    InstalledTogether,
+    Shown,
+    SuiteRead,
+)
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
@@ -47,14 +61,13 @@ from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import ActionFileConsent, ConnectorConsent, Subject
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
-from aileron.model.names import check_pin, precedence
+from aileron.model.names import OnConflict, check_pin, precedence
 from aileron.model.plan import ConnectorPin
-from aileron.model.wire import ConsentsAnswer, ErrorBody, FetchRequest
 from aileron.registry.artifact import Artifact, ArtifactRequest, Trust, action_of, connector_of
 from aileron.registry.consent import Together, connector_consent, text_signature_words
 from aileron.registry.content import ContentStore
 from aileron.registry.forges.forge import newest
-from aileron.registry.install import OnConflict, check_installable
+from aileron.registry.install import check_installable
 from aileron.registry.staging import PublishedTexts, Staging
 from aileron.registry.suite import Suite, SuiteSource, parse_suite
 from aileron.registry.suite import wanted as wanted_of
@@ -72,7 +85,6 @@ MAX_CONNECTORS: Final = 64
 _MAX_FILE: Final = 4096  # PATH_MAX, limits.h
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-Status = Literal["running", "ready", "failed", "cancelled", "installed", "asked"]
 
 
 class _Connector(NamedTuple):
@@ -98,13 +110,13 @@ class _Job:
     def __init__(self, request: FetchRequest) -> None:
         self.id: Final = new_id("fch", time.time_ns() // 1000)
         self.request: Final = request
-        self.status: Status = "running"
+        self.status: FetchStatus = "running"
         self.error: AileronError | None = None
         self.progress: Final[dict[str, tuple[int, int | None]]] = {}
         self.connectors: list[_Connector] = []
         self.action: _Action | None = None
         self.consents: list[Subject] = []
-        self.facts: dict[str, Any] = {}
+        self.found = FetchFound()
         self.staged: Final[set[str]] = set()
         self.scope: Final = anyio.CancelScope()
         self.over: Final = anyio.Event()
@@ -117,23 +129,21 @@ class _Job:
 
         return note
 
-    def to_json(self) -> dict[str, Any]:
+    def told(self) -> Fetch:
         """As the routes answer it."""
-        told: dict[str, Any] = {
-            "fetch": self.id,
-            "what": self.request.what,
-            "name": self.request.name,
-            "status": self.status,
-            "progress": [{"name": name, "bytes": done, "total": of} for name, (done, of) in self.progress.items()],
-            "consents": [
-                {"kind": subject.__struct_config__.tag, "subject": msgspec.to_builtins(subject)}
+        return Fetch(
+            fetch=self.id,
+            what=self.request.what,
+            name=self.request.name,
+            status=self.status,
+            progress=[Download(name=name, bytes=done, total=of) for name, (done, of) in self.progress.items()],
+            consents=[
+                Shown(kind=str(subject.__struct_config__.tag), subject=msgspec.to_builtins(subject))
                 for subject in self.consents
             ],
-            **self.facts,
-        }
-        if self.error is not None:
-            told["error"] = msgspec.to_builtins(ErrorBody.of(self.error.failure, None))
-        return told
+            error=UNSET if self.error is None else ErrorBody.of(self.error.failure, None),
+            **msgspec.structs.asdict(self.found),
+        )
 
 
 class FetchJobs:
@@ -178,7 +188,7 @@ class FetchJobs:
                 _log.error("what was fetched long ago could not be removed: %s", error)
             await anyio.sleep_forever()
 
-    async def begin(self, request: FetchRequest) -> dict[str, Any]:
+    async def begin(self, request: FetchRequest) -> Fetch:
         """Begin a job. AileronError: invalid_request for what cannot be a name, busy."""
         _check_request(request)
         running = [job for job in self._jobs.values() if not job.over.is_set()]
@@ -192,16 +202,16 @@ class FetchJobs:
         self._jobs[job.id] = job
         assert self._tasks is not None  # served before any route is
         self._tasks.start_soon(self._carry_on, job)
-        return job.to_json()
+        return job.told()
 
-    async def show(self, fetch: str, wait_s: float = 0.0) -> dict[str, Any]:
+    async def show(self, fetch: str, wait_s: float = 0.0) -> Fetch:
         """How one is, waited for at most `wait_s`. AileronError(not_found)."""
         job = self._job(fetch)
         with anyio.move_on_after(wait_s):
             await job.over.wait()
-        return job.to_json()
+        return job.told()
 
-    async def resolve(self, fetch: str, text: str) -> dict[str, Any]:
+    async def resolve(self, fetch: str, text: str) -> Fetch:
         """Take `text` for what an update installs: its conflicts resolved, or as somebody looked it over; the job with what a
         person is shown of it. AileronError: not_found; invalid_request where it is not ready, or the text is not of that action.
         """
@@ -210,9 +220,9 @@ class FetchJobs:
             _check_ready(job)
             await anyio.to_thread.run_sync(self._resolve_conflicts, job, text)
             await anyio.to_thread.run_sync(self._describe, job)
-        return job.to_json()
+        return job.told()
 
-    async def install(self, fetch: str) -> dict[str, Any] | ConsentsAnswer:
+    async def install(self, fetch: str) -> InstalledTogether | ConsentsAnswer:
         """Install what it fetched; or ask whether to.
 
         AileronError: not_found; invalid_request where it is not ready; and as registry.artifact, registry.install.
@@ -220,7 +230,7 @@ class FetchJobs:
         job = self._job(fetch)
         async with self._changing:
             _check_ready(job)
-            if job.facts.get("conflicts"):
+            if job.found.conflicts:
                 raise _conflicting(job)
             await anyio.to_thread.run_sync(self._describe, job)
             answers = await self._consents.maybe_ask_all(job.consents)
@@ -232,7 +242,7 @@ class FetchJobs:
             await self._drop(job)
             return result
 
-    async def cancel(self, fetch: str) -> dict[str, Any]:
+    async def cancel(self, fetch: str) -> Fetch:
         """Want it no more: what it fetched is dropped. What was installed or asked about stays so. AileronError(not_found)."""
         job = self._job(fetch)
         job.scope.cancel()
@@ -242,9 +252,9 @@ class FetchJobs:
                 job.status = "cancelled"
                 await self._drop(job)
                 await self._audit.note(events.FetchEnded(fetch=job.id, status="cancelled"))
-        return job.to_json()
+        return job.told()
 
-    async def suite(self, source: str | None, text: str | None, file: str) -> dict[str, Any]:
+    async def suite(self, source: str | None, text: str | None, file: str) -> SuiteRead:
         """A published suite, or the `text` of one on this machine, called `file` in messages: what it would have installed.
 
         AileronError as Forge.suite, registry.suite.
@@ -265,7 +275,7 @@ class FetchJobs:
 
     async def _carry_on(self, job: _Job) -> None:
         """From the first request to what a person is shown. Whatever happens, it is over after this, and on record."""
-        status: Status = "cancelled"
+        status: FetchStatus = "cancelled"
         try:
             with job.scope, anyio.fail_after(_JOB_S):
                 await self._audit.note(events.FetchStarted(fetch=job.id, what=job.request.what, name=job.request.name))
@@ -287,7 +297,7 @@ class FetchJobs:
         finally:
             await self._end(job, status)
 
-    async def _end(self, job: _Job, status: Status) -> None:
+    async def _end(self, job: _Job, status: FetchStatus) -> None:
         with anyio.CancelScope(shield=True):
             if status != "ready":
                 await self._drop(job)
@@ -356,10 +366,12 @@ class FetchJobs:
         async with self._forges.of(now.name.scheme) as forge:
             there = await forge.versions(now.name)
         version = request.version or newest(there, prerelease=request.prerelease)
-        job.facts |= {"action": installed.name, "from": now.version, "to": version, "versions": list(there)}
+        job.found = msgspec.structs.replace(
+            job.found, action=installed.name, from_=now.version, to=version or now.version, versions=list(there)
+        )
         is_newer = version is not None and precedence(version) > precedence(now.version)
         if version is None or (request.version is None and not is_newer):
-            job.facts |= {"to": now.version, "difference": ""}
+            job.found = msgspec.structs.replace(job.found, to=now.version, difference="")
             return
         wanted = ArtifactRequest(now.name, version)
         trust = await anyio.to_thread.run_sync(self._consents.trust)
@@ -371,12 +383,13 @@ class FetchJobs:
             sides = base, installed.text, published.text
             text, conflicts = await anyio.to_thread.run_sync(lambda: merged(*sides))
         names = (f"{installed.name} {now.version}, as it is here", f"{installed.name} {version}, as it would be")
-        job.facts |= {
-            "difference": await anyio.to_thread.run_sync(lambda: difference(installed.text, text, names=names)),
-            "conflicts": conflicts,
-            "edited": base is not None and base != installed.text,
-            "text": text,
-        }
+        job.found = msgspec.structs.replace(
+            job.found,
+            difference=await anyio.to_thread.run_sync(lambda: difference(installed.text, text, names=names)),
+            conflicts=conflicts,
+            edited=base is not None and base != installed.text,
+            text=text,
+        )
         if conflicts:
             job.action = _Action(wanted, published.digest, text, replace=True)
             await self._fetch_needed(job, published)
@@ -386,7 +399,7 @@ class FetchJobs:
     async def _fetch_missing(self, job: _Job) -> None:
         """Every connector that an action is pinned to and that is not there; what fails is told, and the rest goes on."""
         listed = await anyio.to_thread.run_sync(self._actions.list_actions)
-        problems = [{"name": one.name, "problem": one.problem} for one in listed if one.action is None]
+        problems = [FetchProblem(name=one.name, problem=one.problem or "") for one in listed if one.action is None]
         pins = dict.fromkeys(
             ConnectorPin(str(needed.name), needed.version, needed.hash)
             for one in listed
@@ -400,8 +413,8 @@ class FetchJobs:
             try:
                 await self._fetch_connector(job, ArtifactRequest.parse(str(pin)), pin.hash)
             except AileronError as error:
-                problems.append({"name": str(pin), "problem": error.failure.message})
-        job.facts |= {"problems": problems, "needed": len(pins)}
+                problems.append(FetchProblem(name=str(pin), problem=error.failure.message))
+        job.found = msgspec.structs.replace(job.found, problems=problems, needed=len(pins))
 
     async def _fetch_for(
         self, job: _Job, wanted: ArtifactRequest, published: ActionFile, text: str, *, replace: bool
@@ -442,7 +455,8 @@ class FetchJobs:
             await self._check_file_not_moved(now, found.digest)
             return found.action.text
         except AileronError as error:
-            job.facts["unmerged"] = f"{now} cannot be had any more ({error.failure.message}): your edits are not merged"
+            why = f"{now} cannot be had any more ({error.failure.message}): your edits are not merged"
+            job.found = msgspec.structs.replace(job.found, unmerged=why)
             return None
 
     async def _archive(self, job: _Job, wanted: ArtifactRequest) -> bytes:
@@ -476,7 +490,7 @@ class FetchJobs:
         together = None if job.action is None or not found else _together(job.action, found)
         connectors = [self._about_connector(one, together) for one in found]
         job.consents = [*connectors]
-        if job.action is not None and not job.facts.get("conflicts"):
+        if job.action is not None and not job.found.conflicts:
             job.consents.append(self._about_action(job.action, coming, together))
 
     def _about_connector(self, found: FoundConnector, together: Together | None) -> ConnectorConsent:
@@ -505,11 +519,13 @@ class FetchJobs:
             installs=tuple(sorted(pin.hash for pin in coming)) if together is not None else (),
         )
 
-    async def _put(self, job: _Job) -> dict[str, Any]:
+    async def _put(self, job: _Job) -> InstalledTogether:
         """Nobody signs, or all of it was agreed to: it is done now."""
         found = await anyio.to_thread.run_sync(self._found, job)
         if job.action is None:
-            return {"connectors": [await self._installing.put_connector(one) for one in found], "action": None}
+            return InstalledTogether(
+                connectors=[await self._installing.put_connector(one) for one in found], action=None
+            )
         published = await anyio.to_thread.run_sync(
             self._consents.finding.action, job.action.wanted, job.action.published
         )
@@ -532,10 +548,10 @@ class FetchJobs:
         if job.action is None:
             raise AileronError(FailureClass.INVALID_REQUEST, f"{job.id} fetched no action", boundary=Boundary.USER)
         action = self._actions.check_addable(text, replace=True)
-        if action.name != job.facts.get("action") or action.source != str(job.action.wanted):
+        if action.name != job.found.action or action.source != str(job.action.wanted):
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
-                f"the text has to be of {job.facts.get('action')} with source = {str(job.action.wanted)!r}",
+                f"the text has to be of {job.found.action} with source = {str(job.action.wanted)!r}",
                 boundary=Boundary.ACTION,
             )
         coming = {one.pin.hash for one in job.connectors}
@@ -549,7 +565,7 @@ class FetchJobs:
             )
         job.action = job.action._replace(text=text)
         job.connectors = [one for one in job.connectors if one.pin.hash in {need.hash for need in action.connectors}]
-        job.facts |= {"conflicts": 0, "text": text}
+        job.found = msgspec.structs.replace(job.found, conflicts=0, text=text)
 
     async def _drop(self, job: _Job) -> None:
         """What it fetched lies there for nothing, unless another job has fetched the same, or a question is about it."""
@@ -574,8 +590,8 @@ def _check_ready(job: _Job) -> None:
         )
 
 
-def _suite_facts(suite: Suite, actions: Sequence[ArtifactRequest], ref: str | None) -> dict[str, Any]:
-    return {"name": suite.name, "description": suite.description, "ref": ref, "actions": list(map(str, actions))}
+def _suite_facts(suite: Suite, actions: Sequence[ArtifactRequest], ref: str | None) -> SuiteRead:
+    return SuiteRead(name=suite.name, description=suite.description, ref=ref, actions=list(map(str, actions)))
 
 
 def _check_request(request: FetchRequest) -> None:
@@ -634,8 +650,8 @@ def _not_asked_for(wanted: ArtifactRequest, expected: str, actual: str) -> Ailer
 def _conflicting(job: _Job) -> AileronError:
     return AileronError(
         FailureClass.INVALID_REQUEST,
-        f"{job.facts['conflicts']} places were changed here and by its publisher: resolve them with `aileron action update "
-        f"{job.facts.get('action')} --edit`, or take what was published with --theirs",
+        f"{job.found.conflicts} places were changed here and by its publisher: resolve them with `aileron action update "
+        f"{job.found.action} --edit`, or take what was published with --theirs",
         boundary=Boundary.USER,
-        details={"conflicts": job.facts["conflicts"]},
+        details={"conflicts": job.found.conflicts},
     )

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, TypedDict, get_args
 
 import anyio.to_thread
 import msgspec
 
 from aileron.actions.manifest import parse_action
+from aileron.api.publishers import HubCredential, HubDetail, HubEntry, HubFound, HubSignature, HubVersion
 from aileron.daemon.packages.keyring import Forges
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -52,7 +53,7 @@ class HubSearch:
         self._hub: Final[Hub] = forges.hub()
         self._keyring = keyring
 
-    async def search(self, text: str, kind: str | None) -> dict[str, Any]:
+    async def search(self, text: str, kind: str | None) -> HubFound:
         """The first MAX_FOUND that fit, the best first, and how many there are. AileronError as Hub.index, (invalid_request)."""
         if len(text) > _MAX_ASKED:
             raise _wrong(f"text has {len(text)} characters; at most {_MAX_ASKED}")
@@ -62,9 +63,9 @@ class HubSearch:
         wanted = None if kind is None else msgspec.convert(kind, Kind)
         hits = await anyio.to_thread.run_sync(lambda: list(search(found.content, text, wanted)))
         rows = [_row(match, entry) for match, entry in itertools.islice(hits, MAX_FOUND)]
-        return {"hub": self._hub.address, "as_of": found.as_of, "total": len(hits), "entries": rows}
+        return HubFound(hub=self._hub.address, as_of=found.as_of, total=len(hits), entries=rows)
 
-    async def entry(self, asked: str) -> dict[str, Any]:
+    async def entry(self, asked: str) -> HubDetail:
         """All that is known of `NAME` in its newest version, or of `NAME@VERSION`.
 
         AileronError: (invalid_request) for what is no name of a Hub, or a Hub that contradicts itself; (not_found); as Hub.index.
@@ -74,20 +75,22 @@ class HubSearch:
         entry, published = _published(found.content, name, version, self._hub.address)
         about = await self._about(name, entry.kind, published)
         key = await self._maybe_key(Authority.of_repository(name))
-        return {
-            "name": entry.name,
-            "kind": entry.kind,
-            "version": published.version,
-            "newest": entry.version,
-            "versions": msgspec.to_builtins(entry.versions),
-            "hash": published.hash,
-            "signature": await self._signature(name, published),
-            "publisher_key": None if key is None else key.fingerprint,
-            "install": f"{_INSTALL[entry.kind]} {entry.name}@{published.version}",
-            "hub": self._hub.address,
-            "as_of": found.as_of,
+        return HubDetail(
+            name=entry.name,
+            kind=entry.kind,
+            version=published.version,
+            newest=entry.version,
+            versions=[
+                HubVersion(version=one.version, hash=one.hash, signed_by=one.signed_by) for one in entry.versions
+            ],
+            hash=published.hash,
+            signature=await self._signature(name, published),
+            publisher_key=None if key is None else key.fingerprint,
+            install=f"{_INSTALL[entry.kind]} {entry.name}@{published.version}",
+            hub=self._hub.address,
+            as_of=found.as_of,
             **_about(about),
-        }
+        )
 
     async def _about(self, name: Fqn, kind: Kind, published: Published) -> About:
         """What the version's own document says, held against what was asked for."""
@@ -105,12 +108,12 @@ class HubSearch:
                 return None
             raise
 
-    async def _signature(self, name: Fqn, published: Published) -> dict[str, Any]:
+    async def _signature(self, name: Fqn, published: Published) -> HubSignature:
         """Who signed it by the Hub's word, and whether that key counts here by ours."""
         if published.signed_by is None:
-            return {"status": "unsigned", "key": None, "trusted": None}
+            return HubSignature(status="unsigned", key=None, trusted=None)
         trusted = await anyio.to_thread.run_sync(self._is_trusted, name, published.signed_by)
-        return {"status": "signed", "key": published.signed_by, "trusted": trusted}
+        return HubSignature(status="signed", key=published.signed_by, trusted=trusted)
 
     def _is_trusted(self, name: Fqn, fingerprint: str) -> Trusted:
         try:
@@ -164,28 +167,36 @@ def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -
     return about_action(parse_action(data.decode(), file=file))
 
 
-def _row(match: Match, entry: Entry) -> dict[str, Any]:
+def _row(match: Match, entry: Entry) -> HubEntry:
     signed_by = entry.published.signed_by
-    return {
-        "name": entry.name,
-        "kind": entry.kind,
-        "version": entry.version,
-        "match": match,
-        "signature": {"status": "unsigned" if signed_by is None else "signed", "key": signed_by},
+    return HubEntry(
+        name=entry.name,
+        kind=entry.kind,
+        version=entry.version,
+        match=match,
+        signature=HubSignature(status="unsigned" if signed_by is None else "signed", key=signed_by),
         **_about(entry.about),
-    }
+    )
 
 
-def _about(about: About) -> dict[str, Any]:
+class _About(TypedDict):
+    publisher: str | None
+    description: str | None
+    intents: list[str]
+    hosts: list[str]
+    credential: HubCredential | None
+    requires: list[str]
+
+
+def _about(about: About) -> _About:
     """Every key, also where there is nothing."""
+    need = about.credential
     return {
         "publisher": about.publisher,
         "description": about.description,
         "intents": list(about.intents),
         "hosts": list(about.hosts),
-        "credential": None
-        if about.credential is None
-        else {"kind": about.credential.kind, "scope": about.credential.scope},
+        "credential": None if need is None else HubCredential(kind=need.kind, scope=need.scope),
         "requires": list(about.requires),
     }
 

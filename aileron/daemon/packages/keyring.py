@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
+import msgspec
 
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.publishers import PublishedKey, PublisherEntry, RevokedKeys, TrustedKeys
 from aileron.config import Settings
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.packages.forge_web import ForgeWeb
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
-from aileron.model.wire import ConsentAnswer
 from aileron.registry.forges.forge import KEY_PATH, Forge
 from aileron.registry.forges.github import GitHub
 from aileron.registry.forges.gitlab import GitLab
@@ -82,15 +84,15 @@ class PublisherKeys:
         self._published: dict[str, str] = {}
         """The fingerprint that each repository was seen to publish last."""
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[PublisherEntry]:
         """The keys that count, by authority. AileronError vault_locked where an approver exists."""
         keyring = await anyio.to_thread.run_sync(self._consents.keyring)
         return [
-            {"authority": str(authority), "keys": [key.fingerprint for key in keys]}
+            PublisherEntry(authority=str(authority), keys=[key.fingerprint for key in keys])
             for authority, keys in keyring.keys.items()
         ]
 
-    async def look(self, authority: str) -> dict[str, Any]:
+    async def look(self, authority: str) -> PublishedKey:
         """The key that a repository publishes, and whether it counts already. AileronError as Forge.publisher_key."""
         whose = _authority(authority)
         if whose.is_owner:
@@ -102,16 +104,16 @@ class PublisherKeys:
         if len(self._published) > _MAX_SEEN:
             del self._published[next(iter(self._published))]
         keyring = await anyio.to_thread.run_sync(self._consents.keyring)
-        return {
-            "authority": str(whose),
-            "key": key.fingerprint,
-            "public_key": key.to_base64(),
-            "trusted": any(one == key for _, one in keyring.speaking_for_authority(whose)),
-            "others": sorted({one.fingerprint for _, one in keyring.speaking_for_authority(whose) if one != key}),
-            "source": _published_by(whose),
-        }
+        return PublishedKey(
+            authority=str(whose),
+            key=key.fingerprint,
+            public_key=key.to_base64(),
+            trusted=any(one == key for _, one in keyring.speaking_for_authority(whose)),
+            others=sorted({one.fingerprint for _, one in keyring.speaking_for_authority(whose) if one != key}),
+            source=_published_by(whose),
+        )
 
-    async def trust_key(self, authority: str, key: str, source: str) -> dict[str, Any] | ConsentAnswer:
+    async def trust_key(self, authority: str, key: str, source: str) -> TrustedKeys | ConsentAnswer:
         """Let a key count; or ask whether to. AileronError(invalid_request) for what is no key, or no authority."""
         whose = _authority(authority)
         try:
@@ -123,10 +125,10 @@ class PublisherKeys:
                 lambda: self._consents.key_consent(str(whose), public, self._source(whose, public, source))
             )
             if public.fingerprint in subject.before:
-                return {"authority": str(whose), "key": public.fingerprint, "keys": list(subject.before), "new": False}
+                return TrustedKeys(authority=str(whose), key=public.fingerprint, keys=list(subject.before), new=False)
             if (answer := await self._consents.maybe_ask(lambda: subject)) is not None:
                 return answer
-            return {**await self._consents.put_key(subject), "new": True}
+            return msgspec.structs.replace(await self._consents.put_key(subject), new=True)
 
     def _source(self, whose: Authority, key: PublicKey, said: str) -> str:
         """Where a key is from: only what was seen is a fact, the rest is the word of whoever asks."""
@@ -134,7 +136,7 @@ class PublisherKeys:
             return said
         return f"handed in, said to be from {said[:_MAX_SAID]}"
 
-    async def revoke(self, authority: str, fingerprint: str | None) -> dict[str, Any]:
+    async def revoke(self, authority: str, fingerprint: str | None) -> RevokedKeys:
         """Let a key count no more, or all of an authority's. AileronError(not_found)."""
         if fingerprint is not None and not FINGERPRINT.fullmatch(fingerprint):
             raise AileronError(

@@ -13,7 +13,7 @@ Source: docs/tutorial/publish-and-update.md, docs/reference/http-api.md. Not her
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -21,6 +21,7 @@ import msgspec
 
 from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore, Listed
+from aileron.api.connectors import ArtifactKind, ConnectorEntry, Update
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.packages.keyring import Forges
@@ -65,7 +66,7 @@ class Updates:
         self._audit = audit
         self._changing = changing
 
-    async def updates(self, *, prerelease: bool) -> list[dict[str, Any]]:
+    async def updates(self, *, prerelease: bool) -> list[Update]:
         """Of each published thing that an installed action is made of or uses: the version here, and the newest there.
 
         `newest` is None where there is none newer; `prerelease`, which is never recommended, is told beside it.
@@ -89,11 +90,11 @@ class Updates:
                     tasks.start_soon(look, name)
         return [_update(kind, wanted, found.get(wanted.name), prerelease=prerelease) for kind, wanted in used]
 
-    async def verify(self) -> list[dict[str, Any]]:
+    async def verify(self) -> list[ConnectorEntry]:
         """All that is installed, every byte hashed again: what is not as it was pinned has a `problem`."""
         return [_facts(entry) for entry in await anyio.to_thread.run_sync(self._connectors.verify)]
 
-    async def remove_unused(self, *, dry_run: bool) -> list[dict[str, Any]]:
+    async def remove_unused(self, *, dry_run: bool) -> list[ConnectorEntry]:
         """Remove what nothing is pinned to; those that went, or that would. AileronError(invalid_request) for a broken file."""
         async with self._changing:
             listed = await anyio.to_thread.run_sync(self._actions.list_actions)
@@ -140,7 +141,7 @@ class Updates:
         return needed
 
 
-def _used(listed: tuple[Listed, ...]) -> Iterator[tuple[str, ArtifactRequest]]:
+def _used(listed: tuple[Listed, ...]) -> Iterator[tuple[ArtifactKind, ArtifactRequest]]:
     for entry in listed:
         if entry.action is None:
             continue
@@ -151,25 +152,25 @@ def _used(listed: tuple[Listed, ...]) -> Iterator[tuple[str, ArtifactRequest]]:
 
 
 def _update(
-    kind: str, wanted: ArtifactRequest, found: tuple[str, ...] | AileronError | None, *, prerelease: bool
-) -> dict[str, Any]:
-    told: dict[str, Any] = {"kind": kind, "name": str(wanted.name), "version": wanted.version}
+    kind: ArtifactKind, wanted: ArtifactRequest, found: tuple[str, ...] | AileronError | None, *, prerelease: bool
+) -> Update:
+    told = Update(kind=kind, name=str(wanted.name), version=wanted.version, newest=None, prerelease=None, problem=None)
     if found is None or isinstance(found, AileronError):
         problem = "no answer in time" if found is None else found.failure.message
-        return {**told, "newest": None, "prerelease": None, "problem": problem}
+        return msgspec.structs.replace(told, problem=problem)
     recommended = _newer(newest(found, prerelease=prerelease), wanted.version)
     early = _newer(newest(found, prerelease=True), recommended or wanted.version)
-    return {**told, "newest": recommended, "prerelease": early, "problem": None}
+    return msgspec.structs.replace(told, newest=recommended, prerelease=early)
 
 
 def _newer(version: str | None, than: str) -> str | None:
     return version if version is not None and precedence(version) > precedence(than) else None
 
 
-def _facts(entry: Installed) -> dict[str, Any]:
+def _facts(entry: Installed) -> ConnectorEntry:
     if entry.pin is None or entry.manifest is None:
-        return {"hash": entry.hash, "problem": entry.problem}
-    return {**connector_facts(entry.pin, entry.manifest), "problem": None}
+        return ConnectorEntry(hash=entry.hash, problem=entry.problem)
+    return msgspec.structs.replace(connector_facts(entry.pin, entry.manifest), problem=None)
 
 
 def _pins(action: ActionFile) -> list[str]:

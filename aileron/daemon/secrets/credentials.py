@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
 
 import anyio
 import anyio.to_thread
 import msgspec
 
 from aileron.actions.store import ActionStore
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.bindings import BindingDetail, BindingEntry, BindingUser, RevokedBinding
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.consents import ConsentService
@@ -34,7 +36,6 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, Fqn
 from aileron.model.timestamp import utc
-from aileron.model.wire import ConsentAnswer
 from aileron.registry.content import ContentStore
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
@@ -82,7 +83,7 @@ class Credentials:
         self._changing = changing
         self._changed = changed
 
-    async def listed(self) -> list[dict[str, Any]]:
+    async def listed(self) -> list[BindingEntry]:
         """Every binding, sorted by name."""
         bindings = self._vault.bindings()
         installed = await anyio.to_thread.run_sync(needing, self._connectors)
@@ -91,32 +92,30 @@ class Credentials:
             for one in bindings
         ]
 
-    async def show(self, name: str) -> dict[str, Any]:
+    async def show(self, name: str) -> BindingDetail:
         """One binding, whole. AileronError(not_found)."""
         binding = self._known(name)
         versions = (await anyio.to_thread.run_sync(needing, self._connectors)).get(binding.connector, [])
         users = await anyio.to_thread.run_sync(self._users, binding)
         widened = {found.version: _widened(binding, found) for found in versions}
-        return {
-            **binding_facts(binding, is_suspended=any(widened.values())),
-            "reach": msgspec.to_builtins(binding.reach),
-            "grant": None if binding.grant is None else msgspec.to_builtins(binding.grant),
-            "suspended": sorted({words for found in widened.values() for words in found}),
-            "last_used_at": await self._last_used(binding),
-            "used_by": [
-                {
-                    "connector": binding.connector,
-                    "version": found.version,
-                    "suspended": list(widened[found.version]),
-                    "actions": users.get(found.version, []),
-                }
+        return BindingDetail(
+            **msgspec.structs.asdict(binding_facts(binding, is_suspended=any(widened.values()))),
+            reach=binding.reach,
+            grant=binding.grant,
+            suspended=sorted({words for found in widened.values() for words in found}),
+            last_used_at=await self._last_used(binding),
+            used_by=[
+                BindingUser(
+                    connector=binding.connector,
+                    version=found.version,
+                    suspended=list(widened[found.version]),
+                    actions=users.get(found.version, []),
+                )
                 for found in versions
             ],
-        }
+        )
 
-    async def bind(
-        self, connector: str, name: str, username: str | None, secret: str
-    ) -> dict[str, Any] | ConsentAnswer:
+    async def bind(self, connector: str, name: str, username: str | None, secret: str) -> BindingEntry | ConsentAnswer:
         """Bind a stored secret to an installed connector; or ask whether to."""
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
         async with self._changing:
@@ -126,7 +125,7 @@ class Credentials:
             answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach))
             return await self._consents.put_binding(binding) if answer is None else answer
 
-    async def rebind(self, name: str, username: str | None, secret: str | None) -> dict[str, Any] | ConsentAnswer:
+    async def rebind(self, name: str, username: str | None, secret: str | None) -> BindingEntry | ConsentAnswer:
         """Bind anew to what the installed versions ask for now, with another secret or user name if one is given; or ask whether
         to. AileronError(binding_failed) where only the provider can give what is new.
         """
@@ -144,7 +143,7 @@ class Credentials:
             answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach, replaces=True))
             return await self._consents.put_binding(binding, replace=True) if answer is None else answer
 
-    async def unbind(self, name: str) -> dict[str, Any]:
+    async def unbind(self, name: str) -> RevokedBinding:
         """Revoke a binding; the tokens of a sign-in are forgotten, and taken back at the provider where it offers that."""
         binding_name = parsed(BindingName.parse, name)
         async with self._changing:
@@ -159,7 +158,7 @@ class Credentials:
             word = None if at_provider is None else at_provider.partition(":")[0]
             with anyio.CancelScope(shield=True):  # it is revoked: that goes on record though the daemon stops meanwhile
                 await self._audit.note(events.BindingRevoked(binding=str(binding_name), at_provider=word))
-        return {"revoked": True, "removed": str(binding_name), "at_provider": at_provider}
+        return RevokedBinding(revoked=True, removed=str(binding_name), at_provider=at_provider)
 
     def reach_for(self, connector: str, name: BindingName) -> tuple[Reach, ConnectorManifest]:
         """What a binding of this name would be for, and the newest version that asks for it, of one look at the store.

@@ -6,11 +6,11 @@ lending.py), the file they lie in (vault/).
 
 from __future__ import annotations
 
-from typing import Any
-
 import anyio
 import anyio.to_thread
 
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.secrets import SecretEntry, SecretStored
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.agreements import Agreements
@@ -19,7 +19,6 @@ from aileron.daemon.decisions.consents import ConsentService
 from aileron.model.consent import SecretConsent
 from aileron.model.secret import Secret
 from aileron.model.timestamp import utc
-from aileron.model.wire import ConsentAnswer
 from aileron.vault.vault import Vault
 
 __all__ = ["SecretStore"]
@@ -45,14 +44,14 @@ class SecretStore:
         self._audit = audit
         self._changing = changing
 
-    def listed(self) -> list[dict[str, Any]]:
+    def listed(self) -> list[SecretEntry]:
         """Names and dates, never values."""
         return [
-            {"name": info.name, "created_at": utc(info.created_at), "updated_at": utc(info.updated_at)}
+            SecretEntry(name=info.name, created_at=utc(info.created_at), updated_at=utc(info.updated_at))
             for info in self._vault.secrets()
         ]
 
-    async def set(self, name: str, value: Secret) -> dict[str, Any] | ConsentAnswer:
+    async def set(self, name: str, value: Secret) -> SecretStored | ConsentAnswer:
         """Store a secret in place of what was there; or ask whether to, where a binding or a setting names it: that is another
         credential.
         """

@@ -19,26 +19,29 @@ import logging
 import secrets as random
 import time
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import anyio
 import anyio.abc
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.bindings import BindingEntry, SignInState
+from aileron.api.failures import ErrorBody
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent
 from aileron.daemon.secrets.credentials import Credentials, parsed
-from aileron.model.credential import Reach
+from aileron.model.credential import Flow, Reach
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest, OAuth2Provider
 from aileron.model.names import BindingName, Fqn
 from aileron.model.timestamp import utc
-from aileron.model.wire import ConsentAnswer, ErrorBody
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.signin import Invitation, SignIn, TokenGrant
 from aileron.vault.bindings import Binding
@@ -54,7 +57,6 @@ _MAX_SECRET_NAME: Final = 55
 """Characters of a name made for tokens; the vault takes 64, and nine may follow."""
 _INVITED_S: Final = 30.0
 """Until the provider has said where to go: one request for a device, none for a browser."""
-Flow = Literal["browser", "device"]
 _log = logging.getLogger(__name__)
 
 
@@ -76,25 +78,33 @@ class _One:
         self.scope: Final = anyio.CancelScope()
         self.invited: Final = anyio.Event()
         self.over: Final = anyio.Event()
-        self.status = "waiting"
-        self.invitation: dict[str, Any] = {}
-        self.result: Any = None
+        self.status: Literal["waiting", "done", "failed", "cancelled"] = "waiting"
+        self.invitation: Invitation | None = None
+        self.result: BindingEntry | ConsentAnswer | None = None
         self.error: AileronError | None = None
 
-    def to_json(self) -> dict[str, Any]:
+    def told(self) -> SignInState:
         """As the routes tell it."""
-        told: dict[str, Any] = {
-            "id": self.id,
-            "status": self.status,
-            "connector": self.connector,
-            "name": str(self.name),
-            "flow": self.flow,
-        }
-        if self.error is not None:
-            told["error"] = msgspec.to_builtins(ErrorBody.of(self.error.failure, None))
-        if self.result is not None:
-            told["result"] = msgspec.to_builtins(self.result)
-        return told
+        return SignInState(
+            id=self.id,
+            status=self.status,
+            connector=self.connector,
+            name=str(self.name),
+            flow=self.flow,
+            error=UNSET if self.error is None else ErrorBody.of(self.error.failure, None),
+            result=UNSET if self.result is None else self.result,
+        )
+
+    def invited_to(self, invitation: Invitation) -> SignInState:
+        """The same, and where the person has to go, which is said once."""
+        return msgspec.structs.replace(
+            self.told(),
+            authorize_url=invitation.authorize_url or UNSET,
+            user_code=invitation.user_code or UNSET,
+            verification_uri=invitation.verification_uri or UNSET,
+            verification_uri_complete=invitation.verification_uri_complete or UNSET,
+            expires_at=utc(invitation.expires_at),
+        )
 
 
 class SignIns:
@@ -128,7 +138,7 @@ class SignIns:
             self._tasks = tasks
             await anyio.sleep_forever()
 
-    async def begin(self, connector: str, name: str, flow: Flow, *, replace: bool) -> dict[str, Any]:
+    async def begin(self, connector: str, name: str, flow: Flow, *, replace: bool) -> SignInState:
         """Begin one: its id, and where the person has to go. `replace`: for a name that is bound already.
 
         AileronError: vault_locked, not_found, invalid_request for a name or a flow that cannot be, busy, and what the provider
@@ -151,28 +161,28 @@ class SignIns:
             await one.invited.wait()
         if one.error is not None:
             raise one.error
-        if not one.invitation:  # given up meanwhile, or too slow for the person who waits
+        if one.invitation is None:  # given up meanwhile, or too slow for the person who waits
             one.scope.cancel()
             message = (
                 f"{urlsplit(provider.token_url).netloc} did not say in {_INVITED_S:g} s where to sign in: try again"
             )
             raise AileronError(FailureClass.NETWORK_ERROR, message, boundary=Boundary.EXTERNAL, retriable=True)
-        return one.to_json() | one.invitation
+        return one.invited_to(one.invitation)
 
-    async def show(self, sign_in: str, wait_s: float = 0.0) -> dict[str, Any]:
+    async def show(self, sign_in: str, wait_s: float = 0.0) -> SignInState:
         """How one is, waited for at most `wait_s`. AileronError(not_found)."""
         one = self._one(sign_in)
         with anyio.move_on_after(wait_s):
             await one.over.wait()
-        return one.to_json()
+        return one.told()
 
-    async def cancel(self, sign_in: str) -> dict[str, Any]:
+    async def cancel(self, sign_in: str) -> SignInState:
         """End one; what is over stays as it is. AileronError(not_found)."""
         one = self._one(sign_in)
         one.scope.cancel()
         with anyio.move_on_after(_INVITED_S):
             await one.over.wait()
-        return one.to_json()
+        return one.told()
 
     async def _carry_on(self, one: _One, provider: OAuth2Provider) -> None:
         """From the invitation to the binding. Whatever happens, it is over after this, and on record."""
@@ -181,7 +191,7 @@ class SignIns:
             with one.scope:
                 await self._audit.note(_started(one, provider))
                 async with SignIn(provider, self._endpoints, flow=one.flow, again=one.again) as sign_in:
-                    one.invitation = _invitation(sign_in.invitation)
+                    one.invitation = sign_in.invitation
                     one.invited.set()
                     granted = await sign_in.finished()
                     with anyio.CancelScope(shield=True):  # the tokens are there: what cancels now comes too late
@@ -206,7 +216,7 @@ class SignIns:
         one.invited.set()
         one.over.set()
 
-    async def _keep(self, one: _One, granted: TokenGrant) -> dict[str, Any] | ConsentAnswer:
+    async def _keep(self, one: _One, granted: TokenGrant) -> BindingEntry | ConsentAnswer:
         """Bind what the provider gave; or keep it in memory, and ask whether to."""
         async with self._changing:
             # Once more: the person was at the provider for minutes.
@@ -282,18 +292,6 @@ def _provider_of(manifest: ConnectorManifest, name: BindingName) -> OAuth2Provid
         f"{name} is no sign-in: aileron binding setup {manifest.name} --name {name} --secret NAME",
         boundary=Boundary.USER,
     )
-
-
-def _invitation(invitation: Invitation) -> dict[str, Any]:
-    told = {
-        "authorize_url": invitation.authorize_url,
-        "user_code": invitation.user_code,
-        "verification_uri": invitation.verification_uri,
-        "verification_uri_complete": invitation.verification_uri_complete,
-    }
-    return {name: value for name, value in told.items() if value is not None} | {
-        "expires_at": utc(invitation.expires_at)
-    }
 
 
 def _started(one: _One, provider: OAuth2Provider) -> events.SignInStarted:

@@ -25,12 +25,13 @@ import math
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import anyio
 import anyio.to_thread
 import msgspec
 
+from aileron.api.secrets import RestoredVault, VaultBackup, VaultState
 from aileron.audit import events
 from aileron.audit.checkpoints import VaultCheckpoint, vault_checkpoints
 from aileron.audit.log import Audit
@@ -88,12 +89,24 @@ class VaultService:
         """Signed approvals that were cancelled while the vault was locked, and until when each could be used: at most as many as
         there may be questions. A daemon that ends before the vault is opened forgets them, and the ledger alone has them then."""
 
-    def status(self) -> dict[str, Any]:
+    def status(self) -> VaultState:
         """Whether there is a vault, whether it is locked, how much is in it, and when it locks itself."""
         ends = None
         if self._lock_after_s is not None and not self._vault.is_locked:
             ends = utc(time.time() + self._idle_left_s())
-        return {**self._vault.status(), "lock_after_s": self._lock_after_s, "locks_at": ends}
+        facts = self._vault.status()
+        return VaultState(
+            exists=facts.exists,
+            locked=facts.locked,
+            secrets=facts.secrets,
+            bindings=facts.bindings,
+            format=facts.format,
+            generation=facts.generation,
+            recovery_codes=facts.recovery_codes,
+            keyring=facts.keyring,
+            lock_after_s=self._lock_after_s,
+            locks_at=ends,
+        )
 
     async def create(
         self, passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | None
@@ -162,7 +175,7 @@ class VaultService:
             self._is_open(mark)
             return rotated.codes
 
-    async def backup(self, file: str, typed: Secret | None, *, replace: bool) -> dict[str, Any]:
+    async def backup(self, file: str, typed: Secret | None, *, replace: bool) -> VaultBackup:
         """Write the sealed file, verified, to `file`. While the vault is locked that takes its passphrase. AileronError as
         Vault.backup and vault/copies.py.
         """
@@ -177,9 +190,9 @@ class VaultService:
             await self._audit.note(
                 events.VaultBackedUp(vault=copy.mark.vault, generation=copy.mark.generation, file=str(path))
             )
-            return {"file": str(path), "generation": copy.mark.generation}
+            return VaultBackup(file=str(path), generation=copy.mark.generation)
 
-    async def restore(self, file: str, typed: Secret) -> dict[str, Any]:
+    async def restore(self, file: str, typed: Secret) -> RestoredVault:
         """Put a copy in the vault's place, once it is known to be whole, and lock; what is there stays beside it.
 
         AileronError as Vault.copy and `put_back`, and consent_required for one that would bring back what was agreed to before.
@@ -194,7 +207,8 @@ class VaultService:
                 found = await self._put_back(copy, str(path))
             finally:
                 copy.wipe()
-            return {"file": str(path), "aside": None if found.aside is None else str(found.aside)}
+            aside = None if found.aside is None else str(found.aside)
+            return RestoredVault(**msgspec.structs.asdict(self.status()), file=str(path), aside=aside)
 
     async def _put_back(self, copy: VaultCopy, file: str) -> Restored:
         known = await vault_checkpoints(self._ledger)

@@ -7,31 +7,22 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.actions import ActionList, ActionSwitched, AddAction, SwitchAction
+from aileron.api.daemon import Removed
+from aileron.api.runs import PlanAnswer, RunRequest
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json, run_answer
 from aileron.daemon.packages.actions import ActionService
 from aileron.daemon.runner import Runner
 from aileron.model.invocation import Invocation
-from aileron.model.wire import RunRequest
 
 __all__ = ["ActionRoutes"]
 
 DEFAULT_WAIT_S: Final = 25.0
-
-
-class _AddAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    text: str
-    file: str
-    replace: bool = False
-
-
-class _ChangeAction(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    enabled: bool
 
 
 class ActionRoutes:
@@ -45,7 +36,7 @@ class ActionRoutes:
 
     async def list_actions(self, _request: Request) -> Response:
         """Every action file, broken ones with their problem."""
-        return as_json({"actions": await self._actions.listed()})
+        return as_json(ActionList(actions=await self._actions.listed()))
 
     async def show_action(self, request: Request) -> Response:
         """One action, whole."""
@@ -53,19 +44,19 @@ class ActionRoutes:
 
     async def add_action(self, request: Request) -> Response:
         """Install an action file."""
-        asked = await body_of(request, _AddAction)
+        asked = await body_of(request, AddAction)
         return consent_answer(await self._actions.add(asked.text, asked.file, replace=asked.replace))
 
     async def change_action(self, request: Request) -> Response:
         """Enable or disable."""
-        asked = await body_of(request, _ChangeAction)
+        asked = await body_of(request, SwitchAction)
         await self._actions.enable(request.path_params["name"], asked.enabled)
-        return as_json({"name": request.path_params["name"], "enabled": asked.enabled})
+        return as_json(ActionSwitched(name=request.path_params["name"], enabled=asked.enabled))
 
     async def remove_action(self, request: Request) -> Response:
         """Delete an action file."""
         await self._actions.remove(request.path_params["name"])
-        return as_json({"removed": request.path_params["name"]})
+        return as_json(Removed(removed=request.path_params["name"]))
 
     async def run_action(self, request: Request) -> Response:
         """The one door."""
@@ -81,7 +72,7 @@ class ActionRoutes:
             again=asked.again,
         )
         if asked.dry_run:
-            return as_json({"plan": (await self._runner.dry_run(invocation))})
+            return as_json(PlanAnswer(plan=await self._runner.dry_run(invocation)))
         return run_answer(await self._runner.submit(invocation, wait_s(request, DEFAULT_WAIT_S)), self._review)
 
     async def show_run(self, request: Request) -> Response:

@@ -5,39 +5,26 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-from typing import Any, Literal
-
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.approvals import (
+    AnswerQuestion,
+    ApprovalList,
+    AskBack,
+    ChallengeRequest,
+    Decision,
+    EditRequest,
+    PreviewRequest,
+)
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.passkeys import Passkeys
 from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.daemon.http.api.requests import body_of, caller_of, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json
-from aileron.model.wire import Decision, PreviewRequest
 
 __all__ = ["ApprovalRoutes"]
-
-
-class _Edit(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    args: dict[str, Any]
-
-
-class _Question(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    question: str
-
-
-class _Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    answer: str
-
-
-class _Challenge(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    decision: Literal["approve", "deny"]
-    digest: str
-    reason: str | None = None
 
 
 class ApprovalRoutes:
@@ -53,7 +40,7 @@ class ApprovalRoutes:
 
     async def list_approvals(self, _request: Request) -> Response:
         """What waits for a person."""
-        return as_json({"approvals": await self._queue.listed()})
+        return as_json(ApprovalList(approvals=await self._queue.listed()))
 
     async def show_approval(self, request: Request) -> Response:
         """One ask with its frozen plan."""
@@ -71,7 +58,7 @@ class ApprovalRoutes:
 
     async def challenge(self, request: Request) -> Response:
         """What a passkey has to sign for a decision."""
-        asked = await body_of(request, _Challenge)
+        asked = await body_of(request, ChallengeRequest)
         approval_id = request.path_params["id"]
         return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
 
@@ -82,7 +69,7 @@ class ApprovalRoutes:
 
     async def edit(self, request: Request) -> Response:
         """Other arguments, as something that may be approved in place of what was asked."""
-        asked = await body_of(request, _Edit)
+        asked = await body_of(request, EditRequest)
         return as_json(await self._queue.edit(request.path_params["id"], asked.args))
 
     async def preview(self, request: Request) -> Response:
@@ -92,10 +79,10 @@ class ApprovalRoutes:
 
     async def ask_back(self, request: Request) -> Response:
         """A person's question to whoever asked."""
-        asked = await body_of(request, _Question)
+        asked = await body_of(request, AskBack)
         return as_json(await self._queue.ask_back(request.path_params["id"], asked.question))
 
     async def answer(self, request: Request) -> Response:
         """The answer to it."""
-        asked = await body_of(request, _Answer)
+        asked = await body_of(request, AnswerQuestion)
         return as_json(await self._queue.answer(request.path_params["id"], asked.answer, caller_of(request).sees))

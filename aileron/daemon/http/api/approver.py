@@ -5,22 +5,18 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.approver import Appointment, MakePasskey, PasskeyList, PasskeyMade
+from aileron.api.daemon import Removed
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.enrollment import ApproverEnrollment
 from aileron.daemon.decisions.passkeys import Passkeys
 from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer
 from aileron.daemon.http.responses import as_json
-from aileron.model.wire import Appointment, PasskeyMade
 
 __all__ = ["ApproverRoutes"]
-
-
-class _PasskeyName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    name: str
 
 
 class ApproverRoutes:
@@ -46,7 +42,7 @@ class ApproverRoutes:
 
     async def list_passkeys(self, _request: Request) -> Response:
         """The passkeys that decide."""
-        return as_json({"passkeys": self._passkeys.listed()})
+        return as_json(PasskeyList(passkeys=self._passkeys.listed()))
 
     async def enrol_passkey(self, request: Request) -> Response:
         """Ask whether one that was made may decide."""
@@ -54,9 +50,9 @@ class ApproverRoutes:
 
     async def passkey_options(self, request: Request) -> Response:
         """What a browser needs to make one."""
-        return as_json(self._passkeys.registration((await body_of(request, _PasskeyName)).name))
+        return as_json(self._passkeys.registration((await body_of(request, MakePasskey)).name))
 
     async def revoke_passkey(self, request: Request) -> Response:
         """Let one decide nothing any more."""
         await self._passkeys.revoke(request.path_params["id"])
-        return as_json({"removed": request.path_params["id"]})
+        return as_json(Removed(removed=request.path_params["id"]))

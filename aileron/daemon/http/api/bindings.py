@@ -5,35 +5,16 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.bindings import AddBinding, BeginSignIn, BindingList, ChangeBinding
 from aileron.daemon.http.api.requests import body_of, consent_answer, wait_s
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.secrets.credentials import Credentials
-from aileron.daemon.secrets.signins import Flow, SignIns
+from aileron.daemon.secrets.signins import SignIns
 
 __all__ = ["BindingRoutes"]
-
-
-class _AddBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    connector: str
-    name: str
-    secret: str
-    username: str | None = None
-
-
-class _ChangeBinding(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    secret: str | None = None
-    username: str | None = None
-
-
-class _BeginSignIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    connector: str
-    name: str
-    flow: Flow
-    replace: bool = False
 
 
 class BindingRoutes:
@@ -45,11 +26,11 @@ class BindingRoutes:
 
     async def list_bindings(self, _request: Request) -> Response:
         """Which credential serves which connector."""
-        return as_json({"bindings": await self._credentials.listed()})
+        return as_json(BindingList(bindings=await self._credentials.listed()))
 
     async def add_binding(self, request: Request) -> Response:
         """Bind a stored secret to a connector."""
-        asked = await body_of(request, _AddBinding)
+        asked = await body_of(request, AddBinding)
         return consent_answer(await self._credentials.bind(asked.connector, asked.name, asked.username, asked.secret))
 
     async def show_binding(self, request: Request) -> Response:
@@ -58,7 +39,7 @@ class BindingRoutes:
 
     async def change_binding(self, request: Request) -> Response:
         """Bind anew, to what the connector asks for now."""
-        asked = await body_of(request, _ChangeBinding)
+        asked = await body_of(request, ChangeBinding)
         return consent_answer(await self._credentials.rebind(request.path_params["name"], asked.username, asked.secret))
 
     async def remove_binding(self, request: Request) -> Response:
@@ -67,7 +48,7 @@ class BindingRoutes:
 
     async def begin_sign_in(self, request: Request) -> Response:
         """Begin a sign-in: where the person has to go."""
-        asked = await body_of(request, _BeginSignIn)
+        asked = await body_of(request, BeginSignIn)
         return as_json(await self._sign_ins.begin(asked.connector, asked.name, asked.flow, replace=asked.replace))
 
     async def show_sign_in(self, request: Request) -> Response:

@@ -5,42 +5,19 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.connectors import ConnectorList, InstallConnector, RemoveUnused, UpdateList
+from aileron.api.daemon import Removed
+from aileron.api.fetches import FetchRequest, InstallFetched, ReadSuite, ResolveFetched
 from aileron.daemon.http.api.requests import body_of, consent_answer, wait_s
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.packages.connectors import ConnectorService
 from aileron.daemon.packages.fetch import FetchJobs
 from aileron.daemon.packages.updates import Updates
-from aileron.model.wire import FetchRequest
-from aileron.registry.install import OnConflict
 
 __all__ = ["ConnectorRoutes"]
-
-
-class _Install(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    path: str
-    on_conflict: OnConflict = "refuse"
-
-
-class _ResolveFetched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    text: str
-
-
-class _InstallFetched(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Nothing needs to be said."""
-
-
-class _Suite(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    source: str | None = None
-    text: str | None = None
-    file: str = "the suite"
-
-
-class _RemoveUnused(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    dry_run: bool = False
 
 
 class ConnectorRoutes:
@@ -53,31 +30,31 @@ class ConnectorRoutes:
 
     async def list_connectors(self, _request: Request) -> Response:
         """What is installed."""
-        return as_json({"connectors": await self._connectors.listed()})
+        return as_json(ConnectorList(connectors=await self._connectors.listed()))
 
     async def install_connector(self, request: Request) -> Response:
         """Install from a directory or a tarball on this machine."""
-        asked = await body_of(request, _Install)
+        asked = await body_of(request, InstallConnector)
         return consent_answer(await self._connectors.install(asked.path, asked.on_conflict))
 
     async def list_updates(self, request: Request) -> Response:
         """Which newer versions there are of what installed actions use."""
         prerelease = request.query_params.get("prerelease") == "true"
-        return as_json({"updates": await self._upkeep.updates(prerelease=prerelease)})
+        return as_json(UpdateList(updates=await self._upkeep.updates(prerelease=prerelease)))
 
     async def verify_connectors(self, _request: Request) -> Response:
         """Hash all that is installed again."""
-        return as_json({"connectors": await self._upkeep.verify()})
+        return as_json(ConnectorList(connectors=await self._upkeep.verify()))
 
     async def remove_unused(self, request: Request) -> Response:
         """Remove the connectors that nothing is pinned to."""
-        asked = await body_of(request, _RemoveUnused)
-        return as_json({"connectors": await self._upkeep.remove_unused(dry_run=asked.dry_run)})
+        asked = await body_of(request, RemoveUnused)
+        return as_json(ConnectorList(connectors=await self._upkeep.remove_unused(dry_run=asked.dry_run)))
 
     async def remove_connector(self, request: Request) -> Response:
         """Remove one by its hash."""
         await self._connectors.remove(request.path_params["hash"])
-        return as_json({"removed": request.path_params["hash"]})
+        return as_json(Removed(removed=request.path_params["hash"]))
 
     async def begin_fetch(self, request: Request) -> Response:
         """Fetch something published, to be shown and installed."""
@@ -89,12 +66,12 @@ class ConnectorRoutes:
 
     async def resolve_fetched(self, request: Request) -> Response:
         """Say what the text of an update is to be; what would be installed then."""
-        asked = await body_of(request, _ResolveFetched)
+        asked = await body_of(request, ResolveFetched)
         return as_json(await self._fetching.resolve(request.path_params["id"], asked.text))
 
     async def install_fetched(self, request: Request) -> Response:
         """Install what was fetched."""
-        await body_of(request, _InstallFetched)
+        await body_of(request, InstallFetched)
         return consent_answer(await self._fetching.install(request.path_params["id"]))
 
     async def cancel_fetch(self, request: Request) -> Response:
@@ -103,5 +80,5 @@ class ConnectorRoutes:
 
     async def show_suite(self, request: Request) -> Response:
         """What a suite would have installed."""
-        asked = await body_of(request, _Suite)
+        asked = await body_of(request, ReadSuite)
         return as_json(await self._fetching.suite(asked.source, asked.text, asked.file))

@@ -10,6 +10,9 @@ from collections.abc import Callable
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron import __version__
+from aileron.api.audit import EventList
+from aileron.api.daemon import Health, Stopping
 from aileron.audit import query
 from aileron.config import Home
 from aileron.daemon.http.api.requests import wait_s
@@ -32,12 +35,18 @@ class DaemonRoutes:
 
     async def health(self, _request: Request) -> Response:
         """Alive."""
-        return as_json({"status": "ok"})
+        return as_json(Health())
+
+    async def openapi(self, _request: Request) -> Response:
+        """The API itself, as OpenAPI."""
+        from aileron.api.openapi import openapi_document  # for whoever asks: nothing else needs it
+
+        return as_json(openapi_document(__version__))
 
     async def list_audit(self, request: Request) -> Response:
         """Events, newest first, filtered; waited for, where there are none yet."""
         wanted = {name: value for name, value in request.query_params.items() if name != "wait"}
-        return as_json({"events": await wait_events(self._ledger, wanted, wait_s(request, 0.0))})
+        return as_json(EventList(events=await wait_events(self._ledger, wanted, wait_s(request, 0.0))))
 
     async def verify_audit(self, _request: Request) -> Response:
         """Check the chain, from the file."""
@@ -54,4 +63,4 @@ class DaemonRoutes:
     async def stop(self, _request: Request) -> Response:
         """Stop the daemon after this answer."""
         self._end()
-        return as_json({"stopping": True})
+        return as_json(Stopping())

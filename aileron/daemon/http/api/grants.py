@@ -5,24 +5,16 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.approver import AddGrant, GrantList
+from aileron.api.daemon import Removed
 from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.api.requests import body_of, consent_answer
 from aileron.daemon.http.responses import as_json
-from aileron.model.consent import Constraint
 
 __all__ = ["GrantRoutes"]
-
-
-class _AddGrant(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    action: str
-    constraints: tuple[Constraint, ...] = ()
-    uses: int
-    for_s: int
-    binding: str | None = None
 
 
 class GrantRoutes:
@@ -33,11 +25,11 @@ class GrantRoutes:
 
     async def list_grants(self, _request: Request) -> Response:
         """The standing grants in force."""
-        return as_json({"grants": await self._grants.listed()})
+        return as_json(GrantList(grants=await self._grants.listed()))
 
     async def add_grant(self, request: Request) -> Response:
         """Ask for a standing grant."""
-        asked = await body_of(request, _AddGrant)
+        asked = await body_of(request, AddGrant)
         return consent_answer(
             await self._grants.add(asked.action, asked.constraints, asked.uses, asked.for_s, asked.binding)
         )
@@ -45,4 +37,4 @@ class GrantRoutes:
     async def revoke_grant(self, request: Request) -> Response:
         """End a standing grant."""
         await self._grants.revoke(request.path_params["id"])
-        return as_json({"removed": request.path_params["id"]})
+        return as_json(Removed(removed=request.path_params["id"]))

@@ -5,31 +5,16 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.publishers import KeyList, LookForKey, RevokeKey, TrustKey
 from aileron.daemon.http.api.requests import body_of, consent_answer, query_of
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.packages.hub import HubSearch
 from aileron.daemon.packages.keyring import PublisherKeys
 
 __all__ = ["PublisherRoutes"]
-
-
-class _Authority(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    authority: str
-
-
-class _TrustKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    authority: str
-    key: str
-    source: str
-
-
-class _RevokeKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    authority: str
-    key: str | None = None
 
 
 class PublisherRoutes:
@@ -41,20 +26,20 @@ class PublisherRoutes:
 
     async def list_keys(self, _request: Request) -> Response:
         """Whose signatures count."""
-        return as_json({"keyring": await self._trusting.listed()})
+        return as_json(KeyList(keyring=await self._trusting.listed()))
 
     async def trust_key(self, request: Request) -> Response:
         """Let a publisher's key count."""
-        asked = await body_of(request, _TrustKey)
+        asked = await body_of(request, TrustKey)
         return consent_answer(await self._trusting.trust_key(asked.authority, asked.key, asked.source))
 
     async def look_for_key(self, request: Request) -> Response:
         """The key that a repository publishes."""
-        return as_json(await self._trusting.look((await body_of(request, _Authority)).authority))
+        return as_json(await self._trusting.look((await body_of(request, LookForKey)).authority))
 
     async def revoke_key(self, request: Request) -> Response:
         """Let it count no more."""
-        asked = await body_of(request, _RevokeKey)
+        asked = await body_of(request, RevokeKey)
         return as_json(await self._trusting.revoke(asked.authority, asked.key))
 
     async def search_hub(self, request: Request) -> Response:

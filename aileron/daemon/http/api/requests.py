@@ -8,19 +8,19 @@ from __future__ import annotations
 import base64
 import binascii
 import contextlib
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 import anyio
 import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
+from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.http.sessions import Caller
 from aileron.ingress.server import BODY_S, MAX_BODY_BYTES
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
-from aileron.model.wire import ConsentAnswer, ConsentsAnswer
 
 __all__ = ["body_of", "caller_of", "consent_answer", "from_base64", "query_of", "seen_progress", "wait_s"]
 
@@ -96,7 +96,7 @@ def seen_progress(request: Request) -> int | None:
     )
 
 
-def consent_answer(answer: dict[str, Any] | ConsentAnswer | ConsentsAnswer) -> Response:
+def consent_answer(answer: msgspec.Struct) -> Response:
     """What was done, or 202 that a person must agree to it first."""
     return as_json(answer, 202 if isinstance(answer, ConsentAnswer | ConsentsAnswer) else 200)
 

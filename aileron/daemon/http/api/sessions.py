@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.sessions import EndSession, OpenSession, SessionList
 from aileron.daemon.http.api.requests import body_of
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.http.sessions import Sessions
@@ -20,17 +20,6 @@ __all__ = ["SessionRoutes"]
 
 _MAX_PID_DIGITS: Final = 7
 """The kernel has no more: PID_MAX_LIMIT is 4,194,304 (proc_sys_kernel(5))."""
-
-
-class _OpenSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    agent: str
-    folder: str
-    for_s: int | None = None
-    pid: int | None = None
-
-
-class _EndSession(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    exit_code: int | None = None
 
 
 class SessionRoutes:
@@ -43,14 +32,14 @@ class SessionRoutes:
         """Who asked, and asks: the newest first. `pid`: only the one that started this process."""
         asked = request.query_params.get("pid")
         if asked is None:
-            return as_json({"sessions": await self._sessions.newest()})
+            return as_json(SessionList(sessions=await self._sessions.newest()))
         if not (asked.isascii() and asked.isdigit() and len(asked) <= _MAX_PID_DIGITS):
             raise AileronError(FailureClass.INVALID_REQUEST, "pid is not the number of a process")
-        return as_json({"sessions": await self._sessions.of_process(int(asked))})
+        return as_json(SessionList(sessions=await self._sessions.of_process(int(asked))))
 
     async def open_session(self, request: Request) -> Response:
         """Begin a session; its token is said this once."""
-        asked = await body_of(request, _OpenSession)
+        asked = await body_of(request, OpenSession)
         return as_json(await self._sessions.open(asked.agent, asked.folder, asked.for_s, asked.pid))
 
     async def show_session(self, request: Request) -> Response:
@@ -59,5 +48,5 @@ class SessionRoutes:
 
     async def end_session(self, request: Request) -> Response:
         """End a session: its token opens nothing any more."""
-        asked = await body_of(request, _EndSession)
+        asked = await body_of(request, EndSession)
         return as_json(await self._sessions.end(request.path_params["id"], asked.exit_code))

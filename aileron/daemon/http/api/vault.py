@@ -5,10 +5,24 @@ Source: docs/reference/http-api.md.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from aileron.api.daemon import Removed
+from aileron.api.secrets import (
+    BackUpVault,
+    InitVault,
+    KeyringKeyBody,
+    NewVault,
+    RestoreVault,
+    RotateVault,
+    SecretList,
+    SetSecret,
+    UnlockVault,
+)
 from aileron.daemon.decisions.after_unlock import AfterUnlock
 from aileron.daemon.http.api.requests import body_of, consent_answer, from_base64
 from aileron.daemon.http.responses import as_json
@@ -19,51 +33,6 @@ from aileron.model.secret import Secret
 from aileron.vault.slots import KeyringKey
 
 __all__ = ["VaultRoutes"]
-
-
-class _Hidden(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A body with something secret in it."""
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(<secret>)"
-
-
-class _KeyringKey(_Hidden, frozen=True):
-    id: str
-    key_base64: str
-
-
-class _InitVault(_Hidden, frozen=True):
-    passphrase: str
-    recovery_codes: bool = False
-    keyring: _KeyringKey | None = None
-
-
-class _Unlock(_Hidden, frozen=True):
-    passphrase: str | None = None
-    keyring_key_base64: str | None = None
-
-
-class _RotateVault(_Hidden, frozen=True):
-    passphrase: str
-    new_passphrase: str
-    recovery_codes: bool = False
-    keyring: _KeyringKey | None = None
-
-
-class _BackUpVault(_Hidden, frozen=True):
-    file: str
-    passphrase: str | None = None
-    replace: bool = False
-
-
-class _RestoreVault(_Hidden, frozen=True):
-    file: str
-    passphrase: str
-
-
-class _SetSecret(_Hidden, frozen=True):
-    value_base64: str
 
 
 class VaultRoutes:
@@ -80,15 +49,20 @@ class VaultRoutes:
 
     async def vault_init(self, request: Request) -> Response:
         """Create the vault and leave it unlocked; its recovery codes are said this once."""
-        asked = await body_of(request, _InitVault)
+        asked = await body_of(request, InitVault)
         codes = await self._vaults.create(
             Secret(asked.passphrase.encode()), recovery_codes=asked.recovery_codes, keyring=_keyring_key(asked.keyring)
         )
-        return as_json({**self._vaults.status(), "codes": [code.reveal().decode() for code in codes]})
+        return as_json(self._with_codes(codes))
+
+    def _with_codes(self, codes: Sequence[Secret]) -> NewVault:
+        return NewVault(
+            **msgspec.structs.asdict(self._vaults.status()), codes=[code.reveal().decode() for code in codes]
+        )
 
     async def vault_unlock(self, request: Request) -> Response:
         """Unlock until the daemon ends, someone locks it or it is idle."""
-        asked = await body_of(request, _Unlock)
+        asked = await body_of(request, UnlockVault)
         if (asked.passphrase is None) == (asked.keyring_key_base64 is None):
             raise AileronError(FailureClass.INVALID_REQUEST, "one of passphrase and keyring_key_base64 is expected")
         if asked.passphrase is not None:
@@ -106,7 +80,7 @@ class VaultRoutes:
 
     async def vault_rotate(self, request: Request) -> Response:
         """Another passphrase and another key; its recovery codes are said this once."""
-        asked = await body_of(request, _RotateVault)
+        asked = await body_of(request, RotateVault)
         codes = await self._vaults.rotate(
             Secret(asked.passphrase.encode()),
             Secret(asked.new_passphrase.encode()),
@@ -114,35 +88,35 @@ class VaultRoutes:
             keyring=_keyring_key(asked.keyring),
         )
         await self._after_unlock.catch_up()
-        return as_json({**self._vaults.status(), "codes": [code.reveal().decode() for code in codes]})
+        return as_json(self._with_codes(codes))
 
     async def vault_backup(self, request: Request) -> Response:
         """Write a copy of the sealed file."""
-        asked = await body_of(request, _BackUpVault)
+        asked = await body_of(request, BackUpVault)
         typed = None if asked.passphrase is None else Secret(asked.passphrase.encode())
         return as_json(await self._vaults.backup(asked.file, typed, replace=asked.replace))
 
     async def vault_restore(self, request: Request) -> Response:
         """Put a copy in the vault's place, locked."""
-        asked = await body_of(request, _RestoreVault)
+        asked = await body_of(request, RestoreVault)
         found = await self._vaults.restore(asked.file, Secret(asked.passphrase.encode()))
-        return as_json({**self._vaults.status(), **found})
+        return as_json(found)
 
     async def list_secrets(self, _request: Request) -> Response:
         """Names and dates, never values."""
-        return as_json({"secrets": self._secrets.listed()})
+        return as_json(SecretList(secrets=self._secrets.listed()))
 
     async def set_secret(self, request: Request) -> Response:
         """Store a secret under a name."""
-        asked = await body_of(request, _SetSecret)
+        asked = await body_of(request, SetSecret)
         value = from_base64("value_base64", asked.value_base64)
         return consent_answer(await self._secrets.set(request.path_params["name"], value))
 
     async def remove_secret(self, request: Request) -> Response:
         """Forget a secret."""
         await self._secrets.remove(request.path_params["name"])
-        return as_json({"removed": request.path_params["name"]})
+        return as_json(Removed(removed=request.path_params["name"]))
 
 
-def _keyring_key(asked: _KeyringKey | None) -> KeyringKey | None:
+def _keyring_key(asked: KeyringKeyBody | None) -> KeyringKey | None:
     return None if asked is None else KeyringKey(asked.id, from_base64("key_base64", asked.key_base64))

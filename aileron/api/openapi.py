@@ -1,0 +1,86 @@
+"""The HTTP API as an OpenAPI document, from the types themselves.
+
+Pure; made when somebody asks for it, since it imports what nothing else needs.
+
+Source: OpenAPI 3.1.1, JSON Schema 2020-12, docs/reference/http-api.md.
+"""
+
+from __future__ import annotations
+
+import re
+from http import HTTPStatus
+from types import UnionType
+from typing import Any, Final, get_args
+
+import msgspec
+
+from aileron.api.failures import ErrorAnswer
+from aileron.api.routes import ROUTES, RouteSpec
+
+__all__ = ["openapi_document"]
+
+_REF: Final = "#/components/schemas/{name}"
+_PARAMETER: Final = re.compile(r"\{(\w+)(:path)?\}")
+
+
+def openapi_document(version: str) -> dict[str, Any]:
+    """All routes, as JSON values. `version` is aileron's."""
+    types = [one for spec in ROUTES for one in _types_of(spec)]
+    unique = list(dict.fromkeys([*types, ErrorAnswer]))
+    schemas, components = msgspec.json.schema_components(unique, ref_template=_REF)
+    schema_of = dict(zip(unique, schemas, strict=True))
+    paths: dict[str, dict[str, Any]] = {}
+    for spec in ROUTES:
+        paths.setdefault(_PARAMETER.sub(r"{\1}", spec.path), {})[spec.method.lower()] = _operation(spec, schema_of)
+    return {
+        "openapi": "3.1.1",
+        "info": {"title": "Aileron", "version": version, "summary": "The daemon's HTTP API, over its sockets."},
+        "paths": paths,
+        "components": {"schemas": components},
+    }
+
+
+def _types_of(spec: RouteSpec) -> list[type]:
+    """Each type that goes in or out of a route, those of a union one by one."""
+    found = [spec.answer, spec.body, spec.later]
+    return [one for kind in found if kind is not None for one in _members(kind)]
+
+
+def _members(kind: type | UnionType) -> tuple[type, ...]:
+    return get_args(kind) if isinstance(kind, UnionType) else (kind,)
+
+
+def _operation(spec: RouteSpec, schema_of: dict[type, dict[str, Any]]) -> dict[str, Any]:
+    def content(kind: type | UnionType) -> dict[str, Any]:
+        schemas = [schema_of[one] for one in _members(kind)]
+        return {"application/json": {"schema": schemas[0] if len(schemas) == 1 else {"anyOf": schemas}}}
+
+    answers = {HTTPStatus.OK: spec.answer, HTTPStatus.ACCEPTED: spec.later}
+    operation: dict[str, Any] = {
+        "operationId": spec.handler,
+        "tags": [spec.handler.partition(".")[0]],
+        "x-aileron-scopes": sorted(scope.value for scope in spec.scopes),
+        "parameters": [*_path_parameters(spec), *_query_parameters(spec)],
+        "responses": {
+            str(int(status)): {"description": HTTPStatus(status).phrase, "content": content(kind)}
+            for status, kind in answers.items()
+            if kind is not None
+        }
+        | {"default": {"description": "Why not: docs/reference/failures.md", "content": content(ErrorAnswer)}},
+    }
+    if spec.answer is None and spec.later is None:
+        operation["responses"]["200"] = {"description": "This document", "content": {"application/json": {}}}
+    if spec.body is not None:
+        operation["requestBody"] = {"required": True, "content": content(spec.body)}
+    return operation
+
+
+def _path_parameters(spec: RouteSpec) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+        for name, _ in _PARAMETER.findall(spec.path)
+    ]
+
+
+def _query_parameters(spec: RouteSpec) -> list[dict[str, Any]]:
+    return [{"name": name, "in": "query", "schema": {"type": "string"}} for name in spec.query]

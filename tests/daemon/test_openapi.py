@@ -1,0 +1,225 @@
+"""The API describes itself: every route is asked of a real daemon, and each answer is held against `/openapi.json`.
+
+That an answer has the very keys that its types declare, to the last one, is checked wherever tests ask a daemon
+(tests/support/answers.py); here the document is held against answers, by somebody else's validator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import jsonschema
+import pytest
+
+from aileron import __version__
+from aileron.api.routes import ROUTES
+from tests.support.answers import route_of
+from tests.support.home import PASSPHRASE, PROBE, DaemonHome, asking_home, probe_action
+
+REFUSED_HERE = {
+    "POST /v1/vault/init",  # there is one
+    # nobody signs here, and no passkey is enrolled
+    *("POST /v1/approver", "POST /v1/grants", "DELETE /v1/grants/{id}"),
+    *("POST /v1/passkeys", "POST /v1/passkeys/options", "DELETE /v1/passkeys/{id}"),
+    *("POST /v1/action-approvals/{id}/challenge", "POST /v1/action-approvals/{id}/preview"),
+    # nothing is published
+    *("POST /v1/keyring/look", "POST /v1/keyring/revoke", "GET /v1/hub", "GET /v1/hub/entry"),
+    *("POST /v1/fetches/{id}/resolve", "POST /v1/fetches/{id}/install"),
+    # there is no provider
+    *("POST /v1/sign-ins", "GET /v1/sign-ins/{id}", "DELETE /v1/sign-ins/{id}"),
+}
+"""What this walk cannot have done; tests/daemon has each of them done elsewhere, against the same types."""
+SUITE = 'name = "mine"\ndescription = "A few."\nactions = ["github://someone/things/act@1.0.0"]\n'
+
+
+class Walk:
+    """Asks, and keeps what was answered by route."""
+
+    def __init__(self, home: DaemonHome) -> None:
+        self.home = home
+        self.seen: dict[str, list[tuple[int, Any]]] = {}
+
+    def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """One request; what it was answered."""
+        answer = self.home.ask(method, path, body, wait_s=5.0)
+        route = route_of(method, path)
+        assert route is not None, (method, path)
+        self.seen.setdefault(f"{method} {route.path}", []).append((answer.status, answer.body))
+        return answer.body
+
+    def whole(self) -> None:
+        """Every route, in an order in which most of them work."""
+        for steps in (self._look, self._actions, self._approvals, self._packages, self._secrets, self._sessions):
+            steps()
+        self.ask("GET", "/v1/audit?limit=200")
+        self.ask("GET", "/v1/audit?form=record&limit=3")
+        self.ask("GET", "/v1/audit/verify")
+        self.ask("POST", "/v1/stop")
+
+    def _look(self) -> None:
+        lists = "actions action-approvals approver approver/inventory passkeys grants connectors keyring bindings"
+        for path in (
+            "/openapi.json",
+            "/healthz",
+            "/v1/status",
+            "/v1/vault/status",
+            *(f"/v1/{one}" for one in lists.split()),
+        ):
+            self.ask("GET", path)
+
+    def _actions(self) -> None:
+        self.ask("GET", "/v1/actions/give-back")
+        self.ask("POST", "/v1/actions", {"text": probe_action("give_back", "text:string", name="more"), "file": "here"})
+        self.ask("PATCH", "/v1/actions/more", {"enabled": False})
+        self.ask("POST", "/v1/actions/more/run", {"args": {"text": "x"}})
+        self.ask("DELETE", "/v1/actions/more")
+        self.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}, "dry_run": True})
+        run = self.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
+        self.ask("GET", f"/v1/runs/{run['audit_id']}")
+        self.ask("GET", f"/v1/audit/{run['audit_id']}")
+
+    def _approvals(self) -> None:
+        asked = self.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "x"}})
+        question = f"/v1/action-approvals/{asked['approval_id']}"
+        self.ask("GET", "/v1/action-approvals")
+        self.ask("POST", f"{question}/ask", {"question": "who is that?"})
+        self.ask("POST", f"{question}/answer", {"answer": "my sister"})
+        edited = self.ask("POST", f"{question}/edit", {"args": {"text": "y"}})
+        self.ask("POST", f"{question}/challenge", {"decision": "deny", "digest": edited["digest"]})
+        signed = dict.fromkeys(("recipient", "nonce", "at", "key_id", "signature"), "00")
+        self.ask("POST", f"{question}/preview", signed)
+        self.ask("GET", question)
+        self.ask("POST", f"{question}/decide", {"decision": "approve", "digest": edited["digest"], "reason": "why not"})
+        self.ask("GET", f"{question}/result?wait=5")
+        again = self.ask("POST", "/v1/actions/ask-first/run", {"args": {"text": "z"}})
+        self.ask("POST", f"/v1/action-approvals/{again['approval_id']}/cancel")
+        self.ask("GET", f"/v1/action-approvals/{again['approval_id']}")
+        named = {"passphrase": PASSPHRASE, "public_key": "", "inventory": "", "at": "", "signature": ""}
+        self.ask("POST", "/v1/approver", named)
+        self.ask("POST", "/v1/passkeys/options", {"name": "phone"})
+        self.ask("POST", "/v1/passkeys", {"client_data": "", "attestation": ""})
+        self.ask("DELETE", "/v1/passkeys/none")
+        self.ask("POST", "/v1/grants", {"action": "ask-first", "uses": 1, "for_s": 60})
+        self.ask("DELETE", "/v1/grants/none")
+
+    def _packages(self) -> None:
+        self.ask("POST", "/v1/connectors", {"path": str(self.home.path / "built.tar.gz")})
+        self.ask("POST", "/v1/connectors/verify")
+        self.ask("GET", "/v1/connectors/updates")
+        self.ask("POST", "/v1/connectors/remove-unused", {"dry_run": True})
+        fetch = self.ask("POST", "/v1/fetches", {"what": "sync"})["fetch"]
+        self.ask("GET", f"/v1/fetches/{fetch}?wait=5")
+        self.ask("DELETE", f"/v1/fetches/{fetch}")
+        self.ask("POST", f"/v1/fetches/{fetch}/resolve", {"text": ""})
+        self.ask("POST", f"/v1/fetches/{fetch}/install", {})
+        self.ask("POST", "/v1/suites", {"text": SUITE, "file": "here"})
+        self.ask("POST", "/v1/keyring", {"authority": "github://someone", "key": KEY, "source": "a letter"})
+        self.ask("POST", "/v1/keyring/look", {"authority": "github://someone"})
+        self.ask("POST", "/v1/keyring/revoke", {"authority": "github://nobody"})
+        self.ask("GET", "/v1/hub?text=mail&kind=neither")
+        self.ask("GET", "/v1/hub/entry?name=none")
+
+    def _secrets(self) -> None:
+        self.ask("GET", "/v1/bindings/basic/probe/me")
+        self.ask("PATCH", "/v1/bindings/basic/probe/me", {"username": "nora"})
+        self.ask("DELETE", "/v1/bindings/basic/probe/me")
+        self.ask(
+            "POST", "/v1/bindings", {"connector": PROBE, "name": "basic/probe/you", "username": "m", "secret": "pw"}
+        )
+        self.ask("POST", "/v1/sign-ins", {"connector": PROBE, "name": "oauth2/probe/me", "flow": "device"})
+        self.ask("GET", "/v1/sign-ins/none")
+        self.ask("DELETE", "/v1/sign-ins/none")
+        self.ask("PUT", "/v1/secrets/other", {"value_base64": "bm9ib2R5cyBzZWNyZXQ="})
+        self.ask("GET", "/v1/secrets")
+        self.ask("DELETE", "/v1/secrets/other")
+        self.ask("GET", "/v1/connectors")
+        (probe,) = self.ask("GET", "/v1/connectors")["connectors"]
+        self.ask("DELETE", f"/v1/connectors/{probe['hash']}")
+        copy = str(self.home.path / "copy.vault")
+        self.ask("POST", "/v1/vault/init", {"passphrase": PASSPHRASE})
+        self.ask(
+            "POST", "/v1/vault/rotate", {"passphrase": PASSPHRASE, "new_passphrase": PASSPHRASE, "recovery_codes": True}
+        )
+        self.ask("POST", "/v1/vault/backup", {"file": copy})
+        self.ask("POST", "/v1/vault/lock")
+        self.ask("POST", "/v1/vault/restore", {"file": copy, "passphrase": PASSPHRASE})
+        self.ask("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
+
+    def _sessions(self) -> None:
+        session = self.ask("POST", "/v1/sessions", {"agent": "someone", "folder": "/"})["id"]
+        self.ask("GET", f"/v1/sessions/{session}")
+        self.ask("POST", f"/v1/sessions/{session}/end", {"exit_code": 0})
+        self.ask("GET", "/v1/sessions")
+
+
+KEY = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="
+"""RFC 8032, section 7.1, test 1: an Ed25519 key of nobody."""
+
+
+@pytest.fixture(scope="module")
+def walk() -> Iterator[Walk]:
+    """A daemon that was asked everything."""
+    with asking_home() as home:
+        walked = Walk(home)
+        walked.whole()
+        yield walked
+
+
+@pytest.fixture(scope="module")
+def document(walk: Walk) -> dict[str, Any]:
+    """What it says of its API."""
+    ((_, told),) = walk.seen["GET /openapi.json"]
+    found: dict[str, Any] = told
+    return found
+
+
+class Answered(NamedTuple):
+    """One answer, and the schema that the document has for it."""
+
+    route: str
+    status: int
+    body: Any
+    schema: dict[str, Any]
+
+
+def answers(walk: Walk, document: dict[str, Any]) -> Iterator[Answered]:
+    """All but the document itself."""
+    for route, found in walk.seen.items():
+        method, _, path = route.partition(" ")
+        responses = document["paths"][path.replace(":path}", "}")][method.lower()]["responses"]
+        for status, body in found:
+            content = (responses.get(str(status)) or responses["default"])["content"]["application/json"]
+            if schema := content.get("schema"):
+                yield Answered(route, status, body, {**schema, "components": document["components"]})
+
+
+def test_every_route_is_described_and_was_asked(walk: Walk, document: dict[str, Any]) -> None:
+    """In the table, in the document, and in this walk: the same; and what could be done here was done."""
+    table = {f"{route.method} {route.path}" for route in ROUTES}
+    described = {f"{method.upper()} {path}" for path, operations in document["paths"].items() for method in operations}
+
+    assert described == {route.replace(":path}", "}") for route in table}
+    assert set(walk.seen) == table
+    assert {route for route, found in walk.seen.items() if all(status >= 400 for status, _ in found)} == REFUSED_HERE
+    assert (document["openapi"], document["info"]["version"]) == ("3.1.1", __version__)
+
+
+def test_every_answer_is_as_the_document_says(walk: Walk, document: dict[str, Any]) -> None:
+    """By a validator that knows nothing of our types; a wrong one is found, too."""
+    seen = list(answers(walk, document))
+    for one in seen:
+        jsonschema.Draft202012Validator.check_schema(one.schema)
+        problems = [error.message for error in jsonschema.Draft202012Validator(one.schema).iter_errors(one.body)]
+        assert problems == [], (one.route, one.status)
+
+    for one in seen:  # the control: without its first key none of them is valid
+        if one.status == 200 and one.body and (required := _required(one, document)):
+            lacking = {name: value for name, value in one.body.items() if name not in required}
+            assert not jsonschema.Draft202012Validator(one.schema).is_valid(lacking), one.route
+
+
+def _required(one: Answered, document: dict[str, Any]) -> set[str]:
+    """The keys that must be there, of an answer with one type."""
+    name = one.schema.get("$ref", "").rpartition("/")[2]
+    return set(document["components"]["schemas"].get(name, {}).get("required", ()))
