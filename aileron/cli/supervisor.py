@@ -195,7 +195,8 @@ def _read(kind: type[_T], body: Any) -> _T:
             f"the daemon's answer is not one that this version knows: {error}",
             exit_code=1,
             name="internal_error",
-            fix="aileron daemon stop, where aileron was updated while it ran",
+            why="a daemon goes on as it was started when aileron is updated",
+            fix="aileron daemon stop",
         ) from error
 
 
