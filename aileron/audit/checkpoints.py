@@ -18,12 +18,20 @@ from typing import Final
 
 import msgspec
 
-from aileron.ledger import EventFilter, Ledger, Snapshot
+from aileron.audit.events import (
+    VaultChanged,
+    VaultCreated,
+    VaultRestored,
+    VaultRestoring,
+    VaultRotated,
+    VaultUnlocked,
+)
+from aileron.ledger import Ledger, Snapshot
 
 __all__ = ["VaultCheckpoint", "vault_checkpoints"]
 
-_FIRM: Final = ("vault.created", "vault.unlocked", "vault.changed", "vault.rotated", "vault.restored")
-_INTENT: Final = "vault.restoring"
+_Checked = VaultCreated | VaultUnlocked | VaultChanged | VaultRotated | VaultRestored | VaultRestoring
+_FIRM: Final[tuple[type[_Checked], ...]] = (VaultCreated, VaultUnlocked, VaultChanged, VaultRotated, VaultRestored)
 
 
 class VaultCheckpoint(msgspec.Struct, frozen=True):
@@ -44,15 +52,15 @@ async def vault_checkpoints(ledger: Ledger) -> tuple[VaultCheckpoint, ...]:
 
 def _marks(snapshot: Snapshot) -> tuple[VaultCheckpoint, ...]:
     firm = sorted((found for kind in _FIRM if (found := _newest(snapshot, kind))), key=lambda found: found[0])[-1:]
-    intent = _newest(snapshot, _INTENT)
+    intent = _newest(snapshot, VaultRestoring)
     if intent is not None and (not firm or intent[0] > firm[0][0]):
         firm.append(intent)
     return tuple(mark for _, mark in firm)
 
 
-def _newest(snapshot: Snapshot, kind: str) -> tuple[int, VaultCheckpoint] | None:
-    for row in snapshot.events(EventFilter(type=kind, limit=1)):
-        vault, generation = row.facts.get("vault"), row.facts.get("generation")
-        if isinstance(vault, str) and isinstance(generation, int):  # those of before say neither
-            return row.seq, VaultCheckpoint(vault, generation)
-    return None
+def _newest(snapshot: Snapshot, kind: type[_Checked]) -> tuple[int, VaultCheckpoint] | None:
+    found = snapshot.newest(kind)
+    vault, generation = (None, None) if found is None else (found.event.vault, found.event.generation)
+    if found is None or not isinstance(vault, str) or not isinstance(generation, int):  # those of before say neither
+        return None
+    return found.seq, VaultCheckpoint(vault, generation)

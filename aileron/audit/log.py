@@ -428,11 +428,11 @@ class Audit(Questions):
         )
 
         def write(tx: Transaction) -> None:
-            known = tx.newest("approver.set")
-            if known is not None and known.get("key_id") != statement.replaces:
+            known = tx.newest(ApproverSet)
+            if known is not None and known.event.key_id != statement.replaces:
                 raise AileronError(
                     FailureClass.UNAUTHORIZED,
-                    f"decisions are signed by {known.get('key_id')}: only that key can name another",
+                    f"decisions are signed by {known.event.key_id}: only that key can name another",
                     boundary=Boundary.USER,
                 )
             tx.append(facts_of(event))
@@ -445,8 +445,8 @@ class Audit(Questions):
 
     async def approver_key(self) -> str | None:
         """The id of the key that this ledger names last; None where it names none."""
-        known = await self._ledger.read(lambda snapshot: snapshot.newest("approver.set"))
-        return None if known is None else str(known.get("key_id"))
+        known = await self._ledger.read(lambda snapshot: snapshot.newest(ApproverSet))
+        return None if known is None else known.event.key_id
 
     async def passkey_added(self, passkey: Passkey) -> None:
         """Record that this passkey may decide from now on. The caller has checked that the approver's key agreed to it.

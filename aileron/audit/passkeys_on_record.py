@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from aileron.ledger import Snapshot, Transaction
+from aileron.audit.events import ApproverSet, PasskeyAdded, PasskeyRemoved
+from aileron.ledger import Recorded, Snapshot, Transaction
 
 __all__ = ["PasskeysOnRecord", "passkeys_on_record"]
 
@@ -26,14 +27,19 @@ class PasskeysOnRecord(NamedTuple):
 
 
 def passkeys_on_record(look: Snapshot | Transaction) -> PasskeysOnRecord:
-    """Those that the approver's key which decides now has enrolled: another in its place ends them all."""
-    named = look.newest("approver.set")
-    since = 0 if named is None else int(named["seq"])
-    added, removed = look.all_of("passkey.added", since), look.all_of("passkey.removed", since)
+    """Those that the approver's key which decides now has enrolled: another in its place ends them all.
+
+    AileronError(hash_mismatch) where a row is not as it was written.
+    """
+    named = look.newest(ApproverSet)
+    since = 0 if named is None else named.seq
+    added, removed = look.all_of(PasskeyAdded, since), look.all_of(PasskeyRemoved, since)
     in_force: dict[str, str] = {}
-    for facts in sorted([*added, *removed], key=lambda facts: int(facts["seq"])):
-        if facts["type"] == "passkey.added":
-            in_force[str(facts["passkey"])] = str(facts["approval"])
-        else:
-            in_force.pop(str(facts["passkey"]), None)
-    return PasskeysOnRecord(in_force, frozenset(str(facts["approval"]) for facts in added))
+    every: list[Recorded[PasskeyAdded] | Recorded[PasskeyRemoved]] = [*added, *removed]
+    for row in sorted(every, key=lambda row: row.seq):
+        match row.checked():
+            case PasskeyAdded(passkey=key_id, approval=approval_id):
+                in_force[key_id] = approval_id
+            case PasskeyRemoved(passkey=key_id):
+                in_force.pop(key_id, None)
+    return PasskeysOnRecord(in_force, frozenset(row.event.approval for row in added))

@@ -37,6 +37,7 @@ from aileron.audit.events import (
     ApprovalPreviewed,
     ApprovalRedeemed,
     ApprovalRequested,
+    ApproverSet,
     Event,
     facts_of,
 )
@@ -608,16 +609,16 @@ def _check_signer(tx: Transaction, signed: Signature | None) -> None:
     """The approver, or a passkey, may have been set or changed between the caller's look and now, and a passkey that is not on
     record yet would sign before its own enrolment; and a head is a row of this ledger.
     """
-    known = tx.newest("approver.set")
+    known = tx.newest(ApproverSet)
     is_theirs = signed is not None and (
         known is None
-        or signed.key_id == known.get("key_id")
+        or signed.key_id == known.event.key_id
         or (is_passkey(signed.key_id) and signed.key_id in passkeys_on_record(tx).in_force)
     )
     if known is not None and not is_theirs:
         raise AileronError(
             FailureClass.UNAUTHORIZED,
-            f"decisions are signed by {known.get('key_id')}, and this one is not: nothing is decided",
+            f"decisions are signed by {known.event.key_id}, and this one is not: nothing is decided",
             boundary=Boundary.USER,
         )
     if signed is None or signed.head is None:

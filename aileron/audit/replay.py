@@ -5,6 +5,8 @@ open, and no history: what is over is given back at once, to be compared and for
 
 Rules
 - Only events that are known to change a state change one here; a newer kind of event is passed over.
+- An event that is not as its type says is followed all the same, by what is there: what comes of that is compared like the rest,
+  and a fact may therefore be of any type, whatever is declared.
 - The chain is trusted, its words are not: what no daemon would have written in that order is `OutOfOrderError`. A run begins
   only where it was let through, or approved and that used; a decision is about what was asked or shown; uses count up.
 
@@ -15,33 +17,71 @@ Not here: outcomes and frozen plans, of which the events have digests (verify.py
 from __future__ import annotations
 
 import heapq
-from typing import Any, Final
+from typing import Final, assert_never
 
 import msgspec
 
+from aileron.audit.events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    ApprovalCancelled,
+    ApprovalDecided,
+    ApprovalEdited,
+    ApprovalExpired,
+    ApprovalPreviewed,
+    ApprovalRedeemed,
+    ApprovalRequested,
+    GrantRevoked,
+    GrantUsed,
+    RunFinished,
+    RunRequested,
+    RunStarted,
+    RunUnknown,
+)
 from aileron.audit.moves import MOVES
-from aileron.ledger import IDEMPOTENCY_KEPT_US, ApprovalState
+from aileron.ledger import IDEMPOTENCY_KEPT_US, ApprovalState, Recorded
 from aileron.model.decision import digest_with_preview
+from aileron.model.invocation import Scope
 from aileron.model.outcome import RunStatus
 
-__all__ = ["OutOfOrderError", "Replay", "ToldApproval", "ToldCandidate", "ToldGrant", "ToldRound", "ToldRun"]
+__all__ = ["Moving", "OutOfOrderError", "Replay", "ToldApproval", "ToldCandidate", "ToldGrant", "ToldRound", "ToldRun"]
 
 
 class OutOfOrderError(Exception):
     """An event about something that never began, or that began twice."""
 
 
+Moving = (
+    RunRequested
+    | RunStarted
+    | RunFinished
+    | RunUnknown
+    | ApprovalRequested
+    | ApprovalEdited
+    | ApprovalPreviewed
+    | ApprovalAsked
+    | ApprovalAnswered
+    | ApprovalDecided
+    | ApprovalRedeemed
+    | ApprovalExpired
+    | ApprovalCancelled
+    | GrantUsed
+    | GrantRevoked
+)
+"""Events that change a state."""
+
+
 class ToldRun(msgspec.Struct, kw_only=True):
     """A run as the events tell it: the columns of its row, but for the outcome."""
 
     id: str
-    action: Any
-    session: Any
-    scope: Any
-    status: Any
-    plan_digest: Any
-    approval: Any = None
-    connector: Any = None
+    action: str
+    session: str
+    scope: Scope
+    status: RunStatus
+    plan_digest: str
+    approval: str | None = None
+    connector: str | None = None
     created_us: int
     changed_us: int
 
@@ -49,9 +89,9 @@ class ToldRun(msgspec.Struct, kw_only=True):
 class ToldCandidate(msgspec.Struct, kw_only=True):
     """One more digest that could be decided, as the events tell it."""
 
-    digest: Any
-    plan_digest: Any
-    preview: Any
+    digest: str
+    plan_digest: str
+    preview: str | None
     made_us: int
 
 
@@ -59,8 +99,8 @@ class ToldRound(msgspec.Struct, kw_only=True):
     """One question asked back, as the events tell it."""
 
     number: int
-    question: Any
-    answer: Any = None
+    question: str
+    answer: str | None = None
 
 
 class ToldGrant(msgspec.Struct, kw_only=True):
@@ -74,27 +114,27 @@ class ToldApproval(msgspec.Struct, kw_only=True):
     """An approval as the events tell it: the columns of its row, but for its subject, and what belongs to it."""
 
     id: str
-    kind: Any
-    run: Any
-    digest: Any
-    state: Any
+    kind: str
+    run: str | None
+    digest: str
+    state: ApprovalState
     created_us: int
-    expires_us: Any
+    expires_us: int
     decided_us: int | None = None
-    reason: Any = None
-    surface: Any = None
-    name: Any = None
-    asked: Any = None
-    preview: Any = None
-    key_id: Any = None
-    signed_at: Any = None
-    signature: Any = None
-    head: Any = None
-    head_signature: Any = None
+    reason: str | None = None
+    surface: str | None = None
+    name: str | None = None
+    asked: str | None = None
+    preview: str | None = None
+    key_id: str | None = None
+    signed_at: str | None = None
+    signature: str | None = None
+    head: str | None = None
+    head_signature: str | None = None
     candidates: list[ToldCandidate] = []
     conversation: list[ToldRound] = []
 
-    def candidate(self, digest: Any) -> ToldCandidate | None:
+    def candidate(self, digest: str) -> ToldCandidate | None:
         """What could be decided under this digest while it waits, the question itself among it."""
         if digest == self.digest:
             return ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=self.created_us)
@@ -117,53 +157,62 @@ class Replay:
         self.counts: Final = dict.fromkeys(("runs", "approvals", "candidates", "conversation"), 0)
         """How many rows there are of each."""
 
-    def follow(self, facts: dict[str, Any]) -> list[ToldRun | ToldApproval]:
+    def follow(self, told: Recorded[Moving]) -> list[ToldRun | ToldApproval]:
         """Take the next event; returns what is over with it, as its row must be for good."""
-        match facts["type"]:
-            case "run.requested":
-                self._begin_run(facts)
-            case "approval.requested":
-                self._begin_approval(facts)
-            case "run.started":
-                self._start(facts)
-            case "approval.edited" | "approval.previewed" | "approval.asked" | "approval.answered":
-                self._add(self._waiting(facts), facts)
-            case "approval.decided":
-                return self._decide(facts)
-            case "approval.redeemed":
-                return self._redeem(facts)
-            case "grant.used":
-                self._use_grant(facts)
-            case "grant.revoked":
-                grant = self.grants.setdefault(str(facts.get("grant")), ToldGrant())
-                grant.revoked_us = facts["at_us"] if grant.revoked_us is None else grant.revoked_us
-            case "approval.expired":
-                return [self._end_approval(facts, ApprovalState.EXPIRED)]
-            case "approval.cancelled":
-                return [self._end_approval(facts, ApprovalState.CANCELLED)]
-            case "run.finished":
-                return [self._end_run(facts, facts.get("status"))]
-            case "run.unknown":
-                return [self._end_run(facts, RunStatus.UNKNOWN)]
+        at_us = told.at_us
+        match told.event:
+            case RunRequested() as event:
+                self._begin_run(event, at_us)
+            case RunStarted() as event:
+                self._start(event, at_us)
+            case RunFinished() as event:
+                return [self._end_run(event, event.status, at_us)]
+            case RunUnknown() as event:
+                return [self._end_run(event, RunStatus.UNKNOWN, at_us)]
+            case ApprovalRequested() as event:
+                self._begin_approval(event, at_us)
+            case ApprovalEdited() as event:
+                self._edit(event, at_us)
+            case ApprovalPreviewed() as event:
+                self._preview(event, at_us)
+            case ApprovalAsked() as event:
+                self._ask(event)
+            case ApprovalAnswered() as event:
+                self._answer(event)
+            case ApprovalDecided() as event:
+                return self._decide(event, at_us)
+            case ApprovalRedeemed() as event:
+                return self._redeem(event, at_us)
+            case ApprovalExpired() as event:
+                return [self._end_approval(self._approval(event), ApprovalState.EXPIRED, at_us)]
+            case ApprovalCancelled() as event:
+                return [self._end_approval(self._approval(event), ApprovalState.CANCELLED, at_us, event.surface)]
+            case GrantUsed() as event:
+                self._use_grant(event)
+            case GrantRevoked() as event:
+                grant = self._grant(event)
+                grant.revoked_us = at_us if grant.revoked_us is None else grant.revoked_us
+            case impossible:
+                assert_never(impossible)
         return []
 
-    def _begin_run(self, facts: dict[str, Any]) -> None:
-        run_id, at_us = str(facts.get("run")), facts["at_us"]
+    def _begin_run(self, event: RunRequested, at_us: int) -> None:
+        run_id = str(event.run)
         if run_id in self.runs:
             raise OutOfOrderError(f"{run_id} begins a second time")
         self.counts["runs"] += 1
         self.runs[run_id] = ToldRun(
             id=run_id,
-            action=facts.get("action"),
-            session=facts.get("session"),
-            scope=facts.get("scope"),
+            action=event.action,
+            session=event.session,
+            scope=event.scope,
             status=RunStatus.APPROVED,
-            plan_digest=facts.get("plan_digest"),
+            plan_digest=event.plan_digest,
             created_us=at_us,
             changed_us=at_us,
         )
-        if "claim" in facts:
-            self._claim(run_id, at_us, facts["claim"])
+        if event.claim is not None:
+            self._claim(run_id, at_us, event.claim)
 
     def _claim(self, run_id: str, at_us: int, digest: str) -> None:
         """Whoever takes a key forgets those that are kept no longer: the ledger does it in the same transaction."""
@@ -172,54 +221,38 @@ class Replay:
         self.claims[run_id] = (at_us, digest)
         heapq.heappush(self._by_age, (at_us, run_id))  # not a queue: the clock may have been set back in between
 
-    def _begin_approval(self, facts: dict[str, Any]) -> None:
-        approval_id = str(facts.get("approval"))
+    def _begin_approval(self, event: ApprovalRequested, at_us: int) -> None:
+        approval_id = str(event.approval)
         if approval_id in self.approvals:
             raise OutOfOrderError(f"{approval_id} begins a second time")
         self.counts["approvals"] += 1
         self.approvals[approval_id] = ToldApproval(
             id=approval_id,
-            kind=facts.get("kind"),
-            run=facts.get("run"),
-            digest=facts.get("digest"),
+            kind=event.kind,
+            run=event.run,
+            digest=event.digest,
             state=ApprovalState.PENDING,
-            created_us=facts["at_us"],
-            expires_us=facts.get("expires_at_us"),
-            name=facts.get("name"),
+            created_us=at_us,
+            expires_us=event.expires_at_us,
+            name=event.name,
         )
-        if facts.get("run") is None:
+        if event.run is None:
             return
-        run = self._run(facts)
+        run = self._run(event.run)
         if (run.status, run.changed_us, run.approval) != (RunStatus.APPROVED, run.created_us, None):
             raise OutOfOrderError(f"{run.id} is under way, and asked about")
-        run.status, run.changed_us, run.approval = RunStatus.PENDING_APPROVAL, facts["at_us"], approval_id
-        if "name" not in facts:  # as rows were written before questions had names: the ledger gave them this one
+        run.status, run.changed_us, run.approval = RunStatus.PENDING_APPROVAL, at_us, approval_id
+        if event.name is None:  # as rows were written before questions had names: the ledger gave them this one
             self.approvals[approval_id].name = run.action
 
-    def _add(self, approval: ToldApproval, facts: dict[str, Any]) -> None:
-        """What belongs to a question that waits."""
-        digest, text, rounds = facts.get("digest"), facts.get("text"), approval.conversation
-        match facts["type"]:
-            case "approval.edited":
-                if approval.candidate(digest) is not None:
-                    raise OutOfOrderError(f"{approval.id} is edited to what it could be already")
-                self._add_candidate(
-                    approval, ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=0), facts
-                )
-            case "approval.previewed":
-                self._preview(approval, facts)
-            case "approval.asked":
-                if facts.get("number") != len(rounds) + 1 or (rounds and rounds[-1].answer is None):
-                    raise OutOfOrderError(f"{approval.id} is asked about before the last answer")
-                rounds.append(ToldRound(number=len(rounds) + 1, question=text))
-                self.counts["conversation"] += 1
-            case "approval.answered":
-                if facts.get("number") != len(rounds) or not rounds or rounds[-1].answer is not None:
-                    raise OutOfOrderError(f"{approval.id} is answered without a question")
-                rounds[-1].answer = text
+    def _edit(self, event: ApprovalEdited, at_us: int) -> None:
+        approval, digest = self._waiting(event), event.digest
+        if approval.candidate(digest) is not None:
+            raise OutOfOrderError(f"{approval.id} is edited to what it could be already")
+        self._add(approval, ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=at_us))
 
-    def _preview(self, approval: ToldApproval, facts: dict[str, Any]) -> None:
-        digest, plan_digest, preview = facts.get("digest"), facts.get("plan_digest"), facts.get("preview")
+    def _preview(self, event: ApprovalPreviewed, at_us: int) -> None:
+        approval, digest, plan_digest, preview = self._waiting(event), event.digest, event.plan_digest, event.preview
         known = approval.candidate(plan_digest)
         if known is None or known.preview is not None:
             raise OutOfOrderError(f"{approval.id} is previewed with a plan that is none of its own")
@@ -228,105 +261,128 @@ class Replay:
         if digest != digest_with_preview(str(plan_digest), str(preview)):
             raise OutOfOrderError(f"{approval.id} is previewed under a digest that is not of plan and preview")
         if approval.candidate(digest) is None:
-            shown = ToldCandidate(digest=digest, plan_digest=plan_digest, preview=preview, made_us=0)
-            self._add_candidate(approval, shown, facts)
+            self._add(approval, ToldCandidate(digest=digest, plan_digest=plan_digest, preview=preview, made_us=at_us))
 
-    def _add_candidate(self, approval: ToldApproval, candidate: ToldCandidate, facts: dict[str, Any]) -> None:
-        candidate.made_us = facts["at_us"]
+    def _add(self, approval: ToldApproval, candidate: ToldCandidate) -> None:
         approval.candidates.append(candidate)
         self.counts["candidates"] += 1
 
-    def _decide(self, facts: dict[str, Any]) -> list[ToldRun | ToldApproval]:
-        approval, digest = self._waiting(facts), facts.get("digest")
+    def _ask(self, event: ApprovalAsked) -> None:
+        approval = self._waiting(event)
+        rounds = approval.conversation
+        if event.number != len(rounds) + 1 or (rounds and rounds[-1].answer is None):
+            raise OutOfOrderError(f"{approval.id} is asked about before the last answer")
+        rounds.append(ToldRound(number=len(rounds) + 1, question=event.text))
+        self.counts["conversation"] += 1
+
+    def _answer(self, event: ApprovalAnswered) -> None:
+        approval = self._waiting(event)
+        rounds = approval.conversation
+        if event.number != len(rounds) or not rounds or rounds[-1].answer is not None:
+            raise OutOfOrderError(f"{approval.id} is answered without a question")
+        rounds[-1].answer = event.text
+
+    def _decide(self, event: ApprovalDecided, at_us: int) -> list[ToldRun | ToldApproval]:
+        approval, digest = self._waiting(event), event.digest
         candidate = approval.candidate(digest)
-        if candidate is None or candidate.preview != facts.get("preview"):
+        if candidate is None or candidate.preview != event.preview:
             raise OutOfOrderError(f"{approval.id} is decided about something that nobody was asked about")
         if digest != approval.digest:
             approval.asked, approval.digest = approval.digest, digest
         approval.preview = candidate.preview
-        if facts.get("kind") != approval.kind:  # by which it is judged whose signature counts
+        if event.kind != approval.kind:  # by which it is judged whose signature counts
             raise OutOfOrderError(f"{approval.id} is decided as if it were of another kind")
         for name in _SIGNED:
-            setattr(approval, name, facts.get(name))
-        approval.expires_us = facts.get("until_us", approval.expires_us)
-        approval.reason = facts.get("reason")
-        if facts.get("decision") != "approve":
-            return [self._end_approval(facts, ApprovalState.DENIED)]
-        approval.surface = facts.get("surface")
+            setattr(approval, name, getattr(event, name))
+        approval.expires_us = approval.expires_us if event.until_us is None else event.until_us
+        approval.reason = event.reason
+        if event.decision != "approve":
+            return [self._end_approval(approval, ApprovalState.DENIED, at_us, event.surface)]
+        approval.surface = event.surface
         approval.state = ApprovalState.APPROVED
-        approval.decided_us = facts["at_us"]
-        if facts.get("run") is not None:
-            self._move(facts, RunStatus.APPROVED)
+        approval.decided_us = at_us
+        if event.run is not None:
+            self._move(event.run, RunStatus.APPROVED, at_us)
         return []
 
-    def _redeem(self, facts: dict[str, Any]) -> list[ToldRun | ToldApproval]:
-        approval = self._approval(facts)
-        if approval.state is not ApprovalState.APPROVED or facts.get("digest") != approval.digest:
+    def _redeem(self, event: ApprovalRedeemed, at_us: int) -> list[ToldRun | ToldApproval]:
+        approval = self._approval(event)
+        if approval.state is not ApprovalState.APPROVED or event.digest != approval.digest:
             raise OutOfOrderError(f"{approval.id} is used without a decision about that")
         if approval.run is not None:
-            self._move(facts, RunStatus.RUNNING)
-        return [self._end_approval(facts, ApprovalState.REDEEMED)]
+            self._move(event.run, RunStatus.RUNNING, at_us)
+        return [self._end_approval(approval, ApprovalState.REDEEMED, at_us)]
 
-    def _start(self, facts: dict[str, Any]) -> None:
-        run = self._run(facts)
+    def _start(self, event: RunStarted, at_us: int) -> None:
+        run = self._run(event.run)
         if run.approval is not None and run.status is not RunStatus.RUNNING:
             raise OutOfOrderError(f"{run.id} begins without the decision it waits for")
-        self._move(facts, RunStatus.RUNNING).connector = facts.get("connector")
+        self._move(event.run, RunStatus.RUNNING, at_us).connector = event.connector
 
-    def _use_grant(self, facts: dict[str, Any]) -> None:
-        self._run(facts)
-        grant = self.grants.setdefault(str(facts.get("grant")), ToldGrant())
-        use, of = facts.get("use"), facts.get("of")
+    def _use_grant(self, event: GrantUsed) -> None:
+        self._run(event.run)
+        grant, use, of = self._grant(event), event.use, event.of
         if use != grant.used + 1 or not isinstance(of, int) or use > of or grant.revoked_us is not None:
-            raise OutOfOrderError(f"grant {facts.get('grant')!r:.100} is used once more than it can be")
+            raise OutOfOrderError(f"grant {event.grant!r:.100} is used once more than it can be")
         grant.used = use
 
-    def _move(self, facts: dict[str, Any], status: RunStatus) -> ToldRun:
-        run = self._run(facts)
+    def _grant(self, event: GrantUsed | GrantRevoked) -> ToldGrant:
+        return self.grants.setdefault(str(event.grant), ToldGrant())
+
+    def _move(self, run_id: str | None, status: RunStatus, at_us: int) -> ToldRun:
+        run = self._run(run_id)
         _check_move(run, status)
         run.status = status
-        run.changed_us = facts["at_us"]
+        run.changed_us = at_us
         return run
 
-    def _end_run(self, facts: dict[str, Any], status: Any) -> ToldRun:
-        run = self._run(facts)
-        _check_move(run, status)
+    def _end_run(self, event: RunFinished | RunUnknown, status: RunStatus, at_us: int) -> ToldRun:
+        run = self._move(event.run, status, at_us)
         del self.runs[run.id]
-        run.status = status
-        run.changed_us = facts["at_us"]
         return run
 
-    def _end_approval(self, facts: dict[str, Any], state: ApprovalState) -> ToldApproval:
-        approval = self._approval(facts)
+    def _end_approval(
+        self, approval: ToldApproval, state: ApprovalState, at_us: int, surface: str | None = None
+    ) -> ToldApproval:
         del self.approvals[approval.id]
         approval.state = state
-        approval.decided_us = facts["at_us"] if approval.decided_us is None else approval.decided_us
-        approval.surface = facts.get("surface", approval.surface)
+        approval.decided_us = at_us if approval.decided_us is None else approval.decided_us
+        approval.surface = approval.surface if surface is None else surface
         return approval
 
-    def _run(self, facts: dict[str, Any]) -> ToldRun:
+    def _run(self, run_id: str | None) -> ToldRun:
         try:
-            return self.runs[str(facts.get("run"))]
+            return self.runs[str(run_id)]
         except KeyError:
-            raise OutOfOrderError(f"{facts.get('run')!r} was not under way") from None
+            raise OutOfOrderError(f"{run_id!r} was not under way") from None
 
-    def _approval(self, facts: dict[str, Any]) -> ToldApproval:
+    def _approval(self, event: _OfApproval) -> ToldApproval:
         try:
-            return self.approvals[str(facts.get("approval"))]
+            return self.approvals[str(event.approval)]
         except KeyError:
-            raise OutOfOrderError(f"{facts.get('approval')!r} was not open") from None
+            raise OutOfOrderError(f"{event.approval!r} was not open") from None
 
-    def _waiting(self, facts: dict[str, Any]) -> ToldApproval:
-        approval = self._approval(facts)
+    def _waiting(self, event: _OfApproval) -> ToldApproval:
+        approval = self._approval(event)
         if approval.state is not ApprovalState.PENDING:
             raise OutOfOrderError(f"{approval.id} was decided before")
         return approval
 
 
+_OfApproval = (
+    ApprovalEdited
+    | ApprovalPreviewed
+    | ApprovalAsked
+    | ApprovalAnswered
+    | ApprovalDecided
+    | ApprovalRedeemed
+    | ApprovalExpired
+    | ApprovalCancelled
+)
 _SIGNED: Final = ("key_id", "signed_at", "signature", "head", "head_signature")
 
 
-def _check_move(run: ToldRun, status: Any) -> None:
+def _check_move(run: ToldRun, status: RunStatus) -> None:
     """As the table has it, which the ledger's verbs follow."""
     if not isinstance(status, str) or not any(
         run.status in expected and status in reached for expected, reached in MOVES.values()

@@ -17,9 +17,11 @@ one when they are used (approvals/gate.py, ledger/).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
-from aileron.ledger import EventFilter, Ledger, Snapshot
+from aileron.audit.events import ApproverSet, ConsentAgreed, ConsentEnded
+from aileron.ledger import EventFilter, Ledger, Recorded, Snapshot
+from aileron.ledger.recorded import E
 from aileron.model.consent import Consents
 from aileron.model.decision import check_signature
 from aileron.model.failure import AileronError
@@ -36,25 +38,24 @@ async def rolled_back(ledger: Ledger, consents: Consents) -> str | None:
 
 def _older(snapshot: Snapshot, consents: Consents) -> str | None:
     appointed: dict[str, int] = {}
-    newest: dict[str, Any] | None = None
-    for seq, newest in _rows(snapshot, "approver.set"):
-        appointed[str(newest["key_id"])] = seq
-    if newest is not None and consents.key_id != newest["key_id"]:
+    newest: ApproverSet | None = None
+    for named in _all(snapshot, ApproverSet):
+        newest = named.checked()
+        appointed[newest.key_id] = named.seq
+    if newest is not None and consents.key_id != newest.key_id:
         if consents.key_id in appointed:
-            return f"it names {consents.key_id}, which {newest['key_id']} has replaced"
+            return f"it names {consents.key_id}, which {newest.key_id} has replaced"
         if not _was_named_by(newest, consents):
-            return (
-                f"it names {consents.key_id}, and {newest['key_id']} decides by the record, which has not signed that"
-            )
-    made: dict[tuple[Any, ...], int] = {}
-    last: dict[tuple[Any, ...], int] = {}
-    for seq, facts in _rows(snapshot, "consent.agreed"):
-        name = (facts["kind"], facts["name"])
-        made[*name, facts["digest"], facts["approval"]] = seq
-        last[name] = max(seq, last.get(name, 0))
-    for seq, facts in _rows(snapshot, "consent.ended"):
-        name = (facts["kind"], facts["name"])
-        last[name] = max(seq, last.get(name, 0))
+            return f"it names {consents.key_id}, and {newest.key_id} decides by the record, which has not signed that"
+    made: dict[tuple[str, str, str, str], int] = {}
+    last: dict[tuple[str, str], int] = {}
+    for agreed in _all(snapshot, ConsentAgreed):
+        event = agreed.checked()
+        made[event.kind, event.name, event.digest, event.approval] = agreed.seq
+        last[event.kind, event.name] = agreed.seq
+    for ended in _all(snapshot, ConsentEnded):
+        name = (ended.checked().kind, ended.checked().name)
+        last[name] = max(ended.seq, last.get(name, 0))
     for one in consents.agreed:
         kind = one.kind.value
         seq_or_none = made.get((kind, one.name, one.digest, one.approval), appointed.get(one.approval))
@@ -63,21 +64,20 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
     return None
 
 
-def _was_named_by(known: dict[str, Any], consents: Consents) -> bool:
+def _was_named_by(known: ApproverSet, consents: Consents) -> bool:
     """Whether the key on record signed that these consents' key takes its place: the daemon ended before that was noted."""
     named, statement = consents.appointed, consents.appointment()
-    if named is None or statement is None or named.replaces != known["key_id"] or named.old_signature is None:
+    if named is None or statement is None or named.replaces != known.key_id or named.old_signature is None:
         return False
     try:
-        check_signature(bytes.fromhex(known["public_key"]), statement, named.old_signature)
+        check_signature(bytes.fromhex(known.public_key), statement, named.old_signature)
     except (AileronError, ValueError):
         return False
     return True
 
 
-def _rows(snapshot: Snapshot, kind: str) -> Iterator[tuple[int, dict[str, Any]]]:
+def _all(snapshot: Snapshot, kind: type[E]) -> Iterator[Recorded[E]]:
     after = 0
-    while rows := snapshot.events(EventFilter(type=kind, after=after, oldest_first=True, limit=_PAGE)):
-        for row in rows:
-            yield row.seq, row.facts
-        after = rows[-1].seq
+    while page := snapshot.events_of(kind, EventFilter(after=after, oldest_first=True, limit=_PAGE)):
+        yield from page
+        after = page[-1].seq

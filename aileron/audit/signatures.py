@@ -19,12 +19,13 @@ Source: docs/reference/signed-decisions.md. Not here: the chain (verify.py), wha
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import assert_never
 
 import msgspec
 
 from aileron.audit.events import ApprovalDecided, ApproverSet, PasskeyAdded, PasskeyRemoved
-from aileron.ledger import Head
+from aileron.ledger import Head, Recorded
+from aileron.ledger.recorded import E, tag_of
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.consent import PASSKEY_DECIDES, PasskeyConsent
 from aileron.model.decision import (
@@ -38,7 +39,11 @@ from aileron.model.decision import (
 from aileron.model.failure import AileronError
 from aileron.model.passkey import check_assertion, id_of
 
-__all__ = ["Decisions", "ForeignHeadError", "Signatures", "WrongSignatureError"]
+__all__ = ["Decisions", "ForeignHeadError", "Signatures", "Signed", "WrongSignatureError"]
+
+
+Signed = ApproverSet | PasskeyAdded | PasskeyRemoved | ApprovalDecided
+"""Events that somebody signed, or that end whose signature counts."""
 
 
 class WrongSignatureError(Exception):
@@ -78,20 +83,19 @@ class Signatures:
         """What was found so far."""
         return Decisions(signed=self._signed, unsigned=self._unsigned, unchecked=self._unchecked)
 
-    def follow(self, facts: dict[str, Any]) -> None:
+    def follow(self, told: Recorded[Signed]) -> None:
         """Take the next event. WrongSignatureError, ForeignHeadError."""
-        try:
-            match facts["type"]:
-                case "approver.set":
-                    self._appoint(msgspec.convert(facts, ApproverSet))
-                case "passkey.added":
-                    self._enrol(msgspec.convert(facts, PasskeyAdded))
-                case "passkey.removed":
-                    self._end(msgspec.convert(facts, PasskeyRemoved))
-                case "approval.decided":
-                    self._check_decision(msgspec.convert(facts, ApprovalDecided), facts["seq"])
-        except msgspec.ValidationError as error:
-            raise WrongSignatureError(f"it is no {facts['type']}: {error}") from error
+        match told.event:
+            case ApproverSet() as event:
+                self._appoint(_whole(event, told.problem))
+            case PasskeyAdded() as event:
+                self._enrol(_whole(event, told.problem))
+            case PasskeyRemoved() as event:
+                self._end(_whole(event, told.problem))
+            case ApprovalDecided() as event:
+                self._check_decision(_whole(event, told.problem), told.seq)
+            case impossible:
+                assert_never(impossible)
 
     def _appoint(self, named: ApproverSet) -> None:
         try:
@@ -185,6 +189,12 @@ class Signatures:
             raise ForeignHeadError(f"the head that was signed, row {head.seq}, is not in this chain")
         if self.head is None or head.seq > self.head.seq:
             self.head = head
+
+
+def _whole(event: E, problem: str | None) -> E:
+    if problem is not None:
+        raise WrongSignatureError(f"it is no {tag_of(type(event))}: {problem}")
+    return event
 
 
 def _passkey_of(added: PasskeyAdded) -> PasskeyConsent:

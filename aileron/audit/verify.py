@@ -28,24 +28,27 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from aileron.audit.frozen import is_frozen, subject_of
-from aileron.audit.replay import OutOfOrderError, Replay, ToldApproval, ToldRun
-from aileron.audit.signatures import Decisions, ForeignHeadError, Signatures, WrongSignatureError
+from aileron.audit.replay import Moving, OutOfOrderError, Replay, ToldApproval, ToldRun
+from aileron.audit.signatures import Decisions, ForeignHeadError, Signatures, Signed, WrongSignatureError
 from aileron.ledger import (
     ACTION_KIND,
     NO_HASH,
     Head,
+    Recorded,
     StoredLedger,
     StoredRow,
     claim_digest,
     columns_of,
     link,
     open_stored,
+    recorded,
 )
+from aileron.ledger.recorded import tag_of
 from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError
 
@@ -118,6 +121,9 @@ _WITHOUT_HEAD: Final = (
 )
 
 
+_MOVING: Final[dict[str, type[Moving]]] = {tag_of(kind): kind for kind in get_args(Moving)}
+_SIGNED: Final[dict[str, type[Signed]]] = {tag_of(kind): kind for kind in get_args(Signed)}
+_RECORD: Final = msgspec.json.Decoder(dict[str, Any])
 _KEY: Final = "that {} is the person's key: compare with `aileron approver status`"
 _SIGNED_HEAD: Final = "that what follows row {}, the last head that was signed, was not cut off or rewritten"
 _UNCHECKED: Final = "who signed {} decisions: this ledger names no key (it was begun anew)"
@@ -183,8 +189,10 @@ class _Check:
             if row.seq == 1:
                 self._check_genesis(facts)  # 2
             _check_beside(stored, row.seq, facts)  # 4
-            self._follow(stored, row.seq, facts)  # 5
-            self._check_signatures(row.seq, facts)  # 6
+            if (moving := _MOVING.get(facts["type"])) is not None:
+                self._follow(stored, recorded(facts, moving))  # 5
+            if (signed := _SIGNED.get(facts["type"])) is not None:
+                self._check_signatures(recorded(facts, signed))  # 6
             self._last = Head(row.seq, row.hash)
             self._check_known()  # 7
         clock.check_end()
@@ -200,14 +208,14 @@ class _Check:
 
         self._check_states(stored)  # 5
 
-    def _follow(self, stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None:
+    def _follow(self, stored: StoredLedger, told: Recorded[Moving]) -> None:
         """What is over with this event is compared at once; nothing changes it later."""
         try:
-            over = self._replay.follow(facts)
+            over = self._replay.follow(told)
         except OutOfOrderError as error:
-            raise _FoundError(Reason.STATE, seq, f"row {seq} tells what cannot be: {error}") from error
-        for told in over:
-            _check_state(stored, seq, told)
+            raise _FoundError(Reason.STATE, told.seq, f"row {told.seq} tells what cannot be: {error}") from error
+        for ended in over:
+            _check_state(stored, told.seq, ended)
 
     def _check_states(self, stored: StoredLedger) -> None:
         """What is still open, and that there is nothing of which no event tells."""
@@ -226,13 +234,15 @@ class _Check:
         _check_grants(stored, replay)
         _check_claims(stored, dict(replay.claims))
 
-    def _check_signatures(self, seq: int, facts: dict[str, Any]) -> None:
+    def _check_signatures(self, told: Recorded[Signed]) -> None:
         try:
-            self._signatures.follow(facts)
+            self._signatures.follow(told)
         except WrongSignatureError as error:
-            raise _FoundError(Reason.SIGNATURE, seq, f"row {seq} is not as a person signed: {error}") from error
+            message = f"row {told.seq} is not as a person signed: {error}"
+            raise _FoundError(Reason.SIGNATURE, told.seq, message) from error
         except ForeignHeadError as error:
-            raise _FoundError(Reason.HEAD, seq, f"row {seq}: {error}: the chain was computed anew") from error
+            message = f"row {told.seq}: {error}: the chain was computed anew"
+            raise _FoundError(Reason.HEAD, told.seq, message) from error
 
     def report(self, finding: Finding | None) -> Report:
         return Report(
@@ -293,7 +303,7 @@ class _Check:
 def _facts_of(row: StoredRow) -> dict[str, Any]:
     """The record as values. Its hash is good, so it is what was chained; whether it is a row of ours is checked here."""
     try:
-        facts = msgspec.json.decode(row.record, type=dict[str, Any])
+        facts = _RECORD.decode(row.record)
     except msgspec.DecodeError as error:
         raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} is not a record: {error}") from error
     said = (facts.get("seq"), facts.get("at_us"), *columns_of(facts))

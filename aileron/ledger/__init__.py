@@ -2,7 +2,7 @@
 
 sqlite.py the database: Ledger, Transaction, Snapshot · schema.py its tables · states.py what is so now · writer.py the one
 writing thread and its groups · chain.py what a row is and how rows are tied together (pure) · rows.py runs, approvals, filters
-as values (pure)
+as values (pure) · recorded.py an event read as its type (pure)
 
 >>> import tempfile
 >>> from pathlib import Path
@@ -14,6 +14,7 @@ as values (pure)
 from __future__ import annotations
 
 from aileron.ledger.chain import FILTERED, NO_HASH, Head, StoredClaim, StoredRow, claim_digest, columns_of, link
+from aileron.ledger.recorded import Recorded, recorded
 from aileron.ledger.rows import (
     ACTION_KIND,
     ApprovalRow,
@@ -51,6 +52,7 @@ __all__ = [
     "Head",
     "Ledger",
     "RecordRow",
+    "Recorded",
     "RoundRow",
     "RunRow",
     "Snapshot",
@@ -62,4 +64,5 @@ __all__ = [
     "columns_of",
     "link",
     "open_stored",
+    "recorded",
 ]

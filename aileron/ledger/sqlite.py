@@ -48,6 +48,7 @@ from aileron.ledger.chain import (
     link,
     make_record,
 )
+from aileron.ledger.recorded import E, Recorded, recorded, tag_of
 from aileron.ledger.rows import ApprovalRow, ApprovalState, CandidateRow, EventFilter, EventRow, RecordRow, RunRow
 from aileron.ledger.schema import (
     APPLICATION_ID,
@@ -158,6 +159,11 @@ class Snapshot(States):
     def events(self, wanted: EventFilter) -> list[EventRow]:
         """The events that match, a page of them (`records`)."""
         return [EventRow(row.seq, msgspec.json.decode(row.record), row.hash) for row in self.records(wanted)]
+
+    def events_of(self, kind: type[E], wanted: EventFilter) -> list[Recorded[E]]:
+        """The same of one type, read as that."""
+        of_kind = msgspec.structs.replace(wanted, type=tag_of(kind))
+        return [recorded(row.facts, kind) for row in self.events(of_kind)]
 
     def records(self, wanted: EventFilter) -> list[RecordRow]:
         """The same as they are chained: at most MAX_ROWS, and none after MAX_PAGE_BYTES are reached.
@@ -349,18 +355,19 @@ class Transaction(States):
             (grant_id, self.now_us),
         )
 
-    def newest(self, kind: str) -> dict[str, Any] | None:
-        """The facts of the newest event of a type, those of this group included."""
+    def newest(self, kind: type[E]) -> Recorded[E] | None:
+        """The newest event of a type, those of this group included."""
+        tag = tag_of(kind)
         for row in reversed(self._rows):
-            if row[2] == kind:
-                facts: dict[str, Any] = msgspec.json.decode(row[_RECORD])
-                return facts
+            if row[2] == tag:
+                return recorded(msgspec.json.decode(row[_RECORD]), kind)
         return super().newest(kind)
 
-    def all_of(self, kind: str, after: int) -> list[dict[str, Any]]:
-        """The facts of every event of a type after that row, oldest first, those of this group included."""
-        here = [msgspec.json.decode(row[_RECORD]) for row in self._rows if row[2] == kind and row[0] > after]
-        return [*super().all_of(kind, after), *here]
+    def all_of(self, kind: type[E], after: int) -> list[Recorded[E]]:
+        """Every event of a type after that row, oldest first, those of this group included."""
+        tag = tag_of(kind)
+        here = [msgspec.json.decode(row[_RECORD]) for row in self._rows if row[2] == tag and row[0] > after]
+        return [*super().all_of(kind, after), *(recorded(facts, kind) for facts in here)]
 
     def move_approval(
         self,

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
+from aileron.ledger.recorded import E, Recorded, recorded, tag_of
 from aileron.ledger.rows import ACTION_KIND, ApprovalRow, ApprovalState, CandidateRow, RoundRow, RunRow
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
@@ -142,20 +143,20 @@ class States:
         """That this was decided, in the status word a caller knows."""
         return already("approval", row.id, self.status_of(row).value)
 
-    def newest(self, kind: str) -> dict[str, Any] | None:
-        """The facts of the newest event of a type."""
+    def newest(self, kind: type[E]) -> Recorded[E] | None:
+        """The newest event of a type."""
         row = self._db.execute(
-            "SELECT record FROM events INDEXED BY events_type WHERE type = ? ORDER BY seq DESC LIMIT 1", (kind,)
+            "SELECT record FROM events INDEXED BY events_type WHERE type = ? ORDER BY seq DESC LIMIT 1", (tag_of(kind),)
         ).fetchone()
-        facts: dict[str, Any] | None = msgspec.json.decode(row[0]) if row else None
-        return facts
+        return recorded(msgspec.json.decode(row[0]), kind) if row else None
 
-    def all_of(self, kind: str, after: int) -> list[dict[str, Any]]:
-        """The facts of every event of a type after that row, oldest first: for types of which there are few."""
+    def all_of(self, kind: type[E], after: int) -> list[Recorded[E]]:
+        """Every event of a type after that row, oldest first: for types of which there are few."""
         rows = self._db.execute(
-            "SELECT record FROM events INDEXED BY events_type WHERE type = ? AND seq > ? ORDER BY seq", (kind, after)
+            "SELECT record FROM events INDEXED BY events_type WHERE type = ? AND seq > ? ORDER BY seq",
+            (tag_of(kind), after),
         ).fetchall()
-        return [msgspec.json.decode(record) for (record,) in rows]
+        return [recorded(msgspec.json.decode(record), kind) for (record,) in rows]
 
     def hash_of(self, seq: int) -> bytes | None:
         """The hash of an event that is on disk, by its number."""

@@ -320,6 +320,22 @@ async def test_a_passkey_decides_from_its_row_to_its_end(tmp_path: Path) -> None
 
 
 @pytest.mark.anyio
+async def test_the_end_of_some_passkey_leaves_none_in_force(tmp_path: Path) -> None:
+    """A row that does not say whose it was: nobody decides with any, until it is known; before it one does."""
+    path = tmp_path / "ledger.db"
+    with Ledger.open(path, path.parent, "0.1.0") as ledger:
+        audit = Audit(ledger)
+        await PERSON.appoint(audit)
+        await _enrol(audit, PHONE, "phone")
+        await _decide(audit, PHONE)
+        await ledger.commit(lambda tx: tx.append({"type": "passkey.removed", "reason": "revoked"}))
+        with pytest.raises(AileronError, match="missing required field `passkey`") as refused:
+            await _decide(audit, PHONE)
+
+    assert refused.value.failure.failure_class is FailureClass.HASH_MISMATCH
+
+
+@pytest.mark.anyio
 async def test_a_head_may_be_signed_with_a_passkey_too(tmp_path: Path) -> None:
     """It need not be; where it is, it is checked as the approver's is."""
     path = tmp_path / "ledger.db"

@@ -9,6 +9,7 @@ from aileron.audit.log import Audit
 from aileron.audit.rollback import rolled_back
 from aileron.ledger import Ledger
 from aileron.model.consent import Agreement, Appointed, ConsentKind, Consents
+from aileron.model.failure import AileronError, FailureClass
 from tests.audit.signer import Signer
 
 pytestmark = pytest.mark.anyio
@@ -103,3 +104,25 @@ async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) ->
     await audit.agreed(FILE, "send", SECOND, "act-2")
 
     assert await rolled_back(ledger, consents(signer, ("send", FIRST, "act-1"))) is not None
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"type": "consent.ended", "kind": "action_file", "reason": "removed"},
+        {"type": "consent.agreed", "kind": "action_file", "name": "send", "approval": "act-2"},
+        {"type": "approver.set", "key_id": "ed25519:00"},
+    ],
+)
+async def test_a_row_that_says_only_half_is_not_passed_over(audit: Audit, ledger: Ledger, facts: dict[str, str]) -> None:
+    """It might be the one that shows it; without it the same vault is fine."""
+    signer = Signer()
+    await signer.appoint(audit)
+    await audit.agreed(FILE, "send", FIRST, "act-1")
+    kept = consents(signer, ("send", FIRST, "act-1"))
+    assert await rolled_back(ledger, kept) is None
+    await ledger.commit(lambda tx: tx.append(dict(facts)))
+
+    with pytest.raises(AileronError, match="row 4 of the ledger is not as it was written") as caught:
+        await rolled_back(ledger, kept)
+    assert caught.value.failure.failure_class is FailureClass.HASH_MISMATCH

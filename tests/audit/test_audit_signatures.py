@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -181,6 +182,56 @@ def _edited_instead(events: list[Facts]) -> list[Facts]:
     """The edit that was not decided, in place of the plan that was."""
     of_type(events, "approval.decided")[1]["digest"] = EDITED.digest
     return events
+
+
+def _damaged(kind: str, /, **changes: Any) -> Forge:
+    """The last event of a type with other facts; a name alone (`...`) takes one out."""
+
+    def forge(events: list[Facts]) -> list[Facts]:
+        facts = of_type(events, kind)[-1]
+        facts.update(changes)
+        for name in [name for name, value in changes.items() if value is ...]:
+            del facts[name]
+        return events
+
+    return forge
+
+
+_NOTHING = None
+"""Events that are not as their type says and of which nothing counts: an old one, one of a newer version."""
+
+
+@pytest.mark.parametrize(
+    ("forge", "reason", "words"),
+    [
+        (_damaged("run.requested", steps=..., args=..., action_version=...), _NOTHING, ""),
+        (_damaged("run.requested", scope="somebody"), Reason.STATE, "is stored with another scope than the events say"),
+        (_damaged("run.requested", plan_digest=5), Reason.STATE, "is stored with another plan_digest than"),
+        (_damaged("run.requested", type="run.wished"), Reason.STATE, "row 15 tells what cannot be: 'run-"),
+        (_damaged("approval.requested", expires_at_us="late"), Reason.HEAD, "^row 12: the head that was signed"),
+        (_damaged("approval.requested", approval=["x"]), Reason.PLAN, "what .'x'. is about is not what was recorded"),
+        (_damaged("approval.edited", args="none"), Reason.HEAD, "^row 12: the head that was signed"),
+        (_damaged("approval.decided", decision="maybe"), Reason.STATE, "with another state than the events say"),
+        (_damaged("approval.decided", kind=5), Reason.STATE, "is decided as if it were of another kind"),
+        (
+            _damaged("approval.decided", until_us="x"),
+            Reason.SIGNATURE,
+            "no approval.decided: Expected `int . null`, got",
+        ),
+        (_damaged("approval.decided", surface=...), Reason.SIGNATURE, "missing required field `surface`"),
+        (_damaged("approver.set", inventory=7), Reason.SIGNATURE, "it is no approver.set: Expected `str`, got `int`"),
+        (_damaged("grant.used", of=...), Reason.STATE, "grant 'act-grant' is used once more than it can be"),
+        (_damaged("grant.used", use="1"), Reason.STATE, "grant 'act-grant' is used once more than it can be"),
+    ],
+)
+def test_an_event_that_is_not_as_its_type_says_is_judged_by_what_is_there(
+    original: Path, tmp_path: Path, forge: Forge, reason: Reason | None, words: str
+) -> None:
+    """Well chained: what follows from it is compared like the rest, and only what is signed must be whole."""
+    report = forged(original, tmp_path / "ledger.db", forge)
+
+    assert (report.finding and report.finding.reason) is reason, report.finding
+    assert report.finding is None or re.search(words, report.finding.message), report.finding.message
 
 
 @pytest.mark.parametrize(

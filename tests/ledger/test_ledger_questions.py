@@ -6,9 +6,21 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from aileron.ledger import ApprovalRow, ApprovalState, CandidateRow, Ledger, RoundRow, RunRow, Snapshot, Transaction
+from aileron.ledger import (
+    ApprovalRow,
+    ApprovalState,
+    CandidateRow,
+    EventFilter,
+    Ledger,
+    Recorded,
+    RoundRow,
+    RunRow,
+    Snapshot,
+    Transaction,
+)
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
@@ -177,17 +189,56 @@ def test_uses_are_counted_one_by_one_and_undone_with_their_function(ledger: Ledg
     assert ledger.read_now(lambda snapshot: snapshot.grant_used("g")) == 2
 
 
+class Note(msgspec.Struct, frozen=True, tag_field="type", tag="note"):
+    """An event of these tests."""
+
+    n: int
+    words: list[str] = []
+
+
 def test_the_newest_event_of_a_type_is_seen_within_its_own_group(ledger: Ledger) -> None:
     """Before it is written, by functions of the same group, and afterwards by everybody."""
 
-    def write(tx: Transaction) -> tuple[Any, Any]:
-        before = tx.newest("note")
+    def write(tx: Transaction) -> tuple[Recorded[Note] | None, Recorded[Note] | None]:
+        before = tx.newest(Note)
         tx.append({"type": "note", "n": 1})
         tx.append({"type": "other"})
-        return before, tx.newest("note")
+        return before, tx.newest(Note)
 
     before, within = ledger.commit_now(write)
 
-    assert (before, within["n"]) == (None, 1)
-    assert ledger.read_now(lambda snapshot: snapshot.newest("note")) == within
-    assert ledger.commit_now(lambda tx: tx.newest("note")) == within
+    assert before is None
+    assert within is not None
+    assert (within.seq, within.event, within.problem) == (2, Note(n=1), None)
+    assert within.checked() is within.event
+    assert ledger.read_now(lambda snapshot: snapshot.newest(Note)) == within
+    assert ledger.commit_now(lambda tx: tx.newest(Note)) == within
+
+
+def test_an_event_that_is_not_as_its_type_says_is_read_by_what_is_there(ledger: Ledger) -> None:
+    """Of every way to read it: what fits as its type has it, what is missing as nothing; who decides by it gets none of it."""
+    rows: list[dict[str, Any]] = [
+        {"type": "note", "words": ["a"], "later": 1},
+        {"type": "note", "n": "x"},
+        {"type": "note", "n": 3, "later": 1},
+    ]
+
+    def write(tx: Transaction) -> list[Recorded[Note]]:
+        for facts in rows:
+            tx.append(facts)
+        return tx.all_of(Note, 1)
+
+    within = ledger.commit_now(write)
+
+    assert [msgspec.structs.asdict(row.event) for row in within] == [
+        {"n": None, "words": ["a"]},
+        {"n": "x", "words": []},
+        {"n": 3, "words": []},
+    ]
+    assert ledger.read_now(lambda snapshot: snapshot.all_of(Note, 1)) == within
+    assert ledger.read_now(lambda snapshot: snapshot.events_of(Note, EventFilter(oldest_first=True))) == within
+    assert within[2].checked() == Note(n=3)
+    for row in within[:2]:
+        with pytest.raises(AileronError, match=f"row {row.seq} of the ledger is not as it was written") as caught:
+            row.checked()
+        assert caught.value.failure.failure_class is FailureClass.HASH_MISMATCH

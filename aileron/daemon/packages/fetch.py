@@ -467,19 +467,17 @@ class FetchJobs:
 
     async def _check_not_moved(self, wanted: ArtifactRequest, pin_hash: str) -> None:
         """Return if these are the bytes that this version had when it was fetched before. AileronError(hash_mismatch)."""
-        earlier = EventFilter(type="connector.installed", connector=str(wanted.name), limit=MAX_ROWS)
-        for facts in await self._recorded(earlier):
-            if facts.get("source") == str(wanted) and facts.get("pin") != pin_hash:
-                raise _moved(wanted, str(facts.get("pin")), pin_hash, "it was installed from there as")
+        earlier = EventFilter(connector=str(wanted.name), limit=MAX_ROWS)
+        for row in await self._ledger.read(lambda look: look.events_of(events.ConnectorInstalled, earlier)):
+            if row.event.source == str(wanted) and row.event.hash != pin_hash:
+                raise _moved(wanted, row.event.hash, pin_hash, "it was installed from there as")
 
     async def _check_file_not_moved(self, wanted: ArtifactRequest, digest: str) -> None:
-        earlier = EventFilter(type="action.added", action=wanted.name.path[-1], limit=MAX_ROWS)
-        for facts in await self._recorded(earlier):
-            if facts.get("source") == str(wanted) and facts.get("published") not in (None, digest):
-                raise _moved(wanted, str(facts["published"]), digest, "it was installed from there as")
-
-    async def _recorded(self, wanted: EventFilter) -> list[dict[str, Any]]:
-        return [row.facts for row in await self._ledger.read(lambda look: look.events(wanted))]
+        earlier = EventFilter(action=wanted.name.path[-1], limit=MAX_ROWS)
+        for row in await self._ledger.read(lambda look: look.events_of(events.ActionAdded, earlier)):
+            published = row.event.published
+            if row.event.source == str(wanted) and published is not None and published != digest:
+                raise _moved(wanted, published, digest, "it was installed from there as")
 
     # What a person is shown, and what is done when they agree
 

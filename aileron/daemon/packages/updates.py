@@ -184,5 +184,5 @@ def _pins_of_plan(plan: Plan) -> list[str]:
 
 def _pins_of_run(snapshot: Snapshot, run_id: str) -> list[str]:
     """What a run that is under way may still need: all that it was asked with."""
-    requested = snapshot.events(EventFilter(run=run_id, type="run.requested", limit=1))
-    return [str(step.get("hash")) for row in requested for step in row.facts.get("steps", [])]
+    requested = snapshot.events_of(events.RunRequested, EventFilter(run=run_id, limit=1))
+    return [step.hash for row in requested for step in row.event.steps]

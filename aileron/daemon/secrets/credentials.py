@@ -208,13 +208,8 @@ class Credentials:
         """When a request last carried it, as the record says; None: not among the newest."""
 
         def newest(snapshot: Snapshot) -> int | None:
-            wanted = EventFilter(type="egress.sending", connector=binding.connector, limit=_LOOKED_AT)
-            times = (
-                int(row.facts["at_us"])
-                for row in snapshot.events(wanted)
-                if row.facts.get("credential") == str(binding.name)
-            )
-            return next(times, None)
+            sent = snapshot.events_of(events.EgressSending, EventFilter(connector=binding.connector, limit=_LOOKED_AT))
+            return next((row.at_us for row in sent if row.event.credential == str(binding.name)), None)
 
         at_us = await self._ledger.read(newest)
         return None if at_us is None else utc(at_us / 1_000_000)

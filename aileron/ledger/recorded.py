@@ -1,0 +1,76 @@
+"""One event, read as the type it was written with.
+
+Pure. Trusts no record: an old one may lack what its type has by now, a newer version may write a word that this one has not, and
+whoever can write the file writes anything. Such an event is read all the same, and says what is wrong with it: who only looks
+something up gets what is there, and who decides by it refuses it (`checked`).
+
+>>> class Note(msgspec.Struct, tag_field="type", tag="note"):
+...     word: str
+>>> recorded({"type": "note", "seq": 7, "at_us": 0, "word": "so"}, Note)
+Recorded(seq=7, at_us=0, event=Note(word='so'), problem=None)
+>>> recorded({"type": "note", "seq": 8, "at_us": 0}, Note).problem
+'Object missing required field `word`'
+
+Not here: which types there are (audit/events.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from aileron.model.failure import AileronError, FailureClass
+
+__all__ = ["E", "Recorded", "recorded", "tag_of"]
+
+E = TypeVar("E", bound=msgspec.Struct)
+
+
+class Recorded(msgspec.Struct, Generic[E], frozen=True):
+    """An event with the number and the time (microseconds since the epoch) of its row.
+
+    `problem`: what is not as its type says; a fact that is missing is then None, and one of another type is what it is.
+    """
+
+    seq: int
+    at_us: int
+    event: E
+    problem: str | None = None
+
+    def checked(self) -> E:
+        """The event, where all of it counts. AileronError(hash_mismatch) if it has a problem."""
+        if self.problem is not None:
+            raise AileronError(
+                FailureClass.HASH_MISMATCH,
+                f"row {self.seq} of the ledger is not as it was written ({self.problem}): run `aileron audit verify`",
+            )
+        return self.event
+
+
+def recorded(facts: dict[str, Any], kind: type[E]) -> Recorded[E]:
+    """The event that these facts tell of; `seq` and `at_us` are among them."""
+    try:
+        return Recorded(facts["seq"], facts["at_us"], msgspec.convert(facts, kind))
+    except msgspec.ValidationError as error:
+        return Recorded(facts["seq"], facts["at_us"], _as_it_is(facts, kind), str(error))
+
+
+def tag_of(kind: type[msgspec.Struct]) -> str:
+    """The name that events of this type have in their records."""
+    return str(kind.__struct_config__.tag)
+
+
+def _as_it_is(facts: dict[str, Any], kind: type[E]) -> E:
+    fields = msgspec.structs.fields(kind)
+    return kind(**{field.name: _fact(facts, field) for field in fields})
+
+
+def _fact(facts: dict[str, Any], field: msgspec.structs.FieldInfo) -> Any:
+    if field.encode_name not in facts:
+        made = None if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        return made if field.default is msgspec.NODEFAULT else field.default
+    try:
+        return msgspec.convert(facts[field.encode_name], field.type)
+    except msgspec.ValidationError:
+        return facts[field.encode_name]
