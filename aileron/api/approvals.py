@@ -36,7 +36,6 @@ __all__ = [
     "GrantMade",
     "PasskeyEnrolled",
     "PreviewRequest",
-    "PreviewShown",
     "Question",
     "Round",
     "SealedPreview",
@@ -212,17 +211,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
 
 
-class PreviewShown(msgspec.Struct, frozen=True, kw_only=True):
-    """What is sealed: what would be changed, or why that is not known, and the digest of a decision about the plan with it."""
-
-    fields: list[dict[str, Any]] | None
-    problem: str | None
-    taken_at: str | None
-    digest: str | UnsetType = UNSET
-
-
 class SealedPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """200: for the holder of `recipient` only, in base64."""
+    """200: for the holder of `recipient` only, in base64: a Preview (model/preview.py)."""
 
     sealed: str
 

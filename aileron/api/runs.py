@@ -60,7 +60,7 @@ class RunningAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a connector reported last of its run: its own words. `number` counts its reports."""
+    """What a connector reported last of its run: its own words, harmless to show. `number` counts its reports from 1."""
 
     number: int
     done: int | float

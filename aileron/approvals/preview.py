@@ -10,7 +10,7 @@ upstream nests deep inside cannot stand before what the connector wrote itself.
 
 >>> planned = [("Subject", "message.headers.Subject"), ("Size", "...size"), ("Cc", "message.cc")]
 >>> answer = {"message": {"headers": [{"name": "subject", "value": "Hi"}]}, "meta": {"size": 3}}
->>> [line["value"] for line in _lines(answer, planned, frozenset())]
+>>> [line.value for line in _lines(answer, planned, frozenset())]
 ['Hi', '3', None]
 
 Source: docs/reference/action-file.md. Not here: that a preview is asked for by an approver (daemon/), and run (runs/perform.py).
@@ -24,6 +24,7 @@ from collections.abc import Collection, Iterable
 from typing import Any, Final
 
 from aileron.model.plan import PlannedPreview
+from aileron.model.preview import PreviewField
 
 __all__ = ["MAX_VALUE_BYTES", "rendered"]
 
@@ -44,22 +45,22 @@ class _Missing:
 _MISSING: Final = _Missing()
 
 
-def rendered(output: Any, preview: PlannedPreview) -> list[dict[str, Any]]:
-    """`{"label", "value", "multiline"}` for each line of the preview, in its order; a value is text, or None where there is none.
+def rendered(output: Any, preview: PlannedPreview) -> list[PreviewField]:
+    """Each line of the preview, in its order.
 
     `output` is the preview operation's, JSON values.
     """
     return _lines(output, preview.render, preview.multiline)
 
 
-def _lines(output: Any, render: Iterable[tuple[str, str]], multiline: Collection[str]) -> list[dict[str, Any]]:
+def _lines(output: Any, render: Iterable[tuple[str, str]], multiline: Collection[str]) -> list[PreviewField]:
     paths = [(label, path.startswith(_ANYWHERE), path.removeprefix(_ANYWHERE).split(".")) for label, path in render]
     nearest = _nearest(output, {parts[0] for _, is_anywhere, parts in paths if is_anywhere})
     lines = []
     for label, is_anywhere, parts in paths:
         found = nearest.get(parts[0], _MISSING) if is_anywhere else _at(output, parts[:1])
         value = _at(found, parts[1:])
-        lines.append({"label": label, "value": _text(value), "multiline": label in multiline})
+        lines.append(PreviewField(label, _text(value), label in multiline))
     return lines
 
 

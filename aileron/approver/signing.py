@@ -12,10 +12,11 @@ Source: docs/reference/signed-decisions.md. Not here: the key (keyfile.py), who 
 from __future__ import annotations
 
 import base64
-import json
 import secrets
 import time
 from typing import Any, Final, Literal, final
+
+import msgspec
 
 from aileron.approver.box import Recipient
 from aileron.approver.keyfile import ApproverKey
@@ -26,9 +27,8 @@ from aileron.model.decision import (
     PreviewStatement,
     digest_with_preview,
     moment,
-    preview_digest,
 )
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, shown_digest
 
 __all__ = ["PREVIEW_S", "PreviewAsked", "signed_decision"]
 
@@ -90,14 +90,10 @@ class PreviewAsked:
         KeyError, TypeError or ValueError for what is no answer of this version.
         """
         sealed = base64.b64decode(answer["sealed"], validate=True)
-        seen = json.loads(self._recipient.open(sealed, self._statement.signed_bytes()))
-        fields, problem = seen["fields"], seen["problem"]
-        if fields is None:
-            return Preview(None, str(problem or "it says nothing"), seen.get("taken_at"), None)
-        shown = [
-            {"label": str(one["label"]), "value": one["value"], "multiline": bool(one["multiline"])} for one in fields
-        ]
-        computed = digest_with_preview(self._plan_digest, preview_digest({"fields": shown}))
-        if seen.get("digest") != computed:
-            raise MismatchError.between("the preview", seen.get("digest"), computed)
-        return Preview(shown, None, seen.get("taken_at"), computed)
+        seen = msgspec.json.decode(self._recipient.open(sealed, self._statement.signed_bytes()), type=Preview)
+        if seen.fields is None:
+            return Preview(None, seen.problem or "it says nothing", seen.taken_at)
+        computed = digest_with_preview(self._plan_digest, shown_digest(seen.fields))
+        if seen.digest != computed:
+            raise MismatchError.between("the preview", seen.digest, computed)
+        return Preview(seen.fields, None, seen.taken_at, computed)

@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, PreviewField
 from aileron.model.visible import without_gaps
 from aileron.review.plan import given_of
 
@@ -47,10 +47,10 @@ def spelled(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _contradictions(fields: list[dict[str, Any]], plan: dict[str, Any]) -> Iterator[str]:
+def _contradictions(fields: list[PreviewField], plan: dict[str, Any]) -> Iterator[str]:
     named = [({compared(name) for name in (one.name, one.label) if name}, one.value) for one in given_of(plan)]
     for field in fields:
-        label, found = str(field.get("label")), field.get("value")
+        label, found = field.label, field.value
         given = [value for names, value in named if compared(label) in names]
         if not given or any(_same(value, found) for value in given):
             continue
@@ -58,11 +58,11 @@ def _contradictions(fields: list[dict[str, Any]], plan: dict[str, Any]) -> Itera
         yield f"{label} {there}, and the agent says {_brief(given[0])}"
 
 
-def _same(value: Any, found: Any) -> bool:
+def _same(value: Any, found: str | None) -> bool:
     if found is None or value is None:
         return found is value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return " ".join(text.split()) == " ".join(str(found).split())
+    return " ".join(text.split()) == " ".join(found.split())
 
 
 def _brief(value: Any) -> str:

@@ -17,7 +17,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, PreviewField
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
 from aileron.review.plan import cut, text_lines
@@ -138,27 +138,22 @@ def preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | Non
     if preview.fields is None:
         return [f"FAILED, nothing is shown: {preview.problem}"]
     lines: list[str] = []
-    for label, value, field in _together(preview.fields):
-        if isinstance(value, str) and (field.get("multiline") or "\n" in value):
+    for label, value, is_multiline in _together(preview.fields):
+        if value is not None and (is_multiline or "\n" in value):
             lines += [f"{label}:", *text_lines(value, more)]
         else:
-            lines += cut(f"{label}: ", _value(value), more)
+            lines += cut(f"{label}: ", "n/a" if value is None else value, more)
     return lines or "it says nothing"
 
 
-def _together(fields: Iterable[dict[str, Any]]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Label, value and field; neighbours that found nothing as one, so that the rest stays on the screen."""
-    for is_nothing, some in itertools.groupby(fields, lambda field: field.get("value") is None):
+def _together(fields: Iterable[PreviewField]) -> Iterator[tuple[str, str | None, bool]]:
+    """Label, value and whether it has many lines; neighbours that found nothing as one, so that the rest stays on the screen."""
+    for is_nothing, some in itertools.groupby(fields, lambda field: field.value is None):
         group = list(some)
         if is_nothing:
-            yield ", ".join(str(field.get("label")) for field in group), None, group[0]
+            yield ", ".join(field.label for field in group), None, False
         else:
-            yield from ((str(field.get("label")), field.get("value"), field) for field in group)
-
-
-def _value(value: Any) -> str:
-    """What a preview found at its place, or that it found nothing there."""
-    return "n/a" if value is None else value if isinstance(value, str) else _json(value)
+            yield from ((field.label, field.value, field.multiline) for field in group)
 
 
 def difference_lines(question: dict[str, Any], more: str | None, when: Callable[[Any], str]) -> list[str] | str | None:

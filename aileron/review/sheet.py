@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, PreviewField
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
 from aileron.review.changes import is_on_one_line
 from aileron.review.plan import (
@@ -214,10 +214,9 @@ def _run_sections(
     )
 
 
-def _previewed(fields: list[dict[str, Any]]) -> Iterator[Fact]:
+def _previewed(fields: list[PreviewField]) -> Iterator[Fact]:
     for field in fields:
-        value = field.get("value")
-        yield Fact(visible(str(field.get("label"))), (_SOFT_NOTHING,) if value is None else _found_lines(value))
+        yield Fact(visible(field.label), (_SOFT_NOTHING,) if field.value is None else _found_lines(field.value))
 
 
 def _argument(one: LabelledArgument, change: tuple[str, Any] | None) -> Fact:
@@ -323,9 +322,8 @@ def _theirs(text: str) -> Line:
     return Line(shown, Tone.QUOTED if shown.startswith(_AS_OURS) or GAP.search(shown) else Tone.PLAIN)
 
 
-def _found_lines(value: Any) -> tuple[Line, ...]:
+def _found_lines(text: str) -> tuple[Line, ...]:
     """What a preview found: a text whatever it was, so that quotes tell nothing apart; but blanks at its ends."""
-    text = str(value)
     return _value_lines(text) if "\n" in text or text != text.strip() or not text else (_theirs(text),)
 
 

@@ -50,12 +50,13 @@ from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ActionFileConsent, ConsentKind, StandingGrant
 from aileron.model.credential import Candidate
-from aileron.model.decision import held_until, preview_digest
+from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.model.plan import ApprovedPlan, ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview
+from aileron.model.preview import PreviewField, shown_digest
 from aileron.runs.journal import LedgerJournal, PreviewJournal
 from aileron.runs.progress import Board
 
@@ -153,7 +154,7 @@ class Previewed(NamedTuple):
     """What a preview showed, as `fields`, or why it could not be had; about the plan of `plan_digest`."""
 
     plan_digest: str
-    fields: list[dict[str, Any]] | None
+    fields: list[PreviewField] | None
     problem: str | None
 
 
@@ -349,7 +350,7 @@ class Spine:
         await self._audit.add_preview(
             approval_id,
             frozen.plan.digest,
-            None if fields is None else preview_digest({"fields": fields}),
+            None if fields is None else shown_digest(fields),
             run_id=run_id,
             failure_class=None if failure is None else failure.failure_class,
         )
@@ -372,15 +373,15 @@ class Spine:
 
     async def _read(
         self, run_id: str, approved: ApprovedPlan, planned: PlannedPreview
-    ) -> tuple[list[dict[str, Any]] | None, Failure | None]:
+    ) -> tuple[list[PreviewField] | None, Failure | None]:
         """What the person sees, or why not; the record of the run has neither."""
-        seen: list[dict[str, Any]] = []
+        seen: list[PreviewField] = []
 
-        async def read() -> dict[str, Any]:
+        async def read() -> dict[str, str]:
             with anyio.fail_after(_PREVIEW_S):
                 output = await self._executor.execute(approved, run_id, PreviewJournal(self._audit, run_id))
             seen.extend(rendered(output, planned))
-            return {"preview": preview_digest({"fields": seen})}
+            return {"preview": shown_digest(seen)}
 
         outcome = await self._conclude(run_id, read, _without_words)
         if isinstance(outcome, Succeeded):

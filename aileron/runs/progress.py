@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import anyio
 
+from aileron.api.runs import Progress
 from aileron.model.visible import visible
 
 __all__ = ["MAX_AMOUNT", "MAX_MESSAGE", "PERIOD_S", "Board", "Reported"]
@@ -51,14 +52,13 @@ class Reported:
             self.changed.set()
             self.changed = None
 
-    def as_json(self) -> dict[str, Any] | None:
-        """`number`, `done`, and where they were said `total` and `message`, which is harmless to show; None before the first."""
+    def latest(self) -> Progress | None:
+        """What it said last; None before the first."""
         if not self.number:
             return None
         done, total, message = self._said
         words = None if message is None else visible(message)
-        said = {"number": self.number, "done": done, "total": total, "message": words}
-        return {name: value for name, value in said.items() if value is not None}
+        return Progress(number=self.number, done=done, total=total, message=words)
 
 
 def _is_amount(value: int | float) -> bool:
@@ -84,10 +84,10 @@ class Board:
             if not reported.holders:
                 del self._runs[run_id]
 
-    def latest(self, run_id: str) -> dict[str, Any] | None:
-        """As `Reported.as_json`; None also for a run that is not under way."""
+    def latest(self, run_id: str) -> Progress | None:
+        """As `Reported.latest`; None also for a run that is not under way."""
         reported = self._runs.get(run_id)
-        return None if reported is None else reported.as_json()
+        return None if reported is None else reported.latest()
 
     async def newer(self, run_id: str, seen: int) -> None:
         """Wait for a report of a higher number than `seen`, and PERIOD_S at least. For ever, if there is none: bound it."""

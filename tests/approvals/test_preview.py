@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.approvals.preview import MAX_VALUE_BYTES, rendered
-from aileron.model.decision import preview_digest
 from aileron.model.plan import PlannedPreview
+from aileron.model.preview import Preview, PreviewField, shown_digest
 from tests.approvals.conftest import step
 
 ANSWER = {
@@ -37,9 +38,7 @@ ANSWER = {
 def shown(output: Any, path: str) -> str | None:
     """The one line of a preview with this path."""
     (line,) = rendered(output, PlannedPreview(step=step(), render=(("A label", path),)))
-    value = line["value"]
-    assert value is None or isinstance(value, str)
-    return value
+    return line.value
 
 
 @pytest.mark.parametrize(
@@ -92,8 +91,8 @@ def test_a_path_that_leads_nowhere_is_missing(path: str) -> None:
     preview = PlannedPreview(step=step(), render=(("One", path), ("Two", "size")))
 
     assert rendered(ANSWER, preview) == [
-        {"label": "One", "value": None, "multiline": False},
-        {"label": "Two", "value": "12.5", "multiline": False},
+        PreviewField("One", None, multiline=False),
+        PreviewField("Two", "12.5", multiline=False),
     ]
 
 
@@ -102,8 +101,8 @@ def test_lines_come_in_the_order_of_the_file() -> None:
     preview = PlannedPreview(step=step(), render=(("Note", "note"), ("A", "size")), multiline=frozenset({"Note"}))
 
     assert rendered(ANSWER, preview) == [
-        {"label": "Note", "value": "two\nlines", "multiline": True},
-        {"label": "A", "value": "12.5", "multiline": False},
+        PreviewField("Note", "two\nlines", multiline=True),
+        PreviewField("A", "12.5", multiline=False),
     ]
 
 
@@ -194,6 +193,22 @@ def test_any_answer_gives_text_that_has_a_digest(output: Any, paths: list[str]) 
     preview = PlannedPreview(step=step(), render=tuple((f"line {number}", path) for number, path in enumerate(paths)))
     lines = rendered(output, preview)
 
-    assert [line["label"] for line in lines] == [label for label, _ in preview.render]
-    assert all(line["value"] is None or isinstance(line["value"], str) for line in lines)
-    assert preview_digest({"fields": lines}).startswith("sha256:")
+    assert [line.label for line in lines] == [label for label, _ in preview.render]
+    assert all(line.value is None or isinstance(line.value, str) for line in lines)
+    assert shown_digest(lines).startswith("sha256:")
+
+
+def test_what_a_preview_is_on_the_wire_and_under_a_signature_stays_the_same() -> None:
+    """Decisions of before are over these digests, and the other end may be another process of the version before."""
+    fields = [PreviewField("To", "mira@example.com", multiline=False), PreviewField("Note", None, multiline=True)]
+    seen = Preview(fields[:1], None, "2026-11-21T04:00:01Z", "sha256:1")
+    failed = Preview(None, "it timed out", "2026-11-21T04:00:01Z")
+
+    assert shown_digest(fields) == "sha256:b81ce891a4a61192e2a219ae334df1541c1a9e93036488123d6416ae48a7b8ea"
+    assert msgspec.json.encode(seen) == (
+        b'{"fields":[{"label":"To","value":"mira@example.com","multiline":false}],"problem":null,'
+        b'"taken_at":"2026-11-21T04:00:01Z","digest":"sha256:1"}'
+    )
+    assert msgspec.json.encode(failed) == (
+        b'{"fields":null,"problem":"it timed out","taken_at":"2026-11-21T04:00:01Z"}'
+    )

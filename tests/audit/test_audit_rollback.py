@@ -114,7 +114,9 @@ async def test_a_long_record_is_read_to_its_end(audit: Audit, ledger: Ledger) ->
         {"type": "approver.set", "key_id": "ed25519:00"},
     ],
 )
-async def test_a_row_that_says_only_half_is_not_passed_over(audit: Audit, ledger: Ledger, facts: dict[str, str]) -> None:
+async def test_a_row_that_says_only_half_is_not_passed_over(
+    audit: Audit, ledger: Ledger, facts: dict[str, str]
+) -> None:
     """It might be the one that shows it; without it the same vault is fine."""
     signer = Signer()
     await signer.appoint(audit)

@@ -11,6 +11,7 @@ from aileron.approvals.signed import NotCounted
 from aileron.daemon.decisions import previews
 from aileron.daemon.decisions.previews import PreviewRegistry
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.preview import PreviewField
 from aileron.runs.perform import Previewed
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +34,9 @@ class ToldSpine:
             await self.holds[said].wait()
         if not self.has_room:
             raise AileronError(FailureClass.BUSY, "enough")
-        return Previewed(plan, None, "it broke") if said is None else Previewed(plan, [{"value": said}], None)
+        if said is None:
+            return Previewed(plan, None, "it broke")
+        return Previewed(plan, [PreviewField("x", said, multiline=False)], None)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 from aileron.audit.watch import Watch
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.model.failure import AileronError, FailureClass
-from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Reported
+from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Progress, Reported
 from tests.support.home import DaemonHome, word
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ def test_what_is_no_amount_is_passed_on_to_nobody() -> None:
     reported = Reported()
     for done in (math.nan, math.inf, -math.inf, 1.7e308, MAX_AMOUNT + 1, -MAX_AMOUNT - 1):
         reported.note(done, None, "no amount")
-    assert (reported.number, reported.as_json()) == (0, None)
+    assert (reported.number, reported.latest()) == (0, None)
 
     reported.note(MAX_AMOUNT, math.nan, "an amount")
-    assert reported.as_json() == {"number": 1, "done": MAX_AMOUNT, "message": "an amount"}
+    assert reported.latest() == Progress(number=1, done=MAX_AMOUNT, message="an amount")
 
 
 @pytest.mark.anyio

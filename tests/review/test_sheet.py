@@ -11,7 +11,7 @@ import pytest
 from aileron.model.manifest import ApprovalRule
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Filled, StepValue
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, PreviewField
 from aileron.review.question import difference_lines
 from aileron.review.sheet import Line, Section, Sheet, Tone, sheet_of
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
@@ -30,9 +30,9 @@ def sheet(asked: dict[str, Any], preview: Preview | None = None) -> Sheet:
     return sheet_of(asked, preview, when)
 
 
-def found(*fields: tuple[str, Any]) -> Preview:
+def found(*fields: tuple[str, str | None]) -> Preview:
     """A preview that found these."""
-    listed = [{"label": label, "value": value, "multiline": False} for label, value in fields]
+    listed = [PreviewField(label, value, multiline=False) for label, value in fields]
     return Preview(listed, None, "2026-11-21T04:00:01Z", "sha256:1")
 
 

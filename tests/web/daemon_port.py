@@ -20,7 +20,7 @@ from aileron.api.approvals import Settled
 from aileron.daemon.http.pages import pages
 from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, PreviewField
 from aileron.web.app import Page
 from aileron.web.daemon_port import ApproverStatus, Ended
 from aileron.web.sessions import Session, Sessions
@@ -73,7 +73,9 @@ class ToldDesk:
         self.passkeys = {"webauthn:one"}
         self.pid = 1
         self.questions: list[dict[str, Any]] = []
-        self.shown = Preview([{"label": "Path", "value": "what-is-there-now"}], None, None, "sha256:" + "2" * 64)
+        self.shown = Preview(
+            [PreviewField("Path", "what-is-there-now", multiline=False)], None, None, "sha256:" + "2" * 64
+        )
         self.ran: dict[str, Any] = {"audit_id": "run-1", "events": []}
         self.came: dict[str, Any] = {}
         self.holds = ""

@@ -10,7 +10,7 @@ import pytest
 
 from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, PreviewField
 from aileron.web.daemon_port import DaemonPort, Ended
 from aileron.web.sessions import (
     LASTS_S,
@@ -189,4 +189,4 @@ async def test_a_forms_token_is_of_its_words_and_their_borders(sessions: Session
 
 
 def _preview(text: str) -> Preview:
-    return Preview([{"label": "x", "value": text, "multiline": False}], None, None, "sha256:x")
+    return Preview([PreviewField("x", text, multiline=False)], None, None, "sha256:x")

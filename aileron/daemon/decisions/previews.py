@@ -20,9 +20,9 @@ import time
 from typing import Final, NamedTuple
 
 from aileron.approvals.signed import NotCounted
-from aileron.model.decision import digest_with_preview, preview_digest
+from aileron.model.decision import digest_with_preview
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.preview import Preview
+from aileron.model.preview import Preview, shown_digest
 from aileron.model.timestamp import utc
 from aileron.runs.perform import Spine
 
@@ -58,8 +58,8 @@ class PreviewRegistry:
         if plan_digest not in (None, seen.plan_digest):
             raise AileronError(FailureClass.HASH_MISMATCH, "the preview is of another plan: nothing is shown")
         if seen.fields is None:
-            return Preview(None, seen.problem or "it says nothing", taken_at, None)
-        digest = digest_with_preview(seen.plan_digest, preview_digest({"fields": seen.fields}))
+            return Preview(None, seen.problem or "it says nothing", taken_at)
+        digest = digest_with_preview(seen.plan_digest, shown_digest(seen.fields))
         self._keep((approval_id, seen.plan_digest), _Newest(number, digest))
         return Preview(seen.fields, None, taken_at, digest)
 

@@ -23,9 +23,8 @@ from typing import Final
 
 import anyio
 import msgspec
-from msgspec import UNSET
 
-from aileron.api.approvals import Decision, PreviewRequest, PreviewShown, SealedPreview, Settled
+from aileron.api.approvals import Decision, PreviewRequest, SealedPreview, Settled
 from aileron.api.failures import ErrorBody
 from aileron.approvals.signed import (
     CEREMONY_S,
@@ -155,10 +154,7 @@ class DecisionService:
             await self._refused(approval_id, "preview", error, scope.value, asked.key_id)
             raise
         seen = await self._readings.read(approval_id, asked.digest)
-        shown = PreviewShown(
-            fields=seen.fields, problem=seen.problem, taken_at=seen.taken_at, digest=seen.digest or UNSET
-        )
-        sealed = seal(asked.recipient, msgspec.json.encode(shown), statement.signed_bytes())
+        sealed = seal(asked.recipient, msgspec.json.encode(seen), statement.signed_bytes())
         return SealedPreview(sealed=base64.b64encode(sealed).decode())
 
     async def carry_out_agreed(self) -> None:

@@ -24,7 +24,7 @@ from aileron.actions.manifest import input_schema
 from aileron.actions.resolve import Choice, account_choices
 from aileron.actions.store import ActionStore
 from aileron.api.failures import ErrorBody
-from aileron.api.runs import Progress, RunningAnswer, RunState
+from aileron.api.runs import RunningAnswer, RunState
 from aileron.audit import query
 from aileron.audit.watch import Watch
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
@@ -83,7 +83,7 @@ class StatusWaiter:
         if problem is not None and state.status is RunStatus.APPROVED:
             return msgspec.structs.replace(state, error=ErrorBody.of(problem.failure, run_id))
         if state.status is RunStatus.RUNNING and (progress := self._board.latest(run_id)) is not None:
-            return msgspec.structs.replace(state, progress=msgspec.convert(progress, Progress))
+            return msgspec.structs.replace(state, progress=progress)
         return state
 
     async def _progressed(self, run_id: str, seen: int, follow: Callable[[], Awaitable[RunState]]) -> RunState | None:
