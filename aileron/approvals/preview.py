@@ -13,7 +13,7 @@ upstream nests deep inside cannot stand before what the connector wrote itself.
 >>> [line.value for line in _lines(answer, planned, frozenset())]
 ['Hi', '3', None]
 
-Source: docs/reference/action-file.md. Not here: that a preview is asked for by an approver (daemon/), and run (runs/perform.py).
+Source: docs/reference/action-file.md. Not here: that a preview is asked for by an approver (daemon/), and run (runs/spine.py).
 """
 
 from __future__ import annotations

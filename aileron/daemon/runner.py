@@ -10,7 +10,7 @@ Rules
 - One that is held, so that it can still be cancelled, begins by itself when its time has come.
 - Beginning one twice is harmless: the second finds it under way, or the decision used.
 
-Not here: what is legal when (audit/log.py), what a run does (runs/perform.py).
+Not here: what is legal when (audit/log.py), what a run does (runs/spine.py).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from aileron.audit.watch import Watch
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Outcome, Pending, Running
-from aileron.runs.perform import Held, Spine
+from aileron.runs.resume import Held
+from aileron.runs.spine import Spine
 
 __all__ = ["MAX_RUNS", "Runner"]
 

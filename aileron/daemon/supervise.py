@@ -60,8 +60,9 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
-from aileron.runs.perform import Spine
 from aileron.runs.progress import Board
+from aileron.runs.runnable import Runnable
+from aileron.runs.spine import Spine
 from aileron.vault.vault import Vault
 from aileron_sandbox import kernel
 from aileron_sandbox.ending import JailUnavailable
@@ -263,14 +264,17 @@ class _Daemon:
         )
 
     def _spine(self, base: Foundation, outgoing: Outgoing, consenting: Consenting, board: Board) -> Spine:
-        return Spine(
+        runnable = Runnable(
             actions=base.actions,
             agreements=consenting.agreements,
-            ask=consenting.consents.ask_for_file,
-            asked=consenting.asked,
             connectors=base.connectors,
             bindings=base.vault,
             settings=base.settings,
+        )
+        return Spine(
+            runnable,
+            ask=consenting.consents.ask_for_file,
+            asked=consenting.asked,
             gate=Gate(base.audit, consenting.approver),
             ledger=base.ledger,
             audit=base.audit,

@@ -1,7 +1,7 @@
 """One approved plan, step by step: open the verified bytes, write down the start, jail, converse, reap, perhaps again.
 
 Runs in the daemon. `Executor.execute` takes an ApprovedPlan and nothing else, so nothing can be executed that did not pass
-the gate; its only caller is the spine (runs/perform.py). Steps run in order, the first failure ends the plan, the output of
+the gate; its only caller is the spine (runs/spine.py). Steps run in order, the first failure ends the plan, the output of
 the last step is the result.
 
 The step's deadline (`limits.timeout_s`, one for all its tries) begins when its first jail is asked for.

@@ -3,7 +3,7 @@
 Each caller has a session; what is another session's does not exist for it. The values are the JSON of docs/reference/http-api.md.
 Pure: a Protocol that the daemon implements (daemon/http/agents.py) and the shapes that go through it.
 
-Not here: how an agent is told (results.py), what a run does (runs/perform.py).
+Not here: how an agent is told (results.py), what a run does (runs/spine.py).
 """
 
 from __future__ import annotations

@@ -297,7 +297,7 @@ def test_only_the_gate_makes_an_approved_plan() -> None:
 
 
 def test_only_the_spine_calls_the_executor() -> None:
-    """`Executor.execute` is called in runs/perform.py and nowhere else."""
+    """`Executor.execute` is called in runs/carry_out.py and nowhere else."""
     callers = [
         module
         for module, path in _modules()
@@ -305,7 +305,7 @@ def test_only_the_spine_calls_the_executor() -> None:
         or "executor.execute(" in path.read_text(encoding="utf-8")
     ]
 
-    assert callers == ["aileron.runs.perform"]
+    assert callers == ["aileron.runs.carry_out"]
 
 
 def test_only_the_readings_have_a_preview_read() -> None:

@@ -121,4 +121,4 @@ def test_a_page_of_large_records_ends_early_and_pages_together_have_all(tmp_path
         shown = anyio.run(query.run_with_events, ledger, "run-1")
 
     assert pages == [4, 2]
-    assert [row["seq"] for row in shown["events"]] == [2, 3, 4, 5, 6, 7]
+    assert [row["seq"] for row in shown.events] == [2, 3, 4, 5, 6, 7]

@@ -12,7 +12,7 @@ from aileron.daemon.decisions import previews
 from aileron.daemon.decisions.previews import PreviewRegistry
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import PreviewField
-from aileron.runs.perform import Previewed
+from aileron.runs.preview import Previewed
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from aileron.api.runs import RunState
 from aileron.audit.watch import Watch
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.outcome import RunStatus
 from aileron.runs.progress import MAX_AMOUNT, MAX_MESSAGE, PERIOD_S, Board, Progress, Reported
 from tests.support.home import DaemonHome, word
 
@@ -86,9 +88,9 @@ async def test_a_failure_is_the_same_whether_progress_is_asked_for_or_not() -> N
     """The ledger that cannot be read any more, while a run is watched."""
     following = StatusWaiter(cast("Runner", None), Watch(), Board(), cast("Ledger", None))  # nothing is resumed here
     for seen in (None, 0):
-        states = iter([{"status": "running", "audit_id": "run-1"}])
+        states = iter([RunState(status=RunStatus.RUNNING, audit_id="run-1")])
 
-        async def look(states: Iterator[dict[str, Any]] = states) -> dict[str, Any]:
+        async def look(states: Iterator[RunState] = states) -> RunState:
             for state in states:
                 return state
             raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger cannot be read")

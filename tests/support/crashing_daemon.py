@@ -24,7 +24,7 @@ from aileron.executor.channel import FrameChannel
 from aileron.ledger.sqlite import Ledger
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import Staging
-from aileron.runs.perform import Spine
+from aileron.runs.spine import Spine
 from aileron.vault.vault import Vault
 from tests.support import forks
 

@@ -20,7 +20,7 @@ from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.install import Installer
 from aileron.model.failure import AileronError
-from aileron.runs.perform import Spine
+from aileron.runs.spine import Spine
 
 __all__ = ["Consenting", "Decisions", "build_consenting", "build_decisions"]
 

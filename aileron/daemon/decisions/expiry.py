@@ -23,7 +23,7 @@ import anyio
 from aileron.audit.log import Audit
 from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError
-from aileron.runs.perform import Spine
+from aileron.runs.spine import Spine
 
 __all__ = ["LOOK_S", "close_on_time"]
 

@@ -10,7 +10,7 @@ Rules
   of it counts once that is read anew.
 
 Source: docs/reference/signed-decisions.md. Not here: who may see one (service.py, web/admission.py), the reading
-(runs/perform.py).
+(runs/spine.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from aileron.model.decision import digest_with_preview
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview, shown_digest
 from aileron.model.timestamp import utc
-from aileron.runs.perform import Spine
+from aileron.runs.spine import Spine
 
 __all__ = ["MAX_READ", "PreviewRegistry"]
 

@@ -11,7 +11,7 @@ Rules
   yes to what was there before does not count (previews.py).
 
 Source: docs/reference/signed-decisions.md. Not here: what waits, as it is shown (approval_queue.py), changes that
-need consent (consents.py), the run itself (runs/perform.py).
+need consent (consents.py), the run itself (runs/spine.py).
 """
 
 from __future__ import annotations

@@ -24,19 +24,20 @@ from aileron.actions.manifest import input_schema
 from aileron.actions.resolve import Choice, account_choices
 from aileron.actions.store import ActionStore
 from aileron.api.failures import ErrorBody
-from aileron.api.runs import RunningAnswer, RunState
+from aileron.api.runs import RunningAnswer, RunRequest, RunState
 from aileron.audit import query
 from aileron.audit.watch import Watch
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.responses import pending_answer, pending_message
+from aileron.daemon.http.run_door import RunDoor
 from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.daemon.runner import Runner
 from aileron.daemon.views import review_url
 from aileron.ledger.sqlite import Ledger
 from aileron.mcp.agent_port import Account, Call, Offered
 from aileron.model.failure import AileronError
-from aileron.model.invocation import Invocation, Scope
+from aileron.model.invocation import Scope
 from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
 from aileron.registry.content import ContentStore
@@ -118,7 +119,7 @@ class AgentService:
         self,
         *,
         actions: ActionStore,
-        runner: Runner,
+        door: RunDoor,
         queue: ApprovalQueue,
         grants: GrantService,
         following: StatusWaiter,
@@ -128,7 +129,7 @@ class AgentService:
         vault: Vault,
     ) -> None:
         self._actions = actions
-        self._runner = runner
+        self._door = door
         self._queue = queue
         self._grants = grants
         self._following = following
@@ -183,11 +184,9 @@ class AgentService:
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
         """The one door."""
-        invocation = Invocation(
-            action=call.action, args=call.args, scope=Scope.AGENT, session=call.session, binding=call.binding
-        )
+        asked = RunRequest(args=call.args, binding=call.binding)
         with self._asked_by(call.session):
-            return _as_state(await self._runner.submit(invocation, wait_s), self._review)
+            return _as_state(await self._door.run(_caller(call.session), call.action, asked, wait_s), self._review)
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
         """Where a run or a question is."""
@@ -219,7 +218,11 @@ class AgentService:
             ]
 
     def _asked_by(self, session: str) -> AbstractContextManager[None]:
-        return self._sessions.answering(Caller(Scope.AGENT, session))
+        return self._sessions.answering(_caller(session))
+
+
+def _caller(session: str) -> Caller:
+    return Caller(Scope.AGENT, session)
 
 
 def _told(choice: Choice) -> str:

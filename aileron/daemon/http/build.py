@@ -28,6 +28,7 @@ from aileron.daemon.http.listeners import OnlyHere, Served, WithToken, loopback_
 from aileron.daemon.http.mcp import AgentProtocol
 from aileron.daemon.http.page import PageService
 from aileron.daemon.http.pages import pages
+from aileron.daemon.http.run_door import RunDoor
 from aileron.daemon.http.sessions import Sessions
 from aileron.daemon.http.status import DaemonStatus
 from aileron.daemon.packages.build import Packages
@@ -74,6 +75,7 @@ def build_http(
     stop: Callable[[], None],
 ) -> Http:
     """`listening` is where requests to the gateway come in; `signature` is another value whenever an agent's tools may be."""
+    door = RunDoor(runner)
     following = StatusWaiter(runner, base.audit.watch, board, base.ledger)
     status = DaemonStatus(
         base.home,
@@ -90,7 +92,7 @@ def build_http(
     )
     agents = AgentService(
         actions=base.actions,
-        runner=runner,
+        door=door,
         queue=decisions.queue,
         grants=decisions.grants,
         following=following,
@@ -105,7 +107,7 @@ def build_http(
         GatewayKeys(base.vault, sessions, consenting.agreements),
         [listener.getsockname()[:2] for listener in listening],
     )
-    handlers = _handlers(base, consenting, secrets, packages, decisions, runner, following, sessions, status, stop)
+    handlers = _handlers(base, consenting, secrets, packages, decisions, door, following, sessions, status, stop)
     api = Api(handlers, sessions, base.audit)
     page = PageService(
         base.home,
@@ -146,7 +148,7 @@ def _handlers(
     secrets: Secrets,
     packages: Packages,
     decisions: Decisions,
-    runner: Runner,
+    door: RunDoor,
     following: StatusWaiter,
     sessions: Sessions,
     status: DaemonStatus,
@@ -154,7 +156,7 @@ def _handlers(
 ) -> Handlers:
     passkeys = consenting.passkeys
     return Handlers(
-        actions=ActionRoutes(actions=packages.actions, runner=runner, following=following, review=base.review),
+        actions=ActionRoutes(actions=packages.actions, door=door, following=following, review=base.review),
         approvals=ApprovalRoutes(
             queue=decisions.queue, decisions=decisions.decisions, passkeys=passkeys, following=following
         ),

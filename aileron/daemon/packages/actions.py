@@ -2,7 +2,7 @@
 
 Runs in the daemon, behind the operator's socket. File work runs in worker threads.
 
-Not here: running them (runs/perform.py), fetching published ones (fetch.py), what agents are offered (http/agents.py).
+Not here: running them (runs/spine.py), fetching published ones (fetch.py), what agents are offered (http/agents.py).
 """
 
 from __future__ import annotations

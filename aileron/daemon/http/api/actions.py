@@ -16,9 +16,8 @@ from aileron.api.runs import PlanAnswer, RunRequest
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json, run_answer
+from aileron.daemon.http.run_door import RunDoor
 from aileron.daemon.packages.actions import ActionService
-from aileron.daemon.runner import Runner
-from aileron.model.invocation import Invocation
 
 __all__ = ["ActionRoutes"]
 
@@ -28,9 +27,9 @@ DEFAULT_WAIT_S: Final = 25.0
 class ActionRoutes:
     """One for each daemon."""
 
-    def __init__(self, *, actions: ActionService, runner: Runner, following: StatusWaiter, review: str) -> None:
+    def __init__(self, *, actions: ActionService, door: RunDoor, following: StatusWaiter, review: str) -> None:
         self._actions = actions
-        self._runner = runner
+        self._door = door
         self._following = following
         self._review = review
 
@@ -61,19 +60,11 @@ class ActionRoutes:
     async def run_action(self, request: Request) -> Response:
         """The one door."""
         asked = await body_of(request, RunRequest)
-        caller = caller_of(request)
-        invocation = Invocation(
-            action=request.path_params["name"],
-            args=asked.args,
-            scope=caller.scope,
-            session=caller.session,
-            binding=asked.binding,
-            idempotency_key=request.headers.get("idempotency-key"),
-            again=asked.again,
-        )
+        caller, name, key = caller_of(request), request.path_params["name"], request.headers.get("idempotency-key")
         if asked.dry_run:
-            return as_json(PlanAnswer(plan=await self._runner.dry_run(invocation)))
-        return run_answer(await self._runner.submit(invocation, wait_s(request, DEFAULT_WAIT_S)), self._review)
+            return as_json(PlanAnswer(plan=await self._door.plan(caller, name, asked)))
+        outcome = await self._door.run(caller, name, asked, wait_s(request, DEFAULT_WAIT_S), key=key)
+        return run_answer(outcome, self._review)
 
     async def show_run(self, request: Request) -> Response:
         """Where a run is, and its outcome."""

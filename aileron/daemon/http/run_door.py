@@ -1,0 +1,48 @@
+"""The one door: how a call of an agent or a person becomes a run, whichever way it came.
+
+Runs in the daemon. `POST /v1/actions/{name}/run` and the protocol's `tools/call` both end here. Whether the caller's session is open
+is seen around it (sessions.py, `answering`), by the guard of the routes (api/routes.py) and by the protocol's port (agents.py).
+
+Source: docs/reference/http-api.md#running. Not here: what a run does (runs/spine.py), how its outcome is told.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aileron.api.runs import RunRequest
+from aileron.daemon.http.sessions import Caller
+from aileron.daemon.runner import Runner
+from aileron.model.invocation import Invocation
+from aileron.model.outcome import Outcome, Pending, Running
+
+__all__ = ["RunDoor"]
+
+
+class RunDoor:
+    """One for each daemon."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+
+    async def run(
+        self, caller: Caller, action: str, asked: RunRequest, wait_s: float, *, key: str | None = None
+    ) -> Outcome | Pending | Running:
+        """Run it, as far as it is within `wait_s`; `key` is the caller's idempotency key. AileronError as Runner.submit."""
+        return await self._runner.submit(_invocation(caller, action, asked, key), wait_s)
+
+    async def plan(self, caller: Caller, action: str, asked: RunRequest) -> dict[str, Any]:
+        """What would be done, with its digest; nothing runs, and nothing is recorded."""
+        return await self._runner.dry_run(_invocation(caller, action, asked, None))
+
+
+def _invocation(caller: Caller, action: str, asked: RunRequest, key: str | None) -> Invocation:
+    return Invocation(
+        action=action,
+        args=asked.args,
+        scope=caller.scope,
+        session=caller.session,
+        binding=asked.binding,
+        idempotency_key=key,
+        again=asked.again,
+    )

@@ -1,0 +1,70 @@
+"""A preview: what the person is shown first, read in a jail with safe methods only, on record as a run of its own.
+
+Runs in the daemon. Source: docs/explanation/architecture.md. Not here: who may have one read (daemon/decisions/service.py), which
+of several is the newest (daemon/decisions/previews.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import anyio.to_thread
+
+from aileron.actions.resolve import preview_plan
+from aileron.approvals.gate import Gate, NeedsPerson
+from aileron.audit.log import Audit
+from aileron.executor.execute import Executor
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.preview import PreviewField, shown_digest
+from aileron.runs.carry_out import CarryOut
+from aileron.runs.runnable import Runnable
+
+__all__ = ["Previewed", "preview"]
+
+_PREVIEWER: Final = "approver"
+"""The session that previews are on record under: no agent's."""
+
+
+class Previewed(NamedTuple):
+    """What a preview showed, as `fields`, or why it could not be had; about the plan of `plan_digest`."""
+
+    plan_digest: str
+    fields: list[PreviewField] | None
+    problem: str | None
+
+
+async def preview(
+    approval_id: str,
+    plan_digest: str | None,
+    *,
+    audit: Audit,
+    gate: Gate,
+    runnable: Runnable,
+    executor: Executor,
+    carry_out: CarryOut,
+) -> Previewed:
+    """Read what the question's preview names, in a jail, with safe methods only; on record as a run of its own.
+
+    AileronError not_found; invalid_request where its action has no preview; busy past what one question may have.
+    """
+    frozen = await audit.frozen(approval_id, plan_digest)
+    planned = frozen.plan.preview
+    if planned is None:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"the action of {approval_id} has no preview")
+    await anyio.to_thread.run_sync(runnable.check_readable, frozen.plan)
+    reading = preview_plan(frozen.plan)
+    admitted = gate.admit(reading)
+    if isinstance(admitted, NeedsPerson):
+        raise TypeError("a preview waits for nobody")
+    invocation = Invocation(action=reading.action, args=reading.args, scope=Scope.OPERATOR, session=_PREVIEWER)
+    run_id = await audit.requested(reading, invocation, layers=executor.layers_ahead(reading))
+    fields, failure = await carry_out.read(run_id, admitted.approved, planned)
+    await audit.add_preview(
+        approval_id,
+        frozen.plan.digest,
+        None if fields is None else shown_digest(fields),
+        run_id=run_id,
+        failure_class=None if failure is None else failure.failure_class,
+    )
+    return Previewed(frozen.plan.digest, fields, None if failure is None else failure.message)

@@ -1,0 +1,138 @@
+"""A request: one invocation, taken as far as it goes without a person.
+
+    1 resolve   pure: the file as it is now → Plan
+    2 record    durable, before anything else
+    3 admit     the gate: ApprovedPlan or Pending
+    4 carry out (carry_out.py)
+
+Runs in the daemon. Nothing here waits for a person.
+
+Rules
+- What is not written down does not happen: an invocation that does not resolve is one `refused` record and nothing else; one that
+  is admitted at once is recorded as requested and started in one commit, before its jail exists.
+
+Source: docs/explanation/architecture.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import anyio.to_thread
+import msgspec
+
+from aileron.approvals.gate import Gate, NeedsPerson
+from aileron.audit.log import Audit, GrantSpent, GrantUse, KeyTaken, Repeated
+from aileron.executor.execute import Executor
+from aileron.ledger.rows import RunRow
+from aileron.model.consent import ActionFileConsent, ConsentKind
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.invocation import Invocation
+from aileron.model.outcome import Failed, Outcome, Pending, Running
+from aileron.model.plan import Plan
+from aileron.runs.carry_out import CarryOut
+from aileron.runs.runnable import NotAgreed, Runnable
+
+__all__ = ["Requests"]
+
+
+class Requests:
+    """One for each daemon. `ask` puts a question about a file into the queue, and gives the approval's id; `asked` is told of
+    each question about a run; `look` sees whether the settings are others by now; `so_far` says where a run is.
+    """
+
+    def __init__(
+        self,
+        *,
+        runnable: Runnable,
+        gate: Gate,
+        audit: Audit,
+        executor: Executor,
+        carry_out: CarryOut,
+        ask: Callable[[ActionFileConsent], Awaitable[str]],
+        asked: Callable[[str, str, str], None],
+        look: Callable[[], Awaitable[None]],
+        so_far: Callable[[RunRow], Awaitable[Outcome | Pending | Running]],
+    ) -> None:
+        self._runnable = runnable
+        self._gate = gate
+        self._audit = audit
+        self._executor = executor
+        self._carry_out = carry_out
+        self._ask = ask
+        self._asked = asked
+        self._look = look
+        self._so_far = so_far
+
+    async def request(
+        self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool] = lambda: True
+    ) -> Outcome | Pending | Running:
+        """Take one invocation as far as it goes without a person; `announce` is told the run id once it is recorded.
+
+        `is_wanted` is asked once, before the record: whoever took the call back by then is refused as `cancelled`. AileronError
+        where nothing could be recorded, and so nothing was done.
+        """
+        await self._look()
+        earlier = await self._audit.earlier(invocation)
+        if earlier is None:
+            try:
+                return await self._request_first(invocation, announce, is_wanted)
+            except KeyTaken:  # by another caller, between the look and the record
+                earlier = await self._audit.earlier(invocation)
+                if earlier is None:
+                    raise
+        announce(earlier.id)  # the same idempotency key: the same run, not another
+        return await self._so_far(earlier)
+
+    async def _request_first(
+        self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool]
+    ) -> Outcome | Pending | Running:
+        try:
+            plan = await anyio.to_thread.run_sync(self._runnable.resolve, invocation)
+            if not is_wanted():
+                raise AileronError(
+                    FailureClass.CANCELLED,
+                    "the call was taken back before it began: nothing was done",
+                    boundary=Boundary.USER,
+                )
+        except AileronError as error:
+            failure = await self._with_question(error)
+            return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
+        try:
+            return await self._begin(plan, invocation, announce)
+        except Repeated as error:
+            return Failed(run_id=await self._audit.refused(invocation, error.failure), failure=error.failure)
+
+    async def _begin(
+        self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]
+    ) -> Outcome | Pending | Running:
+        """Record it, and carry it out or put it to a person. Repeated, and nothing is recorded, where it may be done already."""
+        spent: set[str] = set()
+        while True:  # at most once for each grant
+            admitted = self._gate.admit(plan, spent=spent)
+            if isinstance(admitted, NeedsPerson):
+                pending = await self._audit.pending(plan, invocation, admitted.expires_at)
+                self._asked(pending.approval_id, plan.action, ConsentKind.ACTION.value)
+                announce(pending.run_id)
+                return pending
+            use = None if admitted.grant is None else GrantUse(admitted.grant.id, admitted.grant.uses)
+            try:
+                run_id = await self._audit.requested(
+                    plan, invocation, layers=self._executor.layers_ahead(plan), grant=use
+                )
+            except GrantSpent as error:
+                spent.add(error.grant)
+                continue
+            announce(run_id)
+            return await self._carry_out.run(run_id, admitted.approved, by=admitted.grant)
+
+    async def _with_question(self, error: AileronError) -> Failure:
+        """The failure, and for what a person may agree to the question that was put to them."""
+        if not isinstance(error, NotAgreed):
+            return error.failure
+        approval_id = await self._ask(error.subject)
+        return msgspec.structs.replace(
+            error.failure,
+            message=f"{error.failure.message}: it runs once they run `aileron approve {approval_id}`",
+            details={"approval_id": approval_id, "action": error.subject.name},
+        )

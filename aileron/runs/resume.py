@@ -1,0 +1,94 @@
+"""Resuming: what a person approved is carried out, the frozen bytes, once.
+
+    1 the frozen plan, from the ledger
+    2 redeem the decision, once → ApprovedPlan
+    3 carry out (carry_out.py)
+
+Runs in the daemon. Source: docs/explanation/architecture.md.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import anyio.to_thread
+
+from aileron.approvals.gate import Gate, QueuedApproval
+from aileron.audit.frozen import Frozen
+from aileron.audit.log import Audit
+from aileron.model.decision import held_until
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.outcome import Outcome
+from aileron.runs.carry_out import CarryOut
+from aileron.runs.runnable import Runnable
+
+__all__ = ["Held", "resume"]
+
+_MAY_PASS: Final = frozenset({FailureClass.VAULT_LOCKED, FailureClass.BUSY, FailureClass.INTERNAL_ERROR})
+"""Why an approved run has not begun, and may yet: the vault is locked, the ledger or the disk is full."""
+
+
+class Held(AileronError):
+    """An approved run whose time to be cancelled is not over: it begins `until` (s since the epoch)."""
+
+    def __init__(self, approval_id: str, until: float) -> None:
+        super().__init__(
+            FailureClass.BUSY,
+            f"{approval_id} is held, so that it can be cancelled: it begins by itself",
+            retriable=True,
+        )
+        self.until = until
+
+
+async def resume(
+    approval_id: str,
+    announce: Callable[[str], None],
+    *,
+    audit: Audit,
+    gate: Gate,
+    runnable: Runnable,
+    carry_out: CarryOut,
+) -> Outcome:
+    """Carry out what a person approved: the frozen bytes, once; `announce` is told the run id once it has begun.
+
+    A plan that may not run any more (its action is switched off or gone, its binding another, its bytes not those that
+    were shown, its decision not the approver's) fails, and its decision is used up. AileronError where the decision is as
+    it was: none to use, or the vault is locked; Held where it may still be cancelled.
+    """
+    try:
+        frozen = await audit.frozen(approval_id)
+        decided = _decided(approval_id, frozen)
+        gate.check_decided(frozen.plan, decided)
+        _check_held(approval_id, frozen)
+        await anyio.to_thread.run_sync(runnable.check_still, frozen)
+    except AileronError as error:
+        if error.failure.failure_class in _MAY_PASS:
+            raise
+        return await audit.give_up(approval_id, error.failure)
+    approved = await gate.redeem(frozen.plan, decided)
+    announce(frozen.run_id)
+    return await carry_out.run(frozen.run_id, approved, by=decided)
+
+
+def _decided(approval_id: str, frozen: Frozen) -> QueuedApproval:
+    decision = frozen.decision
+    return QueuedApproval(
+        approval_id=approval_id,
+        digest=frozen.digest,
+        preview=None if decision is None else decision.preview,
+        reason=None if decision is None else decision.reason,
+        signed=None if decision is None else decision.signed,
+    )
+
+
+def _check_held(approval_id: str, frozen: Frozen) -> None:
+    """Held while an approved run may still be cancelled."""
+    decision = frozen.decision
+    if decision is None:
+        return
+    signed_at = None if decision.signed is None else decision.signed.at
+    until = held_until(decision.decided_at, signed_at, frozen.plan.approval.undo_window_s)
+    if time.time() < until:
+        raise Held(approval_id, until)

@@ -1,0 +1,199 @@
+"""What may run as things are now: by the action's file, what the person agreed to, the bindings, the settings.
+
+Reads; writes nothing. Runs in the daemon, mostly in worker threads, since files are read. Nothing here waits for a person.
+
+Rules
+- Nobody is asked about a call that is known not to work: it is resolved, and its destinations looked at, before any question.
+- A file that is wider than what the person agreed to last does not run: it is refused, and they are asked. Nor does a frozen plan
+  that is not what such a file gives, though it was signed: a person cannot see whose bytes a hash is of.
+
+Source: docs/explanation/architecture.md. Not here: making an invocation exact (actions/resolve.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+
+from aileron.actions.resolve import check_as_resolved, resolve
+from aileron.audit.frozen import Frozen
+from aileron.config import Settings
+from aileron.egress.foreseen import check_somewhere_to_go
+from aileron.egress.refusal import Reason
+from aileron.model.consent import ActionFileConsent
+from aileron.model.credential import Candidate
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.invocation import Invocation
+from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan
+
+__all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runnable"]
+
+_MENDED_BY_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
+
+
+class Actions(Protocol):
+    """The installed actions."""
+
+    def load_enabled(self, name: str) -> ActionFile:
+        """The file as it is now. AileronError not_found, action_disabled, invalid_request."""
+        ...
+
+    def check_enabled(self, name: str) -> None:
+        """Still there, whatever it says now, and not switched off. AileronError not_found, action_disabled."""
+        ...
+
+
+class Connectors(Protocol):
+    """The installed connectors."""
+
+    def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
+        """The verified manifest of exactly these bytes."""
+        ...
+
+
+class Bindings(Protocol):
+    """The bound credentials, by name; and whether one could be lent now."""
+
+    def candidates(self, connector: str, kind: str) -> list[Candidate]:
+        """Every binding of `kind` made for this connector."""
+        ...
+
+    def check_unchanged(self, use: CredentialUse, since: float) -> None:
+        """The binding is the one of `since` (s since the epoch). AileronError binding_required, binding_failed."""
+        ...
+
+    def check_unlocked(self) -> None:
+        """AileronError vault_locked, with the command that unlocks it."""
+        ...
+
+
+class Agreements(Protocol):
+    """What the person agreed to."""
+
+    def missing(self, action: ActionFile) -> ActionFileConsent | None:
+        """What has to be agreed to before this file runs; None where nothing has. AileronError vault_locked, hash_mismatch."""
+        ...
+
+    def check_settings(self) -> None:
+        """The settings in force are those agreed to. AileronError consent_required, vault_locked, hash_mismatch."""
+        ...
+
+    def why_not_in_force(self, destination: str) -> str | None:
+        """Why an exception for this host:port that config.toml has is not one yet; None where that is not so."""
+        ...
+
+
+class NotAgreed(AileronError):
+    """The action's file is not what the person agreed to; `subject` is what they are asked."""
+
+    def __init__(self, subject: ActionFileConsent) -> None:
+        super().__init__(
+            FailureClass.CONSENT_REQUIRED,
+            f"the file of action {subject.name!r} is new, or wider than what a person agreed to",
+            boundary=Boundary.USER,
+        )
+        self.subject = subject
+
+
+class Runnable:
+    """One for each daemon."""
+
+    def __init__(
+        self,
+        *,
+        actions: Actions,
+        agreements: Agreements,
+        connectors: Connectors,
+        bindings: Bindings,
+        settings: Settings,
+    ) -> None:
+        self._actions = actions
+        self._agreements = agreements
+        self._connectors = connectors
+        self._bindings = bindings
+        self._settings = settings
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on: for what is resolved or begun after this."""
+        self._settings = settings
+
+    def resolve(self, invocation: Invocation) -> Plan:
+        """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
+        self._agreements.check_settings()
+        action = self._actions.load_enabled(invocation.action)
+        plan = resolve(
+            invocation, action, connectors=self._connectors, bindings=self._bindings, settings=self._settings
+        )
+        if plan.approval.required:
+            self._check_destinations(plan)
+        missing = self._agreements.missing(action)
+        if missing is not None:
+            raise NotAgreed(missing)
+        if any(step.grant.credential is not None for step in plan.steps):
+            self._bindings.check_unlocked()
+        return plan
+
+    def _check_destinations(self, plan: Plan) -> None:
+        """Return unless a step has nowhere to go. What nobody is asked about is refused, and on record, where it is sent."""
+        for step in plan.steps:
+            if not self._connectors.manifest(step.connector).operation(step.op).network:
+                continue
+            try:
+                check_somewhere_to_go(step.grant)
+            except AileronError as error:
+                details = {**error.failure.details, "connector": str(step.connector), "step": step.id}
+                failure = msgspec.structs.replace(error.failure, details=details)
+                raise AileronError.of(self.with_setting(failure)) from None
+
+    def with_setting(self, failure: Failure) -> Failure:
+        """Where a setting would mend it, and config.toml has it: why that is not in force, in place of where to put it."""
+        if failure.details.get("reason") not in _MENDED_BY_SETTINGS:
+            return failure
+        destination = str(failure.details.get("requested")).removeprefix("network:")
+        why = self._agreements.why_not_in_force(destination)
+        return failure if why is None else msgspec.structs.replace(failure, message=why)
+
+    def check_readable(self, plan: Plan) -> None:
+        """Return if the preview of this frozen plan may be read now. NotAgreed, AileronError."""
+        self._agreements.check_settings()
+        self._actions.check_enabled(plan.action)
+        self._check_own(plan)
+
+    def check_still(self, frozen: Frozen) -> None:
+        """Return if what was approved may run as things are by now. NotAgreed, AileronError."""
+        self._agreements.check_settings()
+        self._actions.check_enabled(frozen.plan.action)
+        for step in frozen.plan.steps:
+            _check_exceptions(step.grant, self._settings)
+        uses = [step.grant.credential for step in frozen.plan.steps if step.grant.credential is not None]
+        for use in uses:
+            self._bindings.check_unchanged(use, frozen.asked_at)
+        if uses:
+            self._bindings.check_unlocked()
+        if frozen.decision is not None and frozen.decision.signed is not None:
+            self._check_own(frozen.plan)
+
+    def _check_own(self, plan: Plan) -> None:
+        """Return if `plan` is what its own file gives, and the person agreed to that file.
+
+        The ledger's file could have been written while no daemon ran, before anybody signed what it says: so that alone does not
+        count of hosts, credentials, bytes and of what only reads.
+        """
+        action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
+        if (missing := self._agreements.missing(action)) is not None:
+            raise NotAgreed(missing)
+
+
+def _check_exceptions(grant: Grant, settings: Settings) -> None:
+    """An exception that was shown and has been taken back since is not used."""
+    gone = (grant.plain - settings.egress_private_plain) | (
+        grant.private - settings.egress_private - settings.egress_private_plain
+    )
+    if gone:
+        raise AileronError(
+            FailureClass.CONSENT_REQUIRED,
+            f"{min(map(str, gone))} is no longer an exception in config.toml (egress.private, egress.private_plain): ask again",
+            boundary=Boundary.USER,
+        )
