@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import os
 import pty
@@ -19,6 +21,7 @@ import pytest
 
 from aileron_sandbox.jail import Template
 from tests.sandbox.processes import AHEAD
+from tests.sandbox.seen import Seen
 
 pytestmark = pytest.mark.jail
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +50,20 @@ def host(name: str, **options: Any) -> Any:
 def test_a_tight_umask_does_not_shut_the_program_out() -> None:
     """Directories of the root are made under a umask of the jail's own."""
     assert host("with_a_tight_umask") == {"loot": [7, 1, "e3b0", "Europe/Berlin"]}
+
+
+def test_the_bytecode_of_the_standard_library_is_good_in_the_copy_too(
+    jailed: Callable[..., Seen], free: Callable[..., Any]
+) -> None:
+    """Python takes it where the source has the time and size that it says: with another time it is compiled in each jail."""
+    names = ["colorsys", "graphlib", "tomllib"]
+    for name in names:
+        source = Path(importlib.import_module(name).__file__ or "")
+        if not Path(importlib.util.cache_from_source(str(source), optimization="")).is_file():
+            pytest.skip(f"this Python has no bytecode for {name}")
+
+    assert free("import_and_compile", *names) == {"loot": {"imported": names, "compiled": []}}
+    assert jailed("import_and_compile", *names).report == {"loot": {"imported": names, "compiled": []}}
 
 
 def test_nothing_is_inherited_by_accident() -> None:

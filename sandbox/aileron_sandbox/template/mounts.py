@@ -144,10 +144,12 @@ def _copy_file(name: str, source: int, target: int) -> None:
         read = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=source)
     except PermissionError:  # nor could a jail, which is no more than this user
         return
-    written = os.open(name, _NEW_FILE, os.fstat(read).st_mode & 0o555, dir_fd=target)
+    status = os.fstat(read)
+    written = os.open(name, _NEW_FILE, status.st_mode & 0o555, dir_fd=target)
     try:
         while piece := os.read(read, _CHUNK):
             os.write(written, piece)
+        os.utime(written, ns=(status.st_mtime_ns, status.st_mtime_ns))  # by which Python knows its bytecode
     finally:
         os.close(read)
         os.close(written)

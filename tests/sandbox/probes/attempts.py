@@ -233,6 +233,20 @@ def import_names(*names):
 SYSCALL = {"connect": 42 if os.uname().machine == "x86_64" else 203}
 
 
+def import_and_compile(*names):
+    """Of these modules of the standard library, which had to be compiled."""
+    import importlib.machinery
+
+    compiled, compile_one = [], importlib.machinery.SourceFileLoader.source_to_code
+
+    def noted(self, data, path, **options):
+        compiled.append(self.name)
+        return compile_one(self, data, path, **options)
+
+    importlib.machinery.SourceFileLoader.source_to_code = noted
+    return {"imported": [__import__(name).__name__ for name in names], "compiled": compiled}
+
+
 def after_options():
     made = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
