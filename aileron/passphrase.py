@@ -37,8 +37,10 @@ __all__ = [
     "Cost",
     "EnvelopeError",
     "Sealed",
+    "new_salt",
     "scratch",
     "seal_key",
+    "stretch",
     "translated",
     "unseal_key",
 ]
@@ -84,6 +86,19 @@ class Sealed(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ciphertext: bytes
 
 
+def new_salt() -> bytes:
+    """A salt for a key that is sealed now."""
+    return os.urandom(SALT_BYTES)
+
+
+def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) -> None:
+    """Argon2id into these 32 bytes. MemoryError if the machine cannot."""
+    derive = Argon2id(
+        salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory_kib
+    )
+    derive.derive_into(passphrase.reveal(), wrapping)
+
+
 def seal_key(key: bytearray, passphrase: Secret, salt: bytes, cost: Cost, *, context: bytes) -> Sealed:
     """Seal `key` under a passphrase. Takes as long as `cost` says; ValueError for its bounds,
     MemoryError if the machine cannot.
@@ -125,9 +140,6 @@ def translated() -> Iterator[None]:
 @contextlib.contextmanager
 def _stretched(passphrase: Secret, salt: bytes, cost: Cost) -> Iterator[bytearray]:
     cost.check()  # again, whoever called: no path leads from a number in a file to work that it asks for
-    stretch = Argon2id(
-        salt=salt, length=KEY_BYTES, iterations=cost.passes, lanes=cost.lanes, memory_cost=cost.memory_kib
-    )
     with scratch() as wrapping:
-        stretch.derive_into(passphrase.reveal(), wrapping)
+        stretch(passphrase, salt, cost, wrapping)
         yield wrapping

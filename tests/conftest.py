@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import forks
+import aileron.passphrase
+from tests.support import derived, forks
 from tests.support.upstream import Authority
 
 # Machines that run this are shared and noisy: a slow example says nothing about the code.
@@ -59,8 +60,23 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _derived_once() -> None:
+    """A passphrase and a salt that were stretched once in this run are not again (tests/support/derived.py)."""
+    derived.remember(derived.folder())
+
+
 @pytest.fixture(scope="module")
-def real_processes() -> Iterator[None]:
+def real_derivation() -> Iterator[None]:
+    """Every passphrase is stretched: for tests of that, of the memory and the time it takes, and of salts."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(aileron.passphrase, "stretch", derived.STRETCH)
+        patched.setattr(aileron.passphrase, "new_salt", derived.NEW_SALT)
+        yield
+
+
+@pytest.fixture(scope="module")
+def real_processes(real_derivation: None) -> Iterator[None]:
     """Daemons and commands are interpreters of their own: for tests of how one begins, and of what others see of it."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(forks, "is_allowed", False)

@@ -31,6 +31,7 @@ from typing import Annotated, Final, NoReturn, final
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+import aileron.passphrase
 from aileron import files
 from aileron.model.canonical import canonical_json
 from aileron.model.decision import Statement, key_id_of
@@ -162,7 +163,7 @@ def create(path: Path, passphrase: Secret, *, replace: bool = False, clock_s: fl
             key.public_key.hex(),
             now_ms,
             COST,
-            os.urandom(SALT_BYTES),
+            aileron.passphrase.new_salt(),
             Sealed(bytes(NONCE_BYTES), b""),
         )
         sealed = seal_key(key._seed, passphrase, unsealed.salt, COST, context=unsealed.context())

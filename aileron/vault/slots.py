@@ -21,6 +21,7 @@ from typing import Final, Literal, TypeVar
 
 import msgspec
 
+import aileron.passphrase
 from aileron.model.canonical import canonical_json
 from aileron.model.secret import Secret
 from aileron.vault import recovery
@@ -141,7 +142,7 @@ def check_slots(slots: tuple[Slot, ...]) -> None:
 
 def seal_slots(key: DataKey, ways: Unlockers, vault: str) -> tuple[Slot, ...]:
     """A slot for each way. Takes as long as one unlock; MemoryError if the machine cannot. ValueError for a way that is none."""
-    first = PassphraseSlot(COST, os.urandom(SALT_BYTES), UNSEALED)
+    first = PassphraseSlot(COST, aileron.passphrase.new_salt(), UNSEALED)
     slots: list[Slot] = [
         _with_key(first, wrap_key(key, ways.passphrase, first.salt, COST, context=first.context(vault)))
     ]

@@ -23,6 +23,8 @@ from aileron.model.secret import Secret
 from tests.approver import page_reader
 from tests.approver.conftest import MADE_S, PASSPHRASE, refused
 
+pytestmark = pytest.mark.usefixtures("real_derivation")
+
 Json = dict[str, Any]
 STATEMENT = HeadStatement(head="7:" + "ab" * 32, at=moment(1.5), key_id="ed25519:" + "0" * 32)
 

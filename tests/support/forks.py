@@ -7,7 +7,9 @@ imports, what is found in /proc) starts a real one, and so does the first use of
 As in the jail's template: the server has one thread, opens nothing, and knows nothing of any test. A child gets its arguments,
 environment, directory and descriptors from whoever asks; signals and streams are as an interpreter begins with them.
 
-Runs in the process of the tests (`start`) and as `python -m tests.support.forks FD` (the server), which ends with the tests.
+Passphrases are derived once for all of them (derived.py).
+
+Runs in the process of the tests (`start`) and as `python -m tests.support.forks FD FOLDER` (the server), which ends with them.
 """
 
 from __future__ import annotations
@@ -33,6 +35,9 @@ import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Literal, NoReturn
+
+from aileron_sandbox.runtime import PythonRuntime
+from tests.support import derived
 
 __all__ = ["Child", "can_fork", "run", "start"]
 
@@ -220,7 +225,7 @@ def _server() -> socket.socket:
             with theirs:
                 kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
                 subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.forks", str(theirs.fileno())],
+                    [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), str(derived.folder())],
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     env=kept,
@@ -356,6 +361,8 @@ def main(arguments: list[str]) -> int:
     """The server."""
     control = socket.socket(fileno=int(arguments[0]))
     _load()
+    derived.remember(Path(arguments[1]))
+    PythonRuntime.of_this_interpreter()  # which libraries it loads: asked once, by an interpreter of its own
     gc.collect()
     gc.freeze()  # children share these pages as long as nobody counts what lies there
     _serve(control)

@@ -1,9 +1,10 @@
 """Changes one vault again and again, and dies or fails at the n-th system call of the change. Run as a program.
 
-    crash_probe.py VAULT kill|fail [set|rotate|restore]
+    crash_probe.py VAULT DERIVED kill|fail [set|rotate|restore]
 
 Opens the vault once, then forks for each step, so that every attempt starts from the same file and the same memory. Says
 in JSON lines what was there afterwards: `found` is "old", "new" or what was wrong; `left` names what lay beside it.
+What its two passphrases derive is remembered in the folder DERIVED before the first step (tests/support/derived.py).
 """
 
 from __future__ import annotations
@@ -16,9 +17,12 @@ import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
+import aileron.passphrase
 from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
+from aileron.passphrase import COST, KEY_BYTES
 from aileron.vault import Vault
+from tests.support import derived
 
 CALLS = ("open", "listdir", "fchmod", "write", "fsync", "rename", "unlink", "link", "close")
 VALUE = b"the-new-value-of-the-secret"
@@ -137,7 +141,9 @@ def found(vault: Vault, path: Path, before: bytes, what: str) -> str:
 
 def main() -> None:
     """All steps, in order, until a change goes through undisturbed."""
-    path, how, what = Path(sys.argv[1]), sys.argv[2], (*sys.argv[3:], "set")[0]
+    path, how, what = Path(sys.argv[1]), sys.argv[3], (*sys.argv[4:], "set")[0]
+    derived.remember(Path(sys.argv[2]))
+    aileron.passphrase.stretch(Secret(NEW), aileron.passphrase.new_salt(), COST, bytearray(KEY_BYTES))
     vault = Vault(path)
     vault.unlock(Secret(OLD))
     before = path.read_bytes()

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from aileron.model.secret import Secret
 from aileron.vault.envelope import COST, Cost, DataKey, EnvelopeError, Sealed, unwrap_key, wrap_key
 
+pytestmark = pytest.mark.usefixtures("real_derivation")
+
 SALT = bytes(range(16))
 
 

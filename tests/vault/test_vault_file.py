@@ -13,6 +13,7 @@ import pytest
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
 from aileron.vault import Vault
+from tests.support import derived
 from tests.vault.conftest import OTHER, PASSPHRASE, python, refused, write
 
 
@@ -143,7 +144,7 @@ def test_a_huge_file_is_refused_and_not_read(path: Path):
 
 def probe(path: Path, how: str, what: str = "set") -> list[dict[str, Any]]:
     """What crash_probe.py reports."""
-    told = python(Path(__file__).with_name("crash_probe.py"), path, how, what)
+    told = python(Path(__file__).with_name("crash_probe.py"), path, derived.folder(), how, what)
     return [json.loads(line) for line in told.splitlines()]
 
 

@@ -32,6 +32,8 @@ from aileron.vault.slots import KeyringSlot, PassphraseSlot, RecoverySlot, Slot
 from tests.vault import page_reader
 from tests.vault.conftest import CANARY, OTHER, PASSPHRASE, python, refused, write
 
+pytestmark = pytest.mark.usefixtures("real_derivation")
+
 ids = st.text("0123456789abcdef", min_size=32, max_size=32)
 names = st.from_regex(r"[a-z0-9][a-z0-9._-]{0,63}", fullmatch=True)
 times = st.integers(0, 253402300799000 // 2)

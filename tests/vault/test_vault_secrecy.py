@@ -19,6 +19,8 @@ from aileron.vault import Vault, VaultLender
 from tests.vault import page_reader
 from tests.vault.conftest import API_KEY, BASIC, CANARY, PASSPHRASE, environment, use
 
+pytestmark = pytest.mark.usefixtures("real_derivation")
+
 
 def spellings(secret: bytes) -> Iterator[bytes]:
     """The ways a secret might lie about: as it is, in hex, and in base64 at any of its three offsets."""

@@ -15,6 +15,8 @@ from aileron.model.secret import Secret
 from aileron.vault import Vault, VaultLender
 from tests.vault.conftest import BASIC, CANARY, CONNECTOR, OTHER, PASSPHRASE, use, verify
 
+pytestmark = pytest.mark.usefixtures("real_derivation")
+
 
 def test_changes_from_many_threads_all_happen(vault: Vault):
     """One after the other, each upon the last: as many generations as changes."""

@@ -1,0 +1,78 @@
+"""What a passphrase derives, calculated once in a run of the tests: Argon2id as it is, at its full cost, and then remembered.
+
+A derivation takes a quarter of a second of a processor, and the suite had asked for the same few a thousand times. Here each
+passphrase, salt and cost is derived for real the first time, and all keys that are sealed in a run share one random salt, so
+that what two tests seal under the same passphrase is one derivation. Everything around it is the product's: the bounds of the
+cost, the sealing, what each key is bound to.
+
+`remember` is for processes of tests: the one that runs them, and the server of forked ones (forks.py), from which they inherit
+it. Interpreters that are really started derive each time, and so do the tests of derivation itself, of its memory and its time,
+and all attacks (`real_derivation` in tests/conftest.py). What is remembered lies in a folder of this user, 0700, by the SHA-256
+of what it was made of: wrapping keys of passphrases that are in the tests.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import os
+import secrets
+import shutil
+import tempfile
+from pathlib import Path
+
+import aileron.passphrase
+from aileron.model.secret import Secret
+from aileron.passphrase import KEY_BYTES, SALT_BYTES, Cost
+
+__all__ = ["NEW_SALT", "STRETCH", "folder", "remember"]
+
+STRETCH = aileron.passphrase.stretch
+NEW_SALT = aileron.passphrase.new_salt
+_SALT = "salt"
+_made: dict[int, Path] = {}
+
+
+def folder() -> Path:
+    """This process's, made with its salt when it is first asked for, and deleted at the end."""
+    if os.getpid() not in _made:
+        path = Path(tempfile.mkdtemp(prefix="ail-derived-"))
+        (path / _SALT).write_bytes(os.urandom(SALT_BYTES))
+        _made[os.getpid()] = path
+        atexit.register(_remove, os.getpid(), path)
+    return _made[os.getpid()]
+
+
+def remember(path: Path) -> None:
+    """From now on, in this process and its forks, with what is remembered in `path`."""
+    salt = (path / _SALT).read_bytes()
+
+    def stretch(passphrase: Secret, salt: bytes, cost: Cost, wrapping: bytearray) -> None:
+        made_of = [str(cost).encode(), salt, passphrase.reveal()]
+        kept = path / hashlib.sha256(b"".join(len(part).to_bytes(8) + part for part in made_of)).hexdigest()
+        with contextlib.suppress(FileNotFoundError):
+            wrapping[:] = kept.read_bytes()
+            return
+        STRETCH(passphrase, salt, cost, wrapping)
+        _keep(kept, bytes(wrapping))
+
+    aileron.passphrase.stretch = stretch
+    aileron.passphrase.new_salt = lambda: salt
+
+
+def _keep(path: Path, key: bytes) -> None:
+    """Whole or not at all: another process may ask for it now. Not where a test has filled the disk, or allows no more files."""
+    assert len(key) == KEY_BYTES
+    beside = path.with_name(f"{secrets.token_hex(8)}.new")
+    try:
+        beside.write_bytes(key)
+        beside.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            beside.unlink()
+
+
+def _remove(made_by: int, path: Path) -> None:
+    if os.getpid() == made_by:  # a fork inherits what is to be done at the end
+        shutil.rmtree(path, ignore_errors=True)

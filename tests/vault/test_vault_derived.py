@@ -1,0 +1,73 @@
+"""What the tests remember of derivations (tests/support/derived.py) is what Argon2id says, and opens no more than it would."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import aileron.passphrase
+from aileron.model.secret import Secret
+from aileron.passphrase import COST, KEY_BYTES, EnvelopeError, seal_key, unseal_key
+from tests.support import derived
+
+GOOD = Secret(b"correct horse battery")
+SALT = bytes(range(16))
+
+
+def stretched(by: Callable[..., None], passphrase: Secret = GOOD, salt: bytes = SALT) -> bytes:
+    """One derivation."""
+    made = bytearray(KEY_BYTES)
+    by(passphrase, salt, COST, made)
+    return bytes(made)
+
+
+def test_what_is_remembered_is_what_was_derived(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first is the product's own, at its cost; the second is the same without one; another salt or passphrase has another."""
+    asked: list[bytes] = []
+    monkeypatch.setattr(aileron.passphrase, "stretch", None)
+    monkeypatch.setattr(aileron.passphrase, "new_salt", None)
+
+    def noted(passphrase: Secret, salt: bytes, *rest: object) -> None:
+        asked.append(salt)
+        real(passphrase, salt, *rest)
+
+    real: Callable[..., None] = derived.STRETCH
+    monkeypatch.setattr(derived, "STRETCH", noted)
+    (tmp_path / "salt").write_bytes(SALT)
+    derived.remember(tmp_path)
+    remembering: Callable[..., None] = aileron.passphrase.stretch
+
+    first, second = stretched(remembering), stretched(remembering)
+    others = [stretched(remembering, salt=bytes(16)), stretched(remembering, Secret(b"another horse battery"))]
+
+    assert first == second == stretched(real)
+    assert len({first, *others}) == 3
+    assert asked == [SALT, bytes(16), SALT]
+    assert aileron.passphrase.new_salt() == SALT
+
+
+def test_a_wrong_passphrase_opens_nothing_however_often_it_is_typed() -> None:
+    """Of two keys that were sealed under one salt, each opens with its own."""
+    keys = {passphrase: bytearray(passphrase.encode() * 4) for passphrase in ("mine4567", "yours567")}
+    salt = aileron.passphrase.new_salt()
+    sealed = {
+        passphrase: seal_key(key, Secret(passphrase.encode()), salt, COST, context=b"")
+        for passphrase, key in keys.items()
+    }
+
+    for _ in range(2):
+        for mine, yours in (("mine4567", "yours567"), ("yours567", "mine4567")):
+            assert unseal_key(sealed[mine], Secret(mine.encode()), salt, COST, context=b"") == keys[mine]
+            with pytest.raises(EnvelopeError):
+                unseal_key(sealed[mine], Secret(yours.encode()), salt, COST, context=b"")
+            with pytest.raises(EnvelopeError):
+                unseal_key(sealed[mine], Secret(mine.encode()), salt, COST, context=b"elsewhere")
+
+
+@pytest.mark.usefixtures("real_derivation")
+def test_salts_of_the_product_are_its_own() -> None:
+    """What is remembered has one salt; without that each key has another."""
+    assert len({aileron.passphrase.new_salt() for _ in range(100)}) == 100
+    assert {len(aileron.passphrase.new_salt())} == {16}
