@@ -20,6 +20,9 @@ BY_FILE := --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # Debian 13 has Python 3.13. Not sid: another Python every year, and whatever else arrived this morning.
 NEWER := trixie
 
+# What one process compiled another need not: tests start thousands, and pytest rewrites 10,000 assertions.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser from-npm bench fuzz pages release clean
 
 help:
@@ -98,6 +101,7 @@ $(VENV)/.demo: pyproject.toml .ci/setup
 $(VENV)/.dev: pyproject.toml .ci/setup
 	PYTHON="$(PYTHON)" .ci/setup "$(VENV)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m compileall -q aileron sandbox connectors/sdk # templates of jails read bytecode and never write it
 	@touch $@ $(VENV)/.demo
 
 clean:

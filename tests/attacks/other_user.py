@@ -39,10 +39,10 @@ SAME_USER: Final = tuple(
     sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "tests" / "attacks").glob("test_same_user*.py"))
 )
 """What a process of the user themselves tries; root is not tried at all."""
-_OF_THE_TREE: Final = shutil.ignore_patterns("__pycache__", ".hypothesis", "results")
+_OF_THE_TREE: Final = shutil.ignore_patterns("*.pyc.*", ".hypothesis", "results")
 _OF_PYTHON: Final = shutil.ignore_patterns("*.pyc.*", "site-packages", "test", "idlelib")
-"""Not the compiled modules. Copies keep their sources' times, so those are good, and this user could write no others there: each
-process would compile all that it imports. `*.pyc.*` is one that somebody is writing."""
+"""Not the compiled modules. Copies keep their sources' times, so those are good, and without them each process would compile all
+that it imports: this user could write none beside Python, and templates write none. `*.pyc.*` is one that is being written."""
 
 
 class OtherUser:
