@@ -44,12 +44,11 @@ _PLAIN_ASCII_PROSE: Final = re.compile(r"[\n\r\t\x20-\x7e]*")
 
 def hidden_at(text: str, *, prose: bool = False) -> int | None:
     """Index of the first character that cannot be seen, or None; `prose` lets line ends and joiners pass."""
-    plain = (_PLAIN_ASCII_PROSE if prose else _PLAIN_ASCII).match(text)
-    start = plain.end() if plain else 0
-    for index in range(start, len(text)):
-        if _is_hidden(text[index]) and not (prose and text[index] in _PROSE):
-            return index
-    return None
+    if (_PLAIN_ASCII_PROSE if prose else _PLAIN_ASCII).fullmatch(text):
+        return None
+    # Of a long text each letter is looked up once, not each place where it stands.
+    hidden = {character for character in set(text) if _is_hidden(character)} - (_PROSE if prose else frozenset())
+    return next((index for index, character in enumerate(text) if character in hidden), None) if hidden else None
 
 
 def spelled(character: str) -> str:

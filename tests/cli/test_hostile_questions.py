@@ -246,10 +246,11 @@ def test_a_megabyte_does_not_push_the_question_away(fake: FakeDaemon, aileron: C
     asked["plan"]["steps"][0]["args"] = asked["plan"]["args"]
     need = {"kind": MEGABYTE, "scope": MEGABYTE}
     asked["plan"]["steps"][0]["grant"]["credential"] = {"binding": MEGABYTE, "account": MEGABYTE, "need": need}
-    asked["conversation"] = [{"question": "why", "answer": MEGABYTE}] * 20
+    long = [MEGABYTE, *[MEGABYTE[:5000]] * 199]  # one that is very long, and many that are too long
+    asked["conversation"] = [{"question": "why", "answer": text} for text in long[:20]]
     asked["difference"]["changes"] = [
-        {"where": "args.body", "before": MEGABYTE, "after": MEGABYTE, "widens": False}
-    ] * 200
+        {"where": "args.body", "before": text, "after": text, "widens": False} for text in long
+    ]
     fake.script("GET", "/v1/action-approvals/a", (200, asked))
     shown = aileron.at_terminal("approve", "a", answers=[("\nApprove? [y/N] ", "n")])
 

@@ -177,8 +177,5 @@ class _Elements(html.parser.HTMLParser):
 
 
 def _most_marks(text: str) -> int:
-    most = run = 0
-    for letter in text if not text.isascii() else "":
-        run = run + 1 if unicodedata.category(letter) in ("Mn", "Me") else 0
-        most = max(most, run)
-    return most
+    marks = "".join(letter for letter in set(text) if unicodedata.category(letter) in ("Mn", "Me"))
+    return max(map(len, re.findall(f"[{re.escape(marks)}]+", text)), default=0) if marks else 0
