@@ -331,6 +331,7 @@ SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
 _Rule = Callable[..., None]
 
 
+@functools.cache
 def compile_profile(profile: Profile, mode: Mode = "namespaces") -> bytes:
     """The allow list. OSError or ImportError where libseccomp is missing."""
     import pyseccomp
@@ -371,6 +372,7 @@ def compile_server() -> bytes:
     return _exported(program)
 
 
+@functools.cache
 def compile_network(*, watched: bool) -> bytes:
     """What comes before any profile: each call of NETWORK is answered by the template, or by EACCES where nobody watches."""
     import pyseccomp

@@ -34,8 +34,10 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, Final, Literal, NoReturn
+from typing import IO, Any, Final, Literal, NoReturn, get_args
 
+from aileron_sandbox import filters
+from aileron_sandbox.policy import Profile
 from aileron_sandbox.runtime import PythonRuntime
 from tests.support import derived
 
@@ -46,8 +48,11 @@ _LOADED: Final = (
     "aileron.daemon.supervise",
     "aileron.cli.app",
     "aileron.client",
+    "anyio._backends._asyncio",
     "hypercorn.asyncio",
     "mcp.server",
+    "pyseccomp",
+    "tomlkit",
 )
 """Imported once, with all that they import."""
 _COMMANDS: Final = "aileron.cli.commands"
@@ -363,6 +368,8 @@ def main(arguments: list[str]) -> int:
     _load()
     derived.remember(Path(arguments[1]))
     PythonRuntime.of_this_interpreter()  # which libraries it loads: asked once, by an interpreter of its own
+    for profile in get_args(Profile):
+        filters.compile_profile(profile, "namespaces")
     gc.collect()
     gc.freeze()  # children share these pages as long as nobody counts what lies there
     _serve(control)

@@ -21,7 +21,6 @@ as confine.py does, with the same rules. Source: landlock(7), prctl(2).
 from __future__ import annotations
 
 import errno
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -84,8 +83,8 @@ def build_ruleset(preparation: Preparation, abi: int) -> int:
     return ruleset
 
 
-class _Packages(importlib.abc.MetaPathFinder):
-    """Imports the host's packages by name: the directories around them cannot be listed.
+class _Packages:
+    """A finder of `sys.meta_path` for the host's packages, by name: the directories around them cannot be listed.
 
     A key is a path below the SDK's directory as the other mode has it: a package, or a module in one.
     """
