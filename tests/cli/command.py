@@ -61,10 +61,20 @@ class Said:
 
 
 class Command:
-    """`aileron` with one home; `program` where it is not the one of the source, `deadline_s` where it takes longer."""
+    """`aileron` with one home, in `folder` or here; `program` where it is not the one of the source, `deadline_s` where it takes
+    longer.
+    """
 
-    def __init__(self, home: Path, *, program: Sequence[str] = (), deadline_s: float = DEADLINE_S) -> None:
+    def __init__(
+        self,
+        home: Path,
+        *,
+        folder: str | None = None,
+        program: Sequence[str] = (),
+        deadline_s: float = DEADLINE_S,
+    ) -> None:
         self.home = home
+        self._folder = folder
         self.program: Final = [*(program or (sys.executable, "-m", "aileron"))]
         self._is_ours = not program
         self._deadline_s = deadline_s
@@ -74,7 +84,9 @@ class Command:
         typed = given.encode() if isinstance(given, str) else given
         around = self._environment(environment)
         if self._can_fork(words, around):
-            done = forks.run(_MODULE, words, given=typed, environment=around, timeout=self._deadline_s)
+            done = forks.run(
+                _MODULE, words, given=typed, environment=around, timeout=self._deadline_s, directory=self._folder
+            )
         else:
             done = subprocess.run(
                 self._words(words),
@@ -82,6 +94,7 @@ class Command:
                 stdin=None if typed is not None else subprocess.DEVNULL,
                 capture_output=True,
                 env=around,
+                cwd=self._folder,
                 timeout=self._deadline_s,
             )
         return Said(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -95,6 +108,7 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             env=self._environment(environment),
+            cwd=self._folder,
         )
 
     def at_terminal(self, *words: str, answers: Answers = (), **environment: str) -> Said:
@@ -106,7 +120,14 @@ class Command:
         try:
             if self._can_fork(words, around):
                 streams = dict.fromkeys((0, 1, 2), slave)
-                process = forks.start(_MODULE, words, descriptors=streams, environment=around, has_terminal=True)
+                process = forks.start(
+                    _MODULE,
+                    words,
+                    descriptors=streams,
+                    environment=around,
+                    directory=self._folder,
+                    has_terminal=True,
+                )
             else:
                 process = subprocess.Popen(
                     [sys.executable, "-c", _AT_TERMINAL, *self._words(words)],
@@ -114,6 +135,7 @@ class Command:
                     stdout=slave,
                     stderr=slave,
                     env=around,
+                    cwd=self._folder,
                 )
         finally:
             os.close(slave)
@@ -136,7 +158,8 @@ class Command:
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("AILERON_", "NO_COLOR"))}
-        return {**kept, "AILERON_HOME": str(self.home), "TZ": "UTC", **more}
+        here = {} if self._folder is None else {"PWD": self._folder}
+        return {**kept, **here, "AILERON_HOME": str(self.home), "TZ": "UTC", **more}
 
 
 def _wait_for_lines(master: int, until: float) -> None:

@@ -38,9 +38,9 @@ class Desk:
             "STAND_IN_RECORD": str(self.record_file),
         }
 
-    def aileron(self, *words: str, folder: bytes | None = None, **environment: str) -> Said:
-        """The command, in a pipe and in the folder."""
-        return self._command(folder)(*words, **{**self.environment, **environment})
+    def aileron(self, *words: str, folder: bytes | None = None, is_exec_ed: bool = False, **environment: str) -> Said:
+        """The command, in a pipe and in the folder; `is_exec_ed` where /proc tells of it, or it execs itself."""
+        return self._command(folder, is_exec_ed)(*words, **{**self.environment, **environment})
 
     def at_terminal(self, *words: str, answers: Any = (), **environment: str) -> Said:
         """The same at a terminal."""
@@ -51,10 +51,9 @@ class Desk:
         program = [sys.executable, "-m", "aileron"]
         return Command(self.daemon.path, program=program).start(*words, **{**self.environment, **environment})
 
-    def _command(self, folder: bytes | None) -> Command:
-        there = os.fsdecode(self.folder if folder is None else folder)
-        enter = 'cd "$0" && exec "$@"'
-        return Command(self.daemon.path, program=["/bin/sh", "-c", enter, there, sys.executable, "-m", "aileron"])
+    def _command(self, folder: bytes | None, is_exec_ed: bool = False) -> Command:
+        program = [sys.executable, "-m", "aileron"] if is_exec_ed else []
+        return Command(self.daemon.path, folder=os.fsdecode(self.folder if folder is None else folder), program=program)
 
     @property
     def record(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_an_agent_reaches_the_server_that_is_registered(desk: Desk) -> None:
 def test_nothing_secret_of_ours_is_in_the_agents_environment(desk: Desk) -> None:
     """Nor in that of its parent, which it can read. What else the person has set stays."""
     secrets = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_SESSION_TOKEN": "ail_outer", "AILERON_OTHER": "o"}
-    said = desk.aileron("launch", "claude", **secrets, ANTHROPIC_API_KEY="sk-mine", LC_ALL="C.UTF-8")
+    said = desk.aileron("launch", "claude", is_exec_ed=True, **secrets, ANTHROPIC_API_KEY="sk-mine", LC_ALL="C.UTF-8")
     record = desk.record
     ours = {name for name in record["environment"] if name.startswith("AILERON_")}
 
@@ -256,7 +256,7 @@ def test_a_vault_whose_passphrase_is_given_is_open_before_the_agent_begins(desk:
         ((), {}),
     ):
         desk.daemon.must("POST", "/v1/vault/lock")
-        said = desk.aileron("launch", "claude", *words, **given)
+        said = desk.aileron("launch", "claude", *words, is_exec_ed=True, **given)
         began.append(desk.daemon.must("GET", "/v1/vault/status")["locked"])
         assert said.code == 0, said
     typed = desk.at_terminal("launch", "claude", answers=[("Its passphrase", PASSPHRASE)])

@@ -181,9 +181,18 @@ def start(
 
 
 def run(
-    module: str, arguments: Sequence[str], *, given: bytes | None, environment: Mapping[str, str], timeout: float
+    module: str,
+    arguments: Sequence[str],
+    *,
+    given: bytes | None,
+    environment: Mapping[str, str],
+    timeout: float,
+    directory: str | Path | None = None,
 ) -> subprocess.CompletedProcess[bytes]:
-    """As `subprocess.run` with `input=given` and `capture_output`. subprocess.TimeoutExpired, and then it is killed."""
+    """In `directory` or here, as `subprocess.run` with `input=given` and `capture_output`.
+
+    subprocess.TimeoutExpired, and then it is killed.
+    """
     with contextlib.ExitStack() as stack:
         read, write = _pipe(stack), _pipe(stack)
         typed = _pipe(stack) if given is not None else (stack.enter_context(open(os.devnull, "rb")), None)
@@ -193,6 +202,7 @@ def run(
             arguments,
             descriptors={number: end.fileno() for number, end in ends.items()},
             environment=environment,
+            directory=directory,
         )
         for end in ends.values():
             end.close()
