@@ -25,7 +25,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import Any, Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from aileron.audit.events import (
     ApprovalAnswered,
@@ -55,7 +57,7 @@ from aileron.ledger import (
     Snapshot,
     Transaction,
 )
-from aileron.model.consent import ConsentKind
+from aileron.model.consent import Subject, subject_kind
 from aileron.model.decision import Signature, digest_with_preview, parse_moment
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, RunStatus
@@ -112,16 +114,14 @@ class Questions:
 
     # Asking
 
-    async def ask(
-        self, kind: ConsentKind, name: str, subject: dict[str, Any], *, expires_at: float
-    ) -> tuple[ApprovalRow, bool]:
-        """Record that a person must consent to `subject` until `expires_at` (s since the epoch); the question, and if it is new.
+    async def ask(self, name: str, subject: Subject, *, expires_at: float) -> tuple[ApprovalRow, bool]:
+        """Record that a person must consent to `subject`, which is called `name`, until `expires_at` (s since the epoch); the
+        question, and if it is new.
 
         One that is open about exactly this is returned in place of a second. AileronError(busy) when too many consents wait,
         (invalid_request) for a subject without a canonical form, or of more than MAX_SUBJECT_BYTES.
         """
-        if kind is ConsentKind.ACTION:
-            raise ValueError("runs are asked about with `pending`")
+        kind = subject_kind(subject)
         stored, digest = _frozen_subject(subject)
         expires_us = int(expires_at * 1_000_000)
 
@@ -150,16 +150,19 @@ class Questions:
             self.watch.asked()
         return row, is_new
 
-    async def consent(self, approval_id: str) -> tuple[ApprovalRow, dict[str, Any]]:
-        """A consent, and what it is about, exactly as it was shown. AileronError: not_found, hash_mismatch."""
+    async def consent(self, approval_id: str) -> tuple[ApprovalRow, Subject]:
+        """A consent, and what it is about, which is what was shown: the digest is of what is stored, not of what is read from it.
+
+        AileronError: not_found, hash_mismatch. msgspec.ValidationError for what only another version could ask.
+        """
         row, subject = await self._ledger.read(lambda look: (look.approval(approval_id), look.subject(approval_id)))
         if row is None or subject is None or row.kind == ACTION_KIND:
             raise _no_approval(approval_id)
-        return row, subject_of(subject, row.digest, row.id)
+        return row, msgspec.convert(subject_of(subject, row.digest, row.id), Subject)
 
-    async def open_consents(self) -> list[tuple[ApprovalRow, dict[str, Any]]]:
+    async def open_consents(self) -> list[tuple[ApprovalRow, Subject]]:
         """The consents that wait, and those that were given and not carried out yet, with what they are about; the first to
-        expire first. One whose subject is not what was shown is left out.
+        expire first. One whose subject is not what was shown is left out, and what only another version could ask.
         """
 
         def look(snapshot: Snapshot) -> list[tuple[ApprovalRow, bytes | None]]:
@@ -167,11 +170,11 @@ class Questions:
             return [(row, snapshot.subject(row.id)) for row in rows]
 
         now_us = self._ledger.now_us()
-        found: list[tuple[ApprovalRow, dict[str, Any]]] = []
+        found: list[tuple[ApprovalRow, Subject]] = []
         for row, stored in await self._ledger.read(look):
-            with contextlib.suppress(AileronError):
+            with contextlib.suppress(AileronError, msgspec.ValidationError):
                 if stored is not None and row.expires_us > now_us:
-                    found.append((row, subject_of(stored, row.digest, row.id)))
+                    found.append((row, msgspec.convert(subject_of(stored, row.digest, row.id), Subject)))
         return found
 
     async def approved_consents(self) -> list[str]:
@@ -665,9 +668,9 @@ def _asked_at(row: ApprovalRow) -> float:
         return asked_at
 
 
-def _frozen_subject(subject: dict[str, Any]) -> tuple[bytes, str]:
+def _frozen_subject(subject: Subject) -> tuple[bytes, str]:
     try:
-        stored, digest = freeze(subject)
+        stored, digest = freeze(msgspec.to_builtins(subject))
     except (TypeError, ValueError) as error:
         raise _invalid(f"what is asked about has {error}") from error
     if len(stored) > MAX_SUBJECT_BYTES:

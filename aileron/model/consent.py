@@ -45,6 +45,7 @@ __all__ = [
     "UsedDecision",
     "group_of",
     "subject_digest",
+    "subject_kind",
     "subject_name",
 ]
 
@@ -442,6 +443,11 @@ def group_of(subject: Subject) -> str | None:
 def subject_digest(subject: Subject) -> str:
     """`sha256:…` over the canonical JSON of the subject: what a decision about it signs."""
     return sha256_digest(canonical_json(msgspec.to_builtins(subject)))
+
+
+def subject_kind(subject: Subject) -> ConsentKind:
+    """What its question is about."""
+    return ConsentKind(str(type(subject).__struct_config__.tag))
 
 
 def subject_name(subject: Subject) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from aileron.audit.log import Audit
 from aileron.ledger import EventFilter, Ledger
+from aileron.model.consent import Constraint, GrantConsent
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName, HostPort
@@ -65,6 +66,18 @@ def a_plan(*steps: str) -> Plan:
         args={"to": "a@example.com"},
         steps=tuple(a_step(name) for name in steps or ("send",)),
         approval=ApprovalRule(required=True),
+    )
+
+
+def a_grant(most: Any = 50) -> GrantConsent:
+    """A grant to be agreed to, for at most so much."""
+    return GrantConsent(
+        action="send-email",
+        action_digest="sha256:" + "cd" * 32,
+        credentials=("basic/mail/office",),
+        constraints=(Constraint(argument="amount", operator="at_most", value=most),),
+        uses=2,
+        until="2027-01-16T09:00:00Z",
     )
 
 

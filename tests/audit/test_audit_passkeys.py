@@ -13,7 +13,7 @@ import pytest
 from aileron.audit.log import Audit
 from aileron.audit.verify import Reason, verify
 from aileron.ledger import Ledger
-from aileron.model.consent import ConsentKind, Passkey, PasskeyConsent, subject_digest
+from aileron.model.consent import Passkey, PasskeyConsent, subject_digest
 from aileron.model.decision import DecisionStatement, HeadStatement, Signature, moment
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.passkey import base64url
@@ -70,7 +70,7 @@ def signed_with(device: Authenticator, approval_id: str, digest: str, told: Told
 
 async def _enrol(audit: Audit, device: Authenticator, name: str, signer: Signer = PERSON) -> Passkey:
     subject = subject_of(device, name)
-    row, _ = await audit.ask(ConsentKind.PASSKEY, name, msgspec.to_builtins(subject), expires_at=START_S * 2)
+    row, _ = await audit.ask(name, subject, expires_at=START_S * 2)
     signed = signer.signed(row.id, row.digest)
     await audit.decide(row.id, "approve", digest=row.digest, surface="operator", signed=signed)
     await audit.redeem(row.id, row.digest)

@@ -17,19 +17,21 @@ from hypothesis import strategies as st
 from aileron.audit import query
 from aileron.audit.frozen import freeze
 from aileron.audit.log import REFUSALS_A_MINUTE, Audit, GrantSpent, GrantUse
-from aileron.audit.questions import MAX_CANDIDATES, MAX_EDITS, MAX_OPEN_CONSENTS, MAX_ROUNDS
+from aileron.audit.questions import MAX_CANDIDATES, MAX_EDITS, MAX_OPEN_CONSENTS, MAX_ROUNDS, insert_question
 from aileron.audit.refusals import MAX_GROUPS, WINDOW_US, Throttle
 from aileron.audit.verify import verify
 from aileron.ledger import ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Snapshot
-from aileron.model.consent import ConsentKind
+from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.consent import ConsentKind, GrantConsent
 from aileron.model.decision import digest_with_preview
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.model.outcome import Pending, RunStatus
 from aileron.model.plan import Plan
 from aileron.model.timestamp import utc_of_us
-from tests.audit.conftest import START_S, Clock, a_plan, an_invocation
+from tests.audit.conftest import START_S, Clock, a_grant, a_plan, an_invocation
 from tests.audit.signer import Signer
+from tests.cli.questions import SUBJECTS
 from tests.support.answers import as_json
 
 pytestmark = pytest.mark.anyio
@@ -424,16 +426,16 @@ async def test_a_consent_is_asked_for_once_given_and_used(
     audit: Audit, ledger: Ledger, recorded: Any, path: Path, clock: Clock
 ) -> None:
     """One question for one subject while it is open; its decision is used once; another subject is another question."""
-    subject = {"kind": "grant", "to": "a@example.com", "most": 1e17}
-    row, is_new = await audit.ask(ConsentKind.GRANT, "send-email", subject, expires_at=LATER_S)
-    again, is_again = await audit.ask(ConsentKind.GRANT, "send-email", subject, expires_at=LATER_S + 5)
-    other, is_other = await audit.ask(ConsentKind.GRANT, "send-email", {"kind": "grant", "to": "b"}, expires_at=LATER_S)
+    subject, another = a_grant(1e17), a_grant()
+    row, is_new = await audit.ask("send-email", subject, expires_at=LATER_S)
+    again, is_again = await audit.ask("send-email", subject, expires_at=LATER_S + 5)
+    other, is_other = await audit.ask("send-email", another, expires_at=LATER_S)
     assert (is_new, is_again, is_other, again) == (True, False, True, row)
     assert other.id != row.id
     assert await audit.consent(row.id) == (row, subject)
     listed = {one["approval_id"]: one for one in as_json(await query.open_approvals(ledger))}
     assert (listed[row.id]["kind"], listed[row.id]["name"]) == ("grant", "send-email")
-    assert (as_json(await query.approval(ledger, row.id)))["subject"] == subject
+    assert msgspec.convert((await query.approval(ledger, row.id)).subject, GrantConsent) == subject
     assert await refusal(audit.frozen(row.id)) is FailureClass.NOT_FOUND
     assert await refusal(audit.add_edit(row.id, a_plan())) is FailureClass.INVALID_REQUEST
     assert await refusal(audit.put_question(row.id, "why?")) is FailureClass.INVALID_REQUEST
@@ -448,9 +450,7 @@ async def test_a_consent_is_asked_for_once_given_and_used(
     await audit.ended(ConsentKind.GRANT, "send-email", "revoked")
     assert recorded("consent.agreed")[0]["approval"] == row.id
     clock.advance(901)
-    later, is_later = await audit.ask(
-        ConsentKind.GRANT, "send-email", {"kind": "grant", "to": "b"}, expires_at=LATER_S + 901
-    )
+    later, is_later = await audit.ask("send-email", another, expires_at=LATER_S + 901)
     assert (is_later, later.id != other.id) == (True, True)
     assert (as_json(await query.approval_result(ledger, other.id, None)))["status"] == "expired"
     assert await refusal(query.approval_result(ledger, other.id, "local")) is FailureClass.NOT_FOUND
@@ -460,8 +460,8 @@ async def test_a_consent_is_asked_for_once_given_and_used(
 async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, plan: Plan) -> None:
     """As many consents as there may be leave room for a run; and one that is decided leaves room for another."""
     for number in range(MAX_OPEN_CONSENTS):
-        await audit.ask(ConsentKind.BINDING, f"n{number}", {"kind": "binding"}, expires_at=LATER_S)
-    more = functools.partial(audit.ask, ConsentKind.BINDING, "more", {"kind": "binding"}, expires_at=LATER_S)
+        await audit.ask(f"n{number}", a_grant(), expires_at=LATER_S)
+    more = functools.partial(audit.ask, "more", a_grant(), expires_at=LATER_S)
 
     assert await refusal(more()) is FailureClass.BUSY
     await audit.pending(plan, an_invocation(), LATER_S)
@@ -471,12 +471,69 @@ async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, plan: Pl
 
 
 async def test_what_cannot_be_kept_is_not_asked_about(audit: Audit) -> None:
-    """No canonical form, or larger than anybody reads; a run is asked about by another verb."""
-    for subject in ({"x": float("nan")}, {"x": 2**60}, {"x": "y" * (3 << 20)}):
-        attempt = audit.ask(ConsentKind.BINDING, "n", subject, expires_at=LATER_S)
-        assert await refusal(attempt) is FailureClass.INVALID_REQUEST
-    with pytest.raises(ValueError, match="pending"):
-        await audit.ask(ConsentKind.ACTION, "n", {}, expires_at=LATER_S)
+    """No canonical form, or larger than anybody reads."""
+    for value in (float("nan"), 2**60, "y" * (3 << 20)):
+        assert await refusal(audit.ask("n", a_grant(value), expires_at=LATER_S)) is FailureClass.INVALID_REQUEST
+
+
+SIGNED = {
+    "action_file": "sha256:c44fe699d75c9faf54b80ae4ce3a4d0aa32c3af7a7c0fb54ae4ea43d32a1c43b",
+    "connector": "sha256:ca07f01d2320fe5a6ddea49843954305d79b3fcf519d0f26f84f9216aede3cc4",
+    "connector_update": "sha256:f6118dbc7cb06dc5b7a9dd39f1edf3ba4a85914ff961aa1b0c93bcc427c73267",
+    "binding": "sha256:c73efe2400578a8825cbde7923f2cdf967b0e01c0e8cada6d736de2ae2c0dd09",
+    "secret": "sha256:a87848a77dfd3d51552456fcd609ba3fe8893e9d94de86da93e3dd06dc58dced",
+    "trusted_key": "sha256:d955138e0dd5885b05dc0f261e6baa7207af3ac0acedf4594919b22b999ae3e7",
+    "grant": "sha256:672673beade797d176910de252db0703a678e62579c142183591f5b3390f3048",
+    "settings": "sha256:d0ba811c5341159bc3b29a45f55658a516e7a0881d57c9ee532017311a888da4",
+    "passkey": "sha256:61b47fbd5c21c92836d6f0b8ac84413c4eb1c9c9773848be00c8d63473f3bc14",
+}
+"""What a person signs of one subject of each kind."""
+
+
+async def test_what_a_person_signs_of_each_kind_of_consent_stays_the_same(audit: Audit, path: Path) -> None:
+    """Agreements of before are over these digests; and each is read back as what it was asked with."""
+    signed = {}
+    for kind, subject in SUBJECTS.items():
+        row, _ = await audit.ask("n", subject, expires_at=LATER_S)
+        assert (row.kind, await audit.consent(row.id)) == (kind, (row, subject))
+        signed[kind] = row.digest
+
+    assert signed == SIGNED
+    assert {kind.value for kind in ConsentKind} == {*SIGNED, "action"}
+    assert {row.kind for row, _ in await audit.open_consents()} == {*SIGNED}
+    assert verify(path).is_whole
+
+
+async def test_a_consent_of_another_version_is_about_what_is_stored(audit: Audit, ledger: Ledger, path: Path) -> None:
+    """One without what was added later is read with that absent, under its own digest; one of a kind unknown here is left out."""
+    old = msgspec.to_builtins(SUBJECTS["connector"])
+    for name in ("publisher", "group", "for_action"):
+        del old[name]
+
+    def write(tx: Any) -> None:
+        for number, subject in enumerate((old, {**old, "kind": "later"})):
+            stored, digest = freeze(subject)
+            row = ApprovalRow(
+                id=f"act-{number}",
+                kind=subject["kind"],
+                name="n",
+                run=None,
+                digest=digest,
+                state=ApprovalState.PENDING,
+                created_us=0,
+                expires_us=int(LATER_S * 1_000_000),
+            )
+            insert_question(tx, row, stored)
+
+    await ledger.commit(write)
+
+    ((row, subject),) = await audit.open_consents()
+    assert (row.id, subject) == ("act-0", SUBJECTS["connector"])
+    assert row.digest == sha256_digest(canonical_json(old)) != SIGNED["connector"]
+    await audit.decide(row.id, "approve", digest=row.digest, surface="operator")
+    with pytest.raises(msgspec.ValidationError, match="later"):
+        await audit.consent("act-1")
+    assert verify(path).is_whole
 
 
 # Grants

@@ -27,8 +27,9 @@ from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Failed, Pending, RunStatus, Succeeded
-from tests.audit.conftest import START_S, Clock, a_plan, an_invocation, cut_short
+from tests.audit.conftest import START_S, Clock, a_grant, a_plan, an_invocation, cut_short
 from tests.audit.signer import Signer
+from tests.cli.questions import SUBJECTS
 
 HOME = Path("/home/somebody/.aileron")
 
@@ -405,16 +406,12 @@ async def _decided(audit: Audit, clock: Clock, ledger: Ledger) -> None:
     denied = await ask()
     signature = second.signed(denied, plan.digest, "deny", reason="no")
     await audit.decide(denied, "deny", digest=plan.digest, surface="operator", reason="no", signed=signature)
-    consent, _ = await audit.ask(
-        ConsentKind.BINDING, "basic/a/b", {"kind": "binding", "x": 1e17}, expires_at=clock.now_us / 1_000_000 + 900
-    )
+    consent, _ = await audit.ask("basic/a/b", SUBJECTS["binding"], expires_at=clock.now_us / 1_000_000 + 900)
     given = second.signed(consent.id, consent.digest)
     await audit.decide(consent.id, "approve", digest=consent.digest, surface="operator", signed=given)
     await audit.redeem(consent.id, consent.digest)
     await audit.agreed(ConsentKind.BINDING, "basic/a/b", consent.digest, consent.id)
-    await audit.ask(
-        ConsentKind.GRANT, "send-email", {"kind": "grant", "uses": 2}, expires_at=clock.now_us / 1_000_000 + 900
-    )
+    await audit.ask("send-email", a_grant(1e17), expires_at=clock.now_us / 1_000_000 + 900)
     await audit.ended(ConsentKind.BINDING, "basic/a/b", "revoked")
     for _ in range(2):
         await audit.requested(plan, an_invocation(), layers=["seccomp"], grant=GrantUse("act-grant", 3))

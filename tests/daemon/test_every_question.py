@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 
 import anyio
 import anyio.to_thread
-import msgspec
 import pytest
 
 from aileron.audit.log import Audit
@@ -73,9 +72,10 @@ class _Maker:
 
     async def consent(self, kind: ConsentKind, state: ApprovalState) -> Made:
         """One that is in this state."""
-        subject = msgspec.to_builtins(SUBJECTS[kind.value])
         wait_s = -1.0 if state is ApprovalState.EXPIRED else 3600.0
-        row, _ = await self._audit.ask(kind, f"{kind.value} {state.value}", subject, expires_at=time.time() + wait_s)
+        row, _ = await self._audit.ask(
+            f"{kind.value} {state.value}", SUBJECTS[kind.value], expires_at=time.time() + wait_s
+        )
         await self._move(row.id, row.digest, state)
         return Made(row.id, kind, WORDS[state])
 

@@ -58,7 +58,6 @@ from aileron.model.consent import (
     Agreement,
     BindingConsent,
     ConnectorConsent,
-    ConnectorUpdateConsent,
     ConsentKind,
     Consents,
     GrantConsent,
@@ -71,6 +70,7 @@ from aileron.model.consent import (
     TrustedKeyConsent,
     group_of,
     subject_digest,
+    subject_kind,
     subject_name,
 )
 from aileron.model.credential import OAuthGrant, Reach
@@ -99,17 +99,6 @@ SETTINGS_WAIT_S: Final = 24 * 3600.0
 """Asked when the daemon starts, and nobody may be there then."""
 MAX_HELD: Final = 16
 """Values of secrets, and of sign-ins, that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
-_KINDS: Final[dict[type[Any], ConsentKind]] = {
-    ActionFileConsent: ConsentKind.ACTION_FILE,
-    ConnectorConsent: ConsentKind.CONNECTOR,
-    ConnectorUpdateConsent: ConsentKind.CONNECTOR_UPDATE,
-    BindingConsent: ConsentKind.BINDING,
-    SecretConsent: ConsentKind.SECRET,
-    GrantConsent: ConsentKind.GRANT,
-    TrustedKeyConsent: ConsentKind.TRUSTED_KEY,
-    SettingsConsent: ConsentKind.SETTINGS,
-    PasskeyConsent: ConsentKind.PASSKEY,
-}
 
 
 class _Held:
@@ -203,8 +192,8 @@ class ConsentService:
 
     async def ask(self, subject: Subject, wait_s: float = WAIT_S) -> ConsentAnswer:
         """Put it into the queue, or find it there. AileronError(busy) where too much waits."""
-        kind, name = _KINDS[type(subject)], subject_name(subject)
-        row, is_new = await self._audit.ask(kind, name, msgspec.to_builtins(subject), expires_at=time.time() + wait_s)
+        kind, name = subject_kind(subject), subject_name(subject)
+        row, is_new = await self._audit.ask(name, subject, expires_at=time.time() + wait_s)
         if is_new:
             self._asked(row.id, name, kind.value)
         if isinstance(subject, BindingConsent | SecretConsent) and subject.commitment in self._held:
@@ -231,8 +220,7 @@ class ConsentService:
         """Do what was agreed to, once: the decision is used up before anything changes. None where the others of its group are
         not agreed to yet. AileronError says why it was not done.
         """
-        row, stored = await self._audit.consent(approval_id)
-        subject = msgspec.convert(stored, Subject)
+        row, subject = await self._audit.consent(approval_id)
         if (group := group_of(subject)) is not None:
             return await self._carry_out_group(group)
         await self._use(row, subject)
@@ -266,8 +254,7 @@ class ConsentService:
 
     async def _members(self, group: str) -> list[tuple[ApprovalRow, Subject]]:
         """The questions of a group that are open, or agreed to and not carried out."""
-        found = [(row, msgspec.convert(stored, Subject)) for row, stored in await self._audit.open_consents()]
-        return [(row, subject) for row, subject in found if group_of(subject) == group]
+        return [(row, subject) for row, subject in await self._audit.open_consents() if group_of(subject) == group]
 
     async def end_group(
         self, approval_id: str, surface: str, take_back: Callable[[str, float], Awaitable[None]]
@@ -276,8 +263,7 @@ class ConsentService:
 
         `take_back` sees that the decision about one that was agreed to counts no more, until the moment it is given.
         """
-        _, stored = await self._audit.consent(approval_id)
-        subject = msgspec.convert(stored, Subject)
+        _, subject = await self._audit.consent(approval_id)
         group = group_of(subject)
         members = [] if group is None else await self._members(group)
         for row, _ in members:
@@ -293,7 +279,7 @@ class ConsentService:
 
     async def fetched(self) -> set[str]:
         """The digests of what was fetched and lies in staging for a question that is open."""
-        found = [fetched_for(msgspec.convert(stored, Subject)) for _, stored in await self._audit.open_consents()]
+        found = [fetched_for(subject) for _, subject in await self._audit.open_consents()]
         return {digest for digest in found if digest is not None}
 
     async def _drop(self, subjects: Iterable[Subject]) -> None:
@@ -388,7 +374,7 @@ class ConsentService:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
         if self._approver.consents() is None or row.signed is None:
             raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
-        self._approver.check_approved(row, _KINDS[type(subject)])
+        self._approver.check_approved(row, subject_kind(subject))
         signed_at = parse_moment(row.signed.at)
         if time.time() > signed_at + SETTINGS_WAIT_S:
             raise AileronError(

@@ -135,9 +135,8 @@ class Updates:
             plan = (await self._audit.frozen(approval_id)).plan
             needed |= set(_pins_of_plan(plan))
         for _, subject in await self._audit.open_consents():
-            if subject.get("kind") == "action_file":
-                asked = msgspec.convert(subject, ActionFileConsent)
-                needed |= set(_pins(parse_action(asked.text, file=asked.name)))
+            if isinstance(subject, ActionFileConsent):
+                needed |= set(_pins(parse_action(subject.text, file=subject.name)))
         return needed
 
 
