@@ -13,8 +13,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
+import msgspec
+
+from aileron.model.consent import (
+    ActionFileConsent,
+    BindingConsent,
+    ConnectorConsent,
+    ConnectorUpdateConsent,
+    GrantConsent,
+    PasskeyConsent,
+    SecretConsent,
+    SettingsConsent,
+    Subject,
+    TrustedKeyConsent,
+)
 from aileron.model.credential import wire_words
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
@@ -52,79 +66,81 @@ def constraint_words(constraint: Mapping[str, Any]) -> str:
 
 def subject_facts(question: Mapping[str, Any], more: str | None, when: Callable[[Any], str]) -> list[tuple[str, Any]]:
     """Name and value of each fact, a list for several lines; None where there is nothing to say."""
-    subject = question.get("subject") or {}
-    match kind_of(question):
-        case "action_file":
+    try:
+        subject = msgspec.convert(question.get("subject"), Subject)
+    except ValueError:  # of a version that asks about something else or in another way, or no text that could be signed
+        return [("kind", kind_of(question)), ("subject", cut("", _json(question.get("subject")), more))]
+    match subject:
+        case ActionFileConsent():
             return list(_of_action_file(subject, more))
-        case "connector" | "connector_update":
+        case ConnectorConsent():
             return list(_of_connector(subject, more))
-        case "binding":
+        case BindingConsent():
             return list(_of_binding(subject))
-        case "secret":
+        case SecretConsent():
             return [
-                ("secret", f"{subject.get('name')} gets another value"),
-                ("used by", list(subject.get("bindings") or [])),
+                ("secret", f"{subject.name} gets another value"),
+                ("used by", list(subject.bindings)),
                 ("value", "not shown; agree only if it was you who set it just now"),
-                ("commitment", subject.get("commitment")),
+                ("commitment", subject.commitment),
             ]
-        case "trusted_key":
+        case TrustedKeyConsent():
             return list(_of_trusted_key(subject))
-        case "grant":
+        case GrantConsent():
             return list(_of_grant(subject, more, when))
-        case "settings":
+        case SettingsConsent():
             return [("settings", _settings_lines(subject, more))]
-        case "passkey":
+        case PasskeyConsent():
             return list(_of_passkey(subject))
-        case kind:
-            return [("kind", kind), ("subject", cut("", _json(subject), more))]
+        case impossible:
+            assert_never(impossible)
 
 
-def _of_binding(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _of_binding(subject: BindingConsent) -> Iterator[tuple[str, Any]]:
     """Whose credential it is, and all that it may be used for. A sign-in has no secret yet that anybody could name."""
-    connector, is_sign_in = subject.get("connector"), subject.get("commitment") is not None
-    yield "binding", f"{subject.get('name')}{', in place of the one there is' if subject.get('replaces') else ''}"
+    connector, is_sign_in = subject.connector, subject.commitment is not None
+    yield "binding", f"{subject.name}{', in place of the one there is' if subject.replaces else ''}"
     if is_sign_in:
         yield "so that", f"{connector} may use the sign-in that was just made"
-        yield "account", subject.get("account") or "the provider did not say whose it is"
+        yield "account", subject.account or "the provider did not say whose it is"
     else:
-        yield "so that", f"{connector} may use the secret {subject.get('secret')}"
-        yield "user name", subject.get("username")
-        yield "account", subject.get("account")
+        yield "so that", f"{connector} may use the secret {subject.secret}"
+        yield "user name", subject.username
+        yield "account", subject.account
     yield "reaches", _hosts(subject)
-    yield "scopes", list(subject.get("scopes") or []) or None
-    yield "sent as", wire_words(str(subject.get("wire") or "")) or None
-    yield "application", subject.get("client")
+    yield "scopes", list(subject.scopes) or None
+    yield "sent as", wire_words(subject.wire) or None
+    yield "application", subject.client
     if is_sign_in:
         yield "value", "not shown; agree only if it was you who signed in just now"
-        yield "commitment", subject.get("commitment")
+        yield "commitment", subject.commitment
 
 
-def _of_action_file(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
-    is_new = subject.get("before") is None
-    changes = subject.get("changes") or []
-    is_wider = any(change.get("widens") for change in changes)
+def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[tuple[str, Any]]:
+    is_new = subject.before is None
+    is_wider = any(change.widens for change in subject.changes)
     how = "new" if is_new else "wider than what you agreed to" if is_wider else "changed since you agreed to it"
-    yield "signature", subject.get("signature")
-    yield "action", f"{subject.get('name')}, its file: {how}"
-    yield "from", subject.get("fetched")
-    if subject.get("installs"):
-        count = len(subject["installs"])
+    yield "signature", subject.signature
+    yield "action", f"{subject.name}, its file: {how}"
+    yield "from", subject.fetched
+    if subject.installs:
+        count = len(subject.installs)
         yield (
             "with",
             "1 new connector, asked about by itself" if count == 1 else f"{count} new connectors, each asked about",
         )
-    yield "so that", "it is installed, and may run" if subject.get("install") else "it may run as it lies there now"
-    if subject.get("replace"):
+    yield "so that", "it is installed, and may run" if subject.install else "it may run as it lies there now"
+    if subject.replace:
         yield "replaces", "the action of that name"
-    intent, when = _what_it_is(str(subject.get("text")))
+    intent, when = _what_it_is(subject.text)
     yield "intent", intent
     yield "each run", when
     yield "reaches", _hosts(subject)
-    yield "credential", list(subject.get("credentials") or []) or "none"
+    yield "credential", list(subject.credentials) or "none"
     if not is_new:
-        yield "changes", change_lines(changes, more, marks=True) or "none"
-    text = str(subject.get("text")).rstrip("\n")
-    if is_new or more is None or subject.get("fetched") is None:
+        yield "changes", change_lines(msgspec.to_builtins(subject.changes), more, marks=True) or "none"
+    text = subject.text.rstrip("\n")
+    if is_new or more is None or subject.fetched is None:
         yield "text", text_lines(text, more, lines=_MAX_FILE_LINES)
     else:  # the changes say what is new, and stand on one screen with the question
         yield "text", missing_lines(len(text), "characters", more)
@@ -142,71 +158,65 @@ def _what_it_is(text: str) -> tuple[str | None, str | None]:
     return action.intent, "is asked about" if action.approval.required else "goes through: NOBODY IS ASKED"
 
 
-def _of_connector(subject: dict[str, Any], more: str | None) -> Iterator[tuple[str, Any]]:
+def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[tuple[str, Any]]:
     """Whose it is said to be, and by what that is known, before what it would be allowed."""
-    yield "signature", subject.get("signature")
-    yield "connector", f"{subject.get('name')}@{subject.get('version')}"
-    yield "publisher", subject.get("publisher")
-    yield (
-        "from",
-        subject.get("source") if subject.get("source") != f"{subject.get('name')}@{subject.get('version')}" else None,
-    )
-    yield "hash", subject.get("hash")
-    yield "for", subject.get("for_action")
-    if "before" in subject:
-        changes = change_lines(subject.get("changes") or [], more, marks=True)
-        yield "differs", [f"from {subject.get('before')}{':' if changes else ' in nothing it may do'}", *changes]
+    yield "signature", subject.signature
+    yield "connector", f"{subject.name}@{subject.version}"
+    yield "publisher", subject.publisher
+    yield "from", subject.source if subject.source != f"{subject.name}@{subject.version}" else None
+    yield "hash", subject.hash
+    yield "for", subject.for_action
+    if isinstance(subject, ConnectorUpdateConsent):
+        changes = change_lines(msgspec.to_builtins(subject.changes), more, marks=True)
+        yield "differs", [f"from {subject.before}{':' if changes else ' in nothing it may do'}", *changes]
     yield "reaches", _hosts(subject)
-    yield "credential", subject.get("credential") or "none"
-    yield "uses", ", ".join(subject.get("imports") or []) or "nothing"
-    yield (
-        "limits",
-        ", ".join(f"{name} {as_text(value)}" for name, value in (subject.get("limits") or {}).items()),
-    )
-    match subject.get("on_conflict"):
+    yield "credential", subject.credential or "none"
+    yield "uses", ", ".join(subject.imports) or "nothing"
+    yield "limits", ", ".join(f"{name} {as_text(value)}" for name, value in subject.limits.items())
+    match subject.on_conflict:
         case "replace":
             yield "replaces", "other bytes of that version, if there are any: actions pinned to them no longer run"
         case "keep_both":
             yield "beside", "other bytes of that version, if there are any"
 
 
-def _of_trusted_key(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[tuple[str, Any]]:
     """Whose key it is said to be, and what it would be worth."""
-    authority = str(subject.get("authority"))
+    authority = subject.authority
     whole = " and all their repositories" if authority.count("/") == 2 else ""  # scheme://owner
     yield "publisher", authority
-    yield "key", subject.get("new")
-    yield "from", subject.get("source")
+    yield "key", subject.new
+    yield "from", subject.source
     yield "so that", f"what it signs counts as signed by {authority}{whole}"
-    yield "beside", list(subject.get("before") or []) or "no other key"
+    yield "beside", list(subject.before) or "no other key"
     yield "compare", "it with what its publisher says elsewhere: whoever has that key can sign for them"
 
 
-def _of_grant(subject: dict[str, Any], more: str | None, when: Callable[[Any], str]) -> Iterator[tuple[str, Any]]:
-    words = [line for one in subject.get("constraints") or [] for line in cut("", constraint_words(one), more)]
-    yield "grant", f"runs of {subject.get('action')} are not asked about"
+def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[Any], str]) -> Iterator[tuple[str, Any]]:
+    words = [line for one in subject.constraints for line in cut("", constraint_words(msgspec.to_builtins(one)), more)]
+    yield "grant", f"runs of {subject.action} are not asked about"
     yield "where", words or "ALWAYS: whatever its arguments are"
-    yield "at most", f"{subject.get('uses')} times"
-    yield "until", when(subject.get("until"))
-    yield "account", list(subject.get("credentials") or []) or "none"
-    yield "action file", subject.get("action_digest")
+    yield "at most", f"{subject.uses} times"
+    yield "until", when(subject.until)
+    yield "account", list(subject.credentials) or "none"
+    yield "action file", subject.action_digest
 
 
-def _of_passkey(subject: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _of_passkey(subject: PasskeyConsent) -> Iterator[tuple[str, Any]]:
     """Whose it is said to be, and what to compare: nothing proves where it is."""
-    yield "passkey", subject.get("name")
-    yield "key", subject.get("key_id")
+    yield "passkey", subject.name
+    yield "key", subject.key_id
     yield "compare", "it with what your page shows; agree only if it was you who made it just now"
     yield "so that", "it decides as your key does, but for other passkeys and settings"
-    yield "page", subject.get("origin")
-    yield "copied", SYNCED.get(str(subject.get("synced")), str(subject.get("synced")))
-    yield "device", ", ".join(str(one) for one in subject.get("transports") or []) or "it does not say"
-    yield "model", subject.get("aaguid")
-    yield "algorithm", subject.get("algorithm")
+    yield "page", subject.origin
+    yield "copied", SYNCED[subject.synced]
+    yield "device", ", ".join(subject.transports) or "it does not say"
+    yield "model", subject.aaguid
+    yield "algorithm", subject.algorithm
 
 
-def _settings_lines(subject: dict[str, Any], more: str | None) -> list[str]:
-    before, after = subject.get("before") or {}, subject.get("after") or {}
+def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:
+    before, after = subject.before, subject.after
     changes = [
         {"where": key, "before": _maybe_json(before, key), "after": _maybe_json(after, key)}
         for key in sorted({*before, *after})
@@ -215,8 +225,8 @@ def _settings_lines(subject: dict[str, Any], more: str | None) -> list[str]:
     return change_lines(changes, more) or ["no change"]
 
 
-def _hosts(subject: dict[str, Any]) -> list[str] | str:
-    return [host_line(str(host)) for host in subject.get("reaches") or []] or "nothing"
+def _hosts(subject: ActionFileConsent | ConnectorConsent | BindingConsent) -> list[str] | str:
+    return [host_line(host) for host in subject.reaches] or "nothing"
 
 
 def _maybe_json(values: dict[str, Any], key: str) -> str | None:

@@ -14,6 +14,7 @@ from aileron.model.plan import Filled, StepValue
 from aileron.model.preview import Preview, PreviewField
 from aileron.review.question import difference_lines
 from aileron.review.sheet import Line, Section, Sheet, Tone, sheet_of
+from aileron.review.subject import subject_facts
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
 from tests.cli.test_hostile_questions import question as hostile_consent
 from tests.cli.test_hostile_questions import run_question, subjects
@@ -365,3 +366,15 @@ def test_whatever_is_said_no_line_of_a_sheet_is_obeyed() -> None:
         for text in [*texts, *names, *(line.text for line in lines(made))]:
             assert "\n" not in text
             assert_harmless(text)
+
+
+@pytest.mark.parametrize("change", [{"kind": "later"}, {"reaches": 5}])
+def test_a_subject_that_this_version_would_not_ask_about_is_shown_as_it_is(change: dict[str, Any]) -> None:
+    """All of it, since it is what would be signed; as this version asks it, it is told in words."""
+    subject = msgspec.to_builtins(SUBJECTS["binding"])
+    when_told = dict(subject_facts({"kind": "binding", "subject": subject}, None, when))
+    shown = dict(subject_facts({"kind": "binding", "subject": {**subject, **change}}, None, when))
+
+    assert "reaches" in when_told
+    assert [*shown] == ["kind", "subject"]
+    assert "".join(shown["subject"]) == json.dumps({**subject, **change}, ensure_ascii=False)
