@@ -1,7 +1,8 @@
 """The one door: how a call of an agent or a person becomes a run, whichever way it came.
 
 Runs in the daemon. `POST /v1/actions/{name}/run` and the protocol's `tools/call` both come here. Whether the caller's session is
-open is seen around it (sessions.py, `answering`), by the guard of the routes (api/routes.py) and by the protocol's port (agents.py).
+open is seen around it (sessions.py, `answering`): by the guard of the routes (api/routes.py) and by the protocol's port
+(agents.py).
 
 Source: docs/reference/http-api.md#running. Not here: what a run does (runs/spine.py), how its outcome is told.
 """
