@@ -10,6 +10,8 @@ BROWSER_TESTS := tests/browser
 JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
 COUNTED_TESTS := tests/sandbox tests/attacks
+# Of the repository's files: the same whatever Python reads them.
+FILE_TESTS := tests/architecture
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
@@ -59,13 +61,13 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 fast-tests: $(VENV)/.dev
-	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(FROM_NPM),--ignore=$(path))
+	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
 
 test-newer:
-	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests'
+	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests LEFT_OUT=$(FILE_TESTS)'
 
-# One after the other: each waits more than it computes, and has a server of its own.
-from-npm: agents conformance browser
+# Each waits about as much as it computes, and has servers of its own.
+from-npm: agents browser conformance
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install

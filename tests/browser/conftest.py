@@ -1,7 +1,8 @@
-"""A provider to sign in to and a browser to do it in, new for each test; for a module one home whose person decides on a page."""
+"""For each test a new provider to sign in to, and a browser as good as new; for a module one home that has a page."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,22 +13,48 @@ from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.paged import paged_home
 from tests.support.provider import Provider
+from tests.support.upstream import Authority
 from tests.support.upstream_http import CountingServer
 
 
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """What providers present: a browser is told at its start whose key it takes, so all have one."""
+
+    authority: Authority
+    files: tuple[Path, Path]
+
+
+@pytest.fixture(scope="session")
+def known(tmp_path_factory: pytest.TempPathFactory) -> Known:
+    """Made once."""
+    folder = tmp_path_factory.mktemp("known")
+    authority = Authority(folder)
+    return Known(authority, authority.server_files(folder, "localhost", "127.0.0.1"))
+
+
 @pytest.fixture
-def provider(tmp_path: Path) -> Iterator[Provider]:
+def provider(known: Known, tmp_path: Path) -> Iterator[Provider]:
     """Fails where it cannot be had: a skip would pass for a pass."""
-    with Provider(tmp_path) as running:
+    with Provider(tmp_path, known.authority, files=known.files) as running:
         yield running
 
 
-@pytest.fixture
-def browser(provider: Provider) -> Iterator[Browser]:
-    """With the provider's key as one it trusts."""
+@pytest.fixture(scope="session")
+def _started(known: Known) -> Iterator[Browser]:
     needs_browser()
-    with Browser([provider.certificate]) as opened:
+    with Browser([known.files[1]]) as opened:
         yield opened
+
+
+@pytest.fixture
+def browser(_started: Browser) -> Browser:
+    """With the provider's key as one it trusts: one for all tests, which has forgotten what it did for the last.
+
+    Tests about the browser itself, its profile and what others may do in it start their own.
+    """
+    _started.forget()
+    return _started
 
 
 @pytest.fixture

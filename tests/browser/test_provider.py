@@ -145,6 +145,26 @@ def test_a_device_gets_its_tokens_when_the_person_has_typed_the_code(provider: P
     assert after["scope"] == "openid email"
 
 
+def test_a_browser_forgets_what_it_did_for_another_test(provider: Provider, browser: Browser) -> None:
+    """Cookies, which count for every port of a name, what pages store, and tabs: all was there, and is not any more."""
+    kept = "return [document.cookie, localStorage.length, sessionStorage.length]"
+    first = browser.tab
+    browser.open(f"{provider.issuer}/.well-known/openid-configuration")
+    for store in ("localStorage", "sessionStorage"):
+        browser.script(f"{store}.setItem('a', 'b')")
+    browser.script("document.cookie = 'a=b; max-age=3600; secure'")
+    before = browser.script(kept)
+    browser.new_tab()
+
+    browser.forget()
+    blank = browser.url
+    browser.open(f"{provider.issuer}/.well-known/openid-configuration")
+
+    assert before == ["a=b", 1, 1]
+    assert (blank, browser.tab) == ("about:blank", first)
+    assert browser.script(kept) == ["", 0, 0]
+
+
 def test_it_goes_down_and_comes_back_as_it_was(provider: Provider) -> None:
     """The same port; a fault is of one answer; a token of an application with a secret needs the secret."""
     provider.fault(status=503)

@@ -226,6 +226,18 @@ class Browser:
 
     # Everything else
 
+    def forget(self) -> None:
+        """Be as after a start: one tab with nothing in it, and nothing kept of any page."""
+        first, *others = self._do("GET", "/window/handles")
+        for tab in others:
+            self.switch(tab)
+            self._do("DELETE", "/window")
+        self.switch(first)
+        self.open("about:blank")
+        for command in ("Network.clearBrowserCookies", "Network.clearBrowserCache"):
+            self.cdp(command)
+        self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
+
     def cdp(self, command: str, **parameters: Any) -> Any:
         """A command of the DevTools protocol."""
         return self._do("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})

@@ -79,7 +79,8 @@ class Provider:
     """Running between enter and exit. `directory` takes its key, its certificate and what it says.
 
     `names` are the certificate's and `issuer` is its own name, both for `localhost` and its port unless said; `access_ttl_s` may
-    change later. `program` is what the words are prefixed with to put it into other namespaces, `connect` then leads there.
+    change later. `files` are its key and its certificate where they are there already. `program` is what the words are prefixed
+    with to put it into other namespaces, `connect` then leads there.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Provider:
         directory: Path,
         authority: Authority | None = None,
         *,
+        files: tuple[Path, Path] | None = None,
         names: Sequence[str] = ("localhost", "127.0.0.1"),
         address: str = "127.0.0.1",
         port: int = 0,
@@ -104,7 +106,7 @@ class Provider:
     ) -> None:
         tools = installed()
         self.authority = authority or Authority(directory)
-        key, certificate = self.authority.server_files(directory, *names)
+        key, certificate = files or self.authority.server_files(directory, *names)
         self.certificate = certificate
         self._words = [*program, str(tools.node), str(_PROGRAM)]
         self._log = directory / "provider.log"
