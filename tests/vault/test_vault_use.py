@@ -36,7 +36,7 @@ def test_a_vault_is_made_empty_and_open_and_survives_a_restart(absent: Vault, tm
         "recovery_codes": 0,
         "keyring": None,
     }
-    assert (absent.status(), absent.secrets(), absent.bindings()) == (nothing, (), ())
+    assert (msgspec.structs.asdict(absent.status()), absent.secrets(), absent.bindings()) == (nothing, (), ())
     absent.create(Secret(PASSPHRASE))
     assert (absent.exists, absent.is_locked, absent.status().generation) == (True, False, 1)
     absent.set_secret("mail", Secret(CANARY))
