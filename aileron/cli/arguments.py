@@ -42,9 +42,8 @@ def pairs_of(words: Sequence[str]) -> dict[str, str]:
     return pairs
 
 
-def typed(pairs: dict[str, str], inputs: Sequence[dict[str, Any]], *, action: str = "NAME") -> dict[str, Any]:
-    """Each text as a value of its declared type. Problem names the input, and the nearest one for a name that is none."""
-    types = {str(spec.get("name")): str(spec.get("type")) for spec in inputs}
+def typed(pairs: dict[str, str], types: dict[str, str], *, action: str = "NAME") -> dict[str, Any]:
+    """Each text as a value of the type of its input. Problem names the input, and the nearest one for a name that is none."""
     show = f"aileron action show {action}"
     values: dict[str, Any] = {}
     for key, text in pairs.items():

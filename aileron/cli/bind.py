@@ -21,6 +21,12 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
+from aileron.api.bindings import AddBinding, BindingDetail, BindingEntry, BindingList, ChangeBinding
+from aileron.api.connectors import ConnectorList
+from aileron.api.daemon import Removed
+from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.deciding import carry_through
@@ -29,6 +35,7 @@ from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from
 from aileron.cli.signin import How, browser, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.credential import Reach
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -88,23 +95,22 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
     """What `connector` wants. Problem where it is not installed, and where it wants nothing."""
     from aileron.model.names import precedence
 
-    every = supervisor.ask("GET", "/v1/connectors")["connectors"]
-    installed = [entry for entry in every if entry.get("name") == connector]
+    every = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
+    installed = [entry for entry in every if entry.name == connector]
     if not installed:
         raise Problem.missing(f"no connector {connector!r} is installed", fix="aileron connector list")
-    needy = [entry for entry in installed if entry.get("credential")]
+    needy = [(precedence(str(entry.version)), entry.hosts, entry.credential) for entry in installed if entry.credential]
     if not needy:
         raise Problem.usage(f"{connector} needs no credential", fix=f"aileron connector show {connector}")
-    newest = max(needy, key=lambda entry: precedence(str(entry.get("version"))))
-    need = newest["credential"]
+    _, hosts, need = max(needy, key=lambda one: one[0])
     return BindRequest(
         connector=connector,
-        kind=str(need["kind"]),
-        scope=str(need.get("scope")),
-        hosts=tuple(map(str, newest.get("hosts") or ())),
-        scopes=tuple(map(str, need.get("scopes") or ())),
-        provider=need.get("provider"),
-        has_device=bool(need.get("device")),
+        kind=need.kind,
+        scope=str(need.scope),
+        hosts=tuple(hosts or ()),
+        scopes=tuple(need.scopes or ()),
+        provider=need.provider or None,
+        has_device=bool(need.device),
     )
 
 
@@ -125,32 +131,30 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     _check_given(wanted, given)
     supervisor.open_vault()
     name = _ask_name(supervisor, wanted) if given.name is None else given.name
-    binding = {"connector": wanted.connector, "name": name}
     finish = _finish(supervisor, given, name)
     if wanted.kind == "oauth2" and given.secret is None:
-        return sign_in(supervisor, binding, fitting(wanted, given.how), finish)
+        return sign_in(supervisor, wanted.connector, name, fitting(wanted, given.how), finish)
     username = given.username
     if username is None and wanted.kind == "basic":
         username = ask("User name")
-    return _bind_secret(supervisor, {**binding, "username": username}, given.secret, finish)
+    binding = AddBinding(connector=wanted.connector, name=name, secret=given.secret or "", username=username)
+    return _bind_typed(supervisor, binding, finish) if given.secret is None else finish(_post(supervisor, binding))
 
 
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
     """Bind `name` anew, to what its connector asks for now; the exit code."""
     supervisor.open_vault()
-    said = {"secret": given.secret, "username": given.username}
-    body = {key: value for key, value in said.items() if value is not None}
-    return _finish(supervisor, given, name)(supervisor.ask("PATCH", path_of("v1", "bindings", name), body))
+    body = ChangeBinding(secret=given.secret, username=given.username)
+    answer = supervisor.change(BindingEntry, "PATCH", path_of("v1", "bindings", name), body)
+    return _finish(supervisor, given, name)(answer)
 
 
-def reauthorize(supervisor: Supervisor, shown: dict[str, Any], given: BindOptions) -> int:
+def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions) -> int:
     """Sign in anew for the binding that `shown` is about; the exit code."""
     supervisor.open_vault()
-    name, connector = str(shown.get("name")), str(shown.get("connector"))
-    how = fitting(bind_request_of(supervisor, connector), given.how)
-    binding = {"connector": connector, "name": name}
-    finish = _finish(supervisor, given, name, str(shown.get("account") or ""))
-    return sign_in(supervisor, binding, how, finish, replace=True)
+    how = fitting(bind_request_of(supervisor, shown.connector), given.how)
+    finish = _finish(supervisor, given, shown.name, shown.account or "")
+    return sign_in(supervisor, shown.connector, shown.name, how, finish, replace=True)
 
 
 def fitting(wanted: BindRequest, how: How) -> How:
@@ -166,11 +170,10 @@ def fitting(wanted: BindRequest, how: How) -> How:
     return how._replace(device=True) if browser() is None and wanted.has_device else how
 
 
-def print_new(shown: dict[str, Any]) -> bool:
+def print_new(connector: str, new: list[str]) -> bool:
     """What the connector asks for beyond the binding, in words; whether there is anything."""
-    new = [str(words) for words in shown.get("suspended") or []]
     if new:
-        output.note(f"{visible(str(shown.get('connector')))} asks for more than you agreed to:\n")
+        output.note(f"{visible(connector)} asks for more than you agreed to:\n")
         output.print_facts([("new", new)], "stderr", column=COLUMN)
         output.note("")
     return bool(new)
@@ -204,9 +207,9 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
 
 def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: str) -> RunCommand | int:
     """Of a suspended binding: shown what is new, asked, bound anew or signed in for again."""
-    shown = supervisor.ask("GET", path_of("v1", "bindings", name))
+    shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     output.note(f"{visible(name)} is suspended")
-    print_new({**shown, "suspended": problem.details["widened"]})
+    print_new(shown.connector, [str(words) for words in problem.details["widened"]])
     signs_in = "binding reauthorize " in str(problem.details.get("setup"))
     if not _is_yes("Sign in again, for all of that? [y/N] " if signs_in else "Agree to all of that? [y/N] "):
         raise problem
@@ -266,46 +269,44 @@ def _is_yes(question: str) -> bool:
     return (ask_now(question) or "").lower() in _YES
 
 
-def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = "") -> Callable[[Any], int]:
+def _finish(supervisor: Supervisor, given: BindOptions, name: str, was: str = "") -> Callable[[msgspec.Struct], int]:
     """The end: tell what was bound, or have it decided. `was`: whose it was before, where it is signed in for again."""
 
-    def tell(kind: str, result: Any) -> None:
+    def tell(result: Any) -> None:
         if given.is_part:
             output.note(f"bound {visible(name)}")
         else:
-            tell_done(kind, result)
-        if isinstance(result, dict) and result.get("kind") == "oauth2":
-            _tell_granted(supervisor.ask("GET", path_of("v1", "bindings", name)), was)
+            tell_done(result)
+        if isinstance(result, BindingEntry) and result.kind == "oauth2":
+            _tell_granted(supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name)), was)
 
-    def finish(answer: Any) -> int:
-        return carry_through(supervisor, answer, tell, kind="binding", yes=given.yes, as_json=given.how.as_json)
+    def finish(answer: msgspec.Struct) -> int:
+        return carry_through(supervisor, answer, tell, yes=given.yes, as_json=given.how.as_json)
 
     return finish
 
 
-def _tell_granted(shown: dict[str, Any], was: str) -> None:
+def _tell_granted(shown: BindingDetail, was: str) -> None:
     """What the provider gave, and what it did not; that it is another account than before; and how it is ended."""
-    grant, reach = shown.get("grant"), shown.get("reach") or {}
-    if not isinstance(grant, dict):
+    grant, reach = shown.grant, shown.reach or Reach()
+    if grant is None:
         return
-    granted = [str(scope) for scope in grant.get("scopes") or []]
-    missing = [str(scope) for scope in reach.get("scopes") or [] if scope not in granted]
+    missing = [scope for scope in reach.scopes if scope not in grant.scopes]
     output.print_facts(
         [
-            ("granted", granted or "nothing"),
+            ("granted", grant.scopes or "nothing"),
             ("NOT granted", [*missing, "what needs this will fail"] if missing else None),
-            ("reaches", [host_line(str(host)) for host in reach.get("hosts") or []] or "nothing"),
-            ("renewed", "by itself" if grant.get("refreshable") else "not: sign in again when it ends"),
-            ("ended with", f"aileron binding revoke {shown.get('name')}"),
+            ("reaches", [host_line(host) for host in reach.hosts] or "nothing"),
+            ("renewed", "by itself" if grant.refreshable else "not: sign in again when it ends"),
+            ("ended with", f"aileron binding revoke {shown.name}"),
         ],
         "stderr",
         column=COLUMN,
     )
-    account = shown.get("account")
-    if was and account and account != was:
+    if was and shown.account and shown.account != was:
         output.note(
             f"this is another account than before, which was {visible(was)}; if you did not mean that\n"
-            f"  fix: aileron binding reauthorize {visible(str(shown.get('name')))}"
+            f"  fix: aileron binding reauthorize {visible(shown.name)}"
         )
 
 
@@ -335,7 +336,7 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
 
 
 def _ask_name(supervisor: Supervisor, wanted: BindRequest) -> str:
-    taken = {str(entry.get("name")) for entry in supervisor.ask("GET", "/v1/bindings")["bindings"]}
+    taken = {entry.name for entry in supervisor.fetch(BindingList, "GET", "/v1/bindings").bindings}
     service = _as_name(_CONNECTOR_PREFIX.sub("", wanted.connector.rpartition("/")[2])) or None
     identity = _as_name(getpass.getuser()) or "me"
     while True:
@@ -358,39 +359,36 @@ def _problem_of(name: str) -> str | None:
     return None
 
 
-def _bind_secret(
-    supervisor: Supervisor, binding: dict[str, Any], secret: str | None, finish: Callable[[Any], int]
-) -> int:
-    """Bind; a secret typed for it goes into the vault first, and out again if it then cannot be bound, or is denied."""
-    if secret is not None:
-        return finish(_post(supervisor, {**binding, "secret": secret}))
+def _bind_typed(supervisor: Supervisor, binding: AddBinding, finish: Callable[[msgspec.Struct], int]) -> int:
+    """Bind a secret typed for it, which goes into the vault first, and out again if it then cannot be bound, or is denied."""
     value = ask_unseen("Password or token").encode()
-    stored = _free_name(supervisor, str(binding["name"]))
-    supervisor.ask("PUT", path_of("v1", "secrets", stored), {"value_base64": base64.b64encode(value).decode()})
+    stored = _free_name(supervisor, binding.name)
+    path = path_of("v1", "secrets", stored)
+    supervisor.fetch(SecretStored, "PUT", path, SetSecret(value_base64=base64.b64encode(value).decode()))
     try:
-        answer = _post(supervisor, {**binding, "secret": stored})
+        answer = _post(supervisor, msgspec.structs.replace(binding, secret=stored))
     except BaseException:
-        supervisor.ask("DELETE", path_of("v1", "secrets", stored))
+        supervisor.fetch(Removed, "DELETE", path)
         raise
     code = finish(answer)
     if code not in (OK, UNFINISHED, INTERRUPTED):
         with contextlib.suppress(Problem):  # somebody else may have approved it meanwhile: then it is in use
-            supervisor.ask("DELETE", path_of("v1", "secrets", stored))
+            supervisor.fetch(Removed, "DELETE", path)
     return code
 
 
-def _post(supervisor: Supervisor, binding: dict[str, Any]) -> Any:
+def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:
     try:
-        return supervisor.ask("POST", "/v1/bindings", binding)
+        return supervisor.change(BindingEntry, "POST", "/v1/bindings", binding)
     except Problem as problem:
         if problem.exit_code == NOT_FOUND and problem.what.startswith("no secret"):
-            problem.fix = f"aileron secret set {binding['secret']}"
+            problem.fix = f"aileron secret set {binding.secret}"
         raise
 
 
 def _free_name(supervisor: Supervisor, binding: str) -> str:
     """A name for the secret, after the binding's; none that is taken, so that nothing is overwritten."""
-    taken = {entry["name"] for entry in supervisor.ask("GET", "/v1/secrets")["secrets"]}
+    taken = {entry.name for entry in supervisor.fetch(SecretList, "GET", "/v1/secrets").secrets}
     base = _as_name(binding.partition("/")[2].replace("/", "-"))[:_MAX_NAME]
     for name in (base, *(f"{base}-{number}" for number in range(2, _MOST_NAMES))):
         if name not in taken:

@@ -30,7 +30,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import msgspec
+
+from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, Decision, Question, Settled
+from aileron.api.body import Body
 from aileron.cli import output
+from aileron.cli.commands.done import result_of
 from aileron.cli.consent import show_question
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import ask_now, can_ask
@@ -110,6 +115,31 @@ class _Said(NamedTuple):
     reason: str | None = None
 
 
+class _Shown(NamedTuple):
+    """What a person is shown, as review/ takes it, and so what they decide about."""
+
+    question: dict[str, Any]
+    preview: Preview | None = None
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.question)
+
+    @property
+    def title(self) -> str:
+        return visible(title_of(self.question))
+
+    @property
+    def is_lending(self) -> bool:
+        """Whether a credential is used: then the vault has to be open."""
+        steps = (self.question.get("plan") or {}).get("steps") or []
+        return any((step.get("grant") or {}).get("credential") for step in steps)
+
+    def show(self, more: str | None) -> None:
+        show_question(self.question, more=more, preview=self.preview)
+        output.note("")
+
+
 class Dialogue:
     """One question to the person at this terminal, or to the one who typed the command.
 
@@ -128,7 +158,7 @@ class Dialogue:
         reason: str | None = None,
         as_json: bool = False,
         edit: str | None = None,
-        tell: Callable[[str, Any], None] | None = None,
+        tell: Callable[[Any], None] | None = None,
     ) -> None:
         self._supervisor = supervisor
         self._id = approval_id
@@ -174,53 +204,50 @@ class Dialogue:
         return alone(signed)
 
     def _approve(self, signer: Signer | None) -> int:
-        question = self._question(signer)
+        shown = self._with_preview(self._question(signer), signer)
         is_shown = signer is not None or (not self._yes and can_ask())
-        preview = self._preview(question, signer)
         if is_shown:
-            self._show(question, signer, preview)
-            output.note("")
+            shown.show(self._more(signer))
         note_unsigned(self._standing)
-        if is_shown and not self._yes and not self._is_yes(question, preview):
+        if is_shown and not self._yes and not _is_yes(shown):
             output.note(f"nothing is decided: it still waits\n  deny: aileron deny {visible(self._id)}")
             return UNFINISHED
         if signer is None:
-            self.can_begin = open_vault(self._supervisor, question)
-        return self._send(question, _Said("approve", self._reason), signer, preview)
+            self.can_begin = not shown.is_lending or open_vault(self._supervisor)
+        return self._send(shown, _Said("approve", self._reason), signer)
 
     def _deny(self, signer: Signer | None) -> int:
-        question = self._question(signer)
+        shown = self._question(signer)
         if signer is not None:
-            output.note(f"to be denied: {visible(title_of(question))}, asked by {visible(asker_of(question))}")
+            output.note(f"to be denied: {shown.title}, asked by {visible(asker_of(shown.question))}")
         note_unsigned(self._standing)
         reason = self._reason
         if reason is None and not self._as_json and can_ask():
             reason = _ask_reason()
-        return self._send(question, _Said("deny", reason), signer, None)
+        return self._send(shown, _Said("deny", reason), signer)
 
     def _settle_here(self, signer: Signer | None) -> int:
         try:
-            question = self._question(signer)
+            shown = self._question(signer)
         except AlreadyDecided as decided:
             return self._was_second(decided)
         except Problem as problem:
             if signer is not None or problem.name == "approval_expired":
                 raise
             return UNFINISHED
-        output.note(f"{visible(title_of(question))} waits for a person\n")
-        preview = self._preview(question, signer)
-        self._show(question, signer, preview)
-        output.note("")
+        output.note(f"{shown.title} waits for a person\n")
+        shown = self._with_preview(shown, signer)
+        shown.show(self._more(signer))
         note_unsigned(self._standing)
         while True:
-            said = _Said("approve") if self._yes else _ask_here(lambda: _show_whole(question, preview))
+            said = _Said("approve") if self._yes else _ask_here(shown)
             if said.decision is None:
                 return UNFINISHED
             try:
                 if signer is None and said.decision == "approve":
-                    self.can_begin = open_vault(self._supervisor, question)
-                code = self._send(question, said, signer, preview, is_here=True)
-                return _DENIED if said.decision == "deny" and kind_of(question) != "action" else code
+                    self.can_begin = not shown.is_lending or open_vault(self._supervisor)
+                code = self._send(shown, said, signer, is_here=True)
+                return _DENIED if said.decision == "deny" and shown.kind != "action" else code
             except AlreadyDecided as decided:
                 return self._was_second(decided)
             except Problem as problem:  # a slip in the vault's passphrase is no reason to begin again
@@ -234,106 +261,89 @@ class Dialogue:
         return OK
 
     def _look(self, signer: Signer | None) -> int:
-        question = self._question(signer)
-        preview = self._preview(question, signer)
+        question, preview = self._with_preview(self._question(signer), signer)
         if signer is not None:
             signer.wipe()
         show_question(question, "stdout", more=None, preview=preview)
         return OK
 
-    def _question(self, signer: Signer | None) -> dict[str, Any]:
+    def _question(self, signer: Signer | None) -> _Shown:
         """The question as it is shown, and, where it is to be signed, as its digest was computed from it."""
         question = find(self._supervisor, self._id)
         check_waits(question)
-        question = checked(question, self._edit, is_signed=signer is not None)
-        self._id = str(question["approval_id"])
-        return question
+        self._id = question.approval_id
+        return _Shown(checked(question, self._edit, is_signed=signer is not None))
 
-    def _show(self, question: dict[str, Any], signer: Signer | None, preview: Preview | None) -> None:
-        """As much as a terminal holds; where it is signed, and nothing is asked that could bring the rest, all of it."""
-        more = more_of(self._id) if signer is None else None if self._yes else _MORE
-        show_question(question, more=more, preview=preview)
+    def _more(self, signer: Signer | None) -> str | None:
+        """What brings more than a terminal holds; where it is signed, and nothing is asked that could, all of it is shown."""
+        return more_of(self._id) if signer is None else None if self._yes else _MORE
 
-    def _is_yes(self, question: dict[str, Any], preview: Preview | None) -> bool:
-        while (typed := (ask_now("Approve? [y/N] ") or "").lower()) in _ALL:
-            _show_whole(question, preview)
-        return typed in _YES
-
-    def _preview(self, question: dict[str, Any], signer: Signer | None) -> Preview | None:
+    def _with_preview(self, shown: _Shown, signer: Signer | None) -> _Shown:
         """Of a plan that has one."""
-        if signer is None or not has_preview(question):
-            return None
+        if signer is None or not has_preview(shown.question):
+            return shown
         output.note("what is there now is read first, for you alone: that takes your signature")
         signer.unlock()
         output.note("reading what would happen …\n")
-        return signer.preview(self._supervisor, self._id, str(question["digest"]))
+        return shown._replace(preview=signer.preview(self._supervisor, self._id, str(shown.question["digest"])))
 
-    def _send(
-        self,
-        question: dict[str, Any],
-        said: _Said,
-        signer: Signer | None,
-        preview: Preview | None,
-        *,
-        is_here: bool = False,
-    ) -> int:
+    def _send(self, shown: _Shown, said: _Said, signer: Signer | None, *, is_here: bool = False) -> int:
         """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
-        decision, digest = said.decision, digest_of(question, preview)
+        decision, digest = said.decision, digest_of(shown.question, shown.preview)
         if decision is None:
             raise AssertionError("nothing was said")
         if signer is None:
-            body: dict[str, Any] = {"decision": decision, "digest": digest}
-            if said.reason is not None:
-                body["reason"] = said.reason
+            body = Decision(decision=decision, digest=digest, reason=said.reason)
         else:
-            body = signer.decision(self._id, digest, decision, said.reason, question.get("head"))
+            body = signer.decision(self._id, digest, decision, said.reason, shown.question["head"])
             signer.wipe()
-        settled = _settled(self._supervisor, question, "decide", body)
-        if is_here and kind_of(question) == "action":
-            _note_held(self._id, settled.get("held_until"))
+        settled = _settled(self._supervisor, self._id, shown.kind, "decide", body)
+        if is_here and shown.kind == "action":
+            _note_held(self._id, settled)
             return OK
-        return self._tell_settled(question, settled)
+        return self._tell_run(settled) if shown.kind == "action" else self._tell_consent(shown.kind, settled)
 
-    def _tell_settled(self, question: dict[str, Any], settled: dict[str, Any]) -> int:
-        status = str(settled.get("status"))
-        if kind_of(question) == "action":
-            if status == "approved":
-                output.note(f"approved {visible(self._id)}")
-                _note_held(self._id, settled.get("held_until"))
-            elif self._as_json:
-                output.print_json(settled)
-            else:
-                output.note(f"{visible(status)} {visible(self._id)}")
-            return OK
-        problem = Problem.of_answer(settled) if "error" in settled else None
+    def _tell_run(self, settled: Settled) -> int:
+        if settled.status == "approved":
+            output.note(f"approved {visible(self._id)}")
+            _note_held(self._id, settled)
+        elif self._as_json:
+            output.print_json(settled)
+        else:
+            output.note(f"{settled.status} {visible(self._id)}")
+        return OK
+
+    def _tell_consent(self, kind: str, settled: Settled) -> int:
+        problem = Problem.of_error(settled.error) if settled.error else None
         if self._as_json:
-            output.print_json(settled if problem is None else {**settled, **problem.to_json()})
+            output.print_json(settled if problem is None else {**msgspec.to_builtins(settled), **problem.to_json()})
         if problem is not None:
             output.note(f"approved {visible(self._id)}, and it could not be done")
             return report(problem, as_json=False)
-        if not self._as_json or status == "denied":
-            output.note(f"{'denied' if status == 'denied' else 'approved'} {visible(self._id)}")
-        if status == "approved":
+        is_denied = settled.status == "denied"
+        if not self._as_json or is_denied:
+            output.note(f"{'denied' if is_denied else 'approved'} {visible(self._id)}")
+        if settled.status == "approved":
             output.note("it is done when the others it belongs to are approved too")
-        elif status != "denied" and not self._as_json and self._tell is not None:
-            self._tell(kind_of(question), settled.get("result"))
+        elif not is_denied and not self._as_json and self._tell is not None:
+            self._tell(result_of(kind, settled.result))
         return OK
 
 
 def carry_through(
-    supervisor: Supervisor, answer: Any, tell: Callable[[str, Any], None], *, kind: str, yes: bool, as_json: bool
+    supervisor: Supervisor, answer: msgspec.Struct, tell: Callable[[Any], None], *, yes: bool, as_json: bool
 ) -> int:
     """The end of a command whose change may need consent: tell what was done, or have it decided here; the exit code.
 
     Where nobody can be asked, 75: the id of the approval is on standard output, the way to decide on standard error.
     """
-    if not (isinstance(answer, dict) and answer.get("status") == "pending_approval"):
+    if not isinstance(answer, ConsentAnswer | ConsentsAnswer):
         if as_json:
             output.print_json(answer)
         else:
-            tell(kind, answer)
+            tell(answer)
         return OK
-    asked = answer.get("approvals") or [answer]
+    asked = (answer,) if isinstance(answer, ConsentAnswer) else answer.approvals
     if as_json or not can_ask():
         return _left_waiting(answer, asked, as_json=as_json)
     for number, one in enumerate(asked, start=1):
@@ -344,32 +354,30 @@ def carry_through(
     return OK
 
 
-def _decided_here(
-    supervisor: Supervisor, answer: dict[str, Any], tell: Callable[[str, Any], None], *, yes: bool
-) -> int:
+def _decided_here(supervisor: Supervisor, asked: ConsentAnswer, tell: Callable[[Any], None], *, yes: bool) -> int:
     """One question, asked at this terminal; the exit code."""
-    dialogue = Dialogue(supervisor, str(answer.get("approval_id")), yes=yes, tell=tell)
+    dialogue = Dialogue(supervisor, asked.approval_id, yes=yes, tell=tell)
     try:
         code = dialogue.settle_here()
     except KeyboardInterrupt:
         output.note("\ninterrupted; nothing is decided")
         code = INTERRUPTED
     except Problem as problem:
-        problem.fix = problem.fix or f"aileron approve {answer.get('approval_id')}"
+        problem.fix = problem.fix or f"aileron approve {asked.approval_id}"
         raise
     if dialogue.other is not None and dialogue.other.status not in ("approved", "completed"):
         raise dialogue.other
     if code in (UNFINISHED, INTERRUPTED):
-        _note_ways(answer)
+        _note_ways(asked)
     return code
 
 
-def find(supervisor: Supervisor, typed: str) -> dict[str, Any]:
+def find(supervisor: Supervisor, typed: str) -> Question:
     """The question with this id, or the one open question whose id begins or ends with it. Problem for none, and for several."""
     if not typed or "/" in typed:  # which would be another route
         raise Problem.usage(f"{typed!r} is not the id of an approval", fix="aileron approval list")
     try:
-        return _fetched(supervisor, typed)
+        return supervisor.fetch(Question, "GET", path_of(*_ROUTE, typed))
     except Problem as problem:
         if problem.exit_code != NOT_FOUND:
             raise
@@ -378,12 +386,12 @@ def find(supervisor: Supervisor, typed: str) -> dict[str, Any]:
         raise Problem.usage(f"{typed!r} could be {' or '.join(meant)}", fix="aileron approval list")
     if not meant:
         raise Problem.missing(f"no approval {typed!r}", fix="aileron approval list")
-    return _fetched(supervisor, meant[0])
+    return supervisor.fetch(Question, "GET", path_of(*_ROUTE, meant[0]))
 
 
-def check_waits(question: dict[str, Any]) -> None:
+def check_waits(question: Question) -> None:
     """Return if nobody has decided it yet. Decided, or Problem approval_expired."""
-    status, name = str(question.get("status")), str(question.get("approval_id"))
+    status, name = question.status, question.approval_id
     if status == "expired":
         raise Problem(
             f"the time to decide {name} is over, and nothing ran",
@@ -395,11 +403,12 @@ def check_waits(question: dict[str, Any]) -> None:
         raise AlreadyDecided(name, status)
 
 
-def checked(question: dict[str, Any], edit: str | None, *, is_signed: bool) -> dict[str, Any]:
-    """The question with the plan, or subject, whose digest it names; with `edit`, the edited plan of that digest.
+def checked(found: Question, edit: str | None, *, is_signed: bool) -> dict[str, Any]:
+    """For review/, the question with the plan, or subject, whose digest it names; with `edit`, the edited plan of that digest.
 
     To be signed, it holds nothing that is not covered by the digest, which was computed here. Problem hash_mismatch.
     """
+    question: dict[str, Any] = msgspec.to_builtins(found)
     if edit is None and not is_signed:
         return question
     from aileron.review.signed_view import signed_view, signed_view_of_edit
@@ -420,14 +429,11 @@ def note_unsigned(standing: ApproverStatus) -> None:
         output.note(UNSIGNED)
 
 
-def open_vault(supervisor: Supervisor, question: dict[str, Any]) -> bool:
-    """See that what is approved can begin: unlock the vault where a credential is used. False where it stays locked.
+def open_vault(supervisor: Supervisor) -> bool:
+    """See that what is approved can begin: unlock the vault. False where it stays locked.
 
     Problem for a wrong passphrase: nothing is decided then.
     """
-    steps = (question.get("plan") or {}).get("steps") or []
-    if not any((step.get("grant") or {}).get("credential") for step in steps):
-        return True
     try:
         supervisor.open_vault()
     except Problem as problem:
@@ -437,9 +443,9 @@ def open_vault(supervisor: Supervisor, question: dict[str, Any]) -> bool:
     return True
 
 
-def cancel(supervisor: Supervisor, question: dict[str, Any]) -> dict[str, Any]:
+def cancel(supervisor: Supervisor, question: Question) -> Settled:
     """Take the question back, or an approval that has not begun. Decided if it is too late for that."""
-    return _settled(supervisor, question, "cancel", {})
+    return _settled(supervisor, question.approval_id, question.kind, "cancel")
 
 
 def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> dict[str, Any]:
@@ -478,18 +484,19 @@ def note_under_way(answer: dict[str, Any], wait_s: float) -> None:
     output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(answer.get('audit_id')))}"]))
 
 
-def _show_whole(question: dict[str, Any], preview: Preview | None) -> None:
-    show_question(question, more=None, preview=preview)
-    output.note("")
+def _is_yes(shown: _Shown) -> bool:
+    while (typed := (ask_now("Approve? [y/N] ") or "").lower()) in _ALL:
+        shown.show(None)
+    return typed in _YES
 
 
-def _ask_here(show_whole: Callable[[], None]) -> _Said:
+def _ask_here(shown: _Shown) -> _Said:
     while True:
         typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
         if not typed:
             return _Said(None)
         if typed.lower() in _ALL:
-            show_whole()
+            shown.show(None)
         if typed.lower() in _NO:
             return _Said("deny", _ask_reason())
         if typed.lower() in _YES:
@@ -506,28 +513,28 @@ def _is_locked_out(answer: dict[str, Any]) -> bool:
     return answer.get("status") == "approved" and isinstance(error, dict) and error.get("class") == "vault_locked"
 
 
-def _note_held(approval_id: str, held_until: Any) -> None:
-    if held_until is not None:
-        when = output.local_time(held_until, "stderr")
+def _note_held(approval_id: str, settled: Settled) -> None:
+    if settled.held_until:
+        when = output.local_time(settled.held_until, "stderr")
         output.note(f"held until {when}\n  cancel: aileron approval cancel {visible(approval_id)}")
 
 
-def _left_waiting(answer: dict[str, Any], asked: list[dict[str, Any]], *, as_json: bool) -> int:
+def _left_waiting(answer: ConsentAnswer | ConsentsAnswer, asked: tuple[ConsentAnswer, ...], *, as_json: bool) -> int:
     if as_json:
         output.print_json(answer)
     else:
         for one in asked:
-            output.write(visible(str(one.get("approval_id"))))
+            output.write(visible(one.approval_id))
     output.note("nothing is changed yet: it waits for a person")
     for one in asked:
         _note_ways(one)
     return UNFINISHED
 
 
-def _note_ways(answer: dict[str, Any]) -> None:
-    approval = visible(str(answer.get("approval_id")))
+def _note_ways(asked: ConsentAnswer) -> None:
+    approval = visible(asked.approval_id)
     ways = {
-        "expires": output.time_left(answer.get("expires_at"), "stderr"),
+        "expires": output.time_left(asked.expires_at, "stderr"),
         "look": f"aileron approval show {approval}",
         "approve": f"aileron approve {approval}",
         "deny": f"aileron deny {approval}",
@@ -536,29 +543,18 @@ def _note_ways(answer: dict[str, Any]) -> None:
     output.note("\n".join(f"  {name}: {way}" for name, way in ways.items()))
 
 
-def _settled(supervisor: Supervisor, question: dict[str, Any], how: str, body: dict[str, Any]) -> dict[str, Any]:
-    name = str(question.get("approval_id"))
-    wait_s = 0.0 if kind_of(question) == "action" else _CARRY_OUT_S
+def _settled(supervisor: Supervisor, name: str, kind: str, how: str, body: Body | None = None) -> Settled:
     look = f"aileron approval show {name}"
-    answer = supervisor.send("POST", path_of(*_ROUTE, name, how), body, wait_s=wait_s, look=look)
-    if not answer.is_error:
-        settled: dict[str, Any] = answer.body
-        return settled
-    problem = Problem.of_answer(answer.body)
-    if problem.name == "already_decided":
-        details = answer.body["error"].get("details") or {}
-        raise AlreadyDecided(name, str(details.get("status", "decided")))
-    if problem.fix is None:
-        problem.fix = look
-    raise problem
-
-
-def _fetched(supervisor: Supervisor, approval_id: str) -> dict[str, Any]:
-    found: dict[str, Any] = supervisor.ask("GET", path_of(*_ROUTE, approval_id))
-    return {**found, "approval_id": found.get("approval_id", approval_id)}
+    wait_s = 0.0 if kind == "action" else _CARRY_OUT_S
+    try:
+        return supervisor.fetch(Settled, "POST", path_of(*_ROUTE, name, how), body, wait_s=wait_s, look=look)
+    except Problem as problem:
+        if problem.name == "already_decided":
+            raise AlreadyDecided(name, str(problem.details.get("status", "decided"))) from None
+        problem.fix = problem.fix or look
+        raise
 
 
 def _meant(supervisor: Supervisor, typed: str) -> list[str]:
-    waiting = supervisor.ask("GET", path_of(*_ROUTE))["approvals"]
-    names = [str(entry.get("approval_id")) for entry in waiting]
+    names = [entry.approval_id for entry in supervisor.fetch(ApprovalList, "GET", path_of(*_ROUTE)).approvals]
     return [name for name in names if name.startswith(typed) or name.endswith(typed)]

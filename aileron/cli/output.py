@@ -128,8 +128,15 @@ def styled(text: str, style: str, stream: str = "stdout") -> str:
 
 
 def print_json(value: Any) -> None:
-    """ASCII JSON: indented for a terminal, one line for a pipe."""
-    write(json.dumps(value, indent=2 if is_terminal() else None))
+    """ASCII JSON of a value, or of what has answers of the daemon in it: indented for a terminal, one line for a pipe."""
+    write(json.dumps(value, indent=2 if is_terminal() else None, default=_as_json))
+
+
+def _as_json(value: Any) -> Any:
+    """An answer of the daemon, as it came."""
+    import msgspec  # `aileron run` does without
+
+    return msgspec.to_builtins(value)
 
 
 def print_result(value: Any) -> None:

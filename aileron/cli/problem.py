@@ -28,6 +28,7 @@ from aileron.cli.output import GUTTER, folded, is_terminal, labelled, note, prin
 from aileron.model.visible import visible, visible_lines
 
 if TYPE_CHECKING:
+    from aileron.api.failures import ErrorBody
     from aileron.model.failure import AileronError
 
 __all__ = [
@@ -162,6 +163,13 @@ class Problem(Exception):
                 fix="aileron daemon stop",
             )
         return cls._of(error, action, again)
+
+    @classmethod
+    def of_error(cls, error: ErrorBody) -> Problem:
+        """The failure that another answer tells."""
+        import msgspec  # `aileron run` does without
+
+        return cls._of(msgspec.to_builtins(error), None)
 
     @classmethod
     def of_state(cls, state: dict[str, Any]) -> Problem:

@@ -16,8 +16,12 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from aileron.api.approvals import ConsentsAnswer
+from aileron.api.approver import ApproverFacts
+from aileron.api.bindings import BindingList
+from aileron.api.fetches import Download, Fetch, FetchRequest, InstalledTogether, InstallFetched, ResolveFetched, Shown
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.consent import show_subject
@@ -28,6 +32,9 @@ from aileron.cli.signing import UNSIGNED
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
 __all__ = ["bound_connectors", "exit_of", "fetched", "given_up", "installed", "is_published", "resolved"]
 
 _POLL_S: Final = 0.2
@@ -36,7 +43,7 @@ _INSTALL_S: Final = 60.0
 """An installation unpacks and hashes some archives of at most 64 MiB."""
 _YES, _ALL = ("y", "yes"), ("f", "full")
 _MORE = "answer f to see all of it, before you decide"
-_Bar = Callable[[list[dict[str, Any]]], None]
+_Bar = Callable[[list[Download]], None]
 
 
 def is_published(text: str) -> bool:
@@ -44,72 +51,73 @@ def is_published(text: str) -> bool:
     return "://" in text
 
 
-def fetched(supervisor: Supervisor, request: dict[str, Any]) -> dict[str, Any]:
+def fetched(supervisor: Supervisor, request: FetchRequest) -> Fetch:
     """The job when it is ready. Problem where it failed."""
-    job: dict[str, Any] = supervisor.ask("POST", "/v1/fetches", request)
-    path = path_of("v1", "fetches", str(job["fetch"]))
-    try:
-        job = supervisor.ask("GET", f"{path}?wait={_POLL_S}", wait_s=_POLL_S)  # most are over before a bar is worth it
-        if job["status"] == "running":
+    job = supervisor.fetch(Fetch, "POST", "/v1/fetches", request)
+    path = path_of("v1", "fetches", job.fetch)
+    try:  # most are over before a bar is worth it
+        job = supervisor.fetch(Fetch, "GET", f"{path}?wait={_POLL_S}", wait_s=_POLL_S)
+        if job.status == "running":
             job = _waited_for(supervisor, path)
     except KeyboardInterrupt:
         given_up(supervisor, job)
         raise
-    if job["status"] != "ready":
-        raise Problem.of_answer(job) if "error" in job else Problem.usage(f"it is {job['status']}")
+    if job.status != "ready":
+        raise Problem.of_error(job.error) if job.error else Problem.usage(f"it is {job.status}")
     return job
 
 
-def _waited_for(supervisor: Supervisor, path: str) -> dict[str, Any]:
+def _waited_for(supervisor: Supervisor, path: str) -> Fetch:
     """The job when it is over, with a bar for each download where somebody looks."""
     with _progress() as show:
         wait_s = _POLL_S if show is not None else _LONG_S
         while True:
-            job: dict[str, Any] = supervisor.ask("GET", f"{path}?wait={wait_s}", wait_s=wait_s)
-            if job["status"] != "running":
+            job = supervisor.fetch(Fetch, "GET", f"{path}?wait={wait_s}", wait_s=wait_s)
+            if job.status != "running":
                 return job
             if show is not None:
-                show(job["progress"])
+                show(job.progress)
 
 
-def resolved(supervisor: Supervisor, job: dict[str, Any], text: str) -> dict[str, Any]:
+def resolved(supervisor: Supervisor, job: Fetch, text: str) -> Fetch:
     """The job of an update with `text` as what it installs, and with what is to be shown of that. Problem where it is refused."""
-    path = f"{path_of('v1', 'fetches', str(job['fetch']))}/resolve"
-    found: dict[str, Any] = supervisor.ask("POST", path, {"text": text}, wait_s=_INSTALL_S)
-    return found
+    path = path_of("v1", "fetches", job.fetch, "resolve")
+    return supervisor.fetch(Fetch, "POST", path, ResolveFetched(text=text), wait_s=_INSTALL_S)
 
 
-def given_up(supervisor: Supervisor, job: dict[str, Any]) -> None:
+def given_up(supervisor: Supervisor, job: Fetch) -> None:
     """Nobody wants what it fetched."""
-    supervisor.ask("DELETE", path_of("v1", "fetches", str(job["fetch"])), wait_s=_LONG_S)
+    supervisor.fetch(Fetch, "DELETE", path_of("v1", "fetches", job.fetch), wait_s=_LONG_S)
 
 
 def installed(
     supervisor: Supervisor,
-    job: dict[str, Any],
+    job: Fetch,
     *,
     again: str,
     yes: bool,
     as_json: bool,
-    kind: str,
-    tell: Callable[[str, Any], None] = tell_done,
+    tell: Callable[[Any], None] = tell_done,
 ) -> int:
     """Install what it fetched, once the person said so; the exit code. `again` is the command, for where it takes `--yes`.
 
     Problem for a no, and for what stood in the way.
     """
-    is_decided = supervisor.ask("GET", "/v1/approver").get("status") != "none"
+    is_decided = supervisor.fetch(ApproverFacts, "GET", "/v1/approver").status != "none"
     if not is_decided:
         try:
-            _agree(job["consents"], again=again, yes=yes)
+            _agree(job.consents, again=again, yes=yes)
         except BaseException:
             given_up(supervisor, job)
             raise
-    answer = supervisor.ask("POST", f"{path_of('v1', 'fetches', str(job['fetch']))}/install", {}, wait_s=_INSTALL_S)
-    return carry_through(supervisor, answer, tell, kind=kind, yes=yes, as_json=as_json)
+    path = path_of("v1", "fetches", job.fetch, "install")
+    answer = supervisor.change(
+        InstalledTogether, "POST", path, InstallFetched(), later=ConsentsAnswer, wait_s=_INSTALL_S
+    )
+    return carry_through(supervisor, answer, tell, yes=yes, as_json=as_json)
 
 
-def _agree(consents: list[dict[str, Any]], *, again: str, yes: bool) -> None:
+def _agree(consents: list[Shown], *, again: str, yes: bool) -> None:
     """Return if the person says yes to each. Problem(cancelled) for a no; where nobody can be asked, `--yes` has to be said."""
     if not consents:
         return
@@ -127,15 +135,15 @@ def _agree(consents: list[dict[str, Any]], *, again: str, yes: bool) -> None:
     output.note(UNSIGNED)
 
 
-def _is_yes(consent: dict[str, Any]) -> bool:
+def _is_yes(consent: Shown) -> bool:
     while (typed := (ask_now("Install? [y/N] ") or "").lower()) in _ALL:
         _show(consent, None)
         output.note("")
     return typed in _YES
 
 
-def _show(consent: dict[str, Any], more: str | None) -> None:
-    show_subject(str(consent.get("kind")), consent.get("subject") or {}, more=more)
+def _show(consent: Shown, more: str | None) -> None:
+    show_subject(consent.kind, consent.subject, more=more)
 
 
 @contextlib.contextmanager
@@ -149,18 +157,18 @@ def _progress() -> Iterator[_Bar | None]:
 
     columns = (TextColumn("{task.description}", markup=False), BarColumn(None), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, TaskID] = {}
         began = time.monotonic()
         waiting = shown.add_task("asking", total=None)
 
-        def show(progress: list[dict[str, Any]]) -> None:
+        def show(progress: list[Download]) -> None:
             if progress or time.monotonic() - began > 1:
                 shown.update(waiting, visible=not progress)
             for one in progress:
-                name = visible(str(one["name"]).rpartition("/")[2])
+                name = visible(one.name.rpartition("/")[2])
                 if name not in tasks:
-                    tasks[name] = shown.add_task(name, total=one["total"])
-                shown.update(tasks[name], completed=one["bytes"], total=one["total"])
+                    tasks[name] = shown.add_task(name, total=one.total)
+                shown.update(tasks[name], completed=one.bytes, total=one.total)
 
         yield show
 
@@ -168,7 +176,7 @@ def _progress() -> Iterator[_Bar | None]:
 def bound_connectors(supervisor: Supervisor) -> set[str]:
     """The connectors that a credential is bound for; empty where the vault does not say so, because it is locked or not there."""
     try:
-        return {str(entry.get("connector")) for entry in supervisor.ask("GET", "/v1/bindings")["bindings"]}
+        return {entry.connector for entry in supervisor.fetch(BindingList, "GET", "/v1/bindings").bindings}
     except Problem:
         return set()
 

@@ -249,7 +249,8 @@ def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor)
     """The arguments with those that were given as KEY=VALUE."""
     if asked.pairs:
         action = supervisor.ask("GET", path_of("v1", "actions", asked.action))
-        for name, value in typed(asked.pairs, action.get("inputs", []), action=asked.action).items():
+        types = {str(spec.get("name")): str(spec.get("type")) for spec in action.get("inputs", [])}
+        for name, value in typed(asked.pairs, types, action=asked.action).items():
             if name in args:
                 raise Problem.usage(f"{name!r} is in --args and given as {name}=… as well", fix=_HELP)
             args[name] = value

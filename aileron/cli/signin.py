@@ -20,12 +20,16 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+import msgspec
+
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.bindings import BeginSignIn, BindingEntry, SignInState
 from aileron.cli import output
 from aileron.cli.problem import INTERRUPTED, Problem
 from aileron.cli.prompts import can_ask
-from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
 
 __all__ = ["How", "browser", "open_page", "sign_in"]
@@ -55,33 +59,35 @@ class How(NamedTuple):
 
 def sign_in(
     supervisor: Supervisor,
-    binding: dict[str, Any],
+    connector: str,
+    name: str,
     how: How,
-    finish: Callable[[Any], int],
+    finish: Callable[[msgspec.Struct], int],
     *,
     replace: bool = False,
 ) -> int:
-    """Sign in for `binding` (`connector`, `name`), and `finish` with what the daemon answers. The exit code.
+    """Sign in for the binding `name` of `connector`, and `finish` with what the daemon answers. The exit code.
 
     Problem for what stood in the way. `replace`: the name is bound already.
     """
     opener = browser() if not how.is_said and can_ask() else None
-    body = {**binding, "flow": "device" if how.device else "browser", "replace": replace}
-    begun: dict[str, Any] = supervisor.ask("POST", "/v1/sign-ins", body, wait_s=_BEGIN_S)
-    path = path_of("v1", "sign-ins", str(begun.get("id")))
+    body = BeginSignIn(connector=connector, name=name, flow="device" if how.device else "browser", replace=replace)
+    begun = supervisor.fetch(SignInState, "POST", "/v1/sign-ins", body, wait_s=_BEGIN_S)
+    path = path_of("v1", "sign-ins", begun.id)
     with _ended_when_gone():
         try:
             _invite(begun, opener, how)
             ended = _waited_for(supervisor, path, begun, how)
         except KeyboardInterrupt:
             _clear()
-            ended = supervisor.ask("DELETE", path, wait_s=_BEGIN_S)
-            if ended.get("status") != "done":
+            ended = supervisor.fetch(SignInState, "DELETE", path, wait_s=_BEGIN_S)
+            if ended.status != "done":
                 output.note("the sign-in is ended; nothing is bound")
                 return INTERRUPTED
-    if ended.get("status") != "done":
+    if ended.status != "done":
         raise _problem_of(ended)
-    return finish(ended.get("result"))
+    is_asked = isinstance(ended.result, dict) and "approval_id" in ended.result
+    return finish(read(ConsentAnswer, ended.result) if is_asked else read(BindingEntry, ended.result))
 
 
 def browser() -> list[str] | None:
@@ -99,14 +105,14 @@ def browser() -> list[str] | None:
     return None
 
 
-def _invite(begun: dict[str, Any], opener: list[str] | None, how: How) -> None:
+def _invite(begun: SignInState, opener: list[str] | None, how: How) -> None:
     if how.as_json:
-        output.write(json.dumps(begun))
+        output.write(json.dumps(msgspec.to_builtins(begun)))
         return
-    if "user_code" in begun:
-        _invite_elsewhere(begun)
+    if begun.user_code:
+        _invite_elsewhere(begun, begun.user_code)
         return
-    url = str(begun.get("authorize_url"))
+    url = begun.authorize_url or ""
     if opener is not None and _is_address(url):
         open_page(opener, url)
         output.note("Your browser opens, for you to sign in. If it does not, open this page on this machine:\n")
@@ -129,14 +135,13 @@ def _port_of(url: str) -> int | None:
     return None
 
 
-def _invite_elsewhere(begun: dict[str, Any]) -> None:
-    code = visible(str(begun["user_code"]))
+def _invite_elsewhere(begun: SignInState, code: str) -> None:
     output.note("To sign in, open this page on any device:\n")
-    output.write(visible(str(begun.get("verification_uri"))) + "\n", "stderr")
-    output.note(f"and enter the code {output.styled(code, 'bold', 'stderr')}\n")
-    if whole := begun.get("verification_uri_complete"):
+    output.write(visible(begun.verification_uri or "") + "\n", "stderr")
+    output.note(f"and enter the code {output.styled(visible(code), 'bold', 'stderr')}\n")
+    if whole := begun.verification_uri_complete:
         output.note("or this one, which has the code in it:\n")
-        output.write(visible(str(whole)) + "\n", "stderr")
+        output.write(visible(whole) + "\n", "stderr")
 
 
 def open_page(words: list[str], url: str) -> None:
@@ -160,29 +165,29 @@ def _is_address(url: str) -> bool:
     return url.isascii() and url.isprintable() and " " not in url and url.startswith(("https://", *_LOCAL))
 
 
-def _waited_for(supervisor: Supervisor, path: str, begun: dict[str, Any], how: How) -> dict[str, Any]:
+def _waited_for(supervisor: Supervisor, path: str, begun: SignInState, how: How) -> SignInState:
     is_shown = output.is_terminal("stderr") and not how.as_json
     wait_s = _TICK_S if is_shown else _WAIT_S
     state = begun
-    while state.get("status") == "waiting":
+    while state.status == "waiting":
         if is_shown:
-            _tick(state.get("expires_at", begun.get("expires_at")))
-        state = supervisor.ask("GET", f"{path}?wait={wait_s:g}", wait_s=wait_s)
+            _tick(state.expires_at or begun.expires_at or "")
+        state = supervisor.fetch(SignInState, "GET", f"{path}?wait={wait_s:g}", wait_s=wait_s)
     if is_shown:
         _clear()
     return state
 
 
-def _tick(expires_at: Any) -> None:
+def _tick(expires_at: str) -> None:
     sys.stderr.write(f"\rwaiting for you, {_left(expires_at)}; Ctrl-C ends it   ")
     sys.stderr.flush()
 
 
-def _left(expires_at: Any) -> str:
+def _left(expires_at: str) -> str:
     import datetime
 
     try:
-        moment = datetime.datetime.fromisoformat(str(expires_at))
+        moment = datetime.datetime.fromisoformat(expires_at)
         left_s = max(0, int((moment - datetime.datetime.now(datetime.UTC)).total_seconds()))
     except (ValueError, TypeError):
         return "10 minutes at most"
@@ -195,9 +200,9 @@ def _clear() -> None:
         sys.stderr.flush()
 
 
-def _problem_of(ended: dict[str, Any]) -> Problem:
-    if "error" in ended:
-        return Problem.of_answer(ended)
+def _problem_of(ended: SignInState) -> Problem:
+    if ended.error:
+        return Problem.of_error(ended.error)
     return Problem("the sign-in was ended; nothing is bound", exit_code=6, name="cancelled")
 
 

@@ -19,7 +19,7 @@ import binascii
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeVar
 
 from aileron.cli import output
 from aileron.cli.problem import INTEGRITY, Problem, local_work
@@ -27,6 +27,7 @@ from aileron.cli.prompts import can_ask
 from aileron.cli.supervisor import Supervisor, path_of
 
 if TYPE_CHECKING:
+    from aileron.api.approvals import Decision
     from aileron.approver.keyfile import ApproverKey
     from aileron.model.failure import AileronError
     from aileron.model.preview import Preview
@@ -65,15 +66,14 @@ class ApproverStatus(NamedTuple):
 
 def approver_status(supervisor: Supervisor) -> ApproverStatus:
     """Ask who decides. Problem where the daemon says that something is wrong with that."""
-    found = supervisor.ask("GET", path_of("v1", "approver"))
-    status = found.get("status")
-    if status not in ("none", "locked", "ready"):
+    from aileron.api.approver import ApproverFacts
+
+    found = supervisor.fetch(ApproverFacts, "GET", path_of("v1", "approver"))
+    if found.status == "problem":
         raise Problem(
-            str(found.get("problem") or f"nobody knows who decides for this home: {status!r}"),
-            exit_code=INTEGRITY,
-            name="hash_mismatch",
+            found.problem or "nobody knows who decides for this home", exit_code=INTEGRITY, name="hash_mismatch"
         )
-    return ApproverStatus(status, found.get("key_id"))
+    return ApproverStatus(found.status, found.key_id or None)
 
 
 def check_terminal(fix: str) -> None:
@@ -169,12 +169,13 @@ class Signer:
         return self._key
 
     def decision(
-        self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None, head: Any
-    ) -> dict[str, Any]:
-        """The body of a signed decision, and the signed `head` of the record where the daemon told one."""
+        self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None, head: str
+    ) -> Decision:
+        """A signed decision, with the signed `head` of the record."""
+        from aileron.api.approvals import Decision
         from aileron.approver.signing import signed_decision
 
-        return signed_decision(self.unlock(), approval_id, digest, decision, reason, head)
+        return Decision(**signed_decision(self.unlock(), approval_id, digest, decision, reason, head))
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
         """Have the preview read, and open it. One that failed comes with its problem, not as an error."""

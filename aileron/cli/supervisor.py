@@ -24,10 +24,10 @@ from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, passphrase_from
 from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, path_of
 
 if TYPE_CHECKING:
-    from aileron.api.approvals import ConsentAnswer
+    from aileron.api.approvals import ConsentAnswer, ConsentsAnswer
     from aileron.api.body import Body
 
-__all__ = ["ACCEPTED", "Supervisor", "path_of"]
+__all__ = ["ACCEPTED", "Supervisor", "checked", "path_of", "read"]
 
 ACCEPTED: Final = 202
 """The status of an answer that says that a person is asked first, or that it goes on."""
@@ -65,7 +65,7 @@ class Supervisor:
         look: str = _LOOK,
     ) -> _T:
         """The answer, which is of `kind`. Problem as `ask`, and for an answer that is not (internal_error)."""
-        return _read(kind, self.ask(method, path, _as_json(body), wait_s=wait_s, look=look))
+        return read(kind, self.ask(method, path, _as_json(body), wait_s=wait_s, look=look))
 
     def change(
         self,
@@ -74,14 +74,17 @@ class Supervisor:
         path: str,
         body: Body | None = None,
         *,
+        later: type[ConsentsAnswer] | None = None,
         wait_s: float = 0.0,
         look: str = _LOOK,
-    ) -> _T | ConsentAnswer:
-        """The same, of what a person may have to agree to first: then the question."""
+    ) -> _T | ConsentAnswer | ConsentsAnswer:
+        """The same, of what a person may have to agree to first: then the question, of the type that the route declares."""
         from aileron.api.approvals import ConsentAnswer
 
         answer = checked(self.send(method, path, _as_json(body), wait_s=wait_s, look=look))
-        return _read(ConsentAnswer, answer.body) if answer.status == ACCEPTED else _read(kind, answer.body)
+        if answer.status != ACCEPTED:
+            return read(kind, answer.body)
+        return read(ConsentAnswer, answer.body) if later is None else read(later, answer.body)
 
     def send(
         self,
@@ -116,11 +119,11 @@ class Supervisor:
                 raise
             raise Problem.lost(problem.why or problem.what, look=look) from problem
 
-    def maybe_ask(self, path: str) -> Any | None:
+    def maybe_fetch(self, kind: type[_T], path: str) -> _T | None:
         """The same for a look at a daemon that may not be there: None, and none is started."""
         self._check_here(self._client)
         try:
-            return checked(self._client.ask("GET", path)).body
+            return read(kind, checked(self._client.ask("GET", path)).body)
         except (FileNotFoundError, ConnectionRefusedError):
             return None
         except (DaemonUnreachable, OSError, ValueError) as error:
@@ -133,10 +136,12 @@ class Supervisor:
 
     def is_vault_locked(self) -> bool:
         """Whether the vault waits for its passphrase. Problem where there is no vault."""
-        status = self.ask("GET", "/v1/vault/status")
-        if not status["exists"]:
+        from aileron.api.secrets import VaultState
+
+        status = self.fetch(VaultState, "GET", "/v1/vault/status")
+        if not status.exists:
             raise Problem("there is no vault yet", exit_code=4, name="vault_locked", fix="aileron vault init")
-        return bool(status["locked"])
+        return status.locked
 
     def open_vault(self, ask: Callable[[str], str] = ask_unseen) -> None:
         """See that the vault is open before a person types a secret for it; at a terminal, `ask` for its passphrase."""
@@ -185,7 +190,8 @@ def _as_json(body: Body | None) -> Any:
     return None if body is None else msgspec.to_builtins(body)
 
 
-def _read(kind: type[_T], body: Any) -> _T:
+def read(kind: type[_T], body: Any) -> _T:
+    """An answer, or a part of one. Problem where it is none of `kind` (internal_error)."""
     import msgspec
 
     try:

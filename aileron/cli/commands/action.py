@@ -7,8 +7,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
+from msgspec import UNSET
 
+from aileron.api.actions import (
+    ActionDetail,
+    ActionEntry,
+    ActionList,
+    ActionSwitched,
+    AddAction,
+    AddedAction,
+    SwitchAction,
+)
+from aileron.api.daemon import Removed
+from aileron.api.fetches import Fetch, FetchRequest, ReadSuite, SuiteRead
 from aileron.cli import output
 from aileron.cli.commands.completion import action_names
 from aileron.cli.commands.done import tell_done
@@ -54,21 +67,19 @@ def add(
     if is_published(target):
         raise typer.Exit(_add_published(supervisor, target, force=force, yes=yes, as_json=as_json))
     file = Path(target)
-    asked: dict[str, Any] = {"text": _text_of(file), "file": str(file)}
-    if force:
-        asked["replace"] = True
-    answer = supervisor.ask("POST", "/v1/actions", asked)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="action_file", yes=yes, as_json=as_json))
+    asked = AddAction(text=_text_of(file), file=str(file), replace=force)
+    answer = supervisor.change(AddedAction, "POST", "/v1/actions", asked)
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
 def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool, as_json: bool) -> int:
-    job = fetched(supervisor, {"what": "action", "name": name, "replace": force})
-    if not job["consents"]:
+    job = fetched(supervisor, FetchRequest(what="action", name=name, replace=force))
+    if not job.consents:
         given_up(supervisor, job)
         output.note(f"{visible(name)} is installed already, as it was published")
         return OK
     again = f"aileron action add {name}{' --force' if force else ''}"
-    code = installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="action_file")
+    code = installed(supervisor, job, again=again, yes=yes, as_json=as_json)
     if code == OK:
         note_unbound(supervisor, job)
     return code
@@ -87,13 +98,13 @@ def add_suite(
     One that cannot be installed does not keep the others from it; how each ended is said last.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    asked = {"source": source} if is_published(source) else {"text": _text_of(Path(source)), "file": source}
-    suite = supervisor.ask("POST", "/v1/suites", asked, wait_s=_LOOK_S)
-    at = f" at {suite['ref']}" if suite["ref"] else ""
-    output.note(visible(f"{suite['name']}{at}: {suite['description']}"))
+    asked = ReadSuite(source=source) if is_published(source) else ReadSuite(text=_text_of(Path(source)), file=source)
+    suite = supervisor.fetch(SuiteRead, "POST", "/v1/suites", asked, wait_s=_LOOK_S)
+    at = f" at {suite.ref}" if suite.ref else ""
+    output.note(visible(f"{suite.name}{at}: {suite.description}"))
     codes: dict[str, int] = {}
     why: dict[str, str] = {}
-    for name in suite["actions"]:
+    for name in suite.actions:
         output.note(f"\n{visible(name)}")
         try:
             codes[name] = _add_published(supervisor, name, force=force, yes=yes, as_json=False)
@@ -125,13 +136,14 @@ def update(
     Your own edits stay. What would change is shown, and done when you say so.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    job = fetched(supervisor, _update_of(name, version, prerelease=prerelease, theirs=theirs))
-    if not job["difference"]:
+    asked = FetchRequest(what="update", name=name, version=version, prerelease=prerelease, theirs=theirs)
+    job = fetched(supervisor, asked)
+    if not job.difference:
         given_up(supervisor, job)
         _tell_unchanged(job, name, version)
         return
     print_difference(job, "stderr")
-    if edit or job["conflicts"]:
+    if edit or job.conflicts:
         try:
             job = resolved(supervisor, job, _edited(job, name))
         except BaseException:
@@ -143,8 +155,7 @@ def update(
         *(["--theirs"] if theirs else []),
     ]
     again = " ".join(["aileron action update", name, *options])
-    code = installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="action_file")
-    raise typer.Exit(code)
+    raise typer.Exit(installed(supervisor, job, again=again, yes=yes, as_json=as_json))
 
 
 def diff(
@@ -158,33 +169,30 @@ def diff(
 ) -> None:
     """Show what an update of an action would change, and change nothing."""
     supervisor = Supervisor()
-    job = fetched(supervisor, _update_of(name, version, prerelease=prerelease, theirs=theirs))
+    asked = FetchRequest(what="update", name=name, version=version, prerelease=prerelease, theirs=theirs)
+    job = fetched(supervisor, asked)
     given_up(supervisor, job)
     if as_json:
+        found = msgspec.to_builtins(job)
         told = ("action", "from", "to", "versions", "difference", "conflicts", "edited", "unmerged")
-        output.print_json({key: job[key] for key in told if key in job})
-    elif job["difference"]:
+        output.print_json({key: found[key] for key in told if key in found})
+    elif job.difference:
         print_difference(job, "stdout")
     else:
         _tell_unchanged(job, name, version)
 
 
-def _tell_unchanged(job: dict[str, Any], name: str, version: str | None) -> None:
+def _tell_unchanged(job: Fetch, name: str, version: str | None) -> None:
     known = "the newest there is" if version is None else "what is here already"
-    output.note(f"{visible(name)} {visible(job['from'])} is {known}")
+    output.note(f"{visible(name)} {visible(job.from_ or '')} is {known}")
 
 
-def _update_of(name: str, version: str | None, *, prerelease: bool, theirs: bool) -> dict[str, Any]:
-    asked: dict[str, Any] = {"what": "update", "name": name, "prerelease": prerelease, "theirs": theirs}
-    return asked if version is None else {**asked, "version": version}
-
-
-def _edited(job: dict[str, Any], name: str) -> str:
+def _edited(job: Fetch, name: str) -> str:
     """What the person makes of the text. Problem where marks of a conflict are left in it."""
-    if job["conflicts"]:
-        places = "1 place was" if job["conflicts"] == 1 else f"{job['conflicts']} places were"
+    if job.conflicts:
+        places = "1 place was" if job.conflicts == 1 else f"{job.conflicts} places were"
         output.note(f"{places} changed by you and by its publisher: say how it is to be")
-    text = edit_text(job["text"], suffix=".md", instead=f"`aileron action update {name} --theirs`")
+    text = edit_text(job.text or "", suffix=".md", instead=f"`aileron action update {name} --theirs`")
     if any(line.startswith(("<<<<<<< ", ">>>>>>> ")) for line in text.splitlines()):
         raise Problem.usage(
             "a conflict is left in the text: nothing is changed", fix=f"aileron action update {name} --edit"
@@ -192,23 +200,23 @@ def _edited(job: dict[str, Any], name: str) -> str:
     return text
 
 
-def print_difference(job: dict[str, Any], stream: str) -> None:
+def print_difference(job: Fetch, stream: str) -> None:
     """What would change, line by line; on a terminal each is marked as not ours, and what comes and goes by more than colour."""
     bar = output.BAR if output.is_terminal(stream) else ""
-    if job.get("unmerged"):
-        output.note(visible(job["unmerged"]))
-    for line in job["difference"].splitlines():
+    if job.unmerged:
+        output.note(visible(job.unmerged))
+    for line in (job.difference or "").splitlines():
         style = {"-": "red", "+": "bold"}.get(line[:1])
         shown = bar + visible(line)
         output.write(shown if style is None else output.styled(shown, style, stream), stream)
 
 
-def note_unbound(supervisor: Supervisor, job: dict[str, Any]) -> None:
+def note_unbound(supervisor: Supervisor, job: Fetch) -> None:
     """Which of the connectors that came need a credential that nobody has bound yet."""
     needing = {
-        str(one["subject"]["name"]): str(one["subject"]["credential"])
-        for one in job["consents"]
-        if one["subject"].get("credential")
+        str(one.subject["name"]): str(one.subject["credential"])
+        for one in job.consents
+        if one.subject.get("credential")
     }
     if not needing:
         return
@@ -220,13 +228,13 @@ def note_unbound(supervisor: Supervisor, job: dict[str, Any]) -> None:
 
 def list_(as_json: AsJson = False) -> None:
     """List the installed actions."""
-    actions = Supervisor().ask("GET", "/v1/actions")["actions"]
+    found = Supervisor().fetch(ActionList, "GET", "/v1/actions")
     if as_json:
-        output.print_json({"actions": actions})
+        output.print_json(found)
         return
     output.print_table(
         ("NAME", "VERSION", "STATE", "INTENT", "SOURCE"),
-        [(entry["name"], entry.get("version"), _state(entry), _about(entry), _source(entry)) for entry in actions],
+        [(one.name, one.version or None, _state(one), _about(one), _source(one)) for one in found.actions],
         empty="no action is installed\n  fix: aileron action add FILE",
         below=2,
     )
@@ -234,41 +242,38 @@ def list_(as_json: AsJson = False) -> None:
 
 def show(name: Name, as_json: AsJson = False) -> None:
     """Show one action: its inputs, steps, reach and text."""
-    action = Supervisor().ask("GET", path_of("v1", "actions", name))
+    action = Supervisor().fetch(ActionDetail, "GET", path_of("v1", "actions", name))
     if as_json:
         output.print_json(action)
         return
     output.print_facts(
         [
-            ("name", action["name"]),
-            ("version", action.get("version")),
+            ("name", action.name),
+            ("version", action.version or None),
             ("source", _source(action)),
-            ("intent", action.get("intent")),
+            ("intent", action.intent or None),
             ("state", _state(action)),
-            ("approval", "a person is asked" if action.get("gated") else "nobody is asked"),
-            ("connectors", action.get("connectors")),
-            ("steps", [_step(step) for step in action.get("steps", [])]),
-            ("reaches", action.get("hosts") or "nothing"),
-            ("digest", action.get("digest")),
+            ("approval", "a person is asked" if action.gated else "nobody is asked"),
+            ("connectors", None if action.connectors is UNSET else action.connectors),
+            ("steps", [_step(step) for step in action.steps]),
+            ("reaches", action.hosts or "nothing"),
+            ("digest", action.digest),
         ]
     )
     _print_inputs(action)
-    if action.get("body", "").strip():
+    if action.body.strip():
         output.write("")
-        output.print_block(action["body"].strip("\n"))
+        output.print_block(action.body.strip("\n"))
 
 
-def _print_inputs(action: dict[str, Any]) -> None:
+def _print_inputs(action: ActionDetail) -> None:
     """Each with what a value has to fit, as a call is held against it."""
-    inputs = action.get("inputs", [])
-    if not inputs:
+    if not action.inputs:
         return
-    shown = (action.get("input_schema") or {}).get("properties") or {}
-    rules = {spec["name"]: _rule(shown.get(spec["name"]) or {}) for spec in inputs}
+    shown = action.input_schema.get("properties") or {}
+    rules = {spec.name: _rule(shown.get(spec.name) or {}) for spec in action.inputs}
     titles = ("INPUT", "TYPE", "REQUIRED", "DESCRIPTION", *(("RULE",) if any(rules.values()) else ()))
-    rows = [
-        (spec["name"], spec["type"], spec["required"], spec.get("description"), rules[spec["name"]]) for spec in inputs
-    ]
+    rows = [(spec.name, spec.type, spec.required, spec.description, rules[spec.name]) for spec in action.inputs]
     output.write("")
     output.print_table(titles, [row[: len(titles)] for row in rows], empty="")
 
@@ -328,12 +333,12 @@ def disable(name: Name) -> None:
 
 def remove(name: Name) -> None:
     """Delete an action's file."""
-    Supervisor().ask("DELETE", path_of("v1", "actions", name))
+    Supervisor().fetch(Removed, "DELETE", path_of("v1", "actions", name))
     output.note(f"removed {visible(name)}")
 
 
 def _switch(name: str, enabled: bool) -> None:
-    Supervisor().ask("PATCH", path_of("v1", "actions", name), {"enabled": enabled})
+    Supervisor().fetch(ActionSwitched, "PATCH", path_of("v1", "actions", name), SwitchAction(enabled=enabled))
     output.note(f"{visible(name)} is {'enabled' if enabled else 'disabled'}")
 
 
@@ -352,20 +357,20 @@ def _text_of(file: Path) -> str:
         raise Problem.usage(f"{file}: not UTF-8 at byte {error.start}") from None
 
 
-def _state(entry: dict[str, Any]) -> str:
-    if entry.get("problem"):
+def _state(entry: ActionEntry) -> str:
+    if entry.problem:
         return "broken"
-    state = "enabled" if entry.get("enabled") else "disabled"
-    return f"{state}, gated" if entry.get("gated") else state
+    state = "enabled" if entry.enabled else "disabled"
+    return f"{state}, gated" if entry.gated else state
 
 
-def _about(entry: dict[str, Any]) -> Any:
-    return entry.get("problem") or entry.get("intent")
+def _about(entry: ActionEntry) -> str | None:
+    return entry.problem or entry.intent or None
 
 
-def _source(entry: dict[str, Any]) -> str | None:
+def _source(entry: ActionEntry) -> str | None:
     """Where its file says that it was published; one that says nothing is of the person's own making. None: it cannot be read."""
-    return None if entry.get("problem") else entry.get("source") or "your own"
+    return None if entry.problem else entry.source or "your own"
 
 
 def _step(step: dict[str, Any]) -> str:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import UNSET
 
+from aileron.api.connectors import ConnectorEntry, ConnectorList
 from aileron.cli import output
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
@@ -127,8 +129,8 @@ def new(
         op,
         _operation(pin, op),
         connector=str(called or _SOME_CONNECTOR),
-        version=(pin or {}).get("version") or version or _SOME_VERSION,
-        pin=(pin or {}).get("hash"),
+        version=(pin and pin.version) or version or _SOME_VERSION,
+        pin=None if pin is None else pin.hash,
     )
     with local_work():
         parse_action(text, file=f"{name}.md", allow_placeholder=True)
@@ -160,27 +162,20 @@ def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
         raise Problem.usage(f"--connector {error}", fix="aileron connector list") from None
 
 
-def _installed(name: Fqn, version: str | None) -> dict[str, Any] | None:
+def _installed(name: Fqn, version: str | None) -> ConnectorEntry | None:
     """The one that is meant, where a daemon runs and has just one such; None otherwise."""
-    answer = Supervisor().maybe_ask("/v1/connectors") or {}
-    found = [
-        entry
-        for entry in answer.get("connectors", [])
-        if entry.get("name") == str(name) and version in (None, entry.get("version"))
-    ]
+    answer = Supervisor().maybe_fetch(ConnectorList, "/v1/connectors")
+    every = [] if answer is None else answer.connectors
+    found = [entry for entry in every if entry.name == str(name) and version in (None, entry.version)]
     return found[0] if len(found) == 1 else None
 
 
-def _operation(pin: dict[str, Any] | None, op: str) -> Operation | None:
+def _operation(pin: ConnectorEntry | None, op: str) -> Operation | None:
     """The one of that name; None where they are not recorded. Problem: there is none."""
-    import msgspec
-
-    from aileron.model.manifest import Operation
-
-    operations = None if pin is None else pin.get("operations")
-    if operations is None or op == _SOME_OP:
+    operations = UNSET if pin is None else pin.operations
+    if operations is UNSET or operations is None or op == _SOME_OP:
         return None
-    found = {one.name: one for one in msgspec.convert(operations, tuple[Operation, ...])}
+    found = {one.name: one for one in operations}
     if op not in found:
         near = difflib.get_close_matches(op, found, n=1)
         why = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(found))}"
@@ -296,7 +291,7 @@ def _write_new(file: Path, text: str) -> None:
         opened.write(text)
 
 
-def _next(connector: Fqn | None, op: str, pin: dict[str, Any] | None, file: Path) -> str:
+def _next(connector: Fqn | None, op: str, pin: ConnectorEntry | None, file: Path) -> str:
     missing = [
         what
         for what, is_known in (

@@ -10,6 +10,8 @@ import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from aileron.api.daemon import Status
+from aileron.api.sessions import EndSession, NewSession, OpenSession, Session
 from aileron.cli.commands.check import Check
 from aileron.cli.commands.launch import (
     LOCKED,
@@ -49,16 +51,15 @@ def checks_of(name: str, given: str | None) -> Iterator[Check]:
         return
     supervisor = Supervisor()
     try:
-        session = supervisor.ask(
-            "POST", "/v1/sessions", {"agent": agent.name, "folder": folder(), "for_s": _SESSION_S, "pid": os.getpid()}
-        )
+        body = OpenSession(agent=agent.name, folder=folder(), for_s=_SESSION_S, pid=os.getpid())
+        session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     except Problem as problem:
         yield Check("session", "bad", problem.why or problem.what, problem.fix)
         return
     try:
-        yield from _in_session(supervisor, agent, f"{path}, {version}", str(session["token"]))
+        yield from _in_session(supervisor, agent, f"{path}, {version}", session.token)
     finally:
-        supervisor.ask("POST", path_of("v1", "sessions", str(session["id"]), "end"), {"exit_code": None})
+        supervisor.fetch(Session, "POST", path_of("v1", "sessions", session.id, "end"), EndSession())
 
 
 def _in_session(supervisor: Supervisor, agent: Agent, found: str, token: str) -> Iterator[Check]:
@@ -66,7 +67,7 @@ def _in_session(supervisor: Supervisor, agent: Agent, found: str, token: str) ->
     from aileron.launch.start import child_environment
     from aileron.model.failure import AileronError
 
-    running = supervisor.ask("GET", "/v1/status")
+    running = supervisor.fetch(Status, "GET", "/v1/status")
     gateway = gateway_of(running)
     asked = asked_of(supervisor, agent, gateway, (), token)
     try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
+import msgspec
 import typer
+from msgspec import UNSET
 
+from aileron.api.approvals import ApprovalEntry, ApprovalList, AskBack, Asked, Edited, EditRequest, Question
 from aileron.cli import deciding, output
 from aileron.cli.arguments import from_json
 from aileron.cli.commands.completion import approval_ids
@@ -21,7 +24,7 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
-from aileron.review.question import KINDS, has_preview, kind_of, name_of, title_of
+from aileron.review.question import KINDS, name_of, title_of
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 
@@ -51,7 +54,7 @@ def approve(
     wait_s = seconds(wait, help_of="approve")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     question = _waiting(supervisor, approval)
-    name = str(question["approval_id"])
+    name = question.approval_id
     if (yes or not can_ask()) and name != approval:
         raise Problem.usage(
             "where nothing is asked, the whole id is needed", fix=f"aileron approve {name}{' --yes' if yes else ''}"
@@ -71,7 +74,7 @@ def deny(
     Where an approver exists it is signed, which needs a terminal.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    name = str(_waiting(supervisor, approval)["approval_id"])
+    name = _waiting(supervisor, approval).approval_id
     raise typer.Exit(deciding.Dialogue(supervisor, name, reason=reason, as_json=as_json).deny())
 
 
@@ -94,23 +97,23 @@ def edit(
     wait_s = seconds(wait, help_of="approval edit")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     question = _waiting(supervisor, approval)
-    name = str(question["approval_id"])
-    if kind_of(question) != "action":
+    name = question.approval_id
+    if not question.plan:
         raise Problem.usage(f"{name} is no run: only its arguments could be changed", fix=f"aileron approve {name}")
-    before = (question.get("plan") or {}).get("args") or {}
+    before = question.plan["args"]
     wanted = _edited(before) if args is None else from_json(args)
     if wanted == before:
         output.note(f"nothing was changed, nothing is decided\n  approve: aileron approve {visible(name)}")
         raise typer.Exit(UNFINISHED)
-    made = supervisor.ask("POST", path_of("v1", "action-approvals", name, "edit"), {"args": wanted})
-    if (made.get("plan") or {}).get("args") != wanted:
+    made = supervisor.fetch(Edited, "POST", path_of("v1", "action-approvals", name, "edit"), EditRequest(args=wanted))
+    if made.plan.get("args") != wanted:
         raise Problem(
             "the daemon made another plan of it", exit_code=9, name="hash_mismatch", fix="aileron daemon status"
         )
-    output.print_facts([("changes", change_lines(made.get("changes") or []))], "stderr", column=COLUMN)
+    output.print_facts([("changes", change_lines(msgspec.to_builtins(made.changes)))], "stderr", column=COLUMN)
     output.note("")
     dialogue = deciding.Dialogue(
-        supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=str(made.get("digest")), tell=tell_done
+        supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
     )
     raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
@@ -125,12 +128,13 @@ def ask(
     It reads the question with its next look, and may answer once; `aileron approval show` has what it says.
     """
     supervisor = Supervisor()
-    name = str(_waiting(supervisor, approval)["approval_id"])
+    name = _waiting(supervisor, approval).approval_id
     if question is None and can_ask():
         question = ask_now("Question (the agent reads it): ")
     if not question:
         raise Problem.usage("there is no question", fix=f'aileron approval ask {name} "QUESTION"')
-    answer = supervisor.ask("POST", path_of("v1", "action-approvals", name, "ask"), {"question": question})
+    path = path_of("v1", "action-approvals", name, "ask")
+    answer = supervisor.fetch(Asked, "POST", path, AskBack(question=question))
     if as_json:
         output.print_json(answer)
     else:
@@ -146,25 +150,25 @@ def cancel(approval: Id, as_json: AsJson = False) -> None:
     if as_json:
         output.print_json(settled)
     else:
-        output.note(f"{visible(str(settled.get('status')))} {visible(str(settled.get('approval_id')))}")
+        output.note(f"{settled.status} {visible(settled.approval_id)}")
 
 
 def list_(as_json: AsJson = False) -> None:
     """List what waits for a person, the first to expire first."""
     supervisor = Supervisor()
-    approvals = supervisor.ask("GET", "/v1/action-approvals")["approvals"]
+    found = supervisor.fetch(ApprovalList, "GET", "/v1/action-approvals")
     if as_json:
-        output.print_json({"approvals": approvals})
+        output.print_json(found)
         return
     is_terminal = output.is_terminal()
     output.print_table(
         ("ID", "EXPIRES", "ASKED BY", "WHAT")
         if is_terminal
         else ("ID", "EXPIRES", "ASKED BY", "KIND", "NAME", "STATUS"),
-        [_short_row(entry) if is_terminal else _row(entry) for entry in approvals],
+        [_short_row(entry) if is_terminal else _row(entry) for entry in found.approvals],
         empty="nothing waits for a person",
     )
-    if approvals and output.is_terminal("stderr"):
+    if found.approvals and output.is_terminal("stderr"):
         output.note("\nlook and decide: aileron approve ID\nsay no: aileron deny ID")
         deciding.note_unsigned(approver_status(supervisor))
 
@@ -181,7 +185,7 @@ def show(
     """Show what would be done, exactly, and what was decided."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     entry = deciding.find(supervisor, approval)
-    name = str(entry.get("approval_id"))
+    name = entry.approval_id
     if as_json:
         output.print_json(entry)
         return
@@ -190,33 +194,34 @@ def show(
     output.print_facts(
         [
             ("approval", name),
-            ("kind", KINDS.get(kind_of(entry), kind_of(entry))),
-            ("status", entry.get("status")),
-            ("decided", _moment(entry.get("decided_at"))),
+            ("kind", KINDS.get(entry.kind, entry.kind)),
+            ("status", entry.status),
+            ("decided", output.local_time(entry.decided_at) if entry.decided_at else None),
             ("signed", _signature(entry)),
-            ("through", entry.get("surface")),
-            ("reason", entry.get("reason")),
-            ("asked", _moment(entry.get("created_at"))),
-            ("digest", entry.get("digest")),
-            ("record", entry.get("audit_id")),
+            ("through", entry.surface or None),
+            ("reason", None if entry.reason is UNSET else entry.reason),
+            ("asked", output.local_time(entry.created_at)),
+            ("digest", entry.digest),
+            ("record", entry.audit_id or None),
         ],
         column=COLUMN,
     )
     output.write("")
-    show_question(entry, "stdout", more=None if full or not output.is_terminal() else deciding.more_of(name))
-    if has_preview(entry) and output.is_terminal("stderr"):
+    more = None if full or not output.is_terminal() else deciding.more_of(name)
+    show_question(msgspec.to_builtins(entry), "stdout", more=more)
+    if entry.has_preview and output.is_terminal("stderr"):
         output.note(f"\nwhat would happen:\n  aileron approval show {visible(name)} --preview")
 
 
-def _waiting(supervisor: Supervisor, approval: str) -> dict[str, Any]:
+def _waiting(supervisor: Supervisor, approval: str) -> Question:
     question = deciding.find(supervisor, approval)
     deciding.check_waits(question)
     return question
 
 
-def _with_preview(supervisor: Supervisor, entry: dict[str, Any]) -> int:
-    name = str(entry.get("approval_id"))
-    if not has_preview(entry):
+def _with_preview(supervisor: Supervisor, entry: Question) -> int:
+    name = entry.approval_id
+    if not entry.has_preview:
         raise Problem.missing(f"{name} has no preview", fix=f"aileron approval show {name}")
     standing = approver_status(supervisor)
     if not standing.is_signed:
@@ -244,40 +249,35 @@ def _edited(args: dict[str, Any]) -> dict[str, Any]:
                 raise
 
 
-def _row(entry: dict[str, Any]) -> tuple[Any, ...]:
+def _row(entry: ApprovalEntry) -> tuple[str | None, ...]:
+    name = name_of(msgspec.to_builtins(entry))
     return (
-        entry.get("approval_id"),
-        output.time_left(entry.get("expires_at")),
-        entry.get("session"),
-        kind_of(entry),
-        name_of(entry),
-        entry.get("status"),
+        entry.approval_id,
+        output.time_left(entry.expires_at),
+        entry.session or None,
+        entry.kind,
+        name,
+        entry.status,
     )
 
 
-def _short_row(entry: dict[str, Any]) -> tuple[Any, ...]:
+def _short_row(entry: ApprovalEntry) -> tuple[str | None, ...]:
     """At a terminal: the agent's name for its session, the status only where it is not that it waits."""
-    what, status = title_of(entry), entry.get("status")
-    asker = entry.get("agent") or entry.get("session")
-    facts = (entry.get("approval_id"), output.time_left(entry.get("expires_at")), asker)
-    return (*facts, what if status in (None, "pending_approval") else f"{what} ({status})")
+    what = title_of(msgspec.to_builtins(entry))
+    facts = (entry.approval_id, output.time_left(entry.expires_at), entry.agent or entry.session or None)
+    return (*facts, what if entry.status == "pending_approval" else f"{what} ({entry.status})")
 
 
-def _moment(value: Any) -> str | None:
-    return None if value is None else output.local_time(value)
-
-
-def _signature(entry: dict[str, Any]) -> str | None:
+def _signature(entry: Question) -> str | None:
     """Of a decided one: whose, as the daemon keeps it; `aileron audit verify` checks it."""
-    if entry.get("decided_at") is None:
+    if not entry.decided_at:
         return None
-    key_id = entry.get("key_id")
-    return f"by {key_id}" if key_id else "no"
+    return f"by {entry.key_id}" if entry.key_id else "no"
 
 
 def _end(
     supervisor: Supervisor,
-    question: dict[str, Any],
+    question: Question,
     dialogue: deciding.Dialogue,
     code: int,
     wait_s: float,
@@ -285,18 +285,18 @@ def _end(
     as_json: bool,
 ) -> int:
     """After the dialogue: what comes of an approved run; the exit code."""
-    if code != OK or kind_of(question) != "action":
+    if code != OK or question.kind != "action":
         return code
     return _outcome(supervisor, question, wait_s if dialogue.can_begin else 0.0, as_json=as_json)
 
 
-def _outcome(supervisor: Supervisor, question: dict[str, Any], wait_s: float, *, as_json: bool) -> int:
+def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_json: bool) -> int:
     """Show what came of an approved run; the exit code. The decision is recorded whatever it is."""
     try:
-        with StatusLine(str(question.get("action")), wanted=not as_json) as waiting:
-            answer = deciding.follow(supervisor, str(question["approval_id"]), wait_s, waiting)
+        with StatusLine(str(question.action), wanted=not as_json) as waiting:
+            answer = deciding.follow(supervisor, question.approval_id, wait_s, waiting)
     except KeyboardInterrupt:
-        look = f"aileron audit show {visible(str(question.get('audit_id')))}"
+        look = f"aileron audit show {visible(str(question.audit_id))}"
         output.note(f"\ninterrupted; it is approved and goes on\n  look: {look}")
         return INTERRUPTED
     status = answer.get("status")

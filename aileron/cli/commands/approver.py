@@ -6,14 +6,23 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
+from msgspec import UNSET, UnsetType
 
+from aileron.api.approver import (
+    Appointment,
+    ApproverFacts,
+    ApproverNamed,
+    PasskeyList,
+)
+from aileron.api.daemon import Removed
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, INTEGRITY, OK, UNKNOWN, UNREACHABLE, Problem, local_work
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, as_shown, ask_until_right, text_of
-from aileron.cli.supervisor import Supervisor, checked, path_of
+from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 from aileron.review.subject import SYNCED
 
@@ -68,48 +77,48 @@ def init(
 def status(as_json: AsJson = False) -> None:
     """Show whether decisions are signed, and where the key is."""
     supervisor = Supervisor()
-    found: dict[str, Any] = supervisor.ask("GET", _ROUTE)
-    file = _file_status(supervisor.home / "approver.json", found.get("key_id"))
+    found = supervisor.fetch(ApproverFacts, "GET", _ROUTE)
+    file = _file_status(supervisor.home / "approver.json", found.key_id or None)
     if as_json:
-        output.print_json({**found, "file": file})
+        output.print_json({**msgspec.to_builtins(found), "file": file})
         return
     words = {
         "none": "none: decisions are not signed, and any process of this user can make them",
         "locked": "there is one; who it is, the vault knows, which is locked",
         "ready": "ready: decisions count with a signature only",
     }
-    said, count = str(found.get("status")), found.get("passkeys")
+    said, count = found.status, found.passkeys
     output.print_facts(
         [
-            ("approver", words.get(said, f"{said}: {found.get('problem', 'see `aileron doctor`')}")),
-            ("key", found.get("key_id")),
-            ("since", output.local_time(found["created_at"]) if found.get("created_at") else None),
+            ("approver", words.get(said, f"{said}: {found.problem or 'see `aileron doctor`'}")),
+            ("key", found.key_id or None),
+            ("since", output.local_time(found.created_at) if found.created_at else None),
             ("passkeys", f"{count}, which decide too: see `aileron approver passkeys`" if count else None),
-            ("key file", f"{file['path']} ({_FILE_WORDS[file['status']]})"),
-            ("its key", file.get("key_id") if file.get("key_id") != found.get("key_id") else None),
+            ("key file", f"{file.path} ({_FILE_WORDS[file.status]})"),
+            ("its key", file.key_id or None if file.key_id != found.key_id else None),
         ]
     )
-    if fix := _FIXES.get((said, file["status"])) or _FIXES.get((said, None)):
+    if fix := _FIXES.get((said, file.status)) or _FIXES.get((said, None)):
         output.note(f"  fix: {fix}")
 
 
 def passkeys(as_json: AsJson = False) -> None:
     """List the passkeys that may decide, too."""
-    found = Supervisor().ask("GET", _PASSKEYS)["passkeys"]
+    found = Supervisor().fetch(PasskeyList, "GET", _PASSKEYS)
     if as_json:
-        output.print_json({"passkeys": found})
+        output.print_json(found)
         return
     output.print_table(
         ("NAME", "ID", "SINCE", "COPIED", "PAGE"),
         [
             (
-                one.get("name"),
-                one.get("id"),
-                output.local_time(one.get("enrolled_at")),
-                SYNCED.get(str(one.get("synced")), one.get("synced")),
-                one.get("origin") if one.get("usable") else f"{one.get('origin')}: not this home's any more",
+                one.name,
+                one.id,
+                output.local_time(one.enrolled_at),
+                SYNCED.get(one.synced, one.synced),
+                one.origin if one.usable else f"{one.origin}: not this home's any more",
             )
-            for one in found
+            for one in found.passkeys
         ],
         empty="no passkey decides for this home",
     )
@@ -122,15 +131,15 @@ def revoke_passkey(
 ) -> None:
     """Let a passkey decide nothing any more, from now on. It needs no signature."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    found = supervisor.ask("GET", _PASSKEYS)["passkeys"]
-    meant = [one for one in found if passkey in (one.get("id"), one.get("name"))]
+    found = supervisor.fetch(PasskeyList, "GET", _PASSKEYS)
+    meant = [one for one in found.passkeys if passkey in (one.id, one.name)]
     if len(meant) != 1:
         raise Problem.missing(f"there is no passkey {passkey!r}", fix="aileron approver passkeys")
-    supervisor.ask("DELETE", path_of("v1", "passkeys", str(meant[0].get("id"))))
+    removed = supervisor.fetch(Removed, "DELETE", path_of("v1", "passkeys", meant[0].id))
     if as_json:
-        output.print_json({"removed": meant[0].get("id")})
+        output.print_json(removed)
         return
-    output.note(f"revoked {visible(str(meant[0].get('name')))}: it decides nothing any more")
+    output.note(f"revoked {visible(meant[0].name)}: it decides nothing any more")
 
 
 _FILE_WORDS: Final = {
@@ -217,10 +226,10 @@ class _Init:
                 why="another key takes its place only with its signature",
                 fix="aileron approver init --replace",
             )
-        if standing.status == "none" and (found := _file_status(self._file, None))["status"] != "absent":
+        if standing.status == "none" and (found := _file_status(self._file, None)).status != "absent":
             raise Problem.usage(
                 f"{self._file} is there already, and this home's vault names no approver",
-                why=f"it holds {found.get('key_id') or 'no key that can be read'}",
+                why=f"it holds {found.key_id or 'no key that can be read'}",
                 fix="move it away if it is of no use any more",
             )
 
@@ -262,13 +271,9 @@ class _Init:
 
         new = keyfile.staged(self._file)
         with keyfile.create(new, _new_passphrase(vault), replace=True) as key:
-            body = _statement(key, inventory, old)
+            body = _statement(key, inventory, old, vault)
             try:
-                checked(
-                    self._supervisor.send(
-                        "POST", _ROUTE, {"passphrase": text_of(vault), **body}, wait_s=_KEY_DERIVATION_S
-                    )
-                )
+                self._supervisor.fetch(ApproverNamed, "POST", _ROUTE, body, wait_s=_KEY_DERIVATION_S)
             except Problem as problem:
                 if problem.exit_code in (UNKNOWN, UNREACHABLE):  # it may have been done: the next `init` looks
                     problem.fix = "aileron approver init"
@@ -284,7 +289,7 @@ class _Init:
         return OK
 
 
-def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None) -> dict[str, Any]:
+def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None, vault: Secret) -> Appointment:
     from aileron.model.decision import ApproverStatement, moment
 
     statement = ApproverStatement(
@@ -294,11 +299,15 @@ def _statement(key: ApproverKey, inventory: str, old: ApproverKey | None) -> dic
         at=moment(time.time()),
         key_id=key.key_id,
     )
-    body = {"public_key": statement.public_key, "inventory": inventory, "at": statement.at}
-    body["signature"] = key.sign(statement)
-    if old is not None:
-        body |= {"replaces": old.key_id, "old_signature": old.sign(statement)}
-    return body
+    return Appointment(
+        passphrase=text_of(vault),
+        public_key=statement.public_key,
+        inventory=inventory,
+        at=statement.at,
+        signature=key.sign(statement),
+        replaces=statement.replaces,
+        old_signature=None if old is None else old.sign(statement),
+    )
 
 
 def _new_passphrase(vault: Secret) -> Secret:
@@ -381,17 +390,25 @@ def _shown(value: Any) -> str:
     return value if isinstance(value, str) else output.as_text(value)
 
 
-def _file_status(path: Path, named: Any) -> dict[str, Any]:
+class _KeyFile(msgspec.Struct):
+    """The approver's key on disk, of `--json` too."""
+
+    path: str
+    status: str
+    key_id: str | UnsetType = UNSET
+
+
+def _file_status(path: Path, named: str | None) -> _KeyFile:
     """What is at `path`, and whether it is the key that the vault names; unverified, as everything without a passphrase."""
     from aileron.approver import keyfile
     from aileron.model.failure import AileronError, FailureClass
 
     if named is not None and keyfile.key_in(path) != named and keyfile.key_in(keyfile.staged(path)) == named:
-        return {"path": str(keyfile.staged(path)), "status": "waiting", "key_id": named}
+        return _KeyFile(str(keyfile.staged(path)), "waiting", named)
     try:
         found = keyfile.public_of(path).key_id
     except AileronError as failed:
         absent = failed.failure.failure_class is FailureClass.NOT_FOUND
-        return {"path": str(path), "status": "absent" if absent else "damaged"}
+        return _KeyFile(str(path), "absent" if absent else "damaged")
     how = "unknown" if named is None else "matches" if found == named else "another"
-    return {"path": str(path), "status": how, "key_id": found}
+    return _KeyFile(str(path), how, found)

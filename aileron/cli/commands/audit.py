@@ -12,11 +12,15 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
+import msgspec
 import typer
+from msgspec.structs import replace
 
+from aileron.api.audit import EventList, RecordOfRun
+from aileron.api.runs import RunState
 from aileron.cli import output
 from aileron.cli.commands.completion import run_ids
 from aileron.cli.commands.options import AsJson
@@ -24,6 +28,9 @@ from aileron.cli.export import line, new_file, table
 from aileron.cli.problem import FAILED, INTEGRITY, UNREACHABLE, Problem, local_work
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import as_fact, visible, visible_json
+
+if TYPE_CHECKING:
+    from aileron.audit.verify import Report
 
 __all__ = ["export", "list_", "show", "tail", "verify"]
 
@@ -76,6 +83,33 @@ _Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Not
 _Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before.")]
 
 
+class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is asked of the record, in the daemon's words (api/audit.py, AUDIT_FILTERS)."""
+
+    run: str | None = None
+    action: str | None = None
+    connector: str | None = None
+    kind: str | None = msgspec.field(name="type", default=None)
+    failure: str | None = msgspec.field(name="class", default=None)
+    session: str | None = None
+    since: str | None = None
+    until: str | None = None
+    form: str | None = None
+    order: str | None = None
+    limit: int | None = None
+    before: int | None = None
+    after: int | None = None
+
+    @property
+    def address(self) -> str:
+        """The route, with this as its query."""
+        return f"/v1/audit?{urlencode(msgspec.to_builtins(self))}"
+
+    def held(self) -> _Query:
+        """The same for several pages: "two hours ago" is one moment from here on."""
+        return replace(self, since=_moment(self.since), until=_moment(self.until))
+
+
 class _Format(enum.StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
@@ -96,7 +130,7 @@ def list_(
 ) -> None:
     """List events, the newest first."""
     asked = _asked(run, action, connector, kind, failure, session, since, until)
-    events = _page(Supervisor(), {**asked, "after": after, "limit": limit})
+    events = _page(Supervisor(), replace(asked, after=after, limit=limit))
     if as_json:
         output.print_json({"events": events})
         return
@@ -124,9 +158,9 @@ def tail(
 
     With --follow also those that come; exit code 69 when the daemon stops.
     """
-    asked = _held(_asked(run, action, connector, kind, failure, session, since, until))
+    asked = _asked(run, action, connector, kind, failure, session, since, until).held()
     supervisor, printer = Supervisor(), _Printer(as_json=as_json)
-    shown = _page(supervisor, {**asked, "limit": max(lines, 1)})[:lines][::-1]
+    shown = _page(supervisor, replace(asked, limit=max(lines, 1)))[:lines][::-1]
     last = shown[-1]["seq"] if shown else 0
     if not lines:
         last = _newest(supervisor)
@@ -157,7 +191,7 @@ def export(
 
     What comes while it is written is not in it. FILE is there when all of it is.
     """
-    asked = _held(_asked(run, action, connector, kind, failure, session, since, until))
+    asked = _asked(run, action, connector, kind, failure, session, since, until).held()
     pages = _all_pages(Supervisor(), asked, "record" if style is _Format.JSONL else "facts")
     if file is None:
         for data, _ in _written(pages, style, is_shown=output.is_terminal()):
@@ -187,17 +221,17 @@ def show(
 ) -> None:
     """Show one run: how it ended, and every event of it."""
     supervisor = Supervisor()
-    record = supervisor.ask("GET", path_of("v1", "audit", run))
-    outcome = _outcome(supervisor, run) if record.get("status") else {}
+    record = supervisor.fetch(RecordOfRun, "GET", path_of("v1", "audit", run))
+    outcome = _outcome(supervisor, run) if record.status else {}
     if as_json:
-        output.print_json({**record, **outcome})
+        output.print_json({**msgspec.to_builtins(record), **outcome})
         return
-    output.print_facts([("run", record.get("audit_id", run)), ("status", record.get("status") or "refused")])
-    for event in record["events"]:
+    output.print_facts([("run", record.audit_id), ("status", record.status or "refused")])
+    for event in record.events:
         output.write("")
         output.write(_title(event))
         output.print_facts([(f"  {name}", _fact(value)) for name, value in event.items() if name not in _COLUMNS])
-    if record.get("truncated"):
+    if record.truncated:
         output.note("there are more events than are shown: aileron audit list --run ID --after SEQ")
     if "result" in outcome:
         output.write("")
@@ -231,7 +265,7 @@ def verify(
         problem = found.pop("finding")
         output.print_json({"ok": found.pop("whole"), **found, "problem": problem})
     else:
-        output.print_facts([("ledger", str(path)), *_found(report.to_json())])
+        output.print_facts([("ledger", str(path)), *_found(report)])
     finding = report.finding
     if finding is not None:
         raise Problem(
@@ -247,11 +281,12 @@ def verify(
             output.note("\n".join([f"  - {first}", *(f"    {line}" for line in rest)]))
 
 
-def _found(report: dict[str, Any]) -> list[tuple[str, Any]]:
+def _found(report: Report) -> list[tuple[str, Any]]:
     """What was checked, as far as it was."""
-    decisions = ", ".join(f"{count} {what}" for what, count in report["decisions"].items() if count) or "none"
-    facts = [("rows", report["rows"]), ("head", report["head"]), ("decisions", decisions)]
-    return [*facts, ("signed head", report["signed_head"])] if report["signed_head"] else facts
+    counts = msgspec.structs.asdict(report.decisions)
+    decisions = ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "none"
+    facts = [("rows", report.rows), ("head", report.head), ("decisions", decisions)]
+    return [*facts, ("signed head", report.signed_head)] if report.signed_head else facts
 
 
 def _head(text: str | None) -> Any:
@@ -266,7 +301,8 @@ def _head(text: str | None) -> Any:
 
 
 def _outcome(supervisor: Supervisor, run: str) -> dict[str, Any]:
-    state = supervisor.ask("GET", path_of("v1", "runs", run))
+    """Its result or its failure, under the name that it has in the answer."""
+    state = msgspec.to_builtins(supervisor.fetch(RunState, "GET", path_of("v1", "runs", run)))
     return {name: state[name] for name in ("result", "error") if name in state}
 
 
@@ -342,23 +378,18 @@ def _asked(
     session: str | None,
     since: str | None,
     until: str | None,
-) -> dict[str, Any]:
-    """The conditions in the daemon's words."""
-    return {
-        "run": run,
-        "action": action,
-        "connector": connector,
-        "type": kind,
-        "class": failure,
-        "session": session,
-        "since": since,
-        "until": until,
-    }
-
-
-def _held(asked: dict[str, Any]) -> dict[str, Any]:
-    """The same for several pages: "two hours ago" is one moment from here on."""
-    return {**asked, "since": _moment(asked["since"]), "until": _moment(asked["until"])}
+) -> _Query:
+    """The conditions that the commands have in common."""
+    return _Query(
+        run=run,
+        action=action,
+        connector=connector,
+        kind=kind,
+        failure=failure,
+        session=session,
+        since=since,
+        until=until,
+    )
 
 
 def _moment(text: str | None) -> str | None:
@@ -372,26 +403,20 @@ def _moment(text: str | None) -> str | None:
         return "0001-01-01T00:00:00Z"
 
 
-def _page(supervisor: Supervisor, asked: dict[str, Any]) -> list[dict[str, Any]]:
-    events: list[dict[str, Any]] = supervisor.ask("GET", _address(asked))["events"]
-    return events
-
-
-def _address(asked: dict[str, Any]) -> str:
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    return f"/v1/audit?{query}"
+def _page(supervisor: Supervisor, asked: _Query) -> list[dict[str, Any]]:
+    return supervisor.fetch(EventList, "GET", asked.address).events
 
 
 def _newest(supervisor: Supervisor) -> int:
-    (newest,) = _page(supervisor, {"limit": 1})  # a ledger has a row at least, the first
+    (newest,) = _page(supervisor, _Query(limit=1))  # a ledger has a row at least, the first
     return int(newest["seq"])
 
 
-def _all_pages(supervisor: Supervisor, asked: dict[str, Any], form: str) -> Iterator[list[dict[str, Any]]]:
+def _all_pages(supervisor: Supervisor, asked: _Query, form: str) -> Iterator[list[dict[str, Any]]]:
     """Everything up to the row that is the newest now: numbers do not change, so pages neither overlap nor leave gaps."""
-    whole = {**asked, "form": form, "order": "oldest", "limit": _PAGE, "before": _newest(supervisor) + 1}
+    whole = replace(asked, form=form, order="oldest", limit=_PAGE, before=_newest(supervisor) + 1)
     last = 0
-    while page := _page(supervisor, {**whole, "after": last}):
+    while page := _page(supervisor, replace(whole, after=last)):
         yield page
         last = page[-1]["seq"]
 
@@ -405,13 +430,14 @@ def _written(pages: Iterator[list[dict[str, Any]]], style: _Format, *, is_shown:
         yield (visible_json(text) if is_shown else text).encode(), len(page)
 
 
-def _follow(supervisor: Supervisor, asked: dict[str, Any], last: int, printer: _Printer) -> None:
+def _follow(supervisor: Supervisor, asked: _Query, last: int, printer: _Printer) -> None:
     """Look for what is new until the reader goes away or the daemon does. By row number: nothing is missed or doubled."""
     failed = 0
     while output.is_read(_FOLLOW_S):
         while True:
             try:
-                answer = supervisor.maybe_ask(_address({**asked, "order": "oldest", "limit": _PAGE, "after": last}))
+                new = replace(asked, order="oldest", limit=_PAGE, after=last).address
+                answer = supervisor.maybe_fetch(EventList, new)
             except Problem as problem:
                 failed += _FAILS.get(problem.name, _PATIENCE)
                 if failed >= _PATIENCE:
@@ -426,7 +452,7 @@ def _follow(supervisor: Supervisor, asked: dict[str, Any], last: int, printer: _
                     fix="aileron audit tail --follow",
                 )
             failed = 0
-            if not answer["events"]:
+            if not answer.events:
                 break
-            printer.show(answer["events"])
-            last = answer["events"][-1]["seq"]
+            printer.show(answer.events)
+            last = answer.events[-1]["seq"]

@@ -7,10 +7,11 @@ Not here: asking (cli/bind.py), signing in (cli/signin.py).
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from aileron.api.bindings import BindingDetail, BindingEntry, BindingList, RevokedBinding
 from aileron.cli import output
 from aileron.cli.bind import BindOptions, bind, bind_request_of, facts_of, print_new
 from aileron.cli.bind import reauthorize as sign_in_anew
@@ -22,7 +23,7 @@ from aileron.cli.problem import UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.model.credential import wire_words
+from aileron.model.credential import Reach, wire_words
 from aileron.model.visible import visible
 from aileron.review.plan import host_line
 
@@ -78,48 +79,45 @@ def setup(
 
 def list_(as_json: AsJson = False) -> None:
     """List the bindings."""
-    bindings = Supervisor().ask("GET", "/v1/bindings")["bindings"]
+    found = Supervisor().fetch(BindingList, "GET", "/v1/bindings")
     if as_json:
-        output.print_json({"bindings": bindings})
+        output.print_json(found)
         return
     output.print_table(
         ("NAME", "ACCOUNT", "STATE", "CONNECTOR"),
-        [
-            (entry.get("name"), entry.get("account"), entry.get("state", "ok"), entry.get("connector"))
-            for entry in bindings
-        ],
+        [(entry.name, entry.account, entry.state, entry.connector) for entry in found.bindings],
         empty="nothing is bound\n  fix: aileron binding setup CONNECTOR",
     )
     if output.is_terminal():
-        for entry in bindings:
+        for entry in found.bindings:
             _note_state(entry)
 
 
 def inspect(name: _Name, as_json: AsJson = False) -> None:
     """Show one binding: what it may reach, whose it is, when it was used, and by what."""
-    shown = Supervisor().ask("GET", path_of("v1", "bindings", name))
+    shown = Supervisor().fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     if as_json:
         output.print_json(shown)
         return
-    grant, reach = shown.get("grant") or {}, shown.get("reach") or {}
+    reach = shown.reach or Reach()
     output.print_facts(
         [
-            ("name", shown.get("name")),
-            ("connector", shown.get("connector")),
+            ("name", shown.name),
+            ("connector", shown.connector),
             ("state", _state(shown)),
-            ("new", [str(words) for words in shown.get("suspended") or []] or None),
-            ("account", shown.get("account")),
-            ("reaches", [host_line(str(host)) for host in reach.get("hosts") or []] or "nothing"),
-            ("asked for", reach.get("scopes") or None),
-            ("granted", grant.get("scopes")),
-            ("sent as", wire_words(str(reach.get("wire") or "")) or None),
-            ("application", reach.get("client")),
-            ("secret", shown.get("secret")),
-            ("bound", output.local_time(shown.get("created_at"))),
-            ("last used", output.local_time(shown["last_used_at"]) if shown.get("last_used_at") else "never"),
-            ("renewed", output.local_time(shown["refreshed_at"]) if shown.get("refreshed_at") else None),
-            ("ends", _end(shown, grant)),
-            ("used by", _users(shown.get("used_by") or [])),
+            ("new", shown.suspended or None),
+            ("account", shown.account),
+            ("reaches", [host_line(host) for host in reach.hosts] or "nothing"),
+            ("asked for", reach.scopes or None),
+            ("granted", shown.grant.scopes if shown.grant else None),
+            ("sent as", wire_words(reach.wire) or None),
+            ("application", reach.client),
+            ("secret", shown.secret),
+            ("bound", output.local_time(shown.created_at)),
+            ("last used", output.local_time(shown.last_used_at) if shown.last_used_at else "never"),
+            ("renewed", output.local_time(shown.refreshed_at) if shown.refreshed_at else None),
+            ("ends", _end(shown)),
+            ("used by", _users(shown)),
         ],
         column=COLUMN,
     )
@@ -139,10 +137,10 @@ def rebind(
     What is new is shown first. New scopes are the provider's to grant: `reauthorize`.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    shown = supervisor.ask("GET", path_of("v1", "bindings", name))
+    shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     given = BindOptions(name, username, secret, How(as_json=as_json), yes)
-    is_new = print_new(shown)
-    if secret is None and shown.get("grant") and _needs_provider(shown):
+    is_new = print_new(shown.connector, shown.suspended)
+    if secret is None and shown.grant and _needs_provider(shown):
         raise Problem(
             "only the provider can grant that, so a yes here is not enough",
             exit_code=4,
@@ -168,32 +166,31 @@ def reauthorize(
     What was granted before is used until then.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    shown = supervisor.ask("GET", path_of("v1", "bindings", name))
-    if shown.get("kind") != "oauth2":
+    shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
+    if shown.kind != "oauth2":
         raise Problem.usage(
-            f"{name} is no sign-in, but the secret {shown.get('secret')}",
-            fix=f"aileron secret set {shown.get('secret')}",
+            f"{name} is no sign-in, but the secret {shown.secret}", fix=f"aileron secret set {shown.secret}"
         )
-    print_new(shown)
+    print_new(shown.connector, shown.suspended)
     raise typer.Exit(sign_in_anew(supervisor, shown, BindOptions(name, how=How(device, no_browser, as_json), yes=yes)))
 
 
 def revoke(name: _Name, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
     """End a binding. A sign-in is taken back at the provider too, where it offers that; a stored secret stays in the vault."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    answer = supervisor.ask("DELETE", path_of("v1", "bindings", name), wait_s=_PROVIDER_S)
+    answer = supervisor.fetch(RevokedBinding, "DELETE", path_of("v1", "bindings", name), wait_s=_PROVIDER_S)
     if as_json:
         output.print_json(answer)
         return
     output.note(f"revoked {visible(name)}")
-    output.note(_at_provider(answer.get("at_provider")))
+    output.note(_at_provider(answer.at_provider))
 
 
 _PROVIDER_S = 15.0
 """For the provider to take it back: the daemon gives it 10 s."""
 
 
-def _at_provider(said: Any) -> str:
+def _at_provider(said: str | None) -> str:
     match said:
         case None:
             return "its secret stays in the vault: aileron secret list"
@@ -202,43 +199,43 @@ def _at_provider(said: Any) -> str:
         case "not offered":
             return "the provider offers no way to say so: what it gave is forgotten here, and is ended in your account there"
         case _:
-            return f"the provider was not reached ({visible(str(said).removeprefix('failed: '))}): end it in your account there"
+            return (
+                f"the provider was not reached ({visible(said.removeprefix('failed: '))}): end it in your account there"
+            )
 
 
-def _state(shown: dict[str, Any]) -> str:
-    state = str(shown.get("state", "ok"))
-    return f"{state}: {_STATES[state]}" if state in _STATES else state
+def _state(shown: BindingDetail) -> str:
+    return f"{shown.state}: {_STATES[shown.state]}" if shown.state in _STATES else shown.state
 
 
-def _note_state(entry: dict[str, Any]) -> None:
-    state, name = str(entry.get("state", "ok")), visible(str(entry.get("name")))
-    if state not in _STATES:
+def _note_state(entry: BindingEntry) -> None:
+    if entry.state not in _STATES:
         return
-    verb = _FIXES[state]
-    if "suspended" in entry and state == "suspended":
+    verb, name = _FIXES[entry.state], visible(entry.name)
+    if isinstance(entry, BindingDetail) and entry.state == "suspended":
         verb = "reauthorize" if _needs_provider(entry) else "rebind"
-    output.note(f"{name} is {state}: {_STATES[state]}\n  fix: aileron binding {verb} {name}")
+    output.note(f"{name} is {entry.state}: {_STATES[entry.state]}\n  fix: aileron binding {verb} {name}")
 
 
-def _needs_provider(shown: dict[str, Any]) -> bool:
+def _needs_provider(shown: BindingDetail) -> bool:
     """Whether some of what is new is the provider's to grant."""
-    return any(str(words).startswith(("scope ", "application ")) for words in shown.get("suspended") or [])
+    return any(words.startswith(("scope ", "application ")) for words in shown.suspended)
 
 
-def _end(shown: dict[str, Any], grant: dict[str, Any]) -> str | None:
-    if not shown.get("expires_at"):
+def _end(shown: BindingDetail) -> str | None:
+    if not shown.expires_at:
         return None
-    left = output.time_left(shown["expires_at"])
-    return f"{left}, and is renewed before" if grant.get("refreshable") else f"{left}; then sign in again"
+    left = output.time_left(shown.expires_at)
+    is_renewed = shown.grant is not None and shown.grant.refreshable
+    return f"{left}, and is renewed before" if is_renewed else f"{left}; then sign in again"
 
 
-def _users(used_by: list[dict[str, Any]]) -> list[str]:
-    lines = []
-    for user in used_by:
-        actions = ", ".join(map(str, user.get("actions") or [])) or "no action"
-        mark = "  (asks for more)" if user.get("suspended") else ""
-        lines.append(f"{user.get('connector')}@{user.get('version')}: {actions}{mark}")
-    return lines or ["nothing that is installed"]
+def _users(shown: BindingDetail) -> list[str]:
+    return [
+        f"{user.connector}@{user.version}: {', '.join(user.actions) or 'no action'}"
+        f"{'  (asks for more)' if user.suspended else ''}"
+        for user in shown.used_by
+    ] or ["nothing that is installed"]
 
 
 def _is_yes(question: str) -> bool:

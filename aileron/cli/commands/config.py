@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from aileron.api.daemon import Status
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import Problem, local_work
@@ -199,11 +200,8 @@ class _Running(NamedTuple):
         status = _maybe_status()
         if status is None:
             return cls()
-        return cls(
-            frozenset(map(str, status.get("settings_waiting") or ())),
-            frozenset(map(str, status.get("settings_at_start") or ())),
-            bool(status.get("settings_problem")),
-        )
+        waiting, at_start = frozenset(status.settings_waiting), frozenset(status.settings_at_start)
+        return cls(waiting, at_start, bool(status.settings_problem))
 
     def waits(self, key: str) -> str | None:
         if self.has_problem:
@@ -213,13 +211,12 @@ class _Running(NamedTuple):
         return "restart" if key in self.at_start else None
 
 
-def _maybe_status() -> dict[str, Any] | None:
+def _maybe_status() -> Status | None:
     """What a running daemon says of itself; None where none does: a setting can be mended without one."""
     try:
-        status = Supervisor().maybe_ask("/v1/status")
+        return Supervisor().maybe_fetch(Status, "/v1/status")
     except Problem:
         return None
-    return status if isinstance(status, dict) else None
 
 
 def _tell_what_is_needed(keys: list[str]) -> None:

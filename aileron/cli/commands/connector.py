@@ -8,10 +8,21 @@ from __future__ import annotations
 import os
 import shlex
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from aileron.api.connectors import (
+    ConnectorEntry,
+    ConnectorList,
+    InstallConnector,
+    InstalledConnector,
+    RemoveUnused,
+    Update,
+    UpdateList,
+)
+from aileron.api.daemon import Removed
+from aileron.api.fetches import FetchRequest
 from aileron.cli import output
 from aileron.cli.commands.completion import connector_names
 from aileron.cli.commands.done import print_connector, tell_done, tell_packed
@@ -22,6 +33,7 @@ from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.published import fetched, given_up, installed, is_published
 from aileron.cli.publisher import application, hosts
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.names import OnConflict
 from aileron.model.visible import visible
 
 __all__ = ["build", "check", "install", "list_", "remove", "show", "verify"]
@@ -113,7 +125,7 @@ def install(
     """
     if replace and keep_both:
         raise Problem.usage("--replace and --keep-both exclude each other", fix="aileron connector install --help")
-    on_conflict = "replace" if replace else "keep_both" if keep_both else "refuse"
+    on_conflict: OnConflict = "replace" if replace else "keep_both" if keep_both else "refuse"
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     try:
         code = _install(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
@@ -125,7 +137,7 @@ def install(
 
 
 def _install(
-    supervisor: Supervisor, target: str, pin: str | None, on_conflict: str, *, yes: bool, as_json: bool
+    supervisor: Supervisor, target: str, pin: str | None, on_conflict: OnConflict, *, yes: bool, as_json: bool
 ) -> int:
     if is_published(target):
         return _install_published(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
@@ -134,44 +146,41 @@ def _install(
         raise Problem.missing(f"{path}: there is no such file or directory")
     if pin is not None:
         raise Problem.usage("--hash is for what is fetched: NAME@VERSION", fix="aileron connector install --help")
-    asked = {"path": str(path.resolve())}
-    if on_conflict != "refuse":
-        asked["on_conflict"] = on_conflict
-    answer = supervisor.ask("POST", "/v1/connectors", asked, wait_s=30.0)
-    return carry_through(supervisor, answer, tell_done, kind="connector", yes=yes, as_json=as_json)
+    asked = InstallConnector(path=str(path.resolve()), on_conflict=on_conflict)
+    answer = supervisor.change(InstalledConnector, "POST", "/v1/connectors", asked, wait_s=30.0)
+    return carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json)
 
 
 def _install_published(
-    supervisor: Supervisor, name: str, pin: str | None, on_conflict: str, *, yes: bool, as_json: bool
+    supervisor: Supervisor, name: str, pin: str | None, on_conflict: OnConflict, *, yes: bool, as_json: bool
 ) -> int:
-    asked = {"what": "connector", "name": name, "on_conflict": on_conflict}
-    job = fetched(supervisor, asked if pin is None else {**asked, "hash": pin})
-    if not job["consents"]:
+    job = fetched(supervisor, FetchRequest(what="connector", name=name, hash=pin, on_conflict=on_conflict))
+    if not job.consents:
         given_up(supervisor, job)
         output.note(f"{visible(name)} is installed already, with these bytes")
         return OK
     options = [] if on_conflict == "refuse" else [f"--{on_conflict.replace('_', '-')}"]
     again = " ".join(["aileron connector install", name, *options, *([] if pin is None else ["--hash", pin])])
-    return installed(supervisor, job, again=again, yes=yes, as_json=as_json, kind="connector")
+    return installed(supervisor, job, again=again, yes=yes, as_json=as_json)
 
 
 def list_(as_json: AsJson = False) -> None:
     """List the installed connectors."""
-    connectors = Supervisor().ask("GET", "/v1/connectors")["connectors"]
+    found = Supervisor().fetch(ConnectorList, "GET", "/v1/connectors")
     if as_json:
-        output.print_json({"connectors": connectors})
+        output.print_json(found)
         return
     output.print_table(
         ("NAME", "VERSION", "HASH", "REACHES", "CREDENTIAL"),
         [
             (
-                entry.get("name") or "broken",
-                entry.get("version"),
-                output.short_hash(entry.get("hash")),
-                ", ".join(entry.get("hosts") or []) or entry.get("problem") or "nothing",
-                (entry.get("credential") or {}).get("kind", "none"),
+                entry.name or "broken",
+                entry.version or None,
+                output.short_hash(entry.hash),
+                ", ".join(entry.hosts or []) or entry.problem or "nothing",
+                entry.credential.kind if entry.credential else "none",
             )
-            for entry in connectors
+            for entry in found.connectors
         ],
         folds=("NAME", "REACHES"),
         empty="no connector is installed\n  fix: aileron connector install NAME@VERSION",
@@ -200,18 +209,18 @@ def check(
     Exit code 7 if none of them could be checked.
     """
     query = "?prerelease=true" if prerelease else ""
-    updates = Supervisor().ask("GET", f"/v1/connectors/updates{query}", wait_s=_CHECK_S)["updates"]
+    updates = Supervisor().fetch(UpdateList, "GET", f"/v1/connectors/updates{query}", wait_s=_CHECK_S).updates
     if as_json:
         for update in updates:
             output.print_json(update)
     else:
         output.print_table(
             ("NAME", "HERE", "NEWEST", "NOTE"),
-            [(one["name"], one["version"], one["newest"] or "-", _note(one)) for one in updates],
+            [(one.name, one.version, one.newest or "-", _note(one)) for one in updates],
             folds=("NAME",),
             empty="no installed action uses anything that is published",
         )
-    unchecked = sum(one["problem"] is not None for one in updates)
+    unchecked = sum(one.problem is not None for one in updates)
     if unchecked and unchecked == len(updates):
         what = f"none of the {unchecked} could be checked" if unchecked > 1 else "it could not be checked"
         raise typer.Exit(
@@ -220,7 +229,7 @@ def check(
                     f"{what}: whether there is anything newer is not known",
                     exit_code=UNREACHED,
                     name="network_error",
-                    why=str(updates[0]["problem"]),
+                    why=updates[0].problem,
                     fix="aileron connector check --include-prerelease" if prerelease else "aileron connector check",
                 )
             )
@@ -229,27 +238,30 @@ def check(
         output.note(f"{unchecked} of {len(updates)} could not be checked")
 
 
-def _note(update: dict[str, Any]) -> str:
-    if update["problem"]:
-        return f"could not check: {update['problem']}"
-    if update["prerelease"]:
-        return f"{update['prerelease']} is not released yet"
-    return "" if update["newest"] else "up to date"
+def _note(update: Update) -> str:
+    if update.problem:
+        return f"could not check: {update.problem}"
+    if update.prerelease:
+        return f"{update.prerelease} is not released yet"
+    return "" if update.newest else "up to date"
 
 
 def verify(as_json: AsJson = False) -> None:
     """Read and hash every byte of what is installed again: exit code 9 where something is not as it was pinned."""
-    found = Supervisor().ask("POST", "/v1/connectors/verify", {}, wait_s=_CHECK_S)["connectors"]
+    found = Supervisor().fetch(ConnectorList, "POST", "/v1/connectors/verify", wait_s=_CHECK_S)
     if as_json:
-        output.print_json({"connectors": found})
+        output.print_json(found)
     else:
         output.print_table(
             ("CONNECTOR", "HASH", "STATE"),
-            [(_called(one), output.short_hash(one["hash"]), one["problem"] or "as it was pinned") for one in found],
+            [
+                (_called(one), output.short_hash(one.hash), one.problem or "as it was pinned")
+                for one in found.connectors
+            ],
             folds=("CONNECTOR",),
             empty="no connector is installed",
         )
-    if any(one["problem"] for one in found):
+    if any(one.problem for one in found.connectors):
         raise typer.Exit(_MISMATCH)
 
 
@@ -276,49 +288,49 @@ def remove(
         _remove_unused(supervisor, yes=yes)
         return
     entry = _only(supervisor, connector)
-    supervisor.ask("DELETE", path_of("v1", "connectors", str(entry["hash"])))
+    supervisor.fetch(Removed, "DELETE", path_of("v1", "connectors", entry.hash))
     output.note(f"removed {visible(_called(entry))}")
 
 
 def _remove_unused(supervisor: Supervisor, *, yes: bool) -> None:
     route = "/v1/connectors/remove-unused"
-    would = supervisor.ask("POST", route, {"dry_run": True})["connectors"]
+    would = supervisor.fetch(ConnectorList, "POST", route, RemoveUnused(dry_run=True)).connectors
     if not would:
         output.note("every connector is needed")
         return
     for entry in would:
-        output.note(f"nothing needs {visible(_called(entry))}  {output.short_hash(entry['hash'])}")
+        output.note(f"nothing needs {visible(_called(entry))}  {output.short_hash(entry.hash)}")
     if not yes and not can_ask():
         raise Problem.usage("there is no terminal to ask at", fix="aileron connector remove --unused --yes")
     if not yes and (ask_now("Remove? [y/N] ") or "").lower() not in ("y", "yes"):
         raise Problem("nothing is removed", exit_code=6, name="cancelled")
-    for entry in supervisor.ask("POST", route, {})["connectors"]:
+    for entry in supervisor.fetch(ConnectorList, "POST", route, RemoveUnused()).connectors:
         output.note(f"removed {visible(_called(entry))}")
 
 
-def _only(supervisor: Supervisor, wanted: str) -> dict[str, Any]:
+def _only(supervisor: Supervisor, wanted: str) -> ConnectorEntry:
     """The one installed connector that `wanted` means."""
-    connectors: list[dict[str, Any]] = supervisor.ask("GET", "/v1/connectors")["connectors"]
-    found = [entry for entry in connectors if _is_meant(wanted, entry)]
+    installed = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
+    found = [entry for entry in installed if _is_meant(wanted, entry)]
     if len(found) == 1:
         return found[0]
     if not found:
         raise Problem.missing(f"no connector {wanted!r} is installed", fix="aileron connector list")
     raise Problem.usage(
         f"{wanted!r} names {len(found)} connectors; give the hash",
-        why=", ".join(f"{_called(entry)} is {entry['hash']}" for entry in found),
+        why=", ".join(f"{_called(entry)} is {entry.hash}" for entry in found),
     )
 
 
-def _is_meant(wanted: str, entry: dict[str, Any]) -> bool:
+def _is_meant(wanted: str, entry: ConnectorEntry) -> bool:
     digits = wanted.removeprefix("sha256:")
-    if len(digits) >= _LEAST_DIGITS and str(entry.get("hash")).startswith(f"sha256:{digits}"):
+    if len(digits) >= _LEAST_DIGITS and entry.hash.startswith(f"sha256:{digits}"):
         return True
-    return wanted in (entry.get("name"), f"{entry.get('name')}@{entry.get('version')}")
+    return wanted in (entry.name, f"{entry.name}@{entry.version}")
 
 
-def _called(entry: dict[str, Any]) -> str:
-    return f"{entry['name']}@{entry['version']}" if entry.get("name") else str(entry["hash"])
+def _called(entry: ConnectorEntry) -> str:
+    return f"{entry.name}@{entry.version}" if entry.name else entry.hash
 
 
 def _write_whole(file: Path, data: bytes) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from aileron.api.daemon import Status, Stopping
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import FAILED, UNREACHABLE, Problem
@@ -30,16 +31,16 @@ _LOOK_AGAIN_S = 0.1
 def start() -> None:
     """Start it, if it is not there."""
     supervisor = Supervisor()
-    running = supervisor.maybe_ask("/v1/status")
+    running = supervisor.maybe_fetch(Status, "/v1/status")
     if running is None:
         try:
             Client(supervisor.home).start()
         except (DaemonUnreachable, OSError) as error:
             raise Problem.unreachable(str(error)) from None
-        running = supervisor.ask("GET", "/v1/status")
-        output.note(f"started, pid {running['pid']}")
+        running = supervisor.fetch(Status, "GET", "/v1/status")
+        output.note(f"started, pid {running.pid}")
     else:
-        output.note(f"it runs already, pid {running['pid']}")
+        output.note(f"it runs already, pid {running.pid}")
 
 
 def stop() -> None:
@@ -48,18 +49,19 @@ def stop() -> None:
     Runs cut short are recorded as unknown, and the vault is locked.
     """
     supervisor = Supervisor()
+    ended: int | None = None
     try:
-        running = supervisor.maybe_ask("/v1/status")
-    except Problem as problem:
+        running = supervisor.maybe_fetch(Status, "/v1/status")
+    except Problem as problem:  # it runs, and cannot say how: with a vault's file that is damaged, for instance
         if problem.exit_code == UNREACHABLE:
             raise
-        running = {}  # it runs, and cannot say how: with a vault's file that is damaged, for instance
-    if running is None:
-        output.note("no daemon runs")
-        return
-    ended = _watch(int(running["pid"])) if "pid" in running else None
+    else:
+        if running is None:
+            output.note("no daemon runs")
+            return
+        ended = _watch(running.pid)
     try:
-        supervisor.ask("POST", "/v1/stop", look="aileron daemon status")
+        supervisor.fetch(Stopping, "POST", "/v1/stop", look="aileron daemon status")
         if ended is not None and not select.select([ended], [], [], _STOP_S)[0]:
             raise Problem.unreachable(f"it was told to stop {_STOP_S:g} s ago and is still there")
     finally:
@@ -73,7 +75,7 @@ def status(as_json: AsJson = False) -> None:
 
     Exit code 69 if not.
     """
-    running = Supervisor().maybe_ask("/v1/status")
+    running = Supervisor().maybe_fetch(Status, "/v1/status")
     if running is None:
         raise not_running()
     if as_json:
@@ -110,7 +112,7 @@ def install() -> None:
 
     supervisor, service = Supervisor(), Service()
     service.check_systemd()
-    running = supervisor.maybe_ask("/v1/status")
+    running = supervisor.maybe_fetch(Status, "/v1/status")
     service.write(supervisor.home)
     output.note(f"written: {service.path}")
     if not service.has_manager():
@@ -123,11 +125,11 @@ def install() -> None:
     service.ask("daemon-reload")
     if running is not None:
         service.ask("enable", UNIT)
-        output.note(f"enabled, from the next login on; one runs already, pid {running['pid']}")
+        output.note(f"enabled, from the next login on; one runs already, pid {running.pid}")
         output.note(f"to change over now: aileron daemon stop && systemctl --user start {UNIT}")
         return
     service.ask("enable", "--now", UNIT)
-    output.note(f"enabled and started, pid {_wait_started(supervisor)['pid']}")
+    output.note(f"enabled and started, pid {_wait_started(supervisor).pid}")
 
 
 def uninstall() -> None:
@@ -149,14 +151,14 @@ def uninstall() -> None:
     output.note(f"removed: {service.path}")
 
 
-def facts_of(running: dict[str, Any]) -> list[tuple[str, Any]]:
+def facts_of(running: Status) -> list[tuple[str, str]]:
     """What `status` says about a running daemon."""
     return [
-        ("daemon", f"running, pid {running.get('pid')}"),
-        ("version", running.get("version")),
-        ("since", output.local_time(running.get("started_at"))),
-        ("home", running.get("home")),
-        ("jail", f"{len((running.get('jail') or {}).get('layers') or [])} layers in force"),
+        ("daemon", f"running, pid {running.pid}"),
+        ("version", running.version),
+        ("since", output.local_time(running.started_at)),
+        ("home", running.home),
+        ("jail", f"{len(running.jail.layers)} layers in force"),
     ]
 
 
@@ -171,11 +173,11 @@ def not_running() -> Problem:
     )
 
 
-def _wait_started(supervisor: Supervisor) -> Any:
+def _wait_started(supervisor: Supervisor) -> Status:
     """What it says of itself, once the service has it ready. Problem where that takes too long."""
     until = time.monotonic() + START_DEADLINE_S
     while time.monotonic() < until:
-        if (running := supervisor.maybe_ask("/v1/status")) is not None:
+        if (running := supervisor.maybe_fetch(Status, "/v1/status")) is not None:
             return running
         time.sleep(_LOOK_AGAIN_S)
     raise Problem.unreachable(

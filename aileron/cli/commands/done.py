@@ -2,120 +2,140 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+from msgspec import UNSET
+
+from aileron.api.actions import AddedAction
+from aileron.api.approvals import AgreedFile, GrantMade, PasskeyEnrolled, SettingsAgreed
+from aileron.api.bindings import BindingEntry
+from aileron.api.connectors import ConnectorEntry, InstalledConnector
+from aileron.api.fetches import InstalledTogether
+from aileron.api.publishers import TrustedKeys
+from aileron.api.secrets import SecretStored
 from aileron.cli import output
+from aileron.cli.supervisor import read
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:  # whoever runs another command does not wait for it
     from aileron.registry.build import Built
 
-__all__ = ["print_connector", "tell_done", "tell_packed"]
+__all__ = ["print_connector", "result_of", "tell_done", "tell_packed"]
 
 _MAX_NAMED = 8
 """Files that are named of those that were left out for one reason: two lines of a terminal."""
+_RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
+    "connector": InstalledConnector,
+    "connector_update": InstalledConnector,
+    "trusted_key": TrustedKeys,
+    "binding": BindingEntry,
+    "secret": SecretStored,
+    "grant": GrantMade,
+    "passkey": PasskeyEnrolled,
+    "settings": SettingsAgreed,
+}
+"""What comes of a yes, by the kind of the consent; of an action's file, and of what came together, its fields say it."""
 
 
-def tell_done(kind: str, result: Any) -> None:
+def result_of(kind: str, result: Any) -> Any:
+    """What came of an approval, as the route that asked would have answered it; JSON for a kind that this version does not know."""
+    fields = result if isinstance(result, dict) else {}
+    if "connectors" in fields:
+        return read(InstalledTogether, result)
+    if kind == "action_file":
+        return read(AddedAction if "replaced" in fields else AgreedFile, result)
+    return read(_RESULTS[kind], result) if kind in _RESULTS else result
+
+
+def tell_done(result: Any) -> None:
     """Name on standard output, the rest on standard error; `result` is what the route answers."""
-    found: Mapping[str, Any] = result if isinstance(result, dict) else {}
-    match kind:
-        case _ if "connectors" in found:
-            _tell_installed(found)
-        case "action_file":
-            _tell_action(found)
-        case "connector" | "connector_update":
-            _tell_connector(found)
-        case "trusted_key":
-            output.write(visible(str(found.get("key"))))
-            state = "counts already" if found.get("new") is False else "counts from now on"
-            output.note(f"{state} for {visible(str(found.get('authority')))}")
-        case "binding":
-            output.write(visible(str(found.get("name"))))
-            output.note(f"{visible(str(found.get('connector')))} {_what_it_uses(found)}")
-        case "secret":
-            output.note(f"stored {visible(str(found.get('name')))}")
-        case "grant":
-            output.write(visible(str(found.get("id"))))
-            until = output.local_time(found.get("until"), "stderr")
-            name, uses = visible(str(found.get("action"))), output.as_text(found.get("uses"))
-            output.note(f"{name} is not asked about, where it fits, at most {uses} times until {until}")
-        case "passkey":
-            output.write(visible(str(found.get("id"))))
+    match result:
+        case InstalledTogether():
+            _tell_installed(result)
+        case AddedAction():
+            _tell_action(result)
+        case AgreedFile():
+            output.write(visible(result.name))
+            output.note("it may run as its file is now")
+        case InstalledConnector():
+            _tell_connector(result)
+        case TrustedKeys():
+            output.write(visible(result.key))
+            state = "counts already" if result.new is False else "counts from now on"
+            output.note(f"{state} for {visible(result.authority)}")
+        case BindingEntry():
+            output.write(visible(result.name))
+            output.note(f"{visible(result.connector)} {_what_it_uses(result)}")
+        case SecretStored():
+            output.note(f"stored {visible(result.name)}")
+        case GrantMade():
+            output.write(visible(result.id))
+            until = output.local_time(result.until, "stderr")
             output.note(
-                f"{visible(str(found.get('name')))} decides from now on, on {visible(str(found.get('origin')))}"
+                f"{visible(result.action)} is not asked about, where it fits, at most {result.uses} times until {until}"
             )
-        case "settings":
-            whole = (
-                "in force"
-                if found.get("restart") is False
-                else "in force when the daemon starts again\n  fix: aileron daemon stop"
-            )
-            output.note(whole)
+        case PasskeyEnrolled():
+            output.write(visible(result.id))
+            output.note(f"{visible(result.name)} decides from now on, on {visible(result.origin)}")
+        case SettingsAgreed():
+            later = "in force when the daemon starts again\n  fix: aileron daemon stop"
+            output.note(later if result.restart else "in force")
         case _:
             output.print_result(result)
 
 
-def print_connector(entry: Mapping[str, Any]) -> None:
+def print_connector(entry: ConnectorEntry) -> None:
     """One connector: what it may reach, use and spend."""
-    limits = entry.get("limits") or {}
+    limits = {} if entry.limits is UNSET else msgspec.to_builtins(entry.limits)
     output.print_facts(
         [
-            ("name", entry.get("name")),
-            ("version", entry.get("version")),
-            ("hash", entry.get("hash")),
-            ("problem", entry.get("problem")),
-            ("reaches", entry.get("hosts") or "nothing"),
-            ("credential", _credential(entry) or "none"),
-            ("uses", ", ".join(entry.get("imports") or []) or "nothing"),
+            ("name", entry.name or None),
+            ("version", entry.version or None),
+            ("hash", entry.hash),
+            ("problem", entry.problem or None),
+            ("reaches", entry.hosts or "nothing"),
+            ("credential", f"{entry.credential.kind} ({entry.credential.scope})" if entry.credential else "none"),
+            ("uses", ", ".join(entry.imports or []) or "nothing"),
             ("limits", ", ".join(f"{name} {output.as_text(value)}" for name, value in limits.items()) or None),
         ]
     )
 
 
-def _what_it_uses(binding: Mapping[str, Any]) -> str:
+def _what_it_uses(binding: BindingEntry) -> str:
     """Whose account of a sign-in; else which secret."""
-    if binding.get("kind") == "oauth2" and (binding.get("account") or binding.get("expires_at")):
-        return f"acts as {visible(str(binding.get('account') or 'whoever signed in'))}"
-    return f"uses the secret {visible(str(binding.get('secret')))}"
+    if binding.kind == "oauth2" and (binding.account or binding.expires_at):
+        return f"acts as {visible(binding.account or 'whoever signed in')}"
+    return f"uses the secret {visible(binding.secret)}"
 
 
-def _tell_action(found: Mapping[str, Any]) -> None:
-    output.write(visible(str(found.get("name"))))
-    for connector, pin in (found.get("bound") or {}).items():
-        output.note(f"bound {visible(str(connector))} to {visible(str(pin))}")
-    if "digest" in found and "replaced" not in found:
-        output.note("it may run as its file is now")
-    else:
-        output.note("replaced the action of that name" if found.get("replaced") else "added")
-    for need in found.get("needs") or []:
-        output.note(f"before it can run: {visible(str(need))}")
+def _tell_action(added: AddedAction) -> None:
+    output.write(visible(added.name))
+    for connector, pin in (added.bound or {}).items():
+        output.note(f"bound {visible(connector)} to {visible(pin)}")
+    output.note("replaced the action of that name" if added.replaced else "added")
+    for need in added.needs or []:
+        output.note(f"before it can run: {visible(need)}")
 
 
-def _tell_installed(found: Mapping[str, Any]) -> None:
+def _tell_installed(done: InstalledTogether) -> None:
     """What came from a forge: connectors on one line each, where an action came with them."""
-    connectors, action = found.get("connectors") or [], found.get("action")
-    if action is None and len(connectors) == 1:
-        _tell_connector(connectors[0])
+    if done.action is None and len(done.connectors) == 1:
+        _tell_connector(done.connectors[0])
         return
-    for one in connectors:
-        output.note(f"installed {visible(str(one.get('name')))}@{visible(str(one.get('version')))}")
-    if action is not None:
-        _tell_action(action)
+    for one in done.connectors:
+        output.note(f"installed {visible(str(one.name))}@{visible(str(one.version))}")
+    if done.action is not None:
+        _tell_action(done.action)
 
 
-def _tell_connector(found: Mapping[str, Any]) -> None:
-    print_connector(found)
-    for gone in found.get("replaced") or []:
-        output.note(f"replaced {visible(str(gone))}: actions pinned to it no longer run")
-    signature = visible(str(found.get("signature") or "unsigned"))
-    output.note(f"installed, {signature}" if found.get("new") else "it was installed already, with these bytes")
-
-
-def _credential(entry: Mapping[str, Any]) -> str | None:
-    credential = entry.get("credential")
-    return f"{credential.get('kind')} ({credential.get('scope')})" if isinstance(credential, dict) else None
+def _tell_connector(installed: InstalledConnector) -> None:
+    print_connector(installed)
+    for gone in installed.replaced:
+        output.note(f"replaced {visible(gone)}: actions pinned to it no longer run")
+    signature = visible(installed.signature)
+    output.note(f"installed, {signature}" if installed.new else "it was installed already, with these bytes")
 
 
 def tell_packed(built: Built) -> None:

@@ -6,8 +6,13 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
+from aileron.api.actions import ActionDetail, ActionInput
+from aileron.api.approvals import ConsentAnswer
+from aileron.api.approver import AddGrant, GrantEntry, GrantList
+from aileron.api.daemon import Removed
 from aileron.cli import output
 from aileron.cli.arguments import typed
 from aileron.cli.commands.completion import action_names, grant_ids
@@ -18,6 +23,7 @@ from aileron.cli.problem import Problem
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.consent import Constraint, Operator
 from aileron.model.visible import visible
 from aileron.review.subject import constraint_words
 
@@ -60,34 +66,29 @@ def add(
     """
     for_s = seconds(duration, option="--for", most=_LONGEST, help_of="grant add")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    inputs = supervisor.ask("GET", path_of("v1", "actions", action)).get("inputs", [])
-    constraints = [
+    inputs = supervisor.fetch(ActionDetail, "GET", path_of("v1", "actions", action)).inputs or []
+    constraints = (
         *(_constraint(action, inputs, "equals", text) for text in equals or []),
         *(_constraint(action, inputs, "one_of", text) for text in one_of or []),
         *(_constraint(action, inputs, "prefix", text) for text in prefix or []),
         *(_constraint(action, inputs, "at_most", text) for text in at_most or []),
-    ]
-    body = {"action": action, "constraints": constraints, "uses": uses, "for_s": int(for_s)}
-    answer = supervisor.ask("POST", "/v1/grants", body)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="grant", yes=yes, as_json=as_json))
+    )
+    body = AddGrant(action=action, constraints=constraints, uses=uses, for_s=int(for_s))
+    answer = supervisor.fetch(ConsentAnswer, "POST", "/v1/grants", body)
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:
     """List what runs without asking."""
-    grants = Supervisor().ask("GET", "/v1/grants")["grants"]
+    found = Supervisor().fetch(GrantList, "GET", "/v1/grants")
     if as_json:
-        output.print_json({"grants": grants})
+        output.print_json(found)
         return
     output.print_table(
         ("ID", "USED", "UNTIL", "ACTION, WHERE"),
         [
-            (
-                entry.get("id"),
-                f"{entry.get('used')} of {entry.get('uses')}",
-                output.time_left(entry.get("until")),
-                _what(entry),
-            )
-            for entry in grants
+            (entry.id, f"{entry.used} of {entry.uses}", output.time_left(entry.until), _what(entry))
+            for entry in found.grants
         ],
         empty="a person is asked about everything that is gated",
     )
@@ -104,29 +105,29 @@ def revoke(
     """End a grant: the next run is asked about again."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     name = _meant(supervisor, grant)
-    answer = supervisor.ask("DELETE", path_of("v1", "grants", name))
+    answer = supervisor.change(Removed, "DELETE", path_of("v1", "grants", name))
 
-    def tell(_: str, __: Any) -> None:
+    def tell(_: Any) -> None:
         output.note(f"revoked {visible(name)}")
 
-    raise typer.Exit(carry_through(supervisor, answer, tell, kind="grant", yes=yes, as_json=as_json))
+    raise typer.Exit(carry_through(supervisor, answer, tell, yes=yes, as_json=as_json))
 
 
-def _constraint(action: str, inputs: Sequence[dict[str, Any]], operator: str, text: str) -> dict[str, Any]:
+def _constraint(action: str, inputs: Sequence[ActionInput], operator: Operator, text: str) -> Constraint:
     """`ARG=VALUE` as a condition; the value is read by the type which the action declares for the argument."""
     flag = f"--{operator.replace('_', '-')}"
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise Problem.usage(f"{flag} {text!r} is not ARG=VALUE", fix=_HELP)
-    kind = next((str(spec.get("type")) for spec in inputs if spec.get("name") == name), None)
+    types = {spec.name: spec.type for spec in inputs}
+    kind = types.get(name)
     if operator == "prefix" and kind not in ("string", None):
         raise Problem.usage(f"{flag} is for text, and {name} is of type {kind}", fix=_HELP)
     if operator == "at_most" and kind not in ("integer", "number", None):
         raise Problem.usage(f"{flag} is for numbers, and {name} is of type {kind}", fix=_HELP)
-    if operator != "one_of":
-        return {"argument": name, "operator": operator, "value": typed({name: value}, inputs, action=action)[name]}
-    values = [typed({name: one}, inputs, action=action)[name] for one in _each(flag, value)]
-    return {"argument": name, "operator": operator, "value": values}
+    many = operator == "one_of"
+    values = [typed({name: one}, types, action=action)[name] for one in (_each(flag, value) if many else [value])]
+    return Constraint(argument=name, operator=operator, value=values if many else values[0])
 
 
 def _each(flag: str, text: str) -> list[str]:
@@ -141,7 +142,7 @@ def _each(flag: str, text: str) -> list[str]:
 
 def _meant(supervisor: Supervisor, wanted: str) -> str:
     """The one grant whose id this is, or ends with this."""
-    names = [str(entry.get("id")) for entry in supervisor.ask("GET", "/v1/grants")["grants"]]
+    names = [entry.id for entry in supervisor.fetch(GrantList, "GET", "/v1/grants").grants]
     if wanted in names:
         return wanted
     meant = [name for name in names if len(wanted) >= _LEAST_PART and name.endswith(wanted)]
@@ -152,6 +153,6 @@ def _meant(supervisor: Supervisor, wanted: str) -> str:
     return meant[0]
 
 
-def _what(entry: dict[str, Any]) -> str:
-    words = [constraint_words(one) for one in entry.get("constraints") or []]
-    return f"{entry.get('action')}, {' and '.join(words) or 'whatever its arguments are'}"
+def _what(entry: GrantEntry) -> str:
+    words = [constraint_words(msgspec.to_builtins(one)) for one in entry.constraints]
+    return f"{entry.action}, {' and '.join(words) or 'whatever its arguments are'}"

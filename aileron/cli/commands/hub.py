@@ -8,11 +8,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 from urllib.parse import urlencode
 
 import typer
 
+from aileron.api.publishers import HubCredential, HubDetail, HubEntry, HubFound, HubSignature, HubVersion
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import Problem, local_work
@@ -43,20 +44,19 @@ def search(
     First what has just that intent, then what has all words in its name, then what has them anywhere.
     """
     asked = {"text": " ".join(words or [])} | ({"kind": kind.value} if kind is not None else {})
-    found = Supervisor().ask("GET", f"/v1/hub?{urlencode(asked)}", wait_s=_ASK_S)
+    found = Supervisor().fetch(HubFound, "GET", f"/v1/hub?{urlencode(asked)}", wait_s=_ASK_S)
     if as_json:
         output.print_json(found)
         return
-    entries = found["entries"]
     output.print_table(
         ("NAME", "VERSION", "KIND", "SIGNED", "WHAT IT DOES"),
-        [(one["name"], one["version"], one["kind"], _signed(one["signature"]), _does(one)) for one in entries],
+        [(one.name, one.version, one.kind, _signed(one.signature), _does(one)) for one in found.entries],
         empty="nothing on the Hub fits all of these words",
     )
-    if found["total"] > len(entries):
-        output.note(f"{found['total'] - len(entries)} more fit: say another word")
-    if entries and output.is_terminal():
-        output.note(f"\nas {visible(str(found['hub']))} says{_age(found)}\nlook: aileron hub show NAME")
+    if more := found.total - len(found.entries):
+        output.note(f"{more} more fit: say another word")
+    if found.entries and output.is_terminal():
+        output.note(f"\nas {visible(found.hub)} says{_age(found.as_of)}\nlook: aileron hub show NAME")
 
 
 def show(
@@ -66,33 +66,32 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show one connector or action of the Hub: what it would reach, who signed it, how it is installed."""
-    found = Supervisor().ask("GET", f"/v1/hub/entry?{urlencode({'name': name})}", wait_s=_ASK_S)
+    found = Supervisor().fetch(HubDetail, "GET", f"/v1/hub/entry?{urlencode({'name': name})}", wait_s=_ASK_S)
     if as_json:
         output.print_json(found)
         return
-    credential = found.get("credential")
-    is_connector = found["kind"] == "connector"
+    is_connector = found.kind == "connector"
     output.print_facts(
         [
-            ("name", found["name"]),
-            ("kind", found["kind"]),
-            ("version", found["version"]),
-            ("newest", found["newest"] if found["newest"] != found["version"] else None),
-            ("versions", _versions(found["versions"])),
-            ("publisher", found.get("publisher")),
-            ("about", found.get("description")),
-            ("intents", found.get("intents") or None),
-            ("reaches", (found.get("hosts") or "nothing") if is_connector else None),
-            ("credential", _credential(credential) if is_connector else None),
-            ("needs", found.get("requires") or None),
-            ("hash", found["hash"]),
+            ("name", found.name),
+            ("kind", found.kind),
+            ("version", found.version),
+            ("newest", found.newest if found.newest != found.version else None),
+            ("versions", _versions(found.versions)),
+            ("publisher", found.publisher),
+            ("about", found.description),
+            ("intents", found.intents or None),
+            ("reaches", (found.hosts or "nothing") if is_connector else None),
+            ("credential", _credential(found.credential) if is_connector else None),
+            ("needs", found.requires or None),
+            ("hash", found.hash),
             ("signature", _signature(found)),
-            ("key", found.get("publisher_key") or "none is published"),
-            ("from", f"{found['hub']}{_age(found)}"),
+            ("key", found.publisher_key or "none is published"),
+            ("from", f"{found.hub}{_age(found.as_of)}"),
         ]
     )
     output.note("\nthis is what the Hub says; installing checks the archive and asks you:")
-    output.note(f"  {visible(str(found['install']))}")
+    output.note(f"  {visible(found.install)}")
 
 
 def build(
@@ -134,45 +133,41 @@ def _tell_wrong(problems: Sequence[dict[str, str]]) -> None:
         output.note(f"{visible(one['file'])}: {visible(one['reason'])}")
 
 
-def _signed(signature: dict[str, Any]) -> str:
+def _signed(signature: HubSignature) -> str:
     """By which key; whether at all, where a person looks through a list."""
-    if signature["status"] != "signed":
+    if signature.status != "signed":
         return "UNSIGNED"
-    return "signed" if output.is_terminal() else str(signature["key"])
+    return "signed" if output.is_terminal() else str(signature.key)
 
 
-def _does(entry: dict[str, Any]) -> str:
-    return ", ".join(entry.get("intents") or []) or entry.get("description") or entry.get("publisher") or ""
+def _does(entry: HubEntry) -> str:
+    return ", ".join(entry.intents) or entry.description or entry.publisher or ""
 
 
-def _versions(versions: Sequence[dict[str, Any]]) -> list[str]:
+def _versions(versions: Sequence[HubVersion]) -> list[str]:
     """The newest first; the rest are counted."""
-    shown = [
-        f"{one['version']}{'' if one.get('signed_by') else '  UNSIGNED'}"
-        for one in reversed(versions[-_SHOWN_VERSIONS:])
-    ]
+    shown = [f"{one.version}{'' if one.signed_by else '  UNSIGNED'}" for one in reversed(versions[-_SHOWN_VERSIONS:])]
     return shown + ([f"and {len(versions) - _SHOWN_VERSIONS} older"] if len(versions) > _SHOWN_VERSIONS else [])
 
 
-def _credential(credential: dict[str, Any] | None) -> str:
-    return "none" if credential is None else f"{credential['kind']}: {credential['scope']}"
+def _credential(credential: HubCredential | None) -> str:
+    return "none" if credential is None else f"{credential.kind}: {credential.scope}"
 
 
-def _signature(found: dict[str, Any]) -> list[str]:
+def _signature(found: HubDetail) -> list[str]:
     """By whom, and what that is worth here."""
-    signature = found["signature"]
-    if signature["status"] == "unsigned":
+    if found.signature.status == "unsigned":
         return ["UNSIGNED: nobody vouches for it"]
-    lines = [str(signature["key"])]
-    if signature["key"] != found.get("publisher_key"):
+    lines = [str(found.signature.key)]
+    if found.signature.key != found.publisher_key:
         lines.append("which is NOT THE KEY that its repository publishes now")
-    match signature["trusted"]:
+    match found.signature.trusted:
         case "yes":
             return [*lines, "trusted here"]
         case "unknown":
             return [*lines, "whether it is trusted here, the locked vault knows", "aileron vault unlock"]
         case _:
-            repository = "/".join(str(found["name"]).split("/")[:4])
+            repository = "/".join(found.name.split("/")[:4])
             return [
                 *lines,
                 "not trusted here; to compare it, and then trust it:",
@@ -180,5 +175,5 @@ def _signature(found: dict[str, Any]) -> list[str]:
             ]
 
 
-def _age(found: dict[str, Any]) -> str:
-    return "" if found.get("as_of") is None else f", built {output.local_time(found['as_of'])}"
+def _age(as_of: str | None) -> str:
+    return "" if as_of is None else f", built {output.local_time(as_of)}"

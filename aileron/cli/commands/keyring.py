@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from aileron.api.approver import ApproverFacts
+from aileron.api.publishers import KeyList, LookForKey, PublishedKey, RevokedKeys, RevokeKey, TrustedKeys, TrustKey
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
@@ -42,27 +44,28 @@ def trust(
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     if key is None:
-        found = supervisor.ask("POST", "/v1/keyring/look", {"authority": authority}, wait_s=_LOOK_S)
-        asked = {"authority": found["authority"], "key": found["public_key"], "source": found["source"]}
+        look = LookForKey(authority=authority)
+        found = supervisor.fetch(PublishedKey, "POST", "/v1/keyring/look", look, wait_s=_LOOK_S)
+        asked = TrustKey(authority=found.authority, key=found.public_key, source=found.source)
         _show(found)
     else:
-        asked = {"authority": authority, "key": text_in("--key", str(key)), "source": str(key.absolute())}
-    is_decided = supervisor.ask("GET", "/v1/approver").get("status") != "none"
+        asked = TrustKey(authority=authority, key=text_in("--key", str(key)), source=str(key.absolute()))
+    is_decided = supervisor.fetch(ApproverFacts, "GET", "/v1/approver").status != "none"
     if not yes and not is_decided:
         _check_wanted(authority, key)
-    answer = supervisor.ask("POST", "/v1/keyring", asked)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="trusted_key", yes=yes, as_json=as_json))
+    answer = supervisor.change(TrustedKeys, "POST", "/v1/keyring", asked)
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:
     """List the keys that count."""
-    keyring = Supervisor().ask("GET", "/v1/keyring")["keyring"]
+    found = Supervisor().fetch(KeyList, "GET", "/v1/keyring")
     if as_json:
-        output.print_json({"keyring": keyring})
+        output.print_json(found)
         return
     output.print_table(
         ("AUTHORITY", "KEY"),
-        [(entry["authority"], key) for entry in keyring for key in entry["keys"]],
+        [(entry.authority, key) for entry in found.keyring for key in entry.keys],
         empty="no publisher's key is trusted\n  fix: aileron keyring trust AUTHORITY",
     )
 
@@ -78,21 +81,20 @@ def revoke(
 
     What is installed stays: its bytes are pinned.
     """
-    asked = {"authority": authority} if key is None else {"authority": authority, "key": key}
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    found = supervisor.ask("POST", "/v1/keyring/revoke", asked)
-    for gone in found["revoked"]:
-        output.note(f"{visible(gone)} counts no more for {visible(found['authority'])}")
+    found = supervisor.fetch(RevokedKeys, "POST", "/v1/keyring/revoke", RevokeKey(authority=authority, key=key))
+    for gone in found.revoked:
+        output.note(f"{visible(gone)} counts no more for {visible(found.authority)}")
 
 
-def _show(found: dict[str, Any]) -> None:
+def _show(found: PublishedKey) -> None:
     """What the repository says; whether it is so, only the person can find out."""
     output.print_facts(
         [
-            ("publisher", found["authority"]),
-            ("key", found["key"]),
-            ("from", found["source"]),
-            ("trusted", [*found["others"], "ANOTHER KEY than the one it publishes now"] if found["others"] else None),
+            ("publisher", found.authority),
+            ("key", found.key),
+            ("from", found.source),
+            ("trusted", [*found.others, "ANOTHER KEY than the one it publishes now"] if found.others else None),
         ],
         "stderr",
     )

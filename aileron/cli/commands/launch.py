@@ -13,10 +13,12 @@ import contextlib
 import os
 import shlex
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from aileron.api.daemon import Status
+from aileron.api.sessions import NewSession, OpenSession
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import FAILED, Problem, local_work
@@ -95,11 +97,11 @@ def launch(
     passphrase = passphrase_from(passphrase_file)
     supervisor = Supervisor(passphrase=passphrase)
     if dry_run:
-        running = supervisor.maybe_ask("/v1/status")
-        gateway = None if no_gateway or running is None else gateway_of(running)
-        _show(path, asked_of(supervisor, found, gateway, words, _SHOWN_TOKEN), found, running is None, as_json)
+        seen = supervisor.maybe_fetch(Status, "/v1/status")
+        gateway = None if no_gateway or seen is None else gateway_of(seen)
+        _show(path, asked_of(supervisor, found, gateway, words, _SHOWN_TOKEN), found, seen is None, as_json)
         return
-    running = supervisor.ask("GET", "/v1/status")
+    running = supervisor.fetch(Status, "GET", "/v1/status")
     gateway = None if no_gateway else gateway_of(running)
     is_needed = gateway is not None and is_vault_needed(supervisor, gateway)
     _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=is_needed)
@@ -119,16 +121,14 @@ def program_of(agent: Agent, given: str | None) -> str:
         raise Problem.missing(str(missing), fix=fix) from None
 
 
-def gateway_of(running: dict[str, Any]) -> Gateway:
+def gateway_of(running: Status) -> Gateway:
     """What `status` says about the way to the models' APIs."""
     from aileron.launch.agent import Gateway
 
-    upstreams = running.get("gateway") or {}
-    kept = frozenset(name for name, upstream in upstreams.items() if upstream.get("has_key"))
-    return Gateway(str(running["web"]), kept)
+    return Gateway(running.web, frozenset(name for name, upstream in running.gateway.items() if upstream.has_key))
 
 
-def _open_vault(supervisor: Supervisor, running: dict[str, Any], *, is_given: bool, is_needed: bool) -> None:
+def _open_vault(supervisor: Supervisor, running: Status, *, is_given: bool, is_needed: bool) -> None:
     """Unlock the vault where the passphrase was given, or the gateway needs it and somebody can be asked."""
     if not is_vault_locked(running):
         return
@@ -138,10 +138,9 @@ def _open_vault(supervisor: Supervisor, running: dict[str, Any], *, is_given: bo
         output.note(f"{LOCKED}\n  fix: aileron vault unlock")
 
 
-def is_vault_locked(running: dict[str, Any]) -> bool:
+def is_vault_locked(running: Status) -> bool:
     """Whether there is a vault, and it is locked, by what `status` says."""
-    vault = running.get("vault") or {}
-    return bool(vault.get("exists") and vault.get("locked"))
+    return running.vault.exists and running.vault.locked
 
 
 def is_vault_needed(supervisor: Supervisor, gateway: Gateway) -> bool:
@@ -195,11 +194,11 @@ def _in_session(
     supervisor: Supervisor, agent: Agent, path: str, gateway: Gateway | None, words: tuple[str, ...]
 ) -> int:
     """The agent, with a session around it; its exit code."""
-    body = {"agent": agent.name, "folder": folder(), "pid": os.getpid()}
-    session = supervisor.ask("POST", "/v1/sessions", body)
+    body = OpenSession(agent=agent.name, folder=folder(), pid=os.getpid())
+    session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     code: int | None = None
     try:
-        asked = asked_of(supervisor, agent, gateway, words, session["token"])
+        asked = asked_of(supervisor, agent, gateway, words, session.token)
         with local_work():
             setup = agent.setup(asked)
         for note in setup.notes:
@@ -207,7 +206,7 @@ def _in_session(
         code = _run(path, asked, setup)
         return code
     finally:
-        _end(supervisor, session["id"], code)
+        _end(supervisor, session.id, code)
 
 
 def _run(path: str, asked: LaunchRequest, setup: Setup) -> int:

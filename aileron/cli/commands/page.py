@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from aileron.api.daemon import Status
 from aileron.cli import output
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.deciding import find
@@ -38,12 +39,12 @@ def approval(
     Without a terminal or a browser its address is only printed.
     """
     supervisor = Supervisor()
-    name = str(find(supervisor, approval)["approval_id"])
+    name = find(supervisor, approval).approval_id
     _show(f"{_web(supervisor)}/approvals/{name}", only_print=only_print)
 
 
 def _web(supervisor: Supervisor) -> str:
-    return str(supervisor.ask("GET", path_of("v1", "status"))["web"])
+    return supervisor.fetch(Status, "GET", path_of("v1", "status")).web
 
 
 def _show(address: str, *, only_print: bool) -> None:

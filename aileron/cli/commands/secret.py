@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from aileron.api.daemon import Removed
+from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
 from aileron.cli.commands.completion import secret_names
 from aileron.cli.commands.done import tell_done
@@ -31,21 +33,22 @@ def set_(name: Name, yes: Yes = False, passphrase_file: PassphraseFile = None, a
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     supervisor.open_vault()
     value = read_secret(name)
-    answer = supervisor.ask("PUT", path_of("v1", "secrets", name), {"value_base64": base64.b64encode(value).decode()})
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, kind="secret", yes=yes, as_json=as_json))
+    body = SetSecret(value_base64=base64.b64encode(value).decode())
+    answer = supervisor.change(SecretStored, "PUT", path_of("v1", "secrets", name), body)
+    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
 def list_(as_json: AsJson = False) -> None:
     """List the names of the secrets, never their values."""
-    secrets = Supervisor().ask("GET", "/v1/secrets")["secrets"]
+    found = Supervisor().fetch(SecretList, "GET", "/v1/secrets")
     if as_json:
-        output.print_json({"secrets": secrets})
+        output.print_json(found)
         return
     output.print_table(
         ("NAME", "CREATED", "CHANGED"),
         [
-            (entry["name"], output.local_time(entry.get("created_at")), output.local_time(entry.get("updated_at")))
-            for entry in secrets
+            (entry.name, output.local_time(entry.created_at), output.local_time(entry.updated_at))
+            for entry in found.secrets
         ],
         empty="no secret is stored\n  fix: aileron secret set NAME",
     )
@@ -53,5 +56,5 @@ def list_(as_json: AsJson = False) -> None:
 
 def remove(name: Name) -> None:
     """Forget a secret that no binding uses."""
-    Supervisor().ask("DELETE", path_of("v1", "secrets", name))
+    Supervisor().fetch(Removed, "DELETE", path_of("v1", "secrets", name))
     output.note(f"removed {visible(name)}")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from aileron.api.daemon import Status
+from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionList
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
 from aileron.cli.commands.launch import folder
@@ -23,22 +25,15 @@ _LEAST_PART = 4
 
 def list_(as_json: AsJson = False) -> None:
     """List the sessions there were, the newest first."""
-    sessions = Supervisor().ask("GET", "/v1/sessions")["sessions"]
+    found = Supervisor().fetch(SessionList, "GET", "/v1/sessions")
     if as_json:
-        output.print_json({"sessions": sessions})
+        output.print_json(found)
         return
     output.print_table(
         ("ID", "AGENT", "STATUS", "STARTED", "RUNS", "FOLDER"),
         [
-            (
-                entry.get("id"),
-                entry.get("agent"),
-                _status(entry),
-                output.day_or_time(entry.get("started_at")),
-                entry.get("runs"),
-                entry.get("folder"),
-            )
-            for entry in sessions
+            (one.id, one.agent, _status(one), output.day_or_time(one.started_at), one.runs, one.folder)
+            for one in found.sessions
         ],
         empty="no session yet: aileron launch AGENT begins one",
     )
@@ -52,7 +47,7 @@ def show(
 ) -> None:
     """Show one session."""
     supervisor = Supervisor()
-    entry = supervisor.ask("GET", path_of("v1", "sessions", _meant(supervisor, session)))
+    entry = supervisor.fetch(Session, "GET", path_of("v1", "sessions", _meant(supervisor, session)))
     if as_json:
         output.print_json(entry)
         return
@@ -74,12 +69,13 @@ def new(
     """
     for_s = int(seconds(duration, option="--for", most=_LONGEST, help_of="sessions new"))
     supervisor = Supervisor()
-    made = supervisor.ask("POST", "/v1/sessions", {"agent": agent, "folder": folder(), "for_s": for_s})
+    asked = OpenSession(agent=agent, folder=folder(), for_s=for_s)
+    made = supervisor.fetch(NewSession, "POST", "/v1/sessions", asked)
     if as_json:
         output.print_json(made)
         return
-    output.write(str(made["token"]))
-    output.note(f"session {visible(str(made['id']))}, until {output.local_time(made.get('expires_at'), 'stderr')}")
+    output.write(made.token)
+    output.note(f"session {visible(made.id)}, until {output.local_time(made.expires_at, 'stderr')}")
     output.note("the token is not shown again: give it to the agent as AILERON_SESSION_TOKEN")
     if url := _url(supervisor):
         output.note(
@@ -87,7 +83,7 @@ def new(
         )
     else:
         output.note("elsewhere than here it also needs AILERON_URL: set daemon.listen first")
-    output.note(f"end it: aileron sessions end {visible(str(made['id']))}")
+    output.note(f"end it: aileron sessions end {visible(made.id)}")
 
 
 def end(
@@ -99,7 +95,7 @@ def end(
     """End a session: from now on its token opens nothing."""
     supervisor = Supervisor()
     name = _meant(supervisor, session)
-    entry = supervisor.ask("POST", path_of("v1", "sessions", name, "end"), {"exit_code": None})
+    entry = supervisor.fetch(Session, "POST", path_of("v1", "sessions", name, "end"), EndSession())
     if as_json:
         output.print_json(entry)
         return
@@ -108,36 +104,34 @@ def end(
 
 def _url(supervisor: Supervisor) -> str | None:
     """Where agents elsewhere find the daemon, if they do."""
-    listen = supervisor.ask("GET", "/v1/status").get("listen")
-    return None if not listen else str(listen)
+    return supervisor.fetch(Status, "GET", "/v1/status").listen or None
 
 
-def _status(entry: dict[str, Any]) -> str:
+def _status(entry: Session) -> str:
     """`ended, 0` where the agent's exit code is known."""
-    code = entry.get("exit_code")
-    return str(entry.get("status")) + ("" if code is None else f", {code}")
+    return entry.status + ("" if entry.exit_code is None else f", {entry.exit_code}")
 
 
-def _print(entry: dict[str, Any]) -> None:
+def _print(entry: Session) -> None:
     output.print_facts(
         [
-            ("id", entry.get("id")),
-            ("agent", entry.get("agent")),
-            ("folder", entry.get("folder")),
-            ("status", entry.get("status")),
-            ("started", output.local_time(entry.get("started_at"))),
-            ("until", output.time_left(entry.get("expires_at")) if entry.get("status") == "open" else None),
-            ("ended", output.local_time(entry["ended_at"]) if entry.get("ended_at") else None),
-            ("because", entry.get("reason")),
-            ("exit code", entry.get("exit_code")),
-            ("runs", entry.get("runs")),
+            ("id", entry.id),
+            ("agent", entry.agent),
+            ("folder", entry.folder),
+            ("status", entry.status),
+            ("started", output.local_time(entry.started_at)),
+            ("until", output.time_left(entry.expires_at) if entry.status == "open" else None),
+            ("ended", output.local_time(entry.ended_at) if entry.ended_at else None),
+            ("because", entry.reason),
+            ("exit code", entry.exit_code),
+            ("runs", entry.runs),
         ]
     )
 
 
 def _meant(supervisor: Supervisor, wanted: str) -> str:
     """The one session whose id this is, or ends with this; one that is too old to be listed is meant as it is."""
-    names = [str(entry.get("id")) for entry in supervisor.ask("GET", "/v1/sessions")["sessions"]]
+    names = [entry.id for entry in supervisor.fetch(SessionList, "GET", "/v1/sessions").sessions]
     meant = [name for name in names if len(wanted) >= _LEAST_PART and name.endswith(wanted)]
     if wanted in names or not meant:
         return wanted

@@ -9,11 +9,15 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
+import msgspec
 import typer
 
 from aileron import __version__
+from aileron.api.approvals import ApprovalList
+from aileron.api.daemon import Status
+from aileron.api.secrets import VaultState
 from aileron.cli import output
 from aileron.cli.commands.check import ByHand, Check
 from aileron.cli.commands.daemon import facts_of, not_running
@@ -25,7 +29,6 @@ from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.supervisor import Supervisor
 from aileron.files import OTHERS_MAY_USE
 from aileron.model.visible import visible
-from aileron.review.question import kind_of
 
 if TYPE_CHECKING:
     from aileron.config import SandboxMode
@@ -52,7 +55,7 @@ _UNSIGNED = "not signed: any process of this user can make them"
 def status(as_json: AsJson = False) -> None:
     """Show what runs and what waits."""
     supervisor = Supervisor()
-    running = supervisor.maybe_ask("/v1/status")
+    running = supervisor.maybe_fetch(Status, "/v1/status")
     if running is None:
         raise not_running()
     if as_json:
@@ -61,9 +64,9 @@ def status(as_json: AsJson = False) -> None:
     output.print_facts(
         [
             *facts_of(running),
-            ("vault", state_of(running.get("vault") or {})),
-            ("actions", running.get("actions")),
-            ("connectors", running.get("connectors")),
+            ("vault", state_of(running.vault)),
+            ("actions", running.actions),
+            ("connectors", running.connectors),
             ("waiting", _waiting(supervisor, running)),
             ("decisions", _decisions(running).found),
             ("settings", _kept_back(running)),
@@ -130,11 +133,20 @@ def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
     ]
 
 
-def _carried_out(check: Check, *, yes: bool) -> dict[str, Any]:
+class _CarriedOut(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one cure, for `--json`."""
+
+    name: str
+    fix: str | None
+    done: bool = False
+    problem: str | None = None
+
+
+def _carried_out(check: Check, *, yes: bool) -> _CarriedOut:
     """One cure, once the person said so; what became of it, for programs, and a line of it for people."""
     assert isinstance(check.cure, Narrow)
     command = visible(str(check.fix))
-    told: dict[str, Any] = {"name": check.name, "fix": check.fix, "done": False, "problem": None}
+    told = _CarriedOut(name=check.name, fix=check.fix)
     if not yes:
         output.note(visible(check.found))
         answer = ask_now(f"  {command} [y/N]: ")
@@ -144,9 +156,9 @@ def _carried_out(check: Check, *, yes: bool) -> dict[str, Any]:
         narrow(check.cure)
     except NotNarrowed as error:
         output.note(f"not done: {command}: {visible(str(error))}")
-        return {**told, "problem": str(error)}
+        return msgspec.structs.replace(told, problem=str(error))
     output.note(f"done: {command}")
-    return {**told, "done": True}
+    return msgspec.structs.replace(told, done=True)
 
 
 def _doctor_of(agent: str, program: str | None, as_json: bool) -> None:
@@ -275,7 +287,7 @@ def _settings(home: Path) -> Check:
 
 def _daemon(supervisor: Supervisor) -> Iterator[Check]:
     try:
-        running = supervisor.maybe_ask("/v1/status")
+        running = supervisor.maybe_fetch(Status, "/v1/status")
     except Problem as problem:
         yield Check("daemon", "bad", problem.why or problem.what, "aileron daemon logs")
         return
@@ -288,65 +300,65 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
             "decisions", "note", "who makes them is in the vault, and told by a running daemon", "aileron daemon start"
         )
         return
-    if running.get("version") == __version__:
-        yield Check("daemon", "ok", f"running, pid {running.get('pid')}")
+    if running.version == __version__:
+        yield Check("daemon", "ok", f"running, pid {running.pid}")
     else:
-        words = f"is version {running.get('version')}, this command {__version__}"
+        words = f"is version {running.version}, this command {__version__}"
         yield Check("daemon", "bad", words, "aileron daemon stop", ByHand.INTERRUPTS)
-    yield _vault(running.get("vault") or {})
+    yield _vault(running.vault)
     yield _decisions(running)
     if kept_back := _kept_back(running):
         yield Check("settings", "note", kept_back, "aileron approval list")
 
 
-def _decisions(running: dict[str, Any]) -> Check:
-    """Whether decisions are signed, as the daemon knows; an older one says nothing, and nobody signs for it."""
-    found = running.get("approver") or {}
-    match found.get("status", "none"):
+def _decisions(running: Status) -> Check:
+    """Whether decisions are signed, as the daemon knows."""
+    found = running.approver
+    match found.status:
         case "none":
             return Check("decisions", "note", _UNSIGNED, "aileron approver init", ByHand.VAULT)
         case "ready":
-            count = found.get("passkeys") or 0
+            count = found.passkeys or 0
             beside = f" or by {count} passkey{'' if count == 1 else 's'} it enrolled" if count else ""
-            return Check("decisions", "ok", f"signed by {found.get('key_id')}{beside}")
+            return Check("decisions", "ok", f"signed by {found.key_id}{beside}")
         case "locked":
             words = "signed; by whom is in the vault, which is locked"
             return Check("decisions", "note", words, "aileron vault unlock", ByHand.VAULT)
         case other:
-            return Check("decisions", "bad", str(found.get("problem") or other), "aileron approver status")
+            return Check("decisions", "bad", found.problem or other, "aileron approver status")
 
 
-def _kept_back(running: dict[str, Any]) -> str | None:
+def _kept_back(running: Status) -> str | None:
     """What of config.toml is not in force, and what it takes."""
-    if running.get("settings_problem"):
-        return f"the file as it is now is not in force: {running['settings_problem']}"
+    if running.settings_problem:
+        return f"the file as it is now is not in force: {running.settings_problem}"
     found = [
-        f"the file is not in force for {', '.join(map(str, keys))}: {why}"
-        for key, why in (
-            ("settings_waiting", "it waits for your yes (aileron approval list)"),
-            ("settings_at_start", "it waits for a new start of the daemon (aileron daemon stop)"),
+        f"the file is not in force for {', '.join(keys)}: {why}"
+        for keys, why in (
+            (running.settings_waiting, "it waits for your yes (aileron approval list)"),
+            (running.settings_at_start, "it waits for a new start of the daemon (aileron daemon stop)"),
         )
-        if (keys := running.get(key) or [])
+        if keys
     ]
     return "; ".join(found) or None
 
 
-def _waiting(supervisor: Supervisor, running: dict[str, Any]) -> str:
+def _waiting(supervisor: Supervisor, running: Status) -> str:
     """How much waits for a person, and how much of it is no run."""
-    pending = running.get("pending")
-    listed = (supervisor.maybe_ask("/v1/action-approvals") or {}).get("approvals") if pending else None
-    consents = sum(kind_of(entry) != "action" for entry in listed or [])
+    pending = running.pending
+    listed = supervisor.maybe_fetch(ApprovalList, "/v1/action-approvals") if pending else None
+    consents = 0 if listed is None else sum(entry.kind != "action" for entry in listed.approvals)
     kinds = f" ({consents} no run but a consent)" if consents == 1 else f" ({consents} no runs but consents)"
     return f"{pending} for a person" + (f"{kinds}: aileron approval list" if consents else "")
 
 
-def _vault(found: dict[str, Any]) -> Check:
-    if not found.get("exists"):
+def _vault(found: VaultState) -> Check:
+    if not found.exists:
         words = "none; connectors that need a credential need one"
         return Check("vault", "note", words, "aileron vault init", ByHand.VAULT)
-    if found.get("problem"):
-        return Check("vault", "bad", str(found["problem"]), "aileron vault status")
-    if found.get("locked"):
+    if found.problem:
+        return Check("vault", "bad", found.problem, "aileron vault status")
+    if found.locked:
         return Check("vault", "note", "locked", "aileron vault unlock", ByHand.VAULT)
     return Check("vault", "ok", "unlocked")
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from aileron.api.actions import ActionList
+from aileron.api.connectors import ConnectorList
+from aileron.api.fetches import FetchRequest
 from aileron.cli import output
 from aileron.cli.bind import BindOptions, bind, bind_request_of
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
@@ -32,14 +35,15 @@ def sync(
     For a home that came with its action files alone. No action file is changed, and no version is another afterwards.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    job = fetched(supervisor, {"what": "sync"})
+    job = fetched(supervisor, FetchRequest(what="sync"))
+    problems = job.problems or []
     codes = [OK]
-    if job["consents"]:
-        codes.append(installed(supervisor, job, again="aileron sync", yes=yes, as_json=as_json, kind="connector"))
+    if job.consents:
+        codes.append(installed(supervisor, job, again="aileron sync", yes=yes, as_json=as_json))
     else:
         given_up(supervisor, job)
-    for problem in job["problems"]:
-        output.note(f"not installed: {visible(str(problem['name']))}: {visible(str(problem['problem']))}")
+    for problem in problems:
+        output.note(f"not installed: {visible(problem.name)}: {visible(problem.problem)}")
         codes.append(_MISSING)
     unbound = _unbound(supervisor)
     for connector in unbound:
@@ -48,28 +52,20 @@ def sync(
             output.note(
                 f"nothing is bound for {visible(connector)}\n  next: aileron binding setup {visible(connector)}"
             )
-    if as_json and not job["consents"]:
-        output.print_json({"connectors": [], "problems": job["problems"], "unbound": unbound})
+    if as_json and not job.consents:
+        output.print_json({"connectors": [], "problems": problems, "unbound": unbound})
     elif codes == [OK] and not unbound:
-        output.note(
-            f"all {job['needed']} connectors are here" if job["needed"] else "no action is pinned to a connector"
-        )
+        output.note(f"all {job.needed} connectors are here" if job.needed else "no action is pinned to a connector")
     raise typer.Exit(exit_of(codes))
 
 
 def _unbound(supervisor: Supervisor) -> list[str]:
     """The connectors that an action uses, that want a credential, and that none is bound for."""
-    used = {one.rpartition("@")[0] for entry in supervisor.ask("GET", "/v1/actions")["actions"] for one in _uses(entry)}
-    needy = {
-        str(entry["name"])
-        for entry in supervisor.ask("GET", "/v1/connectors")["connectors"]
-        if entry.get("credential") and entry.get("name") in used
-    }
+    actions = supervisor.fetch(ActionList, "GET", "/v1/actions").actions
+    used = {one.rpartition("@")[0] for action in actions for one in action.connectors or []}
+    connectors = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
+    needy = {one.name for one in connectors if one.name and one.credential and one.name in used}
     return sorted(needy - bound_connectors(supervisor))
-
-
-def _uses(entry: dict[str, Any]) -> list[str]:
-    return [str(one) for one in entry.get("connectors") or []]
 
 
 def _bound(supervisor: Supervisor, connector: str, *, yes: bool) -> int:

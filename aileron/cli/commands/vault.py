@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import msgspec
 import typer
+from msgspec import UNSET, UnsetType
 
+from aileron.api.secrets import (
+    BackUpVault,
+    InitVault,
+    KeyringKeyBody,
+    NewVault,
+    RestoredVault,
+    RestoreVault,
+    RotateVault,
+    UnlockVault,
+    VaultBackup,
+    VaultState,
+)
 from aileron.cli import output
 from aileron.cli.commands.options import AsJson, PassphraseFile
 from aileron.cli.problem import USAGE, Problem
@@ -15,6 +29,7 @@ from aileron.cli.supervisor import Supervisor
 
 __all__ = ["backup", "init", "lock", "restore", "rotate", "status", "unlock"]
 
+_STATUS = "/v1/vault/status"
 _KEY_DERIVATION_S = 30.0
 _COPY_S = 60.0
 """For 16 MiB to a slow stick."""
@@ -33,14 +48,15 @@ def init(
     """Make it, and leave it unlocked."""
     supervisor = Supervisor()
     is_typed = passphrase_from(passphrase_file)() is None and can_ask()
-    if is_typed and supervisor.ask("GET", "/v1/vault/status")["exists"]:  # nobody types one twice for nothing
+    if is_typed and supervisor.fetch(VaultState, "GET", _STATUS).exists:  # nobody types one twice for nothing
         raise Problem("there is a vault already", exit_code=USAGE, name="invalid_request", fix="aileron vault unlock")
     if keyring:
         _check_keyring()
     passphrase = _passphrase("init", "New passphrase of the vault", passphrase_file, twice=True)
-    found = _with_ways(supervisor, "/v1/vault/init", {"passphrase": passphrase}, recovery_codes, keyring)
+    body = InitVault(passphrase=passphrase, recovery_codes=recovery_codes)
+    found = _with_new_key(supervisor, "/v1/vault/init", body, keyring=keyring)
     output.note("the vault is there, and unlocked until the daemon stops or you lock it")
-    _show_codes(found)
+    _show_codes(found.codes)
     if can_ask() and not recovery_codes:
         other = "the key in the keyring, or " if keyring else ""
         output.note(f"there is no way in without {other}the passphrase: keep it where you keep such things")
@@ -56,15 +72,15 @@ def unlock(
     if keyring:
         from aileron.cli.keyring import fetch
 
-        if found.get("keyring") is None:
+        if not found.keyring:
             raise Problem(
                 "this vault has no key in a keyring",
                 exit_code=USAGE,
                 name="invalid_request",
                 fix="aileron vault rotate --keyring",
             )
-        body = {"keyring_key_base64": fetch(found["keyring"])}
-        supervisor.ask("POST", "/v1/vault/unlock", body, wait_s=_KEY_DERIVATION_S)
+        body = UnlockVault(keyring_key_base64=fetch(found.keyring))
+        supervisor.fetch(VaultState, "POST", "/v1/vault/unlock", body, wait_s=_KEY_DERIVATION_S)
     else:
         supervisor.unlock(_passphrase("unlock", _question(found), passphrase_file, twice=False))
     output.note("the vault is unlocked")
@@ -72,22 +88,28 @@ def unlock(
 
 def lock() -> None:
     """Forget its key."""
-    Supervisor().ask("POST", "/v1/vault/lock")
+    Supervisor().fetch(VaultState, "POST", "/v1/vault/lock")
     output.note("the vault is locked")
 
 
 def status(as_json: AsJson = False) -> None:
     """Show whether it is there, and locked."""
-    found = Supervisor().ask("GET", "/v1/vault/status")
+    found = Supervisor().fetch(VaultState, "GET", _STATUS)
     if as_json:
         output.print_json(found)
         return
-    facts = [("vault", state_of(found)), ("secrets", found.get("secrets")), ("bindings", found.get("bindings"))]
-    if found.get("exists") and "recovery_codes" in found:
-        facts.append(("opened by", _ways_in(found)))
-    if found.get("lock_after_s") is not None:
-        facts.append(("locks itself", _locks(found)))
-    output.print_facts(facts)
+    output.print_facts(
+        [
+            ("vault", state_of(found)),
+            ("secrets", None if found.secrets is UNSET else found.secrets),
+            ("bindings", None if found.bindings is UNSET else found.bindings),
+            (
+                "opened by",
+                _ways_in(found, found.recovery_codes) if found.exists and found.recovery_codes is not UNSET else None,
+            ),
+            ("locks itself", _locks(int(found.lock_after_s), found.locks_at) if found.lock_after_s else None),
+        ]
+    )
 
 
 def rotate(
@@ -113,15 +135,15 @@ def rotate(
             fix = "aileron vault rotate --new-passphrase-file FILE"
             raise Problem.usage("there is no new passphrase", why=f"it comes from {_NEW_WAYS}", fix=fix)
         new = ask_unseen("New passphrase of the vault", twice=True)
-    body = {"passphrase": passphrase, "new_passphrase": new}
-    found = _with_ways(supervisor, "/v1/vault/rotate", body, recovery_codes, keyring)
-    _forget_key(was.get("keyring"))
+    body = RotateVault(passphrase=passphrase, new_passphrase=new, recovery_codes=recovery_codes)
+    found = _with_new_key(supervisor, "/v1/vault/rotate", body, keyring=keyring)
+    _forget_key(was.keyring or None)
     output.note("the vault has its new passphrase and a new key, and is unlocked")
     ended = ["the old passphrase"]
-    ended += ["the old recovery codes"] if was.get("recovery_codes") else []
-    ended += ["the old key in the keyring"] if was.get("keyring") else []
+    ended += ["the old recovery codes"] if was.recovery_codes else []
+    ended += ["the old key in the keyring"] if was.keyring else []
     output.note(f"{', '.join(ended)}: of no use any more, but for copies that were made before")
-    _show_codes(found)
+    _show_codes(found.codes)
 
 
 def backup(
@@ -135,10 +157,9 @@ def backup(
     """
     supervisor = Supervisor()
     found = _status(supervisor)
-    body: dict[str, Any] = {"file": str(Path(file).absolute()), "replace": replace}
-    if found["locked"]:
-        body["passphrase"] = _passphrase("backup FILE", _question(found), passphrase_file, twice=False)
-    supervisor.ask("POST", "/v1/vault/backup", body, wait_s=_COPY_S)
+    passphrase = _passphrase("backup FILE", _question(found), passphrase_file, twice=False) if found.locked else None
+    body = BackUpVault(file=str(Path(file).absolute()), passphrase=passphrase, replace=replace)
+    supervisor.fetch(VaultBackup, "POST", "/v1/vault/backup", body, wait_s=_COPY_S)
     output.note(f"{file} is a copy of the vault; what opens the vault now opens it")
 
 
@@ -152,62 +173,56 @@ def restore(
     """
     supervisor = Supervisor()
     passphrase = _passphrase("restore FILE", f"Passphrase of that copy{_OR_CODE}", passphrase_file, twice=False)
-    body = {"file": str(Path(file).absolute()), "passphrase": passphrase}
-    found = supervisor.ask("POST", "/v1/vault/restore", body, wait_s=_COPY_S)
+    body = RestoreVault(file=str(Path(file).absolute()), passphrase=passphrase)
+    found = supervisor.fetch(RestoredVault, "POST", "/v1/vault/restore", body, wait_s=_COPY_S)
     output.note(f"the vault is what {file} is, and locked: `aileron vault unlock`, with that copy's passphrase")
-    if found.get("aside"):
-        output.note(f"the one that was there is {found['aside']}")
+    if found.aside:
+        output.note(f"the one that was there is {found.aside}")
 
 
-def state_of(status: dict[str, Any]) -> str:
+def state_of(status: VaultState) -> str:
     """In words."""
-    if not status.get("exists"):
+    if not status.exists:
         return "none"
-    if status.get("problem"):
-        return f"not readable: {status['problem']}"
-    return "locked" if status.get("locked") else "unlocked"
+    if status.problem:
+        return f"not readable: {status.problem}"
+    return "locked" if status.locked else "unlocked"
 
 
-def _status(supervisor: Supervisor) -> dict[str, Any]:
+def _status(supervisor: Supervisor) -> VaultState:
     supervisor.is_vault_locked()  # Problem where there is none
-    found: dict[str, Any] = supervisor.ask("GET", "/v1/vault/status")
-    return found
+    return supervisor.fetch(VaultState, "GET", _STATUS)
 
 
-def _question(status: dict[str, Any]) -> str:
-    return f"Passphrase of the vault{_OR_CODE if status.get('recovery_codes') else ''}"
+def _question(status: VaultState) -> str:
+    return f"Passphrase of the vault{_OR_CODE if status.recovery_codes else ''}"
 
 
-def _ways_in(status: dict[str, Any]) -> str:
+def _ways_in(status: VaultState, count: int) -> str:
     ways = ["the passphrase"]
-    if count := status["recovery_codes"]:
+    if count:
         ways.append(f"{count} recovery codes" if count > 1 else "1 recovery code")
-    if status.get("keyring"):
+    if status.keyring:
         ways.append("a key in the keyring")
     return ", ".join(ways)
 
 
-def _locks(status: dict[str, Any]) -> str:
-    seconds = int(status["lock_after_s"])
+def _locks(seconds: int, at: str | UnsetType | None) -> str:
     unit, size = next((unit, size) for unit, size in (("h", 3600), ("m", 60), ("s", 1)) if seconds % size == 0)
     after = f"after {seconds // size}{unit} without use"
-    return f"{after}: {output.local_time(status['locks_at'])}" if status.get("locks_at") else after
+    return f"{after}: {output.local_time(at)}" if at else after
 
 
-def _with_ways(
-    supervisor: Supervisor, path: str, body: dict[str, Any], recovery_codes: bool, keyring: bool
-) -> dict[str, Any]:
-    """Ask for a new key with these ways to it. What was put into the keyring for a key that did not come is taken out again."""
+def _with_new_key(supervisor: Supervisor, path: str, body: InitVault | RotateVault, *, keyring: bool) -> NewVault:
+    """Ask for a new key, and have the keyring keep it too. What was put there for a key that did not come is taken out again."""
     kept = None
-    if recovery_codes:
-        body["recovery_codes"] = True
     if keyring:
         from aileron.cli.keyring import keep_new
 
         kept = keep_new()
-        body["keyring"] = {"id": kept.id, "key_base64": kept.key_base64}
+        body = msgspec.structs.replace(body, keyring=KeyringKeyBody(id=kept.id, key_base64=kept.key_base64))
     try:
-        found: dict[str, Any] = supervisor.ask("POST", path, body, wait_s=_KEY_DERIVATION_S)
+        found = supervisor.fetch(NewVault, "POST", path, body, wait_s=_KEY_DERIVATION_S)
     except Problem as problem:
         if problem.name not in ("daemon_unreachable", "outcome_unknown"):  # else it may have been done
             _forget_key(None if kept is None else kept.id)
@@ -232,8 +247,7 @@ def _forget_key(key_id: str | None) -> None:
         output.note(f"the keyring still has a key that opens nothing any more: service 'aileron vault', name {key_id}")
 
 
-def _show_codes(found: dict[str, Any]) -> None:
-    codes = found.get("codes") or []
+def _show_codes(codes: list[str]) -> None:
     if not codes:
         return
     output.note("each of these opens the vault without its passphrase. They are not shown again:")
