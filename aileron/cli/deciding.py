@@ -31,9 +31,11 @@ from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, Decision, Question, Settled
 from aileron.api.body import Body
+from aileron.api.runs import RunState
 from aileron.cli import output
 from aileron.cli.commands.done import result_of
 from aileron.cli.consent import show_question
@@ -50,7 +52,7 @@ from aileron.cli.signing import (
     check_terminal,
 )
 from aileron.cli.status_line import StatusLine
-from aileron.cli.supervisor import Supervisor, path_of
+from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.preview import Preview
 from aileron.model.visible import visible
 from aileron.review.question import asker_of, digest_of, has_preview, kind_of, title_of
@@ -448,7 +450,7 @@ def cancel(supervisor: Supervisor, question: Question) -> Settled:
     return _settled(supervisor, question.approval_id, question.kind, "cancel")
 
 
-def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> dict[str, Any]:
+def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> RunState:
     """What became of it when it is over, when `wait_s` is, or when only a passphrase can make it begin.
 
     What its connector says meanwhile is shown by `waiting`.
@@ -459,29 +461,30 @@ def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: Sta
         asked_at = time.monotonic()
         this_s = max(0.0, min(until - asked_at, longest_s))
         path = f"{path_of(*_ROUTE, approval_id, 'result')}?wait={this_s:.3f}{waiting.query}"
-        answer: dict[str, Any] = supervisor.watch(path, wait_s=this_s, look=f"aileron approval show {approval_id}")
-        if answer.get("status") not in (*UNDER_WAY, "pending_approval") or _is_locked_out(answer):
-            return answer
+        answer = supervisor.watch(path, wait_s=this_s, look=f"aileron approval show {approval_id}")
+        state = read(RunState, answer)
+        if state.status not in (*UNDER_WAY, "pending_approval") or _is_locked_out(state):
+            return state
         if time.monotonic() >= until:
-            return answer
+            return state
         if waiting.is_news(answer):
             continue
         time.sleep(max(0.0, min(_PAUSE_S, until - time.monotonic()) - (time.monotonic() - asked_at)))
         longest_s = _LONGEST_WAIT_S
 
 
-def note_under_way(answer: dict[str, Any], wait_s: float) -> None:
+def note_under_way(state: RunState, wait_s: float) -> None:
     """It is approved, and not over: what it waits for, and where to look."""
-    status, error, held = answer.get("status"), answer.get("error"), answer.get("held_until")
-    if _is_locked_out(answer):
+    is_approved = state.status == "approved"
+    if _is_locked_out(state):
         lines = ["it begins when the vault is unlocked", "  fix: aileron vault unlock"]
-    elif status == "approved" and held is not None:
-        lines = [f"it is still held, and begins at {output.local_time(held, 'stderr')}"]
-    elif status == "approved" and isinstance(error, dict):
-        lines = [f"it has not begun yet: {visible(str(error.get('message')))}"]
+    elif is_approved and state.held_until:
+        lines = [f"it is still held, and begins at {output.local_time(state.held_until, 'stderr')}"]
+    elif is_approved and state.error:
+        lines = [f"it has not begun yet: {visible(state.error.message)}"]
     else:
         lines = [f"still running after {wait_s:g} s; it goes on"]
-    output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(answer.get('audit_id')))}"]))
+    output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(state.audit_id))}"]))
 
 
 def _is_yes(shown: _Shown) -> bool:
@@ -508,9 +511,8 @@ def _ask_reason() -> str | None:
     return ask_now("Reason (the agent reads it; Enter for none): ") or None
 
 
-def _is_locked_out(answer: dict[str, Any]) -> bool:
-    error = answer.get("error")
-    return answer.get("status") == "approved" and isinstance(error, dict) and error.get("class") == "vault_locked"
+def _is_locked_out(state: RunState) -> bool:
+    return state.status == "approved" and state.error is not UNSET and state.error.failure_class == "vault_locked"
 
 
 def _note_held(approval_id: str, settled: Settled) -> None:

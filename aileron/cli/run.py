@@ -370,13 +370,15 @@ def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> i
         return code
     try:
         with StatusLine(asked.action) as waiting:
-            answer = deciding.follow(operator, approval, left_s if dialogue.can_begin else 0.0, waiting)
+            state = deciding.follow(operator, approval, left_s if dialogue.can_begin else 0.0, waiting)
     except KeyboardInterrupt:
         return _interrupted(asked, run_id)
-    if answer.get("status") in deciding.UNDER_WAY:
-        deciding.note_under_way(answer, left_s)
+    if state.status in deciding.UNDER_WAY:
+        deciding.note_under_way(state, left_s)
         return UNFINISHED
-    return _show(asked, answer)
+    import msgspec  # which a run that nobody is asked about does without
+
+    return _show(asked, msgspec.to_builtins(state))
 
 
 def _agreed_here(asked: RunCommand, problem: Problem) -> int:

@@ -56,6 +56,10 @@ BOUND: dict[str, Any] = {
     "last_used_at": None,
     "used_by": [{"connector": MAIL, "version": "1.10.0", "suspended": [], "actions": ["send-mail"]}],
 }
+ENTRY = {
+    key: value for key, value in BOUND.items() if key not in ("reach", "grant", "suspended", "last_used_at", "used_by")
+}
+"""The same in a list, and as what comes of a sign-in."""
 WAITING: dict[str, Any] = {
     "id": "sgn-1",
     "status": "waiting",
@@ -84,7 +88,7 @@ def fake(fake: FakeDaemon) -> FakeDaemon:
 
     def ends(_: Seen) -> Reply:
         fake.bindings[NAME] = BOUND
-        return 200, {**WAITING, "status": "done", "result": BOUND}
+        return 200, {**WAITING, "status": "done", "result": ENTRY}
 
     fake.script("POST", "/v1/sign-ins", lambda seen: (200, BY_CODE if seen.body["flow"] == "device" else WAITING))
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING), ends)
@@ -147,7 +151,7 @@ def test_who_sits_at_another_machine_is_told_how_the_answer_comes_back(fake: Fak
     local = f"{URL}&redirect_uri=http%3A%2F%2Flocalhost%3A41007%2Fcallback"
     for url, is_told in ((local, True), (local.replace("localhost", "b.example"), False), (f"{local}x", True)):
         fake.script("POST", "/v1/sign-ins", (200, {**WAITING, "authorize_url": url}))
-        fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": BOUND}))
+        fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
         fake.bindings[NAME] = BOUND
         said = aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)
         assert said.code == 0, said
@@ -166,13 +170,13 @@ def test_another_account_than_before_is_not_taken_for_the_same(fake: FakeDaemon,
 
 def _done(fake: FakeDaemon) -> Reply:
     fake.bindings[NAME] = BOUND
-    return 200, {**WAITING, "status": "done", "result": BOUND}
+    return 200, {**WAITING, "status": "done", "result": ENTRY}
 
 
 def test_a_code_is_for_a_machine_without_a_browser(fake: FakeDaemon, aileron: Command):
     """Where no browser can be opened and the provider has codes, it is a code without being asked for."""
     for words in ((), ("--device",)):
-        fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**BY_CODE, "status": "done", "result": BOUND}))
+        fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**BY_CODE, "status": "done", "result": ENTRY}))
         fake.bindings[NAME] = BOUND
         said = aileron.at_terminal(*SETUP, *words, **NO_DISPLAY)
 
@@ -191,7 +195,7 @@ def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron:
         while not (tmp_path / "opened").exists() and time.monotonic() < until:
             time.sleep(0.01)
         fake.bindings[NAME] = BOUND
-        return 200, {**WAITING, "status": "done", "result": BOUND}
+        return 200, {**WAITING, "status": "done", "result": ENTRY}
 
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING), (200, WAITING), lambda _: is_open())
     said = aileron.at_terminal(*SETUP, **{**NO_DISPLAY, "BROWSER": chosen})
@@ -200,7 +204,7 @@ def test_a_browser_is_opened_for_a_person_who_has_one(fake: FakeDaemon, aileron:
     assert f"\n{URL}\n" in said.out
 
     (tmp_path / "opened").unlink()
-    fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": BOUND}))
+    fake.script("GET", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
     assert aileron(*SETUP, "--no-browser", BROWSER=chosen).code == 0
     assert aileron.at_terminal(*SETUP, "--no-browser", **{**NO_DISPLAY, "BROWSER": chosen}).code == 0
     assert not (tmp_path / "opened").exists()
@@ -240,7 +244,7 @@ def test_a_program_gets_one_object_a_line(fake: FakeDaemon, aileron: Command):
 
     assert (said.code, said.err) == (0, "")
     assert (first["status"], first["user_code"]) == ("waiting", "WDJB-MJHT")
-    assert last == BOUND
+    assert last == ENTRY
 
 
 def test_who_goes_away_ends_the_sign_in(fake: FakeDaemon, aileron: Command):
@@ -267,7 +271,7 @@ def test_who_goes_away_too_late_is_told_that_it_is_done(fake: FakeDaemon, ailero
     """The provider answered in the same moment: what is bound is said."""
     fake.bindings[NAME] = BOUND
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
-    fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": BOUND}))
+    fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
     said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("Ctrl-C ends it", "\x03")], **NO_DISPLAY)
 
     assert said.code == 0, said

@@ -23,7 +23,7 @@ import threading
 import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from aileron import __version__
 
@@ -44,6 +44,8 @@ class Seen:
     headers: dict[str, str]
     body: Any
 
+
+_BINDING_DETAIL: Final = {"reach": None, "grant": None, "suspended": [], "last_used_at": None, "used_by": []}
 
 Script = Reply | Callable[[Seen], Reply]
 
@@ -169,6 +171,9 @@ class FakeDaemon:
             "home": str(self.home),
             "started_at": "2026-11-21T03:58:00.000Z",
             "vault": self._vault_status(),
+            "web": "http://localhost:7420",
+            "listen": None,
+            "gateway": {},
             "jail": {"layers": ["user-ns", "seccomp:python"]},
             "actions": len(self.actions),
             "connectors": len(self.connectors),
@@ -188,7 +193,16 @@ class FakeDaemon:
             case (_, [name, *_]) if name not in self.actions:
                 return error("not_found", 404, f"no action {name!r} is installed; see `aileron action list`")
             case ("GET", [name]):
-                return 200, {**self.actions[name], "body": "# Prose\n", "hosts": ["a.example:443"], "steps": []}
+                inputs = {spec["name"]: {"type": spec["type"]} for spec in self.actions[name]["inputs"]}
+                return 200, {
+                    "text": "",
+                    "body": "# Prose\n",
+                    "digest": "sha256:" + "ac" * 32,
+                    "input_schema": {"type": "object", "properties": inputs},
+                    "hosts": ["a.example:443"],
+                    "steps": [],
+                    **self.actions[name],
+                }
             case ("PATCH", [name]):
                 self.actions[name]["enabled"] = seen.body["enabled"]
                 return 200, {"name": name, **seen.body}
@@ -207,7 +221,7 @@ class FakeDaemon:
             case ("GET", []):
                 return 200, {"connectors": self.connectors}
             case ("POST", []):
-                return 200, {**self.connectors[0], "new": True}
+                return 200, {**self.connectors[0], "new": True, "replaced": [], "signature": "unsigned"}
             case _:
                 self.connectors = [entry for entry in self.connectors if entry["hash"] != rest[0]]
                 return 200, {"removed": rest[0]}
@@ -219,9 +233,10 @@ class FakeDaemon:
             case (_, [name, *_]) if name not in self.bindings:
                 return error("not_found", 404, f"nothing is bound as {name}; see `aileron binding list`")
             case ("GET", [name]):
-                return 200, {"suspended": [], "last_used_at": None, "used_by": [], **self.bindings[name]}
+                return 200, {**_BINDING_DETAIL, **self.bindings[name]}
             case ("PATCH", [name]):
-                self.bindings[name] = {**self.bindings[name], **seen.body, "state": "ok", "suspended": []}
+                said = {key: value for key, value in seen.body.items() if value is not None}
+                self.bindings[name] = {**self.bindings[name], **said, "state": "ok", "suspended": []}
                 return 200, self.bindings[name]
             case ("POST", _):
                 if self.is_locked:
@@ -231,7 +246,8 @@ class FakeDaemon:
                     return error("not_found", 404, f"no secret {name!r} is stored: aileron secret set NAME")
                 kind, account = seen.body["name"].split("/")[0], seen.body["username"]
                 when = "2026-11-21T03:58:00.000Z"
-                entry = {**seen.body, "kind": kind, "created_at": when, "account": account, "state": "ok"}
+                never = {"expires_at": None, "refreshed_at": None}
+                entry = {**seen.body, "kind": kind, "created_at": when, "account": account, "state": "ok", **never}
                 self.bindings[entry["name"]] = entry
                 return 200, entry
             case _:
@@ -272,7 +288,7 @@ class FakeDaemon:
                 self.is_locked = False
             case "lock":
                 self.is_locked = True
-        return 200, self._vault_status()
+        return 200, {**self._vault_status(), **({"codes": []} if what == "init" else {})}
 
     def _vault_status(self) -> dict[str, Any]:
         counts = {"secrets": len(self.secrets), "bindings": len(self.bindings)}

@@ -294,12 +294,12 @@ def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_js
     """Show what came of an approved run; the exit code. The decision is recorded whatever it is."""
     try:
         with StatusLine(str(question.action), wanted=not as_json) as waiting:
-            answer = deciding.follow(supervisor, question.approval_id, wait_s, waiting)
+            state = deciding.follow(supervisor, question.approval_id, wait_s, waiting)
     except KeyboardInterrupt:
         look = f"aileron audit show {visible(str(question.audit_id))}"
         output.note(f"\ninterrupted; it is approved and goes on\n  look: {look}")
         return INTERRUPTED
-    status = answer.get("status")
+    status, answer = state.status, msgspec.to_builtins(state)
     problem = None if status in ("completed", *deciding.UNDER_WAY) else Problem.of_state(answer)
     if as_json:
         output.print_json(answer if problem is None else {**answer, **problem.to_json()})
@@ -309,5 +309,5 @@ def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_js
     if problem is not None:
         return tell(problem)
     if status != "completed":
-        deciding.note_under_way(answer, wait_s)
+        deciding.note_under_way(state, wait_s)
     return OK

@@ -227,10 +227,10 @@ def show(
         output.print_json({**msgspec.to_builtins(record), **outcome})
         return
     output.print_facts([("run", record.audit_id), ("status", record.status or "refused")])
-    for event in record.events:
+    for event in map(_Event, record.events):
         output.write("")
-        output.write(_title(event))
-        output.print_facts([(f"  {name}", _fact(value)) for name, value in event.items() if name not in _COLUMNS])
+        output.write(event.title)
+        output.print_facts([(f"  {name}", _fact(value)) for name, value in event.facts.items()])
     if record.truncated:
         output.note("there are more events than are shown: aileron audit list --run ID --after SEQ")
     if "result" in outcome:
@@ -318,16 +318,28 @@ def _fact(value: Any) -> Any:
     return value
 
 
-def _title(event: dict[str, Any]) -> str:
-    seq, kind = output.as_text(event["seq"]), output.as_text(event["type"])
-    if not output.is_terminal():
-        return f"{seq}\t{output.as_text(event['at'])}\t{kind}"
-    when = f"{output.local_time(event['at'])}  row {seq}"
-    return f"{output.styled(kind, 'bold')}  {output.styled(when, 'dim')}"
+class _Event:
+    """One event in the form `facts`; what those are, its type says (docs/reference/audit-events.md)."""
 
+    def __init__(self, said: dict[str, Any]) -> None:
+        self.seq, self.at, self.kind, self.run = said["seq"], said["at"], said["type"], said.get("run")
+        self.facts = {name: value for name, value in said.items() if name not in _COLUMNS}
 
-def _facts(event: dict[str, Any]) -> str:
-    return " ".join(f"{name}={as_fact(value)}" for name, value in event.items() if name not in _COLUMNS)
+    @property
+    def title(self) -> str:
+        """Above its facts."""
+        seq, kind = output.as_text(self.seq), output.as_text(self.kind)
+        if not output.is_terminal():
+            return f"{seq}\t{output.as_text(self.at)}\t{kind}"
+        when = f"{output.local_time(self.at)}  row {seq}"
+        return f"{output.styled(kind, 'bold')}  {output.styled(when, 'dim')}"
+
+    @property
+    def told(self) -> str:
+        """What a person wants to know of it first."""
+        names = _TOLD.get(str(self.kind)) or self.facts
+        told = [(name, output.as_text(self.facts[name])) for name in names if name in self.facts]
+        return "  ".join(f"{name} {text}" if name in _NAMED else text for name, text in told)
 
 
 class _Printer:
@@ -339,31 +351,27 @@ class _Printer:
 
     def show(self, events: list[dict[str, Any]]) -> None:
         """The next ones. Each line is out when this returns."""
-        for event in events:
+        for said in events:
             if self._as_json:
-                output.write(json.dumps(event))
-            elif output.is_terminal():
+                output.write(json.dumps(said))
+                continue
+            event = _Event(said)
+            if output.is_terminal():
                 self._show_under_run(event)
             else:
-                row = (event["seq"], event["at"], event["type"], event.get("run"), _facts(event))
-                output.print_table((), [row], empty="")
+                facts = " ".join(f"{name}={as_fact(value)}" for name, value in event.facts.items())
+                output.print_table((), [(event.seq, event.at, event.kind, event.run, facts)], empty="")
 
-    def _show_under_run(self, event: dict[str, Any]) -> None:
-        day, _, time = output.local_time(event["at"]).partition(" ")
-        run = event.get("run")
+    def _show_under_run(self, event: _Event) -> None:
+        day, _, time = output.local_time(event.at).partition(" ")
+        run = event.run
         if (day, run) != (self._day, self._run):
             self._day, self._run = day, run
-            name = output.as_text(event["action"]) if run and "action" in event else ""
+            name = output.as_text(event.facts["action"]) if run and "action" in event.facts else ""
             title = f"{day}  {output.as_text(run) if run else ''}  {name}".rstrip()
             output.write(output.styled(output.fitted(title), "dim"))
-        told = f"{output.as_text(event['seq']):>6}  {time}  {output.as_text(event['type']):<18} {_told(event)}"
+        told = f"{output.as_text(event.seq):>6}  {time}  {output.as_text(event.kind):<18} {event.told}"
         output.write(output.fitted(told))
-
-
-def _told(event: dict[str, Any]) -> str:
-    names = _TOLD.get(str(event["type"])) or [name for name in event if name not in _COLUMNS]
-    told = [(name, output.as_text(event[name])) for name in names if name in event]
-    return "  ".join(f"{name} {text}" if name in _NAMED else text for name, text in told)
 
 
 # Pages

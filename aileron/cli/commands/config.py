@@ -9,6 +9,7 @@ import difflib
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
+import msgspec
 import typer
 
 from aileron.api.daemon import Status
@@ -39,16 +40,20 @@ def get(
     with local_work():
         found = _entries(path, SETTINGS if key is None else (key,))
     if as_json:
-        output.print_json({"file": str(path), "settings": found} if key is None else {**found[0], "file": str(path)})
+        output.print_json(
+            {"file": str(path), "settings": found}
+            if key is None
+            else {**msgspec.to_builtins(found[0]), "file": str(path)}
+        )
         return
     if key is None:
-        rows = [(entry["key"], entry["value"], entry["from"]) for entry in found]
+        rows = [(entry.key, entry.value, entry.origin) for entry in found]
         output.print_table(("SETTING", "VALUE", "FROM"), rows, empty="")
     else:
-        output.write(visible(_shown(found[0]["value"])))
-        output.note(f"from {'the file' if found[0]['from'] == 'file' else 'the default'}: {visible(str(path))}")
-    for waiting in dict.fromkeys(entry["waiting"] for entry in found if entry["waiting"]):
-        keys = [entry["key"] for entry in found if entry["waiting"] == waiting]
+        output.write(visible(_shown(found[0].value)))
+        output.note(f"from {'the file' if found[0].origin == 'file' else 'the default'}: {visible(str(path))}")
+    for waiting in dict.fromkeys(entry.waiting for entry in found if entry.waiting):
+        keys = [entry.key for entry in found if entry.waiting == waiting]
         named = ", ".join(keys) if len(keys) <= _MAX_NAMED else f"{len(keys)} settings"
         output.note(f"{named}: {_WAITING[waiting]}")
 
@@ -160,8 +165,16 @@ def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:
     return found
 
 
-def _entries(path: Path, keys: tuple[str, ...]) -> list[dict[str, Any]]:
-    """`key`, `value`, `from` (file or default) and `waiting`, of each."""
+class _Setting(msgspec.Struct):
+    """One setting, of `--json` too. `origin` is `file` or `default`."""
+
+    key: str
+    value: Any
+    origin: str = msgspec.field(name="from")
+    waiting: str | None
+
+
+def _entries(path: Path, keys: tuple[str, ...]) -> list[_Setting]:
     from aileron.cli.settings import read_text
     from aileron.config import parse_settings, written_settings
 
@@ -169,12 +182,7 @@ def _entries(path: Path, keys: tuple[str, ...]) -> list[dict[str, Any]]:
     written, read = written_settings(text, path), parse_settings(text, path).values()
     running = _Running.find()
     return [
-        {
-            "key": key,
-            "value": written.get(key, read[key]),
-            "from": "file" if key in written else "default",
-            "waiting": running.waits(key),
-        }
+        _Setting(key, written.get(key, read[key]), "file" if key in written else "default", running.waits(key))
         for key in keys
     ]
 

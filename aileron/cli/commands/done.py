@@ -40,7 +40,7 @@ _RESULTS: Final[dict[str, type[msgspec.Struct]]] = {
 
 
 def result_of(kind: str, result: Any) -> Any:
-    """What came of an approval, as the route that asked would have answered it; JSON for a kind that this version does not know."""
+    """What came of an approval, as the route that asked would have answered; JSON of a kind that this version does not know."""
     fields = result if isinstance(result, dict) else {}
     if "connectors" in fields:
         return read(InstalledTogether, result)
