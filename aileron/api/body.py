@@ -7,8 +7,8 @@ import msgspec
 __all__ = ["Body", "SecretBody"]
 
 
-class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The body of a request: a JSON object whose unknown keys are refused."""
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The body of a request: a JSON object whose unknown keys are refused. What is as it would be unsaid is not sent."""
 
 
 class SecretBody(Body, frozen=True, kw_only=True):

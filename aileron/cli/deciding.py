@@ -447,7 +447,7 @@ def open_vault(supervisor: Supervisor) -> bool:
 
 def cancel(supervisor: Supervisor, question: Question) -> Settled:
     """Take the question back, or an approval that has not begun. Decided if it is too late for that."""
-    return _settled(supervisor, question.approval_id, question.kind, "cancel")
+    return _settled(supervisor, question.approval_id, question.kind, "cancel", Body())
 
 
 def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> RunState:
@@ -545,7 +545,7 @@ def _note_ways(asked: ConsentAnswer) -> None:
     output.note("\n".join(f"  {name}: {way}" for name, way in ways.items()))
 
 
-def _settled(supervisor: Supervisor, name: str, kind: str, how: str, body: Body | None = None) -> Settled:
+def _settled(supervisor: Supervisor, name: str, kind: str, how: str, body: Body) -> Settled:
     look = f"aileron approval show {name}"
     wait_s = 0.0 if kind == "action" else _CARRY_OUT_S
     try:

@@ -335,7 +335,8 @@ def test_bindings_are_listed_with_whose_they_are_and_how(fake: FakeDaemon, ailer
     shown = aileron.at_terminal("binding", "list", **NO_DISPLAY).out
     assert "oauth2/mail/work is failed: the provider does not renew it any more" in shown
     assert "fix: aileron binding reauthorize oauth2/mail/work" in shown
-    assert aileron("binding", "list", "--json").json == {"bindings": list(fake.bindings.values())}
+    listed = [{key: one[key] for key in ENTRY} for one in fake.bindings.values()]
+    assert aileron("binding", "list", "--json").json == {"bindings": listed}
 
 
 def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):

@@ -45,7 +45,9 @@ def question(**more: Any) -> dict[str, Any]:
         "audit_id": "run-1",
         "action": "act",
         "session": "local",
+        "created_at": "2026-11-21T04:00:00Z",
         "expires_at": "2026-11-21T04:15:00Z",
+        "head": "41:" + "ab" * 32,
         "plan": {"action": "act", "action_version": "1.0.0", "args": {"body": "Dear\nMira"}, "steps": [step]},
         **more,
     }
@@ -474,7 +476,8 @@ def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
     assert piped.err == ""
     assert "act (approved)" in shown.out
     assert "aileron approve ID" in shown.out
-    assert aileron("approval", "list", "--json").json == {"approvals": fake.approvals}
+    listed = [{key: one[key] for key in one if key not in ("plan", "head")} for one in fake.approvals]
+    assert aileron("approval", "list", "--json").json == {"approvals": listed}
     fake.approvals = []
     assert aileron.at_terminal("approval", "list").out == "nothing waits for a person\n"
 

@@ -96,6 +96,7 @@ def question(kind: str, subject: dict[str, Any], text: str) -> dict[str, Any]:
         "status": "pending_approval",
         "created_at": text,
         "expires_at": LATER,
+        "head": text,
     }
 
 
@@ -118,10 +119,12 @@ def run_question(text: str) -> dict[str, Any]:
         "session": text,
         "status": "pending_approval",
         "digest": text,
+        "created_at": text,
         "expires_at": LATER,
+        "head": text,
         "plan": {**plan, "preview": {"step": step, "render": [[text, text]]}},
-        "difference": {"approval_id": text, "decided_at": text, "changes": [change]},
-        "edits": [{"digest": text, "plan": plan, "changes": [change]}],
+        "difference": {"approval_id": text, "decided_at": text, "changes": [change], "problem": None},
+        "edits": [{"digest": text, "plan": plan, "made_at": text}],
         "conversation": [{"question": text, "answer": text}, {"question": f"{text}\n{text}"}],
     }
 
@@ -179,13 +182,13 @@ def test_asking_back_and_editing_are_harmless(fake: FakeDaemon, aileron: Command
 def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Command):
     """Rows of every kind, grants with every condition; tables on a terminal, lines that a value cannot break in a pipe."""
     text = EVERYTHING
-    fake.approvals = [
-        {**question(kind, {}, text), "approval_id": text, "status": text, "expires_at": text} for kind in subjects(text)
-    ]
+    fake.approvals = [{**question(kind, {}, text), "approval_id": text, "expires_at": text} for kind in subjects(text)]
     fake.grants = [
         {
             "id": text,
             "action": text,
+            "action_digest": text,
+            "over": False,
             "constraints": subjects(text)["grant"]["constraints"],
             "uses": 1,
             "used": 0,

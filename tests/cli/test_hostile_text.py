@@ -184,8 +184,11 @@ def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
     fake.add_action("act", intent=text, source=text)
     fake.actions["bad"] = {"name": "bad", "enabled": True, "problem": text}
     fake.connectors = [{"name": text, "version": text, "hash": "sha256:ab", "hosts": [text], "problem": text}]
-    fake.bindings["b"] = {"name": text, "connector": text, "username": text, "secret": text, "created_at": text}
-    fake.approvals = [{"approval_id": text, "action": text, "session": text, "expires_at": text, "status": text}]
+    never = {"account": text, "expires_at": None, "refreshed_at": None}
+    named = {"name": text, "connector": text, "username": text, "secret": text, "created_at": text}
+    fake.bindings["b"] = {**named, **never, "kind": text, "state": "suspended"}
+    asked = {"approval_id": text, "action": text, "session": text, "expires_at": text, "created_at": text}
+    fake.approvals = [{**asked, "kind": text, "digest": text, "status": "pending_approval"}]
     fake.events = [
         {"seq": 1, "at": text, "type": text, "run": text, "action": text, "message": text, "fields": {text: 1}}
     ]
@@ -207,10 +210,18 @@ def test_what_is_shown_whole_is_harmless(fake: FakeDaemon, aileron: Command):
     """Facts, prose, plans and records."""
     text = EVERYTHING
     fake.add_action("act", "key:string", intent=text, connectors=[text])
-    fake.script("GET", "/v1/actions/act", (200, {**fake.actions["act"], "body": f"# {text}\n{text}", "hosts": [text]}))
+    fake.actions["act"] |= {"body": f"# {text}\n{text}", "hosts": [text]}
     step = {"id": text, "op": text, "connector": {"name": text, "version": text}, "args": {text: text}, "grant": {}}
     plan = {"action": text, "args": {"body": text}, "steps": [step]}
-    fake.script("GET", "/v1/action-approvals/a", (200, {"approval_id": text, "plan": plan, "session": text}))
+    asked = {
+        "approval_id": text,
+        "kind": "action",
+        "status": "failed",
+        "digest": text,
+        "created_at": text,
+        "head": text,
+    }
+    fake.script("GET", "/v1/action-approvals/a", (200, {**asked, "expires_at": text, "plan": plan, "session": text}))
     event = {"seq": 1, "at": text, "type": text, "message": text, "fields": {text: text}, "words": [text]}
     fake.script("GET", "/v1/audit/r", (200, {"audit_id": text, "status": "failed", "events": [event]}))
     fake.script("GET", "/v1/runs/r", (200, {"status": "completed", "result": text}))
@@ -230,8 +241,10 @@ def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Com
     step = {"id": text, "op": text, "connector": {"name": text, "version": text}, "args": {text: text}, "grant": grant}
     plan = {"action": text, "action_version": text, "args": {"body": text, text: [text]}, "steps": [step]}
     asked = {"approval_id": "a", "status": "pending_approval", "digest": "d", "action": text, "session": text}
-    fake.script("GET", "/v1/action-approvals/a", (200, {**asked, "plan": plan, "expires_at": text}))
-    fake.script("POST", "/v1/action-approvals/a/decide", (200, {"status": text, "approval_id": text, "audit_id": text}))
+    asked |= {"kind": "action", "created_at": text, "expires_at": text, "head": text}
+    fake.script("GET", "/v1/action-approvals/a", (200, {**asked, "plan": plan}))
+    settled = {"status": "approved", "approval_id": text, "audit_id": text, "held_until": text}
+    fake.script("POST", "/v1/action-approvals/a/decide", (200, settled))
     fake.script("GET", "/v1/action-approvals/a/result", (200, {"status": "running", "audit_id": text}))
     pending = {
         "status": "pending_approval",
@@ -293,11 +306,8 @@ def test_an_action_file_is_harmless_when_it_is_refused(aileron: Command, tmp_pat
 
 def test_a_bug_of_ours_is_told_harmlessly(fake: FakeDaemon, aileron: Command):
     """A traceback repeats what was being worked on."""
-    fake.script(
-        "GET", "/v1/actions", (200, {"actions": [{"name": "x", "\x1b[2J": 1, "intent": {"\x1b[2J\u202e": []}}]})
-    )
-    fake.script("GET", "/v1/status", (200, {"vault": "\x1b[2J\u202e", "jail": {}}))
-    shown = aileron.at_terminal("status")
+    fake.add_action("act", "key:string", input_schema={"properties": "\x1b[2J\u202e"})
+    shown = aileron.at_terminal("action", "show", "act")
 
     assert shown.code == 1
     assert "error: this is a bug in aileron" in shown.out

@@ -190,13 +190,12 @@ KEY = "ed25519:" + "ab" * 16
         ),
         ({"status": "locked"}, "signed; by whom is in the vault", ("note", "aileron vault unlock")),
         ({"status": "problem", "problem": "an older vault"}, "an older vault", ("bad", "aileron approver status")),
-        (None, "not signed: any process", ("note", "aileron approver init")),
     ],
 )
 def test_whether_decisions_are_signed_is_told(
     fake: FakeDaemon, aileron: Command, approver: Any, told: str, check: tuple[str, str | None]
 ):
-    """By status and doctor alike; an older daemon that says nothing is one for which nobody signs."""
+    """By status and doctor alike."""
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
     fake.script("GET", "/v1/status", (200, {**status, "approver": approver}))
 
@@ -220,7 +219,8 @@ def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Comm
 
 def test_what_waits_is_counted_by_what_it_is(fake: FakeDaemon, aileron: Command):
     """Runs, and consents among them."""
-    fake.approvals = [{"kind": "action"}, {"kind": "binding"}, {"kind": "action_file"}]
+    asked = {"approval_id": "act-1", "status": "pending_approval", "digest": "d", "created_at": "c", "expires_at": "e"}
+    fake.approvals = [{**asked, "kind": kind} for kind in ("action", "binding", "action_file")]
 
     assert "waiting\t3 for a person (2 no runs but consents): aileron approval list\n" in aileron("status").out
 

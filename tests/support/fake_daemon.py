@@ -244,10 +244,10 @@ class FakeDaemon:
                 if seen.body["secret"] not in self.secrets:
                     name = seen.body["secret"]
                     return error("not_found", 404, f"no secret {name!r} is stored: aileron secret set NAME")
-                kind, account = seen.body["name"].split("/")[0], seen.body["username"]
+                kind, account = seen.body["name"].split("/")[0], seen.body.get("username")
                 when = "2026-11-21T03:58:00.000Z"
                 never = {"expires_at": None, "refreshed_at": None}
-                entry = {**seen.body, "kind": kind, "created_at": when, "account": account, "state": "ok", **never}
+                entry = {"username": account, **seen.body, "kind": kind, "created_at": when, "account": account, "state": "ok", **never}
                 self.bindings[entry["name"]] = entry
                 return 200, entry
             case _:

@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from aileron.api.body import Body
 from aileron.api.connectors import (
     ConnectorEntry,
     ConnectorList,
@@ -248,7 +249,7 @@ def _note(update: Update) -> str:
 
 def verify(as_json: AsJson = False) -> None:
     """Read and hash every byte of what is installed again: exit code 9 where something is not as it was pinned."""
-    found = Supervisor().fetch(ConnectorList, "POST", "/v1/connectors/verify", wait_s=_CHECK_S)
+    found = Supervisor().fetch(ConnectorList, "POST", "/v1/connectors/verify", Body(), wait_s=_CHECK_S)
     if as_json:
         output.print_json(found)
     else:
