@@ -196,7 +196,7 @@ def read(kind: type[_T], body: Any) -> _T:
 
     try:
         return msgspec.convert(body, kind)
-    except msgspec.ValidationError as error:
+    except ValueError as error:  # of msgspec, also for text that is not Unicode where it expects one of some words
         raise Problem(
             f"the daemon's answer is not one that this version knows: {error}",
             exit_code=1,

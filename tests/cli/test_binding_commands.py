@@ -134,7 +134,6 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
         "connector": MAIL,
         "name": NAME,
         "flow": "browser",
-        "replace": False,
     }
     assert f"\n{URL}\n" in said.out
     assert "open this page in a browser on this machine" in shown

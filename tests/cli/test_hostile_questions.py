@@ -155,7 +155,9 @@ def test_what_stands_beside_a_run_is_harmless(fake: FakeDaemon, aileron: Command
         (("approve", "a"), [("\nApprove? [y/N] ", "n")]),
         (("deny", "a"), [("none): ", "")]),
     ):
-        fake.script("POST", "/v1/action-approvals/a/decide", (200, {"status": text, "approval_id": text}))
+        fake.script(
+            "POST", "/v1/action-approvals/a/decide", (200, {"status": "denied", "approval_id": text, "audit_id": text})
+        )
         shown = aileron.at_terminal(*words, answers=answers)
 
         assert shown.code in (0, 75), shown
@@ -189,7 +191,7 @@ def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Co
             "action": text,
             "action_digest": text,
             "over": False,
-            "constraints": subjects(text)["grant"]["constraints"],
+            "constraints": subjects(text)["grant"]["constraints"][:-1],
             "uses": 1,
             "used": 0,
             "until": text,

@@ -27,7 +27,7 @@ CALDAV = {
     "hosts": ["calendar.example:443"],
     "credential": {"kind": "basic", "scope": "read and write events"},
     "imports": ["http", "log"],
-    "limits": {"memory_mb": 64},
+    "limits": {"memory_mb": 64, "timeout_s": 30, "subprocess": False},
 }
 ADVICE = {**CALDAV, "name": "github://you/connector-advice", "hash": "sha256:" + "cd" * 32, "credential": None}
 PUBLISHED = "github://acme/aileron-connector-google/actions/list-recent-emails@1.0.0"
@@ -142,8 +142,7 @@ def test_an_empty_list_is_empty_for_a_script_and_a_hint_for_a_person(fake: FakeD
 def test_each_row_of_an_actions_prose_has_its_bar(fake: FakeDaemon, aileron: Command):
     """A line that is longer than the terminal is wide, and an indented one: no row stands at the margin, as ours do."""
     prose = "A line " + "of many words " * 20 + "\n\n    - indented " + "and long " * 20
-    fake.add_action("send")
-    fake.script("GET", "/v1/actions/send", (200, {**fake.actions["send"], "body": prose, "hosts": [], "steps": []}))
+    fake.add_action("send", body=prose, hosts=[])
     shown = aileron.at_terminal("action", "show", "send", NO_COLOR="1").out.rstrip("\n").split("\n")
     rows = shown[next(number for number, row in enumerate(shown) if "A line" in row) :]
 
@@ -534,7 +533,8 @@ def test_a_connector_without_a_credential_cannot_be_bound(fake: FakeDaemon, aile
 def test_bindings_are_listed_and_revoked(fake: FakeDaemon, aileron: Command):
     """The name is one segment of the path."""
     binding = {"name": "basic/caldav/home", "connector": CALDAV["name"], "account": "mira", "state": "ok"}
-    fake.bindings["basic/caldav/home"] = binding
+    kept = {"kind": "basic", "username": "mira", "secret": "pw", "created_at": "2026-11-21T03:58:00.000Z"}
+    fake.bindings["basic/caldav/home"] = {**binding, **kept, "expires_at": None, "refreshed_at": None}
 
     assert aileron("binding", "list").out == f"basic/caldav/home\tmira\tok\t{CALDAV['name']}\n"
     assert aileron("binding", "revoke", "basic/caldav/home").code == 0

@@ -227,7 +227,7 @@ LIES = {
     "another digest": lambda: question(digest=plan({"to": "evil@example.com"}).digest),
     "other arguments": _other_arguments,
     "another step": _other_step,
-    "no plan": lambda: {**question(), "plan": None},
+    "no plan": lambda: {key: value for key, value in question().items() if key != "plan"},
     "a plan that is none": lambda: {**question(), "plan": {"action": 7}},
     "a subject that is none": lambda: {**subject_question(SUBJECTS["binding"]), "subject": {"kind": "nothing"}},
     "another subject": _widened,
@@ -429,7 +429,9 @@ def needs_consent(fake: FakeDaemon, *after: Reply) -> None:
     refused = error("consent_required", 403, "its file is wider", details={"approval_id": ID, "action": "send-mail"})
     fake.script("POST", "/v1/actions/send-mail/run", refused, *(after or (refused,)))
     asks(
-        fake, subject_question(SUBJECTS["action_file"]), answer={"status": "completed", "result": {"name": "send-mail"}}
+        fake,
+        subject_question(SUBJECTS["action_file"]),
+        answer={"status": "completed", "result": {"name": "send-mail", "digest": "sha256:0"}},
     )
 
 
@@ -481,16 +483,24 @@ def test_consent_that_does_not_help_is_not_asked_for_again(fake: FakeDaemon, ail
 @pytest.mark.parametrize("kind", SUBJECTS)
 def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, kind: str):
     """Whole, in words; then what it has brought."""
+    installed = {"hash": "sha256:ab", "new": True, "replaced": [], "signature": "unsigned"}
+    bound = {"kind": "basic", "secret": "pw", "username": "mira", "account": "mira", "created_at": "c", "state": "ok"}
     results = {
         "action_file": {"name": "send-mail", "replaced": False},
-        "connector": {"name": "github://example/connector-mail", "version": "1.4.0", "hash": "sha256:ab", "new": True},
+        "connector": {"name": "github://example/connector-mail", "version": "1.4.0", **installed},
         "connector_update": {
-            "connectors": [{"name": "github://example/connector-mail", "version": "1.5.0", "new": True}],
+            "connectors": [{"name": "github://example/connector-mail", "version": "1.5.0", **installed}],
             "action": {"name": "send-mail", "replaced": True},
         },
-        "binding": {"name": "basic/mail/home", "connector": "github://example/connector-mail", "secret": "pw"},
+        "binding": {
+            "name": "basic/mail/home",
+            "connector": "github://example/connector-mail",
+            "expires_at": None,
+            "refreshed_at": None,
+            **bound,
+        },
         "secret": {"name": "pw"},
-        "trusted_key": {"authority": "github://acme", "key": "sha256:O0kx3R3JU/Buyr2UoNBPtY", "new": True},
+        "trusted_key": {"authority": "github://acme", "key": "sha256:O0kx3R3JU/Buyr2UoNBPtY", "keys": [], "new": True},
         "grant": {"id": ID, "action": "send-mail", "uses": 10, "until": "2099-11-21T04:15:00Z"},
         "settings": {"settings": {}, "restart": True},
         "passkey": {"id": "webauthn:be45", "name": "Mira's phone", "origin": "http://localhost:24100"},
@@ -635,7 +645,12 @@ def changes(fake: FakeDaemon, approver: Approver, tmp_path: Path) -> dict[str, t
     file = tmp_path / "send-mail.md"
     file.write_text("+++\n+++\n")
     fake.connectors = [
-        {"name": "github://a/b", "version": "1.0.0", "hash": "sha256:ab", "credential": {"kind": "basic"}}
+        {
+            "name": "github://a/b",
+            "version": "1.0.0",
+            "hash": "sha256:ab",
+            "credential": {"kind": "basic", "scope": "mail"},
+        }
     ]
     fake.add_action("send-mail", "to:string")
     fake.script("POST", "/v1/actions", pending("action_file"))
@@ -678,7 +693,11 @@ def test_a_change_is_shown_and_signed_where_it_was_typed(
     fake: FakeDaemon, aileron: Command, approver: Approver, changes: dict[str, tuple[str, ...]], kind: str
 ):
     """Then it says what the command says where nobody signs."""
-    done = {"name": "what was done", "connector": "c", "secret": "s", "id": ID, "new": True}
+    made = {"name": "what was done", "digest": "d", "hash": "h", "new": True, "replaced": [], "signature": "unsigned"}
+    granted = {"id": ID, "action": "send-mail", "uses": 3, "until": "2099-11-21T04:15:00Z"}
+    bound = {"kind": "basic", "connector": "c", "secret": "s", "username": "u", "account": "u", "created_at": "c"}
+    never = {"expires_at": None, "refreshed_at": None, "state": "ok"}
+    done = {**made, **granted, **bound, **never} if kind != "action_file" else {"name": made["name"], "digest": "d"}
     asks(fake, subject_question(SUBJECTS[kind]), answer={"status": "completed", "result": done})
     typed = [("Value of pw: ", "value-value")] if kind == "secret" else []
     said = at_terminal(aileron, *changes[kind], answers=[*typed, (THREE_WAYS, "y"), SIGN])
@@ -715,7 +734,11 @@ def test_a_change_that_somebody_else_decided_is_as_they_said(
 
 def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]):
     """It is shown, the y/N is answered, and the passphrase is asked for."""
-    asks(fake, subject_question(SUBJECTS["action_file"]), answer={"status": "completed", "result": {"name": "x"}})
+    asks(
+        fake,
+        subject_question(SUBJECTS["action_file"]),
+        answer={"status": "completed", "result": {"name": "x", "digest": "sha256:0"}},
+    )
     said = at_terminal(aileron, *changes["action_file"], "--yes", answers=[SIGN])
 
     assert said.code == 0, said
@@ -746,9 +769,9 @@ def edits(fake: FakeDaemon, approver: Approver) -> Plan:
     """What the daemon makes of the edited arguments; afterwards the question names it."""
     edited = plan({"to": "anna@example.com", "body": "Dear Mira\nthe invoice is paid."})
     change = {"where": "to", "before": "mira@example.com", "after": "anna@example.com", "widens": True}
-    made = {"digest": edited.digest, "plan": edited.to_json(), "changes": [change]}
+    made = {"digest": edited.digest, "plan": edited.to_json(), "made_at": "2026-11-21T04:02:00Z"}
     asks(fake, question(edits=[made]))
-    fake.script("POST", f"{ONE}/edit", (200, made))
+    fake.script("POST", f"{ONE}/edit", (200, {"digest": edited.digest, "plan": edited.to_json(), "changes": [change]}))
     return edited
 
 
@@ -852,7 +875,7 @@ def test_what_the_agent_says_is_no_fact(fake: FakeDaemon, aileron: Command, appr
 def test_what_differs_from_the_last_call_is_told(fake: FakeDaemon, aileron: Command):
     """Or that nothing does, or that there was none."""
     change = {"where": "to", "before": "anna@example.com", "after": "mira@example.com"}
-    found = {"approval_id": "act-1", "decided_at": "2026-11-20T10:00:00Z", "changes": [change]}
+    found = {"approval_id": "act-1", "decided_at": "2026-11-20T10:00:00Z", "changes": [change], "problem": None}
     for difference, told in (
         (found, "from the call approved last"),
         ({**found, "changes": []}, "in nothing from the call approved last"),
@@ -975,8 +998,9 @@ def test_what_stands_beside_a_plan_is_harmless(fake: FakeDaemon, aileron: Comman
     """Preview, difference, edits, the conversation and who asked."""
     text = as_in_a_file(text)
     change = {"where": text, "before": text, "after": text, "widens": True}
-    edit = {"digest": text, "plan": plan().to_json(), "changes": [change, {**change, "before": None}]}
-    difference = {"approval_id": text, "decided_at": text, "changes": [change]}
+    edit = {"digest": text, "plan": plan().to_json(), "made_at": text}
+    changes = [change, {**change, "before": None}]
+    difference = {"approval_id": text, "decided_at": text, "changes": changes, "problem": None}
     beside = {"difference": difference, "edits": [edit], "conversation": [{"question": text, "answer": text}]}
     asks(fake, question(previewed({"to": text, "body": text + "\n" + text}), session=text, **beside))
     fields = [{"label": text, "value": text, "multiline": many} for many in (False, True)]
