@@ -314,6 +314,19 @@ def test_a_bug_of_ours_is_told_harmlessly(fake: FakeDaemon, aileron: Command):
     assert_harmless(shown.out)
 
 
+def test_an_answer_that_is_none_is_told_harmlessly(fake: FakeDaemon, aileron: Command):
+    """A word that this version does not know, a key that is missing: what to do, and no word of ours for a bug."""
+    for session in ({"status": EVERYTHING}, {}):
+        fake.script("GET", "/v1/sessions", (200, {"sessions": [{"id": "s", "agent": "a", "folder": "/", **session}]}))
+        shown = aileron.at_terminal("sessions", "list")
+
+        assert shown.code == 1
+        assert "the daemon's answer is not one that this version knows" in " ".join(shown.out.split())
+        assert "fix: aileron daemon stop" in shown.out
+        assert "bug" not in shown.out
+        assert_harmless(shown.out)
+
+
 def test_a_long_message_is_cut_and_says_so(fake: FakeDaemon, aileron: Command):
     """A screen for a person; a program gets all of it."""
     fake.add_action("act")

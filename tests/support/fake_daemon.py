@@ -246,8 +246,8 @@ class FakeDaemon:
                     return error("not_found", 404, f"no secret {name!r} is stored: aileron secret set NAME")
                 kind, account = seen.body["name"].split("/")[0], seen.body.get("username")
                 when = "2026-11-21T03:58:00.000Z"
-                never = {"expires_at": None, "refreshed_at": None}
-                entry = {"username": account, **seen.body, "kind": kind, "created_at": when, "account": account, "state": "ok", **never}
+                facts = {"kind": kind, "created_at": when, "username": account, "account": account, "state": "ok"}
+                entry = {**seen.body, **facts, "expires_at": None, "refreshed_at": None}
                 self.bindings[entry["name"]] = entry
                 return 200, entry
             case _:
