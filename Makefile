@@ -11,7 +11,7 @@ JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/f
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
 COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.
-FILE_TESTS := tests/architecture
+FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
@@ -64,7 +64,7 @@ fast-tests: $(VENV)/.dev
 	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
 
 test-newer:
-	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests LEFT_OUT=$(FILE_TESTS)'
+	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests LEFT_OUT="$(FILE_TESTS)"'
 
 # Each waits about as much as it computes, and has servers of its own.
 from-npm: agents browser conformance

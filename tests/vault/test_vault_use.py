@@ -44,7 +44,7 @@ def test_a_vault_is_made_empty_and_open_and_survives_a_restart(absent: Vault, tm
 
     again = Vault(tmp_path / "home" / ".aileron" / "vault.json")
 
-    assert again.status() == {
+    assert msgspec.structs.asdict(again.status()) == {
         "exists": True,
         "locked": True,
         "secrets": 1,
