@@ -379,7 +379,7 @@ def find(supervisor: Supervisor, typed: str) -> Question:
     if not typed or "/" in typed:  # which would be another route
         raise Problem.usage(f"{typed!r} is not the id of an approval", fix="aileron approval list")
     try:
-        return supervisor.fetch(Question, "GET", path_of(*_ROUTE, typed))
+        return _question(supervisor, typed)
     except Problem as problem:
         if problem.exit_code != NOT_FOUND:
             raise
@@ -388,7 +388,22 @@ def find(supervisor: Supervisor, typed: str) -> Question:
         raise Problem.usage(f"{typed!r} could be {' or '.join(meant)}", fix="aileron approval list")
     if not meant:
         raise Problem.missing(f"no approval {typed!r}", fix="aileron approval list")
-    return supervisor.fetch(Question, "GET", path_of(*_ROUTE, meant[0]))
+    return _question(supervisor, meant[0])
+
+
+def _question(supervisor: Supervisor, approval_id: str) -> Question:
+    """Problem where it is none that can be shown whole: as where its digest is of something else, nothing is signed."""
+    body = supervisor.ask("GET", path_of(*_ROUTE, approval_id))
+    try:
+        return read(Question, body)
+    except Problem as problem:
+        raise Problem(
+            f"{visible(approval_id)} cannot be shown whole here, so that nothing is signed",
+            exit_code=9,
+            name="hash_mismatch",
+            why=problem.what,
+            fix=problem.fix,
+        ) from problem
 
 
 def check_waits(question: Question) -> None:
