@@ -159,8 +159,13 @@ async def _start_tls(sock: socket.socket, tls: ssl.SSLContext, host: str, progre
 def _is_tls(error: OSError, heard: Heard) -> bool:
     """Whether a peer that began so, with which a handshake ended so, speaks TLS."""
     if heard == "nothing":
-        return isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError)
+        return isinstance(error, ssl.SSLError) and not _was_end(error)
     return heard == "TLS"
+
+
+def _was_end(error: ssl.SSLError) -> bool:
+    """Whether the peer closed the connection. Python before 3.11.4 has no class of its own for what OpenSSL 3 says of that."""
+    return isinstance(error, ssl.SSLEOFError) or error.reason == "UNEXPECTED_EOF_WHILE_READING"
 
 
 def _was_no_tls(error: OSError) -> bool:
