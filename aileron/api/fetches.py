@@ -5,7 +5,7 @@ Source: docs/reference/http-api.md#fetches.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -14,6 +14,7 @@ from aileron.api.actions import AddedAction
 from aileron.api.body import Body
 from aileron.api.connectors import InstalledConnector
 from aileron.api.failures import ErrorBody
+from aileron.model.consent import Subject
 
 __all__ = [
     "Download",
@@ -81,7 +82,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     """What a person is to be shown before it is installed: docs/reference/consents.md."""
 
     kind: str
-    subject: dict[str, Any]
+    subject: Subject
 
 
 class FetchProblem(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,10 +14,11 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from typing import Any, Final, Literal, final
+from typing import Final, Literal, final
 
 import msgspec
 
+from aileron.api.approvals import Decision, PreviewRequest, SealedPreview
 from aileron.approver.box import Recipient
 from aileron.approver.keyfile import ApproverKey
 from aileron.model.decision import (
@@ -43,21 +44,23 @@ def signed_decision(
     digest: str,
     decision: Literal["approve", "deny"],
     reason: str | None,
-    head: Any,
-) -> dict[str, Any]:
-    """The body of a signed decision (api/, Decision), and the signed `head` of the record where the daemon told one."""
+    head: str | None,
+) -> Decision:
+    """A signed decision, with the signed `head` of the record where one is known."""
     at = moment(time.time())
     statement = DecisionStatement(
         approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key.key_id
     )
-    body: dict[str, Any] = {"decision": decision, "digest": digest, "at": at, "key_id": key.key_id}
-    body["signature"] = key.sign(statement)
-    if reason is not None:
-        body["reason"] = reason
-    if isinstance(head, str):
-        body["head"] = head
-        body["head_signature"] = key.sign(HeadStatement(head=head, at=at, key_id=key.key_id))
-    return body
+    return Decision(
+        decision=decision,
+        digest=digest,
+        reason=reason,
+        at=at,
+        key_id=key.key_id,
+        signature=key.sign(statement),
+        head=head,
+        head_signature=None if head is None else key.sign(HeadStatement(head=head, at=at, key_id=key.key_id)),
+    )
 
 
 @final
@@ -74,22 +77,22 @@ class PreviewAsked:
             at=moment(time.time()),
             key_id=key.key_id,
         )
-        self.body: Final = {
-            "digest": plan_digest,
-            "recipient": self._statement.recipient,
-            "nonce": self._statement.nonce,
-            "at": self._statement.at,
-            "key_id": self._statement.key_id,
-            "signature": key.sign(self._statement),
-        }
+        self.body: Final = PreviewRequest(
+            digest=plan_digest,
+            recipient=self._statement.recipient,
+            nonce=self._statement.nonce,
+            at=self._statement.at,
+            key_id=self._statement.key_id,
+            signature=key.sign(self._statement),
+        )
 
-    def opened(self, answer: Any) -> Preview:
+    def opened(self, answer: SealedPreview) -> Preview:
         """What was sealed. One that failed comes with its problem, not as an error.
 
         MismatchError where the daemon names another digest, AileronError(hash_mismatch) for what is not sealed to us, and
-        KeyError, TypeError or ValueError for what is no answer of this version.
+        ValueError for what is no preview of this version.
         """
-        sealed = base64.b64decode(answer["sealed"], validate=True)
+        sealed = base64.b64decode(answer.sealed, validate=True)
         seen = msgspec.json.decode(self._recipient.open(sealed, self._statement.signed_bytes()), type=Preview)
         if seen.fields is None:
             return Preview(None, seen.problem or "it says nothing", seen.taken_at)

@@ -33,7 +33,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 from msgspec import UNSET
 
-from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, Decision, Question, Settled
+from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, Question, Settled
 from aileron.api.body import Body
 from aileron.api.runs import RunState
 from aileron.cli import output
@@ -53,9 +53,8 @@ from aileron.cli.signing import (
 )
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
-from aileron.model.preview import Preview
 from aileron.model.visible import visible
-from aileron.review.question import asker_of, digest_of, has_preview, kind_of, title_of
+from aileron.review.decision_flow import Choice, Review, review_of
 
 __all__ = [
     "UNDER_WAY",
@@ -64,7 +63,6 @@ __all__ = [
     "cancel",
     "carry_through",
     "check_waits",
-    "checked",
     "find",
     "follow",
     "more_of",
@@ -115,31 +113,6 @@ class _Said(NamedTuple):
 
     decision: Literal["approve", "deny"] | None
     reason: str | None = None
-
-
-class _Shown(NamedTuple):
-    """What a person is shown, as review/ takes it, and so what they decide about."""
-
-    question: dict[str, Any]
-    preview: Preview | None = None
-
-    @property
-    def kind(self) -> str:
-        return kind_of(self.question)
-
-    @property
-    def title(self) -> str:
-        return visible(title_of(self.question))
-
-    @property
-    def is_lending(self) -> bool:
-        """Whether a credential is used: then the vault has to be open."""
-        steps = (self.question.get("plan") or {}).get("steps") or []
-        return any((step.get("grant") or {}).get("credential") for step in steps)
-
-    def show(self, more: str | None) -> None:
-        show_question(self.question, more=more, preview=self.preview)
-        output.note("")
 
 
 class Dialogue:
@@ -206,50 +179,50 @@ class Dialogue:
         return alone(signed)
 
     def _approve(self, signer: Signer | None) -> int:
-        shown = self._with_preview(self._question(signer), signer)
+        review = self._with_preview(self._review(signer), signer)
         is_shown = signer is not None or (not self._yes and can_ask())
         if is_shown:
-            shown.show(self._more(signer))
+            _show(review, self._more(signer))
         note_unsigned(self._standing)
-        if is_shown and not self._yes and not _is_yes(shown):
+        if is_shown and not self._yes and not _is_yes(review):
             output.note(f"nothing is decided: it still waits\n  deny: aileron deny {visible(self._id)}")
             return UNFINISHED
         if signer is None:
-            self.can_begin = not shown.is_lending or open_vault(self._supervisor)
-        return self._send(shown, _Said("approve", self._reason), signer)
+            self.can_begin = not review.lends or open_vault(self._supervisor)
+        return self._send(review.choice("approve", self._reason), review.question.kind, signer)
 
     def _deny(self, signer: Signer | None) -> int:
-        shown = self._question(signer)
+        review = self._review(signer)
         if signer is not None:
-            output.note(f"to be denied: {shown.title}, asked by {visible(asker_of(shown.question))}")
+            output.note(f"to be denied: {visible(review.title)}, asked by {visible(review.asker)}")
         note_unsigned(self._standing)
         reason = self._reason
         if reason is None and not self._as_json and can_ask():
             reason = _ask_reason()
-        return self._send(shown, _Said("deny", reason), signer)
+        return self._send(review.choice("deny", reason), review.question.kind, signer)
 
     def _settle_here(self, signer: Signer | None) -> int:
         try:
-            shown = self._question(signer)
+            review = self._review(signer)
         except AlreadyDecided as decided:
             return self._was_second(decided)
         except Problem as problem:
             if signer is not None or problem.name == "approval_expired":
                 raise
             return UNFINISHED
-        output.note(f"{shown.title} waits for a person\n")
-        shown = self._with_preview(shown, signer)
-        shown.show(self._more(signer))
+        output.note(f"{visible(review.title)} waits for a person\n")
+        review = self._with_preview(review, signer)
+        _show(review, self._more(signer))
         note_unsigned(self._standing)
         while True:
-            said = _Said("approve") if self._yes else _ask_here(shown)
+            said = _Said("approve") if self._yes else _ask_here(review)
             if said.decision is None:
                 return UNFINISHED
             try:
                 if signer is None and said.decision == "approve":
-                    self.can_begin = not shown.is_lending or open_vault(self._supervisor)
-                code = self._send(shown, said, signer, is_here=True)
-                return _DENIED if said.decision == "deny" and shown.kind != "action" else code
+                    self.can_begin = not review.lends or open_vault(self._supervisor)
+                code = self._send(review.choice(said.decision, said.reason), review.question.kind, signer, is_here=True)
+                return _DENIED if said.decision == "deny" and not review.is_run else code
             except AlreadyDecided as decided:
                 return self._was_second(decided)
             except Problem as problem:  # a slip in the vault's passphrase is no reason to begin again
@@ -263,47 +236,44 @@ class Dialogue:
         return OK
 
     def _look(self, signer: Signer | None) -> int:
-        question, preview = self._with_preview(self._question(signer), signer)
+        review = self._with_preview(self._review(signer), signer)
         if signer is not None:
             signer.wipe()
-        show_question(question, "stdout", more=None, preview=preview)
+        show_question(review, "stdout", more=None)
         return OK
 
-    def _question(self, signer: Signer | None) -> _Shown:
+    def _review(self, signer: Signer | None) -> Review:
         """The question as it is shown, and, where it is to be signed, as its digest was computed from it."""
         question = find(self._supervisor, self._id)
         check_waits(question)
         self._id = question.approval_id
-        return _Shown(checked(question, self._edit, is_signed=signer is not None))
+        with as_shown():
+            return review_of(question, is_signed=signer is not None, edit=self._edit)
 
     def _more(self, signer: Signer | None) -> str | None:
         """What brings more than a terminal holds; where it is signed, and nothing is asked that could, all of it is shown."""
         return more_of(self._id) if signer is None else None if self._yes else _MORE
 
-    def _with_preview(self, shown: _Shown, signer: Signer | None) -> _Shown:
-        """Of a plan that has one."""
-        if signer is None or not has_preview(shown.question):
-            return shown
+    def _with_preview(self, review: Review, signer: Signer | None) -> Review:
+        """With what its preview says, of a plan that has one."""
+        if signer is None or not review.is_unread:
+            return review
         output.note("what is there now is read first, for you alone: that takes your signature")
         signer.unlock()
         output.note("reading what would happen …\n")
-        return shown._replace(preview=signer.preview(self._supervisor, self._id, str(shown.question["digest"])))
+        return review.with_preview(signer.preview(self._supervisor, self._id, review.plan_digest))
 
-    def _send(self, shown: _Shown, said: _Said, signer: Signer | None, *, is_here: bool = False) -> int:
+    def _send(self, choice: Choice, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
         """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
-        decision, digest = said.decision, digest_of(shown.question, shown.preview)
-        if decision is None:
-            raise AssertionError("nothing was said")
-        if signer is None:
-            body = Decision(decision=decision, digest=digest, reason=said.reason)
-        else:
-            body = signer.decision(self._id, digest, decision, said.reason, shown.question["head"])
+        body = choice.unsigned
+        if signer is not None:
+            body = signer.decision(choice)
             signer.wipe()
-        settled = _settled(self._supervisor, self._id, shown.kind, "decide", body)
-        if is_here and shown.kind == "action":
+        settled = _settled(self._supervisor, self._id, kind, "decide", body)
+        if is_here and kind == "action":
             _note_held(self._id, settled)
             return OK
-        return self._tell_run(settled) if shown.kind == "action" else self._tell_consent(shown.kind, settled)
+        return self._tell_run(settled) if kind == "action" else self._tell_consent(kind, settled)
 
     def _tell_run(self, settled: Settled) -> int:
         if settled.status == "approved":
@@ -420,21 +390,6 @@ def check_waits(question: Question) -> None:
         raise AlreadyDecided(name, status)
 
 
-def checked(found: Question, edit: str | None, *, is_signed: bool) -> dict[str, Any]:
-    """For review/, the question with the plan, or subject, whose digest it names; with `edit`, the edited plan of that digest.
-
-    To be signed, it holds nothing that is not covered by the digest, which was computed here. Problem hash_mismatch.
-    """
-    question: dict[str, Any] = msgspec.to_builtins(found)
-    if edit is None and not is_signed:
-        return question
-    from aileron.review.signed_view import signed_view, signed_view_of_edit
-
-    with as_shown():
-        question = question if edit is None else signed_view_of_edit(question, edit)
-        return signed_view(question) if is_signed else question
-
-
 def more_of(approval_id: str) -> str:
     """The command that shows all of a question."""
     return f"aileron approval show {approval_id} --full"
@@ -502,19 +457,24 @@ def note_under_way(state: RunState, wait_s: float) -> None:
     output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(state.audit_id))}"]))
 
 
-def _is_yes(shown: _Shown) -> bool:
+def _show(review: Review, more: str | None) -> None:
+    show_question(review, more=more)
+    output.note("")
+
+
+def _is_yes(review: Review) -> bool:
     while (typed := (ask_now("Approve? [y/N] ") or "").lower()) in _ALL:
-        shown.show(None)
+        _show(review, None)
     return typed in _YES
 
 
-def _ask_here(shown: _Shown) -> _Said:
+def _ask_here(review: Review) -> _Said:
     while True:
         typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
         if not typed:
             return _Said(None)
         if typed.lower() in _ALL:
-            shown.show(None)
+            _show(review, None)
         if typed.lower() in _NO:
             return _Said("deny", _ask_reason())
         if typed.lower() in _YES:

@@ -5,9 +5,8 @@ Runs in commands. Not here: what is said of it (review/plan.py), consents, previ
 
 from __future__ import annotations
 
-from typing import Any
-
 from aileron.cli import output
+from aileron.model.plan import Plan
 from aileron.review.plan import argument_lines, step_facts
 
 __all__ = ["COLUMN", "print_plan", "print_steps"]
@@ -16,20 +15,19 @@ COLUMN = 12
 """Where values begin, in the plan and in what stands above it."""
 
 
-def print_plan(plan: dict[str, Any], stream: str = "stdout", *, more: str | None = None) -> None:
+def print_plan(plan: Plan, stream: str = "stdout", *, more: str | None = None) -> None:
     """Its arguments and steps; on `stderr` as part of a question."""
-    output.print_facts([("arguments", argument_lines(plan.get("args") or {}, more))], stream, column=COLUMN)
-    for number, step in enumerate(plan.get("steps") or [], start=1):
+    output.print_facts([("arguments", argument_lines(plan.args, more))], stream, column=COLUMN)
+    for number, step in enumerate(plan.steps, start=1):
         output.write("", stream)
         output.print_facts(step_facts(number, step, more, is_whole=True), stream, column=COLUMN)
 
 
-def print_steps(plan: dict[str, Any], stream: str, *, more: str | None = None) -> None:
+def print_steps(plan: Plan, stream: str, *, more: str | None = None) -> None:
     """Its steps below a summary of the whole: what a single step has in common with that is not said twice."""
-    steps = plan.get("steps") or []
-    for number, step in enumerate(steps, start=1):
+    for number, step in enumerate(plan.steps, start=1):
         output.write("", stream)
-        facts = step_facts(number, step, more, is_whole=len(steps) > 1)
-        if len(steps) == 1 and step.get("args") == plan.get("args"):
+        facts = step_facts(number, step, more, is_whole=len(plan.steps) > 1)
+        if len(plan.steps) == 1 and step.args == plan.args:
             facts = [(name, value) for name, value in facts if name != "given"]
         output.print_facts(facts, stream, column=COLUMN)

@@ -143,7 +143,7 @@ def _is_yes(consent: Shown) -> bool:
 
 
 def _show(consent: Shown, more: str | None) -> None:
-    show_subject(consent.kind, consent.subject, more=more)
+    show_subject(consent.subject, more=more)
 
 
 @contextlib.contextmanager

@@ -410,14 +410,15 @@ def _show_plan(asked: RunCommand, answer: dict[str, Any]) -> int:
         output.print_json(answer)
         return OK
     from aileron.cli.plan import COLUMN, print_plan
+    from aileron.cli.supervisor import read
+    from aileron.model.plan import Plan
 
-    plan = answer["plan"]
-    is_gated = (plan.get("approval") or {}).get("required")
+    plan = read(Plan, answer["plan"])
     output.print_facts(
         [
-            ("action", f"{plan.get('action')} {plan.get('action_version')}"),
-            ("approval", "a person is asked first" if is_gated else "nobody is asked"),
-            ("digest", plan.get("digest")),
+            ("action", f"{plan.action} {plan.action_version}"),
+            ("approval", "a person is asked first" if plan.approval.required else "nobody is asked"),
+            ("digest", plan.digest),
         ],
         column=COLUMN,
     )

@@ -15,7 +15,6 @@ the dialogue (deciding.py).
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from aileron.model.failure import AileronError
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
+    from aileron.review.decision_flow import Choice
 
 __all__ = [
     "TRIES",
@@ -168,24 +168,26 @@ class Signer:
                 )
         return self._key
 
-    def decision(
-        self, approval_id: str, digest: str, decision: Literal["approve", "deny"], reason: str | None, head: str
-    ) -> Decision:
-        """A signed decision, with the signed `head` of the record."""
-        from aileron.api.approvals import Decision
+    def decision(self, choice: Choice) -> Decision:
+        """It signed, with the signed head of the record."""
         from aileron.approver.signing import signed_decision
 
-        return Decision(**signed_decision(self.unlock(), approval_id, digest, decision, reason, head))
+        return signed_decision(
+            self.unlock(), choice.approval_id, choice.digest, choice.decision, choice.reason, choice.head
+        )
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
         """Have the preview read, and open it. One that failed comes with its problem, not as an error."""
+        import msgspec
+
+        from aileron.api.approvals import SealedPreview
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
         asked = PreviewAsked(self.unlock(), approval_id, plan_digest)
         path = path_of("v1", "action-approvals", approval_id, "preview")
-        answer = supervisor.ask("POST", path, asked.body, wait_s=PREVIEW_S)
+        answer = supervisor.ask("POST", path, msgspec.to_builtins(asked.body), wait_s=PREVIEW_S)
         with _readable(), as_shown(), local_work():
-            return asked.opened(answer)
+            return asked.opened(msgspec.convert(answer, SealedPreview))
 
     def _opened(self) -> ApproverKey:
         from aileron.approver import keyfile
@@ -230,7 +232,7 @@ def as_shown() -> Iterator[None]:
 def _readable() -> Iterator[None]:
     try:
         yield
-    except (KeyError, TypeError, ValueError, binascii.Error):
+    except ValueError:  # also binascii.Error and msgspec.ValidationError
         raise Problem(
             "the daemon answered a preview that is none",
             exit_code=INTEGRITY,

@@ -7,10 +7,13 @@ Pure. `more` is how the rest is seen where something is too long, None shows eve
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from aileron.review.plan import missing_lines
+
+if TYPE_CHECKING:
+    from aileron.model.consent import Change
 
 __all__ = ["change_lines", "is_on_one_line"]
 
@@ -21,7 +24,7 @@ _MAX_SIDE = 160
 _FROM_THE_RIGHT: Final = frozenset({"R", "AL", "AN"})
 
 
-def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, *, marks: bool = False) -> list[str]:
+def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: bool = False) -> list[str]:
     """`where: before → after`, one change after the other; with `marks`, those that widen say so."""
     lines: list[str] = []
     listed = list(changes)
@@ -29,19 +32,17 @@ def change_lines(changes: Iterable[Mapping[str, Any]], more: str | None = None, 
         if more is not None and len(lines) >= _MAX_CHANGES:
             lines += missing_lines(len(listed) - number, "changes", more)
             break
-        mark = "WIDER  " if marks and change.get("widens") else ""
-        where = str(change.get("where"))
-        if (
-            more is not None and marks and where.endswith(": hash")
-        ):  # the version stands beside it, and the whole is an f away
-            lines.append(f"{mark}{where}: {_digits(change.get('before'))} → {_digits(change.get('after'))}")
+        mark = "WIDER  " if marks and change.widens else ""
+        where, is_short = change.where, more is not None and marks
+        if is_short and where.endswith(": hash"):  # the version stands beside it, and the whole is an f away
+            lines.append(f"{mark}{where}: {_digits(change.before)} → {_digits(change.after)}")
             continue
-        if more is not None and marks and where == "body" and not change.get("widens"):
+        if is_short and where == "body" and not change.widens:
             lines.append("body: its prose is another")
             continue
-        if change.get("before") is not None:  # the arrow says that the value is another
+        if change.before is not None:  # the arrow says that the value is another
             where = where.removesuffix(" (new)")
-        lines += _change(f"{mark}{where}: ", change.get("before"), change.get("after"), more)
+        lines += _change(f"{mark}{where}: ", change.before, change.after, more)
     return lines
 
 
@@ -54,12 +55,12 @@ def is_on_one_line(text: str) -> bool:
     return "\n" not in text and not any(unicodedata.bidirectional(one) in _FROM_THE_RIGHT for one in text)
 
 
-def _digits(pin: Any) -> str:
+def _digits(pin: str | None) -> str:
     """The first of a hash, to be told from another."""
     return f"{str(pin).removeprefix('sha256:')[:12]}…"
 
 
-def _change(where: str, before: Any, after: Any, more: str | None) -> list[str]:
+def _change(where: str, before: str | None, after: str | None, more: str | None) -> list[str]:
     """On one line if that is short; else one side below the other."""
     if before is None or after is None:
         side, word = (after, "new, ") if before is None else (before, "gone, was ")

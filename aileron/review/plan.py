@@ -8,21 +8,23 @@ Rules
   that command; where it is None everything is shown.
 - A host whose name is not plain ASCII, or stands for one that is not, is marked: it may look like another.
 
-Source: model/plan.py, whose JSON this is. Not here: consents (subject.py), previews and differences (question.py).
+Source: model/plan.py. Not here: consents (subject.py), previews and differences (question.py).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aileron.model.visible import BAR, visible_lines
 
 if TYPE_CHECKING:
     from aileron.model.manifest import ActionFile
+    from aileron.model.plan import CredentialUse, Filled, Plan, Step
 
 __all__ = [
+    "FactRow",
     "LabelledArgument",
     "accounts_of",
     "argument_lines",
@@ -30,7 +32,6 @@ __all__ = [
     "given_of",
     "host_line",
     "hosts_of",
-    "is_irreversible",
     "missing_lines",
     "operations_of",
     "plan_facts",
@@ -43,7 +44,8 @@ __all__ = [
     "unknown_of",
 ]
 
-_PARTS = ("kind", "service", "identity")
+FactRow: TypeAlias = tuple[str, str | Sequence[str] | None]
+"""A name and what is to be said of it: a line, several, or nothing."""
 _MAX_CHARACTERS = 600
 """Of one value: eight lines of a terminal; an address, a title or a paragraph has fewer."""
 _MAX_LINES = 12
@@ -52,48 +54,46 @@ _MAX_ARGUMENTS = 40
 """Two screens of them; actions declare a handful."""
 
 
-def plan_facts(plan: dict[str, Any], more: str | None) -> list[tuple[str, Any]]:
+def plan_facts(plan: Plan, more: str | None) -> list[FactRow]:
     """The whole of it in a few lines: with what, where to, under which account, and whether it can be undone."""
     return [
         ("arguments", argument_lines(_in_order(plan), more)),
-        ("reaches", hosts_of(plan) or "nothing"),
-        ("account", accounts_of(plan, more) or "none"),
+        ("reaches", hosts_of(plan.steps) or "nothing"),
+        ("account", accounts_of(plan.steps, more) or "none"),
         ("undo", undo_of(plan)),
     ]
 
 
-def operations_of(plan: dict[str, Any]) -> list[str]:
-    """What its steps have done, one after the other: the operation, and whose program does it."""
-    found = []
-    for step in plan.get("steps") or []:
-        connector = step.get("connector") or {}
-        found.append(f"{step.get('op')}, by {connector.get('name')}@{connector.get('version')}")
-    return found
+def operations_of(steps: Iterable[Step]) -> list[str]:
+    """What they have done, one after the other: the operation, and whose program does it."""
+    return [f"{step.op}, by {step.connector}" for step in steps]
 
 
-def hosts_of(plan: dict[str, Any]) -> list[str]:
-    """HOST:PORT of everywhere its steps can go, each once."""
-    return _each(host_line(_host(host)) for grant in _grants(plan) for host in grant.get("hosts") or [])
+def hosts_of(steps: Iterable[Step]) -> list[str]:
+    """HOST:PORT of everywhere they can go, each once."""
+    return _each(host_line(str(host)) for step in steps for host in step.grant.hosts)
 
 
-def accounts_of(plan: dict[str, Any], more: str | None = None) -> list[str]:
-    """Whose credentials its steps use, and what their connectors want them for."""
-    return _each(line for grant in _grants(plan) for line in _credential(grant.get("credential"), more))
+def accounts_of(steps: Iterable[Step], more: str | None = None) -> list[str]:
+    """Whose credentials they use, and what their connectors want them for."""
+    return _each(line for step in steps for line in _credential(step.grant.credential, more))
 
 
-def preview_elsewhere(plan: dict[str, Any]) -> list[str]:
+def preview_elsewhere(plan: Plan) -> list[str]:
     """What is read before a decision, where it reaches a host, or takes an account, that no step of the plan does."""
-    step = (plan.get("preview") or {}).get("step") or {}
-    alone = {"steps": [step]}
-    hosts = [host for host in hosts_of(alone) if host not in hosts_of(plan)]
-    accounts = [account for account in accounts_of(alone) if account not in accounts_of(plan)]
+    if plan.preview is None:
+        return []
+    alone = (plan.preview.step,)
+    hosts = [host for host in hosts_of(alone) if host not in hosts_of(plan.steps)]
+    accounts = [account for account in accounts_of(alone) if account not in accounts_of(plan.steps)]
     return [*hosts, *(f"as {account}" for account in accounts)]
 
 
-def preview_facts(plan: dict[str, Any]) -> list[tuple[str, Any]]:
-    """What is read for the person before they decide: by what, where, as whom."""
-    step = (plan.get("preview") or {}).get("step") or {}
-    alone = {"steps": [step]}
+def preview_facts(plan: Plan) -> list[FactRow]:
+    """What is read for the person before they decide: by what, where, as whom; nothing where it has no preview."""
+    if plan.preview is None:
+        return []
+    alone = (plan.preview.step,)
     return [
         ("preview", operations_of(alone)),
         ("reaches", hosts_of(alone) or "nothing"),
@@ -101,23 +101,22 @@ def preview_facts(plan: dict[str, Any]) -> list[tuple[str, Any]]:
     ]
 
 
-def settled_of(plan: dict[str, Any]) -> list[tuple[str, Any]]:
+def settled_of(plan: Plan) -> list[tuple[str, Any]]:
     """What a step is given that is not the value of an argument: what the action's file says by itself, wherever it says it.
 
     Compared are places, and not values: an agent chooses its arguments, and could choose one that is like a value of the file's.
     What an earlier step answers is in `unknown_of`; words of the file's around it are here.
     """
-    args, steps = plan.get("args") or {}, plan.get("steps") or []
     action = _action_of(plan)
     said = {} if action is None else {step.id: step.inputs for step in action.steps}
     found: list[tuple[str, Any]] = []
-    for number, step in enumerate(steps, start=1):
-        inputs = said.get(str(step.get("id")), {})
-        for name, value in (step.get("args") or {}).items():
-            if name not in inputs and name in args and _spelled(args[name]) == _spelled(value):
+    for number, step in enumerate(plan.steps, start=1):
+        inputs = said.get(step.id, {})
+        for name, value in step.args.items():
+            if name not in inputs and name in plan.args and _spelled(plan.args[name]) == _spelled(value):
                 continue  # handed on as it came
             for at, one in _by_the_file(inputs.get(name, _NOTHING), value, name):
-                found.append((at if len(steps) == 1 else f"{at} (step {number})", one))
+                found.append((at if len(plan.steps) == 1 else f"{at} (step {number})", one))
     return found
 
 
@@ -139,13 +138,13 @@ def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
         yield at, value
 
 
-def _action_of(plan: dict[str, Any]) -> ActionFile | None:
+def _action_of(plan: Plan) -> ActionFile | None:
     """The action's file; None where it cannot be read: it may be of another version."""
     from aileron.actions.manifest import parse_action
     from aileron.model.failure import AileronError
 
     try:
-        return parse_action(str(plan.get("action_text")), file="the action")
+        return parse_action(plan.action_text, file="the action")
     except AileronError:
         return None
 
@@ -154,27 +153,21 @@ def _spelled(value: Any) -> str:
     return json.dumps(value, sort_keys=True)  # where 1 is not true
 
 
-def unknown_of(plan: dict[str, Any]) -> list[str]:
+def unknown_of(plan: Plan) -> list[str]:
     """Each place that an earlier step's answer fills: nobody can be shown what comes there."""
     return [
         f"step {number} takes {line}, which nobody knows yet"
-        for number, step in enumerate(plan.get("steps") or [], start=1)
-        for line in _filled_lines(step.get("filled") or [], None)
+        for number, step in enumerate(plan.steps, start=1)
+        for line in _filled_lines(step.filled, None)
     ]
 
 
-def undo_of(plan: dict[str, Any]) -> list[str]:
+def undo_of(plan: Plan) -> list[str]:
     """Whether it can be undone, and how long it is held after a yes."""
-    rule = plan.get("approval") or {}
-    lines = ["it cannot be undone" if is_irreversible(plan) else "it can be undone, says the action"]
-    if window_s := rule.get("undo_window_s"):
+    lines = ["it cannot be undone" if plan.approval.irreversible else "it can be undone, says the action"]
+    if window_s := plan.approval.undo_window_s:
         lines.append(f"it is held for {window_s} s after a yes, and can be cancelled until then")
     return lines
-
-
-def is_irreversible(plan: dict[str, Any]) -> bool:
-    """Whatever does not say that it can be undone cannot."""
-    return bool((plan.get("approval") or {}).get("irreversible", True))
 
 
 class LabelledArgument(NamedTuple):
@@ -185,10 +178,9 @@ class LabelledArgument(NamedTuple):
     value: Any
 
 
-def given_of(plan: dict[str, Any]) -> list[LabelledArgument]:
+def given_of(plan: Plan) -> list[LabelledArgument]:
     """The arguments in the order of the action's file."""
-    args: dict[str, Any] = plan.get("args") or {}
-    action = _action_of(plan)
+    args, action = plan.args, _action_of(plan)
     if action is None:  # then as they come
         return [LabelledArgument(name, None, value) for name, value in args.items()]
     labels = {spec.name: spec.label for spec in action.inputs if spec.name in args}
@@ -197,7 +189,7 @@ def given_of(plan: dict[str, Any]) -> list[LabelledArgument]:
     ]
 
 
-def argument_lines(args: dict[str, Any], more: str | None = None) -> list[str] | str:
+def argument_lines(args: Mapping[str, Any], more: str | None = None) -> list[str] | str:
     """One line for each, and one for each line of a text that has several."""
     lines: list[str] = []
     for number, (name, value) in enumerate(args.items()):
@@ -253,68 +245,55 @@ def missing_lines(count: int, what: str, more: str) -> list[str]:
     return [f"… {count:,} more {what}:", more]
 
 
-def _in_order(plan: dict[str, Any]) -> dict[str, Any]:
+def _in_order(plan: Plan) -> dict[str, Any]:
     def called(name: str, label: str | None) -> str:
         return name if not label or label.casefold() == name.casefold() else f"{name} ({label})"
 
     return {called(name, label): value for name, label, value in given_of(plan)}
 
 
-def _grants(plan: dict[str, Any]) -> list[dict[str, Any]]:
-    return [step.get("grant") or {} for step in plan.get("steps") or []]
-
-
-def step_facts(number: int, step: dict[str, Any], more: str | None, *, is_whole: bool) -> list[tuple[str, Any]]:
+def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> list[FactRow]:
     """One step, and what runs it. `is_whole`: also what it reaches, and as whom."""
-    connector, grant = step.get("connector") or {}, step.get("grant") or {}
-    facts: list[tuple[str, Any]] = [
-        (f"step {number}", f"{step.get('id')}: {step.get('op')}"),
-        ("connector", f"{connector.get('name')}@{connector.get('version')}"),
-        ("hash", _hash(connector.get("hash"), more)),
+    facts: list[FactRow] = [
+        (f"step {number}", f"{step.id}: {step.op}"),
+        ("connector", str(step.connector)),
+        ("hash", _hash(step.connector.hash, more)),
     ]
     if is_whole:
         facts += [
-            ("reaches", [host_line(_host(host)) for host in grant.get("hosts") or []] or "nothing"),
-            ("account", _credential(grant.get("credential"), more) or "none"),
+            ("reaches", hosts_of((step,)) or "nothing"),
+            ("account", _credential(step.grant.credential, more) or "none"),
         ]
     return [
         *facts,
-        ("repeated", "if need be" if step.get("idempotent") else "never"),
-        ("given", argument_lines(step.get("args") or {}, more)),
-        ("filled in", _filled_lines(step.get("filled") or [], more) or None),
+        ("repeated", "if need be" if step.idempotent else "never"),
+        ("given", argument_lines(step.args, more)),
+        ("filled in", _filled_lines(step.filled, more) or None),
     ]
 
 
-def _filled_lines(places: list[dict[str, Any]], more: str | None) -> list[str]:
+def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
     """Where what an earlier step answers comes in: nobody knows yet what that is."""
     lines: list[str] = []
     for place in places:
-        values = [part for part in place.get("parts") or [] if isinstance(part, dict)]
-        steps = _each(f"{part.get('step')}: {'.'.join(map(str, part.get('path') or []))}" for part in values)
-        lines += cut(f"{str(place.get('at')).removeprefix('/')} ", f"from the answer of {', '.join(steps)}", more)
+        values = [part for part in place.parts if not isinstance(part, str)]
+        steps = _each(f"{part.step}: {'.'.join(part.path)}" for part in values)
+        lines += cut(f"{place.at.removeprefix('/')} ", f"from the answer of {', '.join(steps)}", more)
     return lines
 
 
-def _hash(pin: Any, more: str | None) -> str | None:
+def _hash(pin: str, more: str | None) -> str:
     """Beside its name and version 12 digits are enough to tell two apart; marked where they are not all."""
-    return pin if not isinstance(pin, str) or more is None else f"{pin[:19]}…"
+    return pin if more is None else f"{pin[:19]}…"
 
 
 def _each(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
-def _host(value: Any) -> str:
-    return f"{value.get('host')}:{value.get('port')}" if isinstance(value, dict) else str(value)
-
-
-def _credential(use: Any, more: str | None) -> list[str]:
+def _credential(use: CredentialUse | None, more: str | None) -> list[str]:
     """Whose it is, what it is called, its kind, and what its connector wants it for; nothing where none is used."""
-    if not isinstance(use, dict):
+    if use is None:
         return []
-    name = use.get("binding")
-    called = "/".join(str(name.get(part)) for part in _PARTS) if isinstance(name, dict) else str(name)
-    account, need = use.get("account"), use.get("need") or {}
-    whose = called if account is None else f"{account}, as {called}"
-    purpose = f" ({need.get('kind')}: {need.get('scope')})" if need else ""
-    return cut("", whose + purpose, more)
+    whose = str(use.binding) if use.account is None else f"{use.account}, as {use.binding}"
+    return cut("", f"{whose} ({use.need.kind}: {use.need.scope})", more)

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from aileron.model.preview import Preview, PreviewField
 from aileron.model.visible import without_gaps
 from aileron.review.plan import given_of
+
+if TYPE_CHECKING:
+    from aileron.model.plan import Plan
+    from aileron.model.preview import Preview, PreviewField
 
 __all__ = ["alarms", "compared", "spelled"]
 
@@ -23,9 +26,9 @@ _MAX_BRIEF: Final = 100
 """Characters of each side of a contradiction: two lines of a small terminal. All of it stands below."""
 
 
-def alarms(plan: dict[str, Any], preview: Preview | None) -> Iterator[str]:
+def alarms(plan: Plan, preview: Preview | None) -> Iterator[str]:
     """What a person must see before they decide about a plan that has a preview, one text each."""
-    if plan.get("preview") is None:
+    if plan.preview is None:
         return
     if preview is None:
         yield "what is there now was not read yet"
@@ -47,7 +50,7 @@ def spelled(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _contradictions(fields: list[PreviewField], plan: dict[str, Any]) -> Iterator[str]:
+def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
     named = [({compared(name) for name in (one.name, one.label) if name}, one.value) for one in given_of(plan)]
     for field in fields:
         label, found = field.label, field.value

@@ -7,39 +7,45 @@ daemon's or the agent's word and is not part of what is signed.
 Rules
 - A preview that failed is shown as failed, with its reason.
 
-Not here: the plan itself (plan.py), what a consent is about (subject.py).
+Not here: the plan itself (plan.py), what a consent is about (subject.py), how it is decided (decision_flow.py).
 """
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
-from aileron.model.preview import Preview, PreviewField
+from msgspec import UNSET
+
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
 from aileron.review.plan import cut, text_lines
 
+if TYPE_CHECKING:
+    from aileron.api.approvals import ApprovalEntry, Question
+    from aileron.model.consent import Change
+    from aileron.model.preview import Preview, PreviewField
+
 __all__ = [
+    "EXPIRED",
     "KINDS",
     "agent_of",
     "asker_of",
+    "closed_words",
     "difference_lines",
-    "digest_of",
     "edit_lines",
     "glance_of",
-    "has_preview",
     "is_run",
-    "kind_of",
     "name_of",
     "preview_lines",
-    "state_of",
+    "session_of",
+    "state_words",
     "title_of",
     "waits",
 ]
 
+EXPIRED: Final = "its time is over: nothing ran, and nothing can be decided"
 KINDS: Final = {
     "action": "run",
     "action_file": "action file",
@@ -67,72 +73,66 @@ _STATES: Final = {
 """What each status (model/outcome.py RunStatus) is called."""
 
 
-def kind_of(question: Mapping[str, Any]) -> str:
-    """`action` for a run, else the kind of a consent."""
-    return str(question.get("kind") or "action")
-
-
-def is_run(question: Mapping[str, Any]) -> bool:
+def is_run(entry: ApprovalEntry) -> bool:
     """It is about a gated run, and no consent."""
-    return kind_of(question) == "action"
+    return entry.kind == "action"
 
 
-def waits(question: Mapping[str, Any]) -> bool:
+def waits(entry: ApprovalEntry) -> bool:
     """Whether it can still be decided, but for its time."""
-    return question.get("status") == "pending_approval"
+    return entry.status == "pending_approval"
 
 
-def has_preview(question: Mapping[str, Any]) -> bool:
-    """Whether something is read for the person before they decide: the plan says so, and no flag beside it."""
-    return is_run(question) and (question.get("plan") or {}).get("preview") is not None
-
-
-def digest_of(question: Mapping[str, Any], preview: Preview | None) -> str:
-    """What a decision about a question is about, of what is shown: itself, with the preview where one was read."""
-    seen = None if preview is None else preview.digest
-    return str(question.get("digest")) if seen is None else seen
-
-
-def name_of(question: Mapping[str, Any]) -> str:
+def name_of(entry: ApprovalEntry) -> str:
     """What it is about: the action of a run, the name of what a consent changes."""
-    return str(question.get("action") or question.get("name") or kind_of(question))
+    return entry.action or entry.name or entry.kind
 
 
-def title_of(question: Mapping[str, Any]) -> str:
+def title_of(entry: ApprovalEntry) -> str:
     """Kind and name, as lists and confirmations say it: `send-mail`, `binding basic/mail/home`."""
-    kind, name = kind_of(question), name_of(question)
-    return name if kind == "action" or name == kind else f"{KINDS.get(kind, kind)} {name}"
+    name = name_of(entry)
+    return name if is_run(entry) or name == entry.kind else f"{KINDS.get(entry.kind, entry.kind)} {name}"
 
 
-def state_of(question: Mapping[str, Any]) -> str:
-    """Its status in words; one that nobody knows as it is."""
-    status = str(question.get("status"))
+def state_words(status: str) -> str:
+    """A status in words; one that nobody knows as it is."""
     return _STATES.get(status, status)
 
 
-def glance_of(question: Mapping[str, Any]) -> str:
-    """Of a row of a list, a line of what it was asked with, harmless; empty where there is none."""
-    return visible(str(question.get("glance") or ""))
-
-
-def agent_of(question: Mapping[str, Any]) -> str:
-    """Who asks, in a column of a list: the agent, its session where no more is known, or `a command`."""
-    session = question.get("session")
-    return str(question.get("agent") or ("a command" if session in (None, "local") else session))
-
-
-def asker_of(question: Mapping[str, Any]) -> str:
-    """Who asks, for a person: `claude in /home/you/work`, its session where no more is known, or a command of this machine."""
-    session, agent, folder = (question.get(name) for name in ("session", "agent", "folder"))
-    if agent:
-        return f"{agent} in {folder}" if folder else str(agent)
-    return "a command on this machine, of no agent's session" if session in (None, "local") else f"session {session}"
-
-
-def preview_lines(plan: dict[str, Any], preview: Preview | None, more: str | None) -> list[str] | str | None:
-    """What is there now, as the preview found it; None where the action has none."""
-    if plan.get("preview") is None:
+def closed_words(question: Question) -> str | None:
+    """Why it cannot be decided any more; None: it can."""
+    if waits(question):
         return None
+    if question.status == "expired":
+        return EXPIRED
+    return state_words(question.status) + (f" ({question.reason})" if question.reason else "")
+
+
+def glance_of(entry: ApprovalEntry) -> str:
+    """Of a row of a list, a line of what it was asked with, harmless; empty where there is none."""
+    return visible(entry.glance or "")
+
+
+def session_of(entry: ApprovalEntry) -> str | None:
+    """The agent's session that asks; None where it is a command of this machine."""
+    return entry.session if entry.session and entry.session != "local" else None
+
+
+def agent_of(entry: ApprovalEntry) -> str:
+    """Who asks, in a column of a list: the agent, its session where no more is known, or `a command`."""
+    return entry.agent or session_of(entry) or "a command"
+
+
+def asker_of(entry: ApprovalEntry) -> str:
+    """Who asks, for a person: `claude in /home/you/work`, its session where no more is known, or a command of this machine."""
+    if entry.agent:
+        return f"{entry.agent} in {entry.folder}" if entry.folder else entry.agent
+    session = session_of(entry)
+    return f"session {session}" if session else "a command on this machine, of no agent's session"
+
+
+def preview_lines(preview: Preview | None, more: str | None) -> list[str] | str:
+    """What is there now, as the preview of an action that has one found it."""
     if preview is None:
         return "there is one, for whoever signs the decision"
     if preview.fields is None:
@@ -156,32 +156,32 @@ def _together(fields: Iterable[PreviewField]) -> Iterator[tuple[str, str | None,
             yield from ((field.label, field.value, field.multiline) for field in group)
 
 
-def difference_lines(question: dict[str, Any], more: str | None, when: Callable[[Any], str]) -> list[str] | str | None:
-    """What differs from the call approved last, where the question says; `when` spells a moment."""
-    if "difference" not in question:
+def difference_lines(
+    question: Question, edited: Sequence[Change], more: str | None, when: Callable[[str | None], str]
+) -> list[str] | str | None:
+    """What differs from the call approved last, where the question says; `when` spells a moment.
+
+    `edited`: what the person changed of it since, which no difference counts.
+    """
+    found = question.difference
+    if found is UNSET:
         return None
-    found = question["difference"]
-    if not isinstance(found, dict):
+    if found is None:
         return "there is no approved call of this action to compare it with"
-    at = when(found.get("decided_at"))
-    if found.get("problem"):
-        return f"it cannot be compared with the call approved last ({at}): {found['problem']}"
-    if "changes" in question:
+    at = when(found.decided_at)
+    if found.problem:
+        return f"it cannot be compared with the call approved last ({at}): {found.problem}"
+    if edited:
         at += "; your edit not counted"
-    changes = change_lines(found.get("changes") or [], more)
+    changes = change_lines(found.changes, more)
     if not changes:
         return f"in nothing from the call approved last ({at})"
     return [f"from the call approved last ({at}):", *changes]
 
 
-def edit_lines(question: dict[str, Any], more: str | None) -> list[str] | None:
-    """Edited arguments that nobody decided about yet."""
+def edit_lines(edits: Iterable[tuple[str, Iterable[Change]]], more: str | None) -> list[str] | None:
+    """Edited arguments that nobody decided about yet: by digest, what each would change."""
     lines: list[str] = []
-    for number, edit in enumerate(question.get("edits") or [], start=1):
-        changes = change_lines(edit.get("changes") or [], more)
-        lines += [f"{number}, not decided: {edit.get('digest')}", *(f"  {line}" for line in changes)]
+    for number, (digest, changes) in enumerate(edits, start=1):
+        lines += [f"{number}, not decided: {digest}", *(f"  {line}" for line in change_lines(changes, more))]
     return lines or None
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

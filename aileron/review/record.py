@@ -10,9 +10,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import UNSET
 
 from aileron.model.visible import as_fact, as_text, visible, visible_lines
+
+if TYPE_CHECKING:
+    from aileron.api.audit import RecordOfRun
+    from aileron.api.runs import RunState
 
 __all__ = ["Left", "Record", "record_of", "requests_of", "result_lines"]
 
@@ -65,16 +71,16 @@ def result_lines(result: Any) -> tuple[list[str], int]:
     return visible_lines(text[:_MAX_RESULT]), max(0, len(text) - _MAX_RESULT)
 
 
-def record_of(found: Mapping[str, Any], outcome: Mapping[str, Any] | None = None) -> Record:
+def record_of(found: RecordOfRun, outcome: RunState | None = None) -> Record:
     """What `GET /v1/audit/{id}` answered, with what `GET /v1/action-approvals/{id}/result` did."""
-    came_back, left_out = result_lines(outcome["result"]) if outcome and "result" in outcome else (None, 0)
-    events = [event for event in found.get("events") or [] if isinstance(event, dict)]
+    has_result = outcome is not None and outcome.result is not UNSET
+    came_back, left_out = result_lines(outcome.result) if has_result and outcome else (None, 0)
     return Record(
-        audit_id=visible(str(found.get("audit_id"))),
-        status=visible(str(found.get("status") or "refused")),
-        events=tuple(_told(event) for event in events if not str(event.get("type")).startswith("egress.")),
-        requests=tuple(requests_of(events)),
-        is_cut=bool(found.get("truncated")),
+        audit_id=visible(found.audit_id),
+        status=visible(found.status or "refused"),
+        events=tuple(_told(event) for event in found.events if not str(event.get("type")).startswith("egress.")),
+        requests=tuple(requests_of(found.events)),
+        is_cut=bool(found.truncated),
         came_back=None if came_back is None else tuple(came_back),
         left_out=left_out,
     )

@@ -18,11 +18,14 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
-from aileron.model.preview import Preview, PreviewField
+import msgspec
+
+from aileron.model.plan import Plan
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
 from aileron.review.changes import is_on_one_line
 from aileron.review.plan import (
@@ -30,7 +33,6 @@ from aileron.review.plan import (
     accounts_of,
     given_of,
     hosts_of,
-    is_irreversible,
     operations_of,
     preview_elsewhere,
     preview_facts,
@@ -40,8 +42,13 @@ from aileron.review.plan import (
     unknown_of,
 )
 from aileron.review.preview_mismatch import alarms, compared, spelled
-from aileron.review.question import asker_of, kind_of, name_of, title_of
-from aileron.review.subject import subject_facts
+from aileron.review.question import asker_of, title_of
+from aileron.review.subject import subject_changes, subject_facts
+
+if TYPE_CHECKING:
+    from aileron.api.approvals import Question
+    from aileron.model.consent import Change, Subject
+    from aileron.model.preview import Preview, PreviewField
 
 __all__ = ["Fact", "Line", "Section", "Sheet", "Tone", "sheet_of"]
 
@@ -116,55 +123,66 @@ class Sheet:
     sections: tuple[Section, ...]
 
 
-def sheet_of(question: Mapping[str, Any], preview: Preview | None, when: Callable[[Any], str]) -> Sheet:
-    """The sheet of a question as the daemon tells it (`GET /v1/action-approvals/{id}`); `when` spells a moment.
+def sheet_of(
+    question: Question,
+    content: Plan | Subject | None,
+    preview: Preview | None,
+    edited: Sequence[Change],
+    when: Callable[[str | None], str],
+) -> Sheet:
+    """The sheet of a question about `content`, which was made of it (signed_view.py); `when` spells a moment.
 
-    `preview` is what the person may see of it; None where it was not read.
+    `preview` is what the person may see of it; None where it was not read. `edited` is what they changed of what was asked.
     """
-    if kind_of(question) == "action":
-        return _of_run(question, preview, when)
-    return _of_consent(question, when)
+    if content is None:
+        return _of_unreadable(question)
+    if isinstance(content, Plan):
+        return _of_run(question, content, preview, edited, when)
+    return _of_consent(question, content, when)
 
 
-def _of_run(question: Mapping[str, Any], preview: Preview | None, when: Callable[[Any], str]) -> Sheet:
-    plan: dict[str, Any] = question.get("plan") or {}
+def _of_run(
+    question: Question,
+    plan: Plan,
+    preview: Preview | None,
+    edited: Sequence[Change],
+    when: Callable[[str | None], str],
+) -> Sheet:
     given = given_of(plan)
     changes = _argument_changes(question)
-    action = visible(f"{plan.get('action', name_of(question))} {plan.get('action_version', '')}".strip())
-    is_final = is_irreversible(plan)
+    is_final = plan.approval.irreversible
     return Sheet(
-        title=action,
+        title=visible(f"{plan.action} {plan.action_version}"),
         verdict=Line("! CANNOT BE UNDONE", Tone.ALARM) if is_final else Line("can be undone, says the action"),
-        word=visible(name_of(question)) if is_final else None,
+        word=visible(plan.action) if is_final else None,
         essentials=(
-            _fact("does", operations_of(plan) or "nothing"),
+            _fact("does", operations_of(plan.steps) or "nothing"),
             _fact("undo", undo_of(plan)),
-            _fact("reaches", hosts_of(plan) or "nothing"),
-            _fact("account", accounts_of(plan) or "none"),
+            _fact("reaches", hosts_of(plan.steps) or "nothing"),
+            _fact("account", accounts_of(plan.steps) or "none"),
             *((_fact("reads", elsewhere),) if (elsewhere := preview_elsewhere(plan)) else ()),
             Fact("asked by", (_theirs(asker_of(question)),)),
             Fact("differs", tuple(_difference(question, given, changes, when))),
         ),
         alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in (*alarms(plan, preview), *unknown_of(plan))),
-        sections=tuple(_run_sections(question, plan, preview, given, changes, when)),
+        sections=tuple(_run_sections(question, plan, preview, edited, when)),
     )
 
 
-def _of_consent(question: Mapping[str, Any], when: Callable[[Any], str]) -> Sheet:
-    kind = kind_of(question)
-    named = ((_SHORT.get(name, name), value) for name, value in subject_facts(question, None, when))
+def _of_consent(question: Question, subject: Subject, when: Callable[[str | None], str]) -> Sheet:
+    named = ((_SHORT.get(name, name), value) for name, value in subject_facts(subject, None, when))
     facts = [_fact(name, value) for name, value in named if value is not None]
     pinned = {"reaches", "account"}
-    changes = (question.get("subject") or {}).get("changes") or []
-    wider = sum(1 for change in changes if change.get("widens"))
+    changes = subject_changes(subject)
+    wider = sum(1 for change in changes if change.widens)
     differs = [_line(f"≠ {wider} of {len(changes)} changes allow more", Tone.CHANGED)] if wider else []
     return Sheet(
         title=visible(title_of(question)),
         verdict=Line("! A LASTING PERMISSION", Tone.ALARM),
-        word=visible(kind.replace("_", " ")),
+        word=visible(question.kind.replace("_", " ")),
         essentials=(
             *(fact for fact in facts if fact.name in pinned),
-            _fact("undo", _TAKEN_BACK.get(kind, "nobody knows")),
+            _fact("undo", _TAKEN_BACK[question.kind]),
             Fact("asked by", (_theirs(asker_of(question)),)),
             *((Fact("differs", tuple(differs)),) if differs else ()),
         ),
@@ -172,20 +190,37 @@ def _of_consent(question: Mapping[str, Any], when: Callable[[Any], str]) -> Shee
         sections=(
             Section("what you would agree to", tuple(fact for fact in facts if fact.name not in pinned)),
             *_said(question),
-            Section("bound to", (_fact("digest", str(question.get("digest"))),), is_fine_print=True),
+            Section("bound to", (_fact("digest", question.digest),), is_fine_print=True),
+        ),
+    )
+
+
+def _of_unreadable(question: Question) -> Sheet:
+    """What another version asked, and was decided: as it came, since nobody knows here what it means."""
+    text = json.dumps(question.plan or question.subject or {}, ensure_ascii=False)
+    return Sheet(
+        title=visible(title_of(question)),
+        verdict=Line("! OF ANOTHER VERSION: shown as it came", Tone.ALARM),
+        word=visible(question.kind.replace("_", " ")),
+        essentials=(Fact("asked by", (_theirs(asker_of(question)),)),),
+        alarms=(),
+        sections=(
+            Section("as it came", (_fact("kind", question.kind), Fact("it says", _text_lines(text)))),
+            *_said(question),
+            Section("bound to", (_fact("digest", question.digest),), is_fine_print=True),
         ),
     )
 
 
 def _run_sections(
-    question: Mapping[str, Any],
-    plan: dict[str, Any],
+    question: Question,
+    plan: Plan,
     preview: Preview | None,
-    given: list[LabelledArgument],
-    changes: dict[str, tuple[str, Any]],
-    when: Callable[[Any], str],
+    edited: Sequence[Change],
+    when: Callable[[str | None], str],
 ) -> Iterator[Section]:
-    arguments = tuple(_argument(one, changes.get(one.name)) for one in given)
+    changes = _argument_changes(question)
+    arguments = tuple(_argument(one, changes.get(one.name)) for one in given_of(plan))
     left_out = [name for name, (how, _) in changes.items() if how == "left out"]
     gone = tuple(Fact(visible(name), (_was("left out, was ", changes[name][1]),)) for name in left_out)
     if preview is not None and preview.fields is not None:
@@ -195,20 +230,18 @@ def _run_sections(
         yield Section("what will be done, with these arguments", (*arguments, *gone) or (_fact("arguments", "none"),))
     if settled := tuple(_settled(plan)):
         yield Section("and with this, set by the action's file", settled)
-    if question.get("changes"):
-        edits = tuple(_change(change) for change in question["changes"])
-        yield Section("you edited", edits)
+    if edited:
+        yield Section("you edited", tuple(_change(change) for change in edited))
     yield from _said(question)
     yield Section("how", tuple(_steps(plan)), is_fine_print=True)
-    why = f"{plan.get('action')} {plan.get('action_version')} asks for a person each time, says its file"
     yield Section(
         "why you are asked, and what you sign",
         (
-            _fact("rule", why),
-            _fact("file", str(plan.get("action_digest"))),
-            _fact("digest", str(question.get("digest"))),
-            _fact("session", str(question.get("session", "none"))),
-            _fact("record", str(question.get("audit_id", "none"))),
+            _fact("rule", f"{plan.action} {plan.action_version} asks for a person each time, says its file"),
+            _fact("file", plan.action_digest),
+            _fact("digest", question.digest),
+            _fact("session", question.session or "none"),
+            _fact("record", question.audit_id or "none"),
         ),
         is_fine_print=True,
     )
@@ -219,7 +252,7 @@ def _previewed(fields: list[PreviewField]) -> Iterator[Fact]:
         yield Fact(visible(field.label), (_SOFT_NOTHING,) if field.value is None else _found_lines(field.value))
 
 
-def _argument(one: LabelledArgument, change: tuple[str, Any] | None) -> Fact:
+def _argument(one: LabelledArgument, change: tuple[str, str | None] | None) -> Fact:
     name = one.name if not one.label or compared(one.label) == compared(one.name) else f"{one.label} ({one.name})"
     lines = _value_lines(one.value)
     if change is not None:
@@ -228,47 +261,45 @@ def _argument(one: LabelledArgument, change: tuple[str, Any] | None) -> Fact:
     return Fact(visible(name), lines)
 
 
-def _was(how: str, before: Any) -> Line:
+def _was(how: str, before: str | None) -> Line:
     return _line(f"≠ {how}" + ("" if before is None else without_gaps(spelled(before))), Tone.CHANGED)
 
 
 def _difference(
-    question: Mapping[str, Any],
+    question: Question,
     given: list[LabelledArgument],
-    changes: dict[str, tuple[str, Any]],
-    when: Callable[[Any], str],
+    changes: dict[str, tuple[str, str | None]],
+    when: Callable[[str | None], str],
 ) -> Iterator[Line]:
-    found = question.get("difference")
-    if not isinstance(found, dict):
+    found = question.difference
+    if not found:
         yield Line("≠ no call of this action was approved before", Tone.CHANGED)
         return
-    listed = found.get("changes") or []
-    at = when(found.get("decided_at"))
-    if found.get("problem"):
-        yield _line(f"! it cannot be compared with the call approved last ({at}): {found['problem']}", Tone.ALARM)
+    at = when(found.decided_at)
+    if found.problem:
+        yield _line(f"! it cannot be compared with the call approved last ({at}): {found.problem}", Tone.ALARM)
         return
-    if not listed:
+    if not found.changes:
         yield _line(f"nothing, from the call approved last ({at})", Tone.PLAIN)
         return
     names = [one.label or one.name for one in given if one.name in changes]
     names += [f"{name} (left out)" for name, (how, _) in changes.items() if how == "left out"]
     if names:
         yield _line(f"≠ from the call approved last ({at}): {', '.join(names)}", Tone.CHANGED)
-    for change in listed:
-        if _ARGUMENT.fullmatch(str(change.get("where"))) is None:
+    for change in found.changes:
+        if _ARGUMENT.fullmatch(change.where) is None:
             yield from _change(change).lines
 
 
-def _argument_changes(question: Mapping[str, Any]) -> dict[str, tuple[str, Any]]:
+def _argument_changes(question: Question) -> dict[str, tuple[str, str | None]]:
     """By argument: how it differs from the call approved last, and what it was."""
-    found = question.get("difference")
-    listed = found.get("changes") or [] if isinstance(found, dict) else []
-    matches = ((_ARGUMENT.fullmatch(str(change.get("where"))), change) for change in listed)
-    return {match[1]: (match[2], change.get("before")) for match, change in matches if match is not None}
+    listed = question.difference.changes if question.difference else []
+    matches = ((_ARGUMENT.fullmatch(change.where), change) for change in listed)
+    return {match[1]: (match[2], change.before) for match, change in matches if match is not None}
 
 
-def _change(change: Mapping[str, Any]) -> Fact:
-    where, before, after = str(change.get("where")), change.get("before"), change.get("after")
+def _change(change: Change) -> Fact:
+    where, before, after = change.where, change.before, change.after
     was, now = without_gaps(spelled(before)), "gone" if after is None else without_gaps(spelled(after))
     if before is None:
         texts = [now]
@@ -279,34 +310,28 @@ def _change(change: Mapping[str, Any]) -> Fact:
     return Fact(visible(where), tuple(_line(f"≠ {where}: {text}", Tone.CHANGED) for text in texts))
 
 
-def _said(question: Mapping[str, Any]) -> Iterator[Section]:
+def _said(question: Question) -> Iterator[Section]:
     facts: list[Fact] = []
-    for turn in question.get("conversation") or []:
-        facts.append(Fact("you asked", _text_lines(str(turn.get("question")))))
-        answer = turn.get("answer")
-        facts.append(
-            Fact(
-                "the agent", (Line("has not answered yet", Tone.SOFT),) if answer is None else _text_lines(str(answer))
-            )
-        )
+    for turn in question.conversation or ():
+        answer = turn.answer
+        said = _text_lines(answer) if answer is not msgspec.UNSET else (Line("has not answered yet", Tone.SOFT),)
+        facts += [Fact("you asked", _text_lines(turn.question)), Fact("the agent", said)]
     if facts:
         yield Section("agent says (not verified)", tuple(facts), is_said=True)
 
 
-def _settled(plan: dict[str, Any]) -> Iterator[Fact]:
+def _settled(plan: Plan) -> Iterator[Fact]:
     """What no argument says, and every run of this action has."""
     for name, value in settled_of(plan):
         yield Fact(visible(name), _value_lines(value))
 
 
-def _steps(plan: dict[str, Any]) -> Iterator[Fact]:
-    if plan.get("preview"):
-        for name, value in preview_facts(plan):
-            yield _fact(name, value)
-    steps = plan.get("steps") or []
-    for number, step in enumerate(steps, start=1):
-        for name, value in step_facts(number, step, None, is_whole=len(steps) > 1):
-            if value is not None and not (name == "given" and step.get("args") == plan.get("args")):
+def _steps(plan: Plan) -> Iterator[Fact]:
+    for name, value in preview_facts(plan):
+        yield _fact(name, value)
+    for number, step in enumerate(plan.steps, start=1):
+        for name, value in step_facts(number, step, None, is_whole=len(plan.steps) > 1):
+            if value is not None and not (name == "given" and step.args == plan.args):
                 yield _fact(name, value)
 
 
@@ -331,9 +356,9 @@ def _text_lines(text: str) -> tuple[Line, ...]:
     return tuple(Line(line, Tone.QUOTED) for line in visible_lines(text))
 
 
-def _fact(name: str, value: Any) -> Fact:
+def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
     """A fact as the command line has it: a text, or several with a bar before what somebody else wrote."""
-    values = value if isinstance(value, (list, tuple)) else [value]
+    values = [value] if isinstance(value, str) or value is None else value
     return Fact(visible(name), tuple(_line(as_text(one), Tone.PLAIN) for one in values))
 
 

@@ -9,62 +9,74 @@ Source: docs/reference/signed-decisions.md (Which digest). Not here: the preview
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
+from msgspec import UNSET
 
-from aileron.model.consent import PasskeyConsent, Subject, subject_digest, subject_name
+from aileron.api.approvals import Question
+from aileron.model.consent import PasskeyConsent, Subject, subject_digest, subject_kind, subject_name
 from aileron.model.decision import MismatchError
 from aileron.model.passkey import PasskeyError, id_of
 from aileron.model.plan import Plan
-from aileron.review.question import kind_of
+from aileron.review.question import is_run
 
-__all__ = ["signed_view", "signed_view_of_edit"]
+__all__ = ["content_of", "edited_view", "signed_view"]
 
 
-def signed_view(question: dict[str, Any]) -> dict[str, Any]:
+def content_of(question: Question) -> Plan | Subject:
+    """What it is about. MismatchError where it cannot be shown whole: it is of another version, or of another kind."""
+    try:
+        if is_run(question):
+            return Plan.from_json(question.plan or {})
+        subject: Subject = msgspec.convert(question.subject or {}, Subject)
+        if subject_kind(subject) != question.kind:
+            raise ValueError("the subject is of another kind")
+    except (TypeError, ValueError):  # msgspec.ValidationError is a ValueError
+        raise _not_whole(question) from None
+    return subject
+
+
+def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
     """The question with exactly the plan, or subject, that its digest covers, and nothing beside it in either; named by that too.
 
     MismatchError where its digest is of something else, and where it cannot be shown whole.
     """
+    content = content_of(question)
+    if isinstance(content, PasskeyConsent) and not _is_named_right(content):
+        raise _not_whole(question)
     try:
-        if kind_of(question) == "action":
-            plan = Plan.from_json(question["plan"])
-            what, shown, computed = "plan", plan.to_json(), plan.digest
-            named: dict[str, str | None] = {"action": plan.action}
-        else:
-            subject: Any = msgspec.convert(question["subject"], Subject)
-            what, shown, computed = "subject", msgspec.to_builtins(subject), subject_digest(subject)
-            named = {"action": None, "name": subject_name(subject)}
-            if subject.__struct_config__.tag != question["kind"]:
-                raise ValueError("the subject is of another kind")
-            if isinstance(subject, PasskeyConsent):
-                _check_named(subject)
-    except (KeyError, TypeError, ValueError):  # msgspec.ValidationError is a ValueError
-        raise MismatchError(
-            f"{str(question.get('approval_id'))[:80]} cannot be shown whole here, so that nothing is signed",
-            "the daemon and this program may be of two versions",
-            "aileron daemon stop",
-        ) from None
-    if computed != question.get("digest"):
-        raise MismatchError.between(f"this {what}", question.get("digest"), computed)
-    return {**question, **named, what: shown}
+        computed = content.digest if isinstance(content, Plan) else subject_digest(content)
+    except (TypeError, ValueError):  # a number that no digest covers
+        raise _not_whole(question) from None
+    if computed != question.digest:
+        what = "this plan" if isinstance(content, Plan) else "this subject"
+        raise MismatchError.between(what, question.digest, computed)
+    if isinstance(content, Plan):
+        return msgspec.structs.replace(question, action=content.action, plan=content.to_json()), content
+    built = msgspec.to_builtins(content)
+    return msgspec.structs.replace(question, action=UNSET, name=subject_name(content), subject=built), content
 
 
-def _check_named(passkey: PasskeyConsent) -> None:
-    """What a person compares is its id, which has to be of the very key that would decide. ValueError."""
+def _not_whole(question: Question) -> MismatchError:
+    return MismatchError(
+        f"{question.approval_id[:80]} cannot be shown whole here, so that nothing is signed",
+        "the daemon and this program may be of two versions",
+        "aileron daemon stop",
+    )
+
+
+def _is_named_right(passkey: PasskeyConsent) -> bool:
+    """What a person compares is its id, which has to be of the very key that would decide."""
     try:
-        named = id_of(passkey)
-    except PasskeyError as error:
-        raise ValueError(str(error)) from None
-    if named != passkey.key_id:
-        raise ValueError("the id of the passkey is not its own")
+        return id_of(passkey) == passkey.key_id
+    except PasskeyError:
+        return False
 
 
-def signed_view_of_edit(question: dict[str, Any], digest: str) -> dict[str, Any]:
+def edited_view(question: Question, digest: str) -> Question:
     """The question about the edited plan of this digest, in place of the original. MismatchError where there is none."""
-    for one in question.get("edits") or []:
-        if one.get("digest") == digest:
-            kept = [other for other in question["edits"] if other is not one]
-            return {**question, "digest": digest, "plan": one.get("plan"), "edits": kept, "changes": one.get("changes")}
+    edits = question.edits or []
+    for one in edits:
+        if one.digest == digest:
+            kept = [other for other in edits if other is not one]
+            return msgspec.structs.replace(question, digest=digest, plan=one.plan, edits=kept)
     raise MismatchError.between("the edited plan", "others", digest)

@@ -12,16 +12,16 @@ Source: docs/reference/consents.md. Not here: runs (plan.py), the question aroun
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, assert_never
-
-import msgspec
 
 from aileron.model.consent import (
     ActionFileConsent,
     BindingConsent,
+    Change,
     ConnectorConsent,
     ConnectorUpdateConsent,
+    Constraint,
     GrantConsent,
     PasskeyConsent,
     SecretConsent,
@@ -32,10 +32,9 @@ from aileron.model.consent import (
 from aileron.model.credential import wire_words
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
-from aileron.review.plan import cut, host_line, missing_lines, text_lines
-from aileron.review.question import kind_of
+from aileron.review.plan import FactRow, cut, host_line, missing_lines, text_lines
 
-__all__ = ["SYNCED", "constraint_words", "subject_facts"]
+__all__ = ["SYNCED", "constraint_words", "subject_changes", "subject_facts"]
 
 SYNCED: Final = {
     "no": "no, it stays in one device",
@@ -48,10 +47,10 @@ _MAX_FILE_LINES = 6
 """Of an action's file: what it comes to stands above it, and the question below; a screen has 24."""
 
 
-def constraint_words(constraint: Mapping[str, Any]) -> str:
+def constraint_words(constraint: Constraint) -> str:
     """One condition of a grant: `to is "mira@example.com"`."""
-    name, value = constraint.get("argument"), constraint.get("value")
-    match constraint.get("operator"):
+    name, value = constraint.argument, constraint.value
+    match constraint.operator:
         case "equals":
             return f"{name} is {_json(value)}"
         case "one_of" if isinstance(value, list):
@@ -64,12 +63,13 @@ def constraint_words(constraint: Mapping[str, Any]) -> str:
             return f"{name} {other} {_json(value)}"
 
 
-def subject_facts(question: Mapping[str, Any], more: str | None, when: Callable[[Any], str]) -> list[tuple[str, Any]]:
+def subject_changes(subject: Subject) -> tuple[Change, ...]:
+    """What is other than what was agreed to before, where that can be told."""
+    return subject.changes if isinstance(subject, ActionFileConsent | ConnectorUpdateConsent) else ()
+
+
+def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None], str]) -> list[FactRow]:
     """Name and value of each fact, a list for several lines; None where there is nothing to say."""
-    try:
-        subject = msgspec.convert(question.get("subject"), Subject)
-    except ValueError:  # of a version that asks about something else or in another way, or no text that could be signed
-        return [("kind", kind_of(question)), ("subject", cut("", _json(question.get("subject")), more))]
     match subject:
         case ActionFileConsent():
             return list(_of_action_file(subject, more))
@@ -96,7 +96,7 @@ def subject_facts(question: Mapping[str, Any], more: str | None, when: Callable[
             assert_never(impossible)
 
 
-def _of_binding(subject: BindingConsent) -> Iterator[tuple[str, Any]]:
+def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
     """Whose credential it is, and all that it may be used for. A sign-in has no secret yet that anybody could name."""
     connector, is_sign_in = subject.connector, subject.commitment is not None
     yield "binding", f"{subject.name}{', in place of the one there is' if subject.replaces else ''}"
@@ -116,7 +116,7 @@ def _of_binding(subject: BindingConsent) -> Iterator[tuple[str, Any]]:
         yield "commitment", subject.commitment
 
 
-def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[tuple[str, Any]]:
+def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[FactRow]:
     is_new = subject.before is None
     is_wider = any(change.widens for change in subject.changes)
     how = "new" if is_new else "wider than what you agreed to" if is_wider else "changed since you agreed to it"
@@ -138,7 +138,7 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[tu
     yield "reaches", _hosts(subject)
     yield "credential", list(subject.credentials) or "none"
     if not is_new:
-        yield "changes", change_lines(msgspec.to_builtins(subject.changes), more, marks=True) or "none"
+        yield "changes", change_lines(subject.changes, more, marks=True) or "none"
     text = subject.text.rstrip("\n")
     if is_new or more is None or subject.fetched is None:
         yield "text", text_lines(text, more, lines=_MAX_FILE_LINES)
@@ -158,7 +158,7 @@ def _what_it_is(text: str) -> tuple[str | None, str | None]:
     return action.intent, "is asked about" if action.approval.required else "goes through: NOBODY IS ASKED"
 
 
-def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[tuple[str, Any]]:
+def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactRow]:
     """Whose it is said to be, and by what that is known, before what it would be allowed."""
     yield "signature", subject.signature
     yield "connector", f"{subject.name}@{subject.version}"
@@ -167,7 +167,7 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[tuple
     yield "hash", subject.hash
     yield "for", subject.for_action
     if isinstance(subject, ConnectorUpdateConsent):
-        changes = change_lines(msgspec.to_builtins(subject.changes), more, marks=True)
+        changes = change_lines(subject.changes, more, marks=True)
         yield "differs", [f"from {subject.before}{':' if changes else ' in nothing it may do'}", *changes]
     yield "reaches", _hosts(subject)
     yield "credential", subject.credential or "none"
@@ -180,7 +180,7 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[tuple
             yield "beside", "other bytes of that version, if there are any"
 
 
-def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[tuple[str, Any]]:
+def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:
     """Whose key it is said to be, and what it would be worth."""
     authority = subject.authority
     whole = " and all their repositories" if authority.count("/") == 2 else ""  # scheme://owner
@@ -192,8 +192,8 @@ def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[tuple[str, Any]]:
     yield "compare", "it with what its publisher says elsewhere: whoever has that key can sign for them"
 
 
-def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[Any], str]) -> Iterator[tuple[str, Any]]:
-    words = [line for one in subject.constraints for line in cut("", constraint_words(msgspec.to_builtins(one)), more)]
+def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | None], str]) -> Iterator[FactRow]:
+    words = [line for one in subject.constraints for line in cut("", constraint_words(one), more)]
     yield "grant", f"runs of {subject.action} are not asked about"
     yield "where", words or "ALWAYS: whatever its arguments are"
     yield "at most", f"{subject.uses} times"
@@ -202,7 +202,7 @@ def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[Any], str
     yield "action file", subject.action_digest
 
 
-def _of_passkey(subject: PasskeyConsent) -> Iterator[tuple[str, Any]]:
+def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
     """Whose it is said to be, and what to compare: nothing proves where it is."""
     yield "passkey", subject.name
     yield "key", subject.key_id
@@ -217,8 +217,8 @@ def _of_passkey(subject: PasskeyConsent) -> Iterator[tuple[str, Any]]:
 
 def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:
     before, after = subject.before, subject.after
-    changes = [
-        {"where": key, "before": _maybe_json(before, key), "after": _maybe_json(after, key)}
+    changes: Iterable[Change] = [
+        Change(where=key, before=_maybe_json(before, key), after=_maybe_json(after, key))
         for key in sorted({*before, *after})
         if before.get(key) != after.get(key) or (key in before) != (key in after)
     ]

@@ -30,7 +30,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult, SystemCommand
@@ -43,17 +43,20 @@ from textual.widgets import ContentSwitcher, Input, Static
 
 from aileron.approver.isolation import end_in_time
 from aileron.model.timestamp import local_time
-from aileron.model.visible import visible, visible_json
-from aileron.review.question import difference_lines, is_run
+from aileron.model.visible import visible
+from aileron.review.question import EXPIRED, difference_lines
 from aileron.tui import frame, rendering
 from aileron.tui.console_base import Hooks, in_thread, is_over
 from aileron.tui.daemon_client import GoneError, RequestRefused
-from aileron.tui.deciding import EXPIRED, page_of, unforeseen
+from aileron.tui.deciding import page_of, unforeseen
 from aileron.tui.decisions import DecidingConsole
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.screens import Confirm, GrantForm, GrantLimits, LineInput, Pages, Palette
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
+
+if TYPE_CHECKING:
+    from aileron.model.plan import Plan
 
 __all__ = ["Console", "Hooks"]
 
@@ -177,8 +180,8 @@ class Console(DecidingConsole):
         entry = self._entry()
         if entry is not None and entry.is_open and is_over(entry):
             self._guard.show(entry.id, self._guard.digest, now=time.monotonic(), closed=EXPIRED)
-        if self._sheet is not None and self._question is not None:
-            left_s = seconds_left(str(self._question.get("expires_at")))
+        if self._sheet is not None and self._review is not None:
+            left_s = seconds_left(self._review.question.expires_at)
             self._view.go_on(closed=self._why_closed(), left_s=left_s)
         self._show_frame()
         self._show_list()
@@ -208,21 +211,20 @@ class Console(DecidingConsole):
 
     def action_edit(self) -> None:
         """Change the arguments in an editor; what comes of it is another question, to be read and decided."""
-        question, name, refusal = self._question, self._selected, self._refusal("deny")
-        if refusal or question is None or name is None or not is_run(question):
+        plan, name, refusal = None if self._review is None else self._review.plan, self._selected, self._refusal("deny")
+        if refusal or plan is None or name is None:
             self._warn(refusal or "only a run has arguments to edit")
             return
-        before = (question.get("plan") or {}).get("args") or {}
         try:
             with self._away():
-                text = self._hooks.edit(json.dumps(before, indent=2, ensure_ascii=True) + "\n")
+                text = self._hooks.edit(json.dumps(plan.args, indent=2, ensure_ascii=True) + "\n")
             wanted = json.loads(text)
             if not isinstance(wanted, dict):
                 raise ValueError("the arguments are an object")
         except (ValueError, KeyboardInterrupt) as error:
             self._warn(f"nothing is changed: {error}")
             return
-        if wanted == before:
+        if wanted == plan.args:
             self._tell("nothing was changed")
             return
         self._take_away(name)
@@ -245,34 +247,29 @@ class Console(DecidingConsole):
 
     def action_grant(self) -> None:
         """Not to be asked about the same for a time: a question of its own."""
-        question = self._question
-        if question is None or self._sheet is None or not is_run(question):
+        plan = None if self._review is None else self._review.plan
+        if plan is None or self._sheet is None:
             return
         if self._sheet.word is not None:
             self._warn("not offered: it cannot be undone, so each run is decided by itself")
             return
-        plan = question.get("plan") or {}
-        action = str(plan.get("action"))
-        constraints = [
-            {"argument": name, "operator": "equals", "value": value} for name, value in (plan.get("args") or {}).items()
-        ]
 
         def chosen(wanted: GrantLimits | None) -> None:
             if wanted is not None:
-                self._begin("grant", self._granted, action, constraints, wanted)
+                self._begin("grant", self._granted, plan, wanted)
 
-        title = Text(f"{visible(action)}, with exactly these arguments, without asking", style="bold")
+        title = Text(f"{visible(plan.action)}, with exactly these arguments, without asking", style="bold")
         self.push_screen(GrantForm(title), chosen)
 
-    async def _granted(self, action: str, constraints: list[dict[str, Any]], wanted: GrantLimits) -> None:
-        if await self._tried(self._daemon.grant, action, constraints, wanted.uses, wanted.for_s) is not None:
+    async def _granted(self, plan: Plan, wanted: GrantLimits) -> None:
+        if await self._tried(self._daemon.grant, plan, wanted.uses, wanted.for_s) is not None:
             self._tell("it waits at the end of the list: read it, and approve it")
             await self._refresh_now()
 
     def action_ask_back(self) -> None:
         """A question to the agent."""
         name, refusal = self._selected, self._refusal("deny")
-        if refusal or name is None or not is_run(self._question or {}):
+        if refusal or name is None or self._review is None or not self._review.is_run:
             self._warn(refusal or "nobody asks this but you")
             return
 
@@ -289,7 +286,7 @@ class Console(DecidingConsole):
 
     def action_preview(self) -> None:
         """Read what is there now, again."""
-        if not self._has_preview():
+        if self._review is None or not self._review.has_preview:
             self._warn("it has no preview: what would be done is all there is")
         elif not self._is_signed:
             self._warn("it is for whoever signs: aileron approver init")
@@ -338,21 +335,21 @@ class Console(DecidingConsole):
 
     def action_raw(self) -> None:
         """The question as it came."""
-        if self._question is not None:
-            self.push_screen(Pages(Text(visible_json(json.dumps(self._question, indent=2, ensure_ascii=False)))))
+        if self._review is not None:
+            self.push_screen(Pages(Text(self._review.as_json)))
 
     def action_difference(self) -> None:
         """What is other than in the call approved last."""
-        if self._question is None:
+        if self._review is None:
             return
-        found = difference_lines(self._question, None, local_time)
+        found = difference_lines(self._review.question, self._review.edited, None, local_time)
         lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
         width = int(self.size.width * 0.9) - 6
         self.push_screen(Pages(rendering.joined(rendering.difference_rows(lines, width))))
 
     def action_open_page(self) -> None:
         """The same question in the browser; its address into the clipboard, where there is none."""
-        address = page_of(self._status, self._selected) if self._selected is not None else None
+        address = page_of(self._status.web, self._selected) if self._status and self._selected is not None else None
         if address is None:
             self._tell("it has no page")
         elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could want this terminal
@@ -468,8 +465,8 @@ class Console(DecidingConsole):
 
     def action_vault(self) -> None:
         """Open the vault, or lock it, after a second key: who wants to lock it in a hurry presses two."""
-        vault = self._status.get("vault") or {}
-        if vault.get("locked") or not vault.get("exists"):
+        vault = None if self._status is None else self._status.vault
+        if vault is None or vault.locked or not vault.exists:
             self._begin("vault", self._turn_vault)
             return
 
@@ -483,7 +480,7 @@ class Console(DecidingConsole):
     async def _turn_vault(self) -> None:
         from aileron.model.failure import AileronError
 
-        if (self._status.get("vault") or {}).get("locked"):
+        if self._status is not None and self._status.vault.locked:
             try:
                 with self._key_session.asking("vault"):
                     text = self._ask_away("Vault passphrase").reveal().decode()
@@ -499,15 +496,16 @@ class Console(DecidingConsole):
         """End a grant, or a session."""
         if self._pane not in ("grants", "sessions"):
             return
-        name = self.query_one(f"#{self._pane}", Rows).chosen()
+        name, width = self.query_one(f"#{self._pane}", Rows).chosen(), min(int(self.size.width * 0.9), 100) - 5
         if name is None:
             return
-        work, what, facts_of = (
-            (self._daemon.revoke, "this grant: the next run is asked about", rendering.grant_facts)
-            if self._pane == "grants"
-            else (self._daemon.end_session, "this session: its token opens nothing then", rendering.session_facts)
-        )
-        facts = facts_of(self._listed[self._pane][name], min(int(self.size.width * 0.9), 100) - 5)
+        work: Callable[[str], None]
+        if self._pane == "grants":
+            work, what = self._daemon.revoke, "this grant: the next run is asked about"
+            facts = rendering.grant_facts(self._grants[name], width)
+        else:
+            work, what = self._daemon.end_session, "this session: its token opens nothing then"
+            facts = rendering.session_facts(self._sessions[name], width)
 
         def said(is_yes: bool | None) -> None:
             if is_yes:

@@ -25,9 +25,10 @@ from textual.widgets.option_list import Option
 
 from aileron.approver.isolation import end_in_time
 from aileron.model.visible import visible, without_gaps
+from aileron.review.question import EXPIRED
 from aileron.tui import frame, rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
-from aileron.tui.deciding import EXPIRED, unforeseen, why_closed
+from aileron.tui.deciding import unforeseen
 from aileron.tui.guard import Guard
 from aileron.tui.input_guard import InputGuard
 from aileron.tui.key_session import REST_S, KeySession, since_boot
@@ -36,8 +37,12 @@ from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
 
 if TYPE_CHECKING:
-    from aileron.model.preview import Preview
+    from aileron.api.approver import ApproverFacts, GrantEntry
+    from aileron.api.daemon import Status
+    from aileron.api.sessions import Session
     from aileron.model.secret import Secret
+    from aileron.review.decision_flow import Review
+    from aileron.review.record import Record
     from aileron.review.sheet import Sheet
 
 __all__ = ["Answer", "ConsoleBase", "Hooks", "in_thread", "is_over"]
@@ -103,11 +108,11 @@ class ConsoleBase(App[None]):
         self._key_session: Final = KeySession(
             daemon.home / "approver.json", ask=self._ask_away, who_else=who_else, no_echo=self._no_echo, clock=clock
         )
-        self._status: dict[str, Any] = {}
-        self._approver: dict[str, Any] = {"status": "unknown"}
+        self._status: Status | None = None
+        self._approver: ApproverFacts | None = None
         self._events: list[dict[str, Any]] = []
-        self._listed: dict[str, dict[str, dict[str, Any]]] = {"grants": {}, "sessions": {}}
-        """What the rows of these screens are about, by their ids."""
+        self._grants: dict[str, GrantEntry] = {}
+        self._sessions: dict[str, Session] = {}
         self.refused: Exception | None = None
         """Why there is no console here; for whoever ran it to raise."""
         self._is_checked = False
@@ -118,9 +123,8 @@ class ConsoleBase(App[None]):
         self._has_looked = False
         # The question under the cursor.
         self._selected: str | None = None
-        self._question: dict[str, Any] | None = None
-        self._record: dict[str, Any] | None = None
-        self._preview: Preview | None = None
+        self._review: Review | None = None
+        self._record: Record | None = None
         self._sheet: Sheet | None = None
         self._edit: str | None = None
         self._above = ""
@@ -150,7 +154,7 @@ class ConsoleBase(App[None]):
 
     @property
     def _is_signed(self) -> bool:
-        return self._approver.get("status") != "none"
+        return self._approver is None or self._approver.status != "none"
 
     def _lay_out(self) -> None:
         self.default_screen.set_class(self.size.width < frame.NARROW, "narrow")
@@ -161,13 +165,13 @@ class ConsoleBase(App[None]):
 
     def _why_closed(self) -> str | None:
         """Why the question on the screen cannot be decided any more; None: it can, or there is none."""
-        if self._question is None:
+        if self._review is None:
             return None
         entry = self._entry()
         if entry is None:
-            return why_closed(self._question)
+            return self._review.closed
         over = entry.state if not entry.is_open else EXPIRED if is_over(entry) else None
-        return why_closed(self._question) or over
+        return self._review.closed or over
 
     def _show_frame(self) -> None:
         if not self.is_running:
@@ -224,10 +228,10 @@ class ConsoleBase(App[None]):
         return "asking the daemon …" if self._is_asking else "daemon ok" if self._lost is None else "! NO DAEMON"
 
     def _vault_word(self) -> str:
-        if not self._status:
+        if self._status is None:
             return ""
-        vault = self._status.get("vault") or {}
-        return "no vault" if not vault.get("exists") else "! vault locked" if vault.get("locked") else "vault open"
+        vault = self._status.vault
+        return "no vault" if not vault.exists else "! vault locked" if vault.locked else "vault open"
 
     def _key_word(self) -> str:
         if not self._is_signed:
@@ -253,14 +257,14 @@ class ConsoleBase(App[None]):
         width = self.size.width - 2
         match self._pane:
             case "grants":
-                self._listed["grants"] = listed = _by_id(await in_thread(self._daemon.grants))
-                rows = [(name, rendering.grant_row(one, width)) for name, one in listed.items()]
+                self._grants = {one.id: one for one in await in_thread(self._daemon.grants)}
+                rows = [(name, rendering.grant_row(one, width)) for name, one in self._grants.items()]
                 self._fill("grants", rows, "a person is asked about everything that is gated")
             case "sessions":
-                self._listed["sessions"] = listed = _by_id(await in_thread(self._daemon.sessions))
-                rows = [(name, rendering.session_row(one, width)) for name, one in listed.items()]
+                self._sessions = {one.id: one for one in await in_thread(self._daemon.sessions)}
+                rows = [(name, rendering.session_row(one, width)) for name, one in self._sessions.items()]
                 self._fill("sessions", rows, "no session yet: aileron launch AGENT begins one")
-            case "system":
+            case "system" if self._status is not None and self._approver is not None:
                 key = self._key_session.not_kept or self._key_word()
                 self.query_one("#facts", Static).update(rendering.system_text(self._status, self._approver, key, width))
 
@@ -310,10 +314,15 @@ class ConsoleBase(App[None]):
             self._tell(str(error), is_bad=True)
             return None
 
+    def _drop_preview(self) -> None:
+        """What only the key has opened."""
+        if self._review is not None and self._review.preview is not None:
+            self._review = self._review.with_preview(None)
+
     def _lock_for(self, why: str) -> None:
         if self._key_session.is_open:
             self._key_session.close()
-            self._preview = None
+            self._drop_preview()
             self._tell(f"the approver's key is locked: {why}")
             self._reload()
 
@@ -407,10 +416,6 @@ class ConsoleBase(App[None]):
     def _reload(self) -> None:
         """Read the question under the cursor again (reading.py)."""
         raise NotImplementedError
-
-
-def _by_id(listed: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    return {str(one.get("id")): one for one in listed}
 
 
 def is_over(entry: PendingEntry) -> bool:

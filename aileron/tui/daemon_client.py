@@ -2,8 +2,8 @@
 
 Runs in threads of the console. The daemon may be gone and come back, and somebody else may answer in its place: what it says of a
 question that waits is shown, and signed, only as far as its digest covers it (review/signed_view.py); one that is settled is
-shown as it tells of it, and nothing is decided about that. What has not the shape that its route's
-answer has, or nests deeper than MAX_NESTING, is RefusedError: nothing that is laid out later trips over it.
+shown as it tells of it, and nothing is decided about that. What is not of the type of its route's
+answer (api/), or nests deeper than MAX_NESTING, is RequestRefused: nothing that is laid out later trips over it.
 
 Not here: what is done with the answers (news.py, reading.py, plain.py), what is signed (approver/signing.py).
 """
@@ -12,10 +12,18 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-if TYPE_CHECKING:  # http.client: 20 ms, after the first frame
+if TYPE_CHECKING:  # http.client: 20 ms, after the first frame, and the types of the answers
+    from aileron.api.approvals import ApprovalEntry, Decision, PreviewRequest, Question, SealedPreview, Settled
+    from aileron.api.approver import ApproverFacts, GrantEntry
+    from aileron.api.audit import RecordOfRun
+    from aileron.api.body import Body
+    from aileron.api.daemon import Status
+    from aileron.api.runs import RunState
+    from aileron.api.sessions import Session
     from aileron.client import Answer, Client
+    from aileron.model.plan import Plan
 
 __all__ = ["DaemonClient", "GoneError", "RequestRefused"]
 
@@ -28,8 +36,7 @@ NEWS_S: Final = 20.0
 """One wait for news; it is asked again after it."""
 MAX_NESTING: Final = 100
 """No arguments of a person's making come near it; Python's own limit, below all the calls of a screen, is some 900."""
-_OBJECTS: Final = ("plan", "subject")
-_LISTS_OF_OBJECTS: Final = ("conversation", "edits", "changes")
+_T = TypeVar("_T")
 
 
 class GoneError(Exception):
@@ -50,7 +57,7 @@ class _NoAnswerError(RequestRefused):
     """What came has not the shape that its route's answer has."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("internal_error", f"what the daemon answered is none: it {why}")
+        super().__init__("internal_error", f"what the daemon answered is none: {why}")
 
 
 class DaemonClient:
@@ -74,124 +81,167 @@ class DaemonClient:
         except (DaemonUnreachable, OSError, ValueError) as error:
             raise GoneError(_why_gone(error)) from None
 
-    def ask(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0) -> Any:
-        """The body of the answer. RefusedError, GoneError; nothing is asked twice, and no daemon is started."""
+    def ask(self, kind: type[_T], method: str, path: str, body: Body | None = None, *, wait_s: float = 0.0) -> _T:
+        """The answer, which is of `kind`. RequestRefused, GoneError; nothing is asked twice, and no daemon is started."""
+        return _read(kind, self._ask(method, path, body, wait_s=wait_s))
+
+    def _ask(self, method: str, path: str, body: Body | None = None, *, wait_s: float = 0.0) -> Any:
         import http.client
+
+        import msgspec
 
         from aileron.client import DaemonUnreachable
 
         try:
-            answer = self._client.ask(method, path, body, wait_s=wait_s)
+            built = None if body is None else msgspec.to_builtins(body)
+            answer = self._client.ask(method, path, built, wait_s=wait_s)
         except (DaemonUnreachable, OSError, ValueError, http.client.HTTPException) as error:
             raise GoneError(_why_gone(error)) from None
         except RecursionError:
-            raise _NoAnswerError("nests too deep to be read") from None
+            raise _NoAnswerError("it nests too deep to be read") from None
         _check_nesting(answer.body)
         if answer.is_error:
             raise _refused(answer)
         return answer.body
 
-    def _object(self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0) -> dict[str, Any]:
-        """The same, where the answer is an object."""
-        return _object_in(self.ask(method, path, body, wait_s=wait_s), "the answer")
-
-    def waiting(self) -> list[dict[str, Any]]:
+    def waiting(self) -> list[ApprovalEntry]:
         """The questions that wait, or whose decision has not been used yet."""
-        return _rows(self.ask("GET", _path_of(*_ROUTE)), "approvals")
+        from aileron.api.approvals import ApprovalList
 
-    def question(self, approval_id: str) -> dict[str, Any]:
+        return self.ask(ApprovalList, "GET", _path_of(*_ROUTE)).approvals
+
+    def question(self, approval_id: str) -> Question:
         """One question, whole."""
-        found = self._object("GET", _path_of(*_ROUTE, approval_id))
-        _check_question(found)
-        return {**found, "approval_id": approval_id}
+        import msgspec
 
-    def outcome(self, approval_id: str) -> dict[str, Any]:
+        from aileron.api.approvals import Question
+
+        found = self.ask(Question, "GET", _path_of(*_ROUTE, approval_id))
+        return msgspec.structs.replace(found, approval_id=approval_id)
+
+    def outcome(self, approval_id: str) -> RunState:
         """What became of it."""
-        return self._object("GET", _path_of(*_ROUTE, approval_id, "result"))
+        from aileron.api.runs import RunState
 
-    def decide(self, approval_id: str, body: dict[str, Any], *, is_run: bool) -> dict[str, Any]:
+        return self.ask(RunState, "GET", _path_of(*_ROUTE, approval_id, "result"))
+
+    def decide(self, approval_id: str, decision: Decision, *, is_run: bool) -> Settled:
         """Send a decision; what was settled with it. GoneError also where the answer is none: then nobody knows."""
+        from aileron.api.approvals import Settled
+
         wait_s = 0.0 if is_run else _CARRY_OUT_S
         try:
-            return self._object("POST", _path_of(*_ROUTE, approval_id, "decide"), body, wait_s=wait_s)
+            return self.ask(Settled, "POST", _path_of(*_ROUTE, approval_id, "decide"), decision, wait_s=wait_s)
         except _NoAnswerError as error:  # it may be decided: nobody knows
             raise GoneError(error.message) from None
 
-    def preview(self, approval_id: str, body: dict[str, Any], wait_s: float) -> Any:
-        """The answer to a signed request for a preview, sealed."""
-        return self.ask("POST", _path_of(*_ROUTE, approval_id, "preview"), body, wait_s=wait_s)
+    def preview(self, approval_id: str, asked: PreviewRequest, wait_s: float) -> SealedPreview:
+        """The answer to a signed request for a preview."""
+        from aileron.api.approvals import SealedPreview
 
-    def cancel(self, approval_id: str) -> dict[str, Any]:
+        return self.ask(SealedPreview, "POST", _path_of(*_ROUTE, approval_id, "preview"), asked, wait_s=wait_s)
+
+    def cancel(self, approval_id: str) -> Settled:
         """Take a question back, or an approval that has not begun."""
-        return self._object("POST", _path_of(*_ROUTE, approval_id, "cancel"), {})
+        from aileron.api.approvals import Settled
+        from aileron.api.body import Body
+
+        return self.ask(Settled, "POST", _path_of(*_ROUTE, approval_id, "cancel"), Body())
 
     def ask_back(self, approval_id: str, question: str) -> None:
         """A question to the agent."""
-        self.ask("POST", _path_of(*_ROUTE, approval_id, "ask"), {"question": question})
+        from aileron.api.approvals import AskBack
+
+        self._ask("POST", _path_of(*_ROUTE, approval_id, "ask"), AskBack(question=question))
 
     def edit(self, approval_id: str, args: dict[str, Any]) -> str:
-        """The digest of the plan with other arguments. RefusedError where they are not what the action takes."""
-        made = self._object("POST", _path_of(*_ROUTE, approval_id, "edit"), {"args": args})
-        if _object_in(made.get("plan"), "its plan").get("args") != args:
+        """The digest of the plan with other arguments. RequestRefused where they are not what the action takes."""
+        from aileron.api.approvals import Edited, EditRequest
+
+        made = self.ask(Edited, "POST", _path_of(*_ROUTE, approval_id, "edit"), EditRequest(args=args))
+        if made.plan.get("args") != args:
             raise RequestRefused("hash_mismatch", "the daemon made another plan of it: nothing is decided")
-        return str(made.get("digest"))
+        return made.digest
 
-    def grant(self, action: str, constraints: list[dict[str, Any]], uses: int, for_s: int) -> Any:
-        """Ask for a grant; it waits for a person as well."""
-        body = {"action": action, "constraints": constraints, "uses": uses, "for_s": for_s}
-        return self.ask("POST", _path_of("v1", "grants"), body)
+    def grant(self, plan: Plan, uses: int, for_s: int) -> None:
+        """Ask for a grant of just this; it waits for a person as well."""
+        from aileron.api.approver import AddGrant
+        from aileron.model.consent import Constraint
 
-    def grants(self) -> list[dict[str, Any]]:
+        same = tuple(Constraint(argument=name, operator="equals", value=value) for name, value in plan.args.items())
+        self._ask(
+            "POST",
+            _path_of("v1", "grants"),
+            AddGrant(action=plan.action, constraints=same, uses=uses, for_s=for_s),
+        )
+
+    def grants(self) -> list[GrantEntry]:
         """What runs without asking."""
-        return _rows(self.ask("GET", _path_of("v1", "grants")), "grants")
+        from aileron.api.approver import GrantList
+
+        return self.ask(GrantList, "GET", _path_of("v1", "grants")).grants
 
     def revoke(self, grant_id: str) -> None:
         """End a grant."""
-        self.ask("DELETE", _path_of("v1", "grants", grant_id))
+        self._ask("DELETE", _path_of("v1", "grants", grant_id))
 
-    def sessions(self) -> list[dict[str, Any]]:
+    def sessions(self) -> list[Session]:
         """Who asked, and asks."""
-        return _rows(self.ask("GET", _path_of("v1", "sessions")), "sessions")
+        from aileron.api.sessions import SessionList
+
+        return self.ask(SessionList, "GET", _path_of("v1", "sessions")).sessions
 
     def end_session(self, session: str) -> None:
         """End a session: its token opens nothing any more."""
-        self.ask("POST", _path_of("v1", "sessions", session, "end"), {})
+        from aileron.api.sessions import EndSession
 
-    def status(self) -> dict[str, Any]:
+        self._ask("POST", _path_of("v1", "sessions", session, "end"), EndSession())
+
+    def status(self) -> Status:
         """What runs, and who decides."""
-        found = self._object("GET", _path_of("v1", "status"))
-        for name in ("vault", "jail"):
-            _object_in(found.get(name) or {}, name)
-        for within, name in ((found, "settings_waiting"), (found.get("jail") or {}, "layers")):
-            _list_in(within.get(name) or [], name)
-        return found
+        from aileron.api.daemon import Status
 
-    def approver(self) -> dict[str, Any]:
+        return self.ask(Status, "GET", _path_of("v1", "status"))
+
+    def approver(self) -> ApproverFacts:
         """Who decides for this home."""
-        return self._object("GET", _path_of("v1", "approver"))
+        from aileron.api.approver import ApproverFacts
 
-    def record(self, audit_id: str) -> dict[str, Any]:
+        return self.ask(ApproverFacts, "GET", _path_of("v1", "approver"))
+
+    def record(self, audit_id: str) -> RecordOfRun:
         """One run with its events."""
-        found = self._object("GET", _path_of("v1", "audit", audit_id))
-        _objects_in(found.get("events") or [], "events")
-        return found
+        from aileron.api.audit import RecordOfRun
+
+        return self.ask(RecordOfRun, "GET", _path_of("v1", "audit", audit_id))
 
     def newest(self, count: int) -> list[dict[str, Any]]:
         """The newest events, the oldest of them first."""
-        return _events(self.ask("GET", f"/v1/audit?limit={count:d}"))[::-1]
+        return self._events(f"limit={count:d}")[::-1]
 
     def news(self, after: int) -> list[dict[str, Any]]:
         """Events after that row, waited for; none where nothing happened."""
-        query = f"after={after:d}&order=oldest&limit=200&wait={NEWS_S:g}"
-        return _events(self.ask("GET", f"/v1/audit?{query}", wait_s=NEWS_S))
+        return self._events(f"after={after:d}&order=oldest&limit=200&wait={NEWS_S:g}", wait_s=NEWS_S)
+
+    def _events(self, query: str, *, wait_s: float = 0.0) -> list[dict[str, Any]]:
+        """Those that have a number, by which the next are asked for."""
+        from aileron.api.audit import EventList
+
+        listed = self.ask(EventList, "GET", f"/v1/audit?{query}", wait_s=wait_s).events
+        return [one for one in listed if isinstance(one.get("seq"), int)]
 
     def unlock_vault(self, passphrase: str) -> None:
         """Open the vault."""
-        self.ask("POST", _path_of("v1", "vault", "unlock"), {"passphrase": passphrase}, wait_s=_DERIVATION_S)
+        from aileron.api.secrets import UnlockVault
+
+        asked = UnlockVault(passphrase=passphrase)
+        self._ask("POST", _path_of("v1", "vault", "unlock"), asked, wait_s=_DERIVATION_S)
 
     def lock_vault(self) -> None:
         """Close it."""
-        self.ask("POST", _path_of("v1", "vault", "lock"), {})
+        from aileron.api.body import Body
+
+        self._ask("POST", _path_of("v1", "vault", "lock"), Body())
 
 
 def _path_of(*segments: str) -> str:
@@ -200,28 +250,13 @@ def _path_of(*segments: str) -> str:
     return path_of(*segments)
 
 
-def _rows(found: Any, name: str) -> list[dict[str, Any]]:
-    listed = found.get(name) if isinstance(found, dict) else None
-    return [one for one in listed or [] if isinstance(one, dict)]
+def _read(kind: type[_T], body: Any) -> _T:
+    import msgspec
 
-
-def _events(found: Any) -> list[dict[str, Any]]:
-    """Those that have a number, by which the next are asked for."""
-    return [one for one in _rows(found, "events") if isinstance(one.get("seq"), int)]
-
-
-def _check_question(found: dict[str, Any]) -> None:
-    """Return if its parts are what their names say; what is in a plan is checked with its digest. RefusedError."""
-    for name in _OBJECTS:
-        _object_in(found.get(name) or {}, name)
-    for name in _LISTS_OF_OBJECTS:
-        _objects_in(found.get(name) or [], name)
-    for name, whole in (("difference", found.get("difference")), ("subject", found.get("subject"))):
-        if isinstance(whole, dict):
-            _objects_in(whole.get("changes") or [], f"changes of its {name}")
-    plan = found.get("plan") or {}
-    _objects_in(plan.get("steps") or [], "steps")
-    _object_in(plan.get("args") or {}, "arguments")
+    try:
+        return msgspec.convert(body, kind)
+    except ValueError as error:  # of msgspec, also for text that is not Unicode where it expects one of some words
+        raise _NoAnswerError(str(error)) from None
 
 
 def _check_nesting(body: Any) -> None:
@@ -232,24 +267,7 @@ def _check_nesting(body: Any) -> None:
         level = [one for values in inner for one in values if isinstance(one, (dict, list))]
         if not level:
             return
-    raise _NoAnswerError(f"nests deeper than {MAX_NESTING} levels")
-
-
-def _object_in(found: Any, what: str) -> dict[str, Any]:
-    if not isinstance(found, dict):
-        raise _NoAnswerError(f"has a {type(found).__name__} where an object should be: {what}")
-    return found
-
-
-def _list_in(found: Any, what: str) -> list[Any]:
-    if not isinstance(found, list):
-        raise _NoAnswerError(f"has a {type(found).__name__} where a list should be: {what}")
-    return found
-
-
-def _objects_in(found: Any, what: str) -> None:
-    for one in _list_in(found, what):
-        _object_in(one, what)
+    raise _NoAnswerError(f"it nests deeper than {MAX_NESTING} levels")
 
 
 def _why_gone(error: Exception) -> str:

@@ -11,22 +11,28 @@ from __future__ import annotations
 
 import math
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Final, Literal
 
 from rich.text import Text
 
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
-from aileron.review.question import is_run, title_of
+from aileron.review.question import session_of
 from aileron.tui import rendering
 from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError
-from aileron.tui.deciding import Decision, Notice, send, signed
+from aileron.tui.deciding import Notice, send, signed
 from aileron.tui.news import FollowingConsole
 from aileron.tui.screens import Confirm, LineInput
 from aileron.tui.view import MOST_TOP
 
+if TYPE_CHECKING:
+    from aileron.review.decision_flow import Review
+
 __all__ = ["DecidingConsole"]
+
+
+_NOT_AS_SHOWN: Final = "what is shown is not what would be decided: nothing is signed, look at it again"
 
 
 class DecidingConsole(FollowingConsole):
@@ -35,7 +41,7 @@ class DecidingConsole(FollowingConsole):
     def action_approve(self) -> None:
         """The first step of a yes."""
         refusal = self._decision_refusal("approve")
-        if refusal is None and self._has_preview() and self._preview is None and self._is_signed:
+        if refusal is None and self._review is not None and self._review.is_unread:
             refusal = "what is there now was not read yet: p reads it"
         if refusal is None and self._queue.marked_open:
             refusal = "several are marked: they can be denied together, and approved one by one (v takes a mark away)"
@@ -80,15 +86,15 @@ class DecidingConsole(FollowingConsole):
         hint = "Reason (the agent reads it; Enter for none) · Esc back"
         self.push_screen(LineInput(title, hint=hint, may_be_empty=True), said)
 
-    def _decision_refusal(self, decision: Decision) -> str | None:
+    def _decision_refusal(self, decision: Literal["approve", "deny"]) -> str | None:
         """Why no decision can be made now. Of a question, an edit, what is taken back, the vault need not be open."""
-        vault = self._status.get("vault") or {}
+        vault = None if self._status is None else self._status.vault
         refusal = self._refusal(decision)
-        if refusal is None and self._is_signed and vault.get("exists") and vault.get("locked"):
+        if refusal is None and self._is_signed and vault is not None and vault.exists and vault.locked:
             return "the vault is locked, and who decides for this home is in it: V opens it"
         return refusal
 
-    def _refusal(self, decision: Decision) -> str | None:
+    def _refusal(self, decision: Literal["approve", "deny"]) -> str | None:
         if self._pane != "queue":
             return "decisions are made on the first screen: 1"
         if self.default_screen.has_class("narrow") and not self.default_screen.has_class("open"):
@@ -99,7 +105,7 @@ class DecidingConsole(FollowingConsole):
     def _second_step(
         self,
         shown: tuple[str | None, str | None],
-        decision: Decision,
+        decision: Literal["approve", "deny"],
         reason: str | None,
         *,
         ends_session: bool = False,
@@ -107,81 +113,61 @@ class DecidingConsole(FollowingConsole):
         """It counts for exactly what was on the screen in the first, if that still is, and can still be decided."""
         # The second step has a wait of its own: what has moved on the screen below it does not count.
         refusal = self._guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
-        if shown != (self._guard.shown, self._guard.digest) or self._question is None:
+        if shown != (self._guard.shown, self._guard.digest) or self._review is None:
             self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
         elif refusal is not None:
             self._tell(f"{refusal}: nothing is decided", is_bad=True)
         else:
-            digest = str(shown[1])
-            self._begin("decide", self._decide, self._question, digest, decision, reason, ends_session=ends_session)
+            self._begin("decide", self._decide, self._review, decision, reason, ends_session=ends_session)
 
     async def _decide(
-        self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None, *, ends_session: bool
+        self, review: Review, decision: Literal["approve", "deny"], reason: str | None, *, ends_session: bool
     ) -> None:
-        if question is not self._question or digest != self._guard.digest:
+        if review is not self._review or review.digest != self._guard.digest:
             self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
             return
-        if not await self._sent(question, digest, decision, reason):
+        if not await self._sent(review, decision, reason):
             return
-        await self._end_session_of(question, wanted=ends_session)
+        await self._end_session_of(review, wanted=ends_session)
         await self._refresh_now()
 
     async def _deny_all(self, names: list[str], reason: str | None, *, ends_session: bool) -> None:
+        from aileron.model.decision import MismatchError
+        from aileron.review.decision_flow import review_of
+
         for name in names:
             found = await self._tried(self._daemon.question, name)
-            if found is not None and await self._sent(found.value, str(found.value.get("digest")), "deny", reason):
+            if found is None:
+                continue
+            try:
+                review = review_of(found.value, is_signed=self._is_signed)
+            except MismatchError:
+                self._tell(_NOT_AS_SHOWN, is_bad=True)
+                continue
+            if await self._sent(review, "deny", reason):
                 self._queue.marked.discard(name)
-                await self._end_session_of(found.value, wanted=ends_session)
+                await self._end_session_of(review, wanted=ends_session)
         await self._refresh_now()
 
-    async def _end_session_of(self, question: dict[str, Any], *, wanted: bool) -> None:
-        session = question.get("session")
-        if wanted and session not in (None, "local"):
-            await self._tried(self._daemon.end_session, str(session))
+    async def _end_session_of(self, review: Review, *, wanted: bool) -> None:
+        session = session_of(review.question)
+        if wanted and session is not None:
+            await self._tried(self._daemon.end_session, session)
 
-    async def _sent(self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None) -> bool:
-        name = str(question["approval_id"])
-        if self._is_signed and not self._is_as_shown(question, digest):
-            self._tell("what is shown is not what would be decided: nothing is signed, look at it again", is_bad=True)
+    async def _sent(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> bool:
+        if self._is_signed and not review.is_signed:
+            self._tell(_NOT_AS_SHOWN, is_bad=True)  # it was shown before somebody signed for this home
             return False
-        made = self._signed(question, digest, decision, reason)
+        sheet, choice = review.sheet(local_time), review.choice(decision, reason)
+        with self._asking_about(sheet):
+            made = signed(self._key_session, choice, is_signed=self._is_signed, called=sheet.title)
         if not isinstance(made, Notice):
             try:
-                body, called = made, visible(title_of(question))
-                made = await in_thread(lambda: send(self._daemon, name, body, is_a_run=is_run(question), called=called))
+                body, called = made, visible(review.title)
+                made = await in_thread(
+                    lambda: send(self._daemon, review.id, body, is_a_run=review.is_run, called=called)
+                )
             except GoneError as error:
                 made = Notice(f"nobody answered: look whether it was decided ({error})", is_done=False)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done
-
-    def _signed(
-        self, question: dict[str, Any], digest: str, decision: Decision, reason: str | None
-    ) -> dict[str, Any] | Notice:
-        from aileron.review.sheet import sheet_of
-        from aileron.review.signed_view import signed_view
-
-        is_seen = self._preview is not None and digest == self._preview.digest
-        shown = signed_view(question) if self._is_signed else question
-        sheet = sheet_of(shown, self._preview if is_seen else None, local_time)
-        with self._asking_about(sheet):
-            return signed(
-                self._key_session,
-                str(question["approval_id"]),
-                digest,
-                decision,
-                reason,
-                question.get("head"),
-                is_signed=self._is_signed,
-                called=sheet.title,
-            )
-
-    def _is_as_shown(self, question: dict[str, Any], digest: str) -> bool:
-        """Whether this digest is computed from what the question says, or from that and the preview on the screen."""
-        from aileron.model.decision import MismatchError
-        from aileron.review.signed_view import signed_view
-
-        try:
-            computed = signed_view(question)["digest"]
-        except MismatchError:
-            return False
-        return digest in (computed, None if self._preview is None else self._preview.digest)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from textual.widgets.option_list import Option
 
@@ -18,6 +18,9 @@ from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.queue import Rows
 from aileron.tui.reading import ReadingConsole
+
+if TYPE_CHECKING:
+    from aileron.api.approver import ApproverFacts
 
 __all__ = ["FollowingConsole"]
 
@@ -71,7 +74,7 @@ class FollowingConsole(ReadingConsole):
             return
         self._add_events(events)
         await self._refresh()
-        run = (self._question or {}).get("audit_id")
+        run = self._review and (self._review.question.audit_id or None)
         about = {event.get(name) for event in events for name in ("run", "approval")} - {None}
         if {run, self._selected} & about:
             self._reload()
@@ -102,16 +105,16 @@ class FollowingConsole(ReadingConsole):
                 self._tell(f"{self._waiting[name].title} no longer waits; what became of it: {error}", is_bad=True)
             return
         self._untold.discard(name)
-        self._waiting.settle(name, str(became.get("status")), kept=self._selected)
+        self._waiting.settle(name, became.status, kept=self._selected)
 
-    def _take_approver(self, told: dict[str, Any]) -> None:
+    def _take_approver(self, told: ApproverFacts) -> None:
         """Who decides, as the daemon says now. Where somebody did, nobody is believed who says that nobody does any more."""
-        was, now = self._approver.get("status"), told.get("status")
-        if now == "none" and was not in ("none", "unknown"):
+        was = None if self._approver is None else self._approver.status
+        if told.status == "none" and was not in ("none", None):
             raise GoneError("who answers says that nobody signs for this home any more: aileron approver status")
         self._approver = told
-        self._key_session.key_id = told.get("key_id")
-        if was == "none" and now != "none":  # what is on the screen was not held against its digest
+        self._key_session.key_id = told.key_id or None
+        if was == "none" and told.status != "none":  # what is on the screen was not held against its digest
             self._select(self._selected)
 
     async def _refresh_now(self) -> None:

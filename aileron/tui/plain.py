@@ -22,17 +22,17 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
 
 from rich.text import Text
 
 from aileron.model.timestamp import local_time
-from aileron.model.visible import visible, visible_json
-from aileron.review.question import difference_lines, digest_of, has_preview, is_run, state_of
-from aileron.review.sheet import sheet_of
+from aileron.model.visible import visible
+from aileron.review.decision_flow import Review, as_told, review_of
+from aileron.review.question import difference_lines, session_of, state_words
 from aileron.tui import rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
-from aileron.tui.deciding import Decision, Notice, in_a_prompt, page_of, send, signed, unforeseen, why_closed
+from aileron.tui.deciding import Notice, in_a_prompt, page_of, send, signed, unforeseen
 from aileron.tui.key_session import KeySession
 from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 
@@ -68,14 +68,6 @@ grants, sessions, status
 revoke ID, end ID      a grant, a session
 unlock, lock, vault    the approver's key; open or lock the vault
 quit"""
-
-
-class _Shown(NamedTuple):
-    """A question as it was printed, what was read for it, and the word that approves it."""
-
-    question: dict[str, Any]
-    preview: Preview | None
-    word: str
 
 
 class Plain:
@@ -260,7 +252,7 @@ class Plain:
     def _look(self, prompt: str = "") -> None:
         """What has come and what is settled, in a line each; `prompt` is what stands there already, to be typed after."""
         approver = self._daemon.approver()
-        self._is_signed, self._key_session.key_id = approver.get("status") != "none", approver.get("key_id")
+        self._is_signed, self._key_session.key_id = approver.status != "none", approver.key_id or None
         is_first, self._has_looked = not self._has_looked, True
         news = self._waiting.take(self._daemon.waiting())
         said = []
@@ -278,7 +270,7 @@ class Plain:
         """A line of what became of one that waits no more; where nobody can say, that is said once and asked again."""
         before = self._waiting[name]
         try:
-            self._waiting.settle(name, str(self._daemon.outcome(name).get("status")))
+            self._waiting.settle(name, self._daemon.outcome(name).status)
         except RequestRefused as error:
             if name in self._untold:
                 return []
@@ -366,116 +358,91 @@ class Plain:
 
     # one question
 
-    def _question(self, name: str) -> dict[str, Any]:
-        from aileron.review.signed_view import signed_view, signed_view_of_edit
+    def _review(self, name: str) -> Review:
+        """The question, or the person's edit of it, with what was read for it."""
+        review = review_of(self._daemon.question(name), is_signed=self._is_signed, edit=self._edits.get(name))
+        return review.with_preview(self._preview_of(review)) if review.waits else review
 
-        question = self._daemon.question(name)
-        if why_closed(question) is not None:  # its digest is that of what was signed, with the preview there was
-            return question
-        if (edit := self._edits.get(name)) is not None:
-            question = signed_view_of_edit(question, edit)
-        return signed_view(question) if self._is_signed else question
-
-    def _preview_of(self, name: str, question: dict[str, Any]) -> Preview | None:
-        return self._previews.get((name, str(question.get("digest"))))
+    def _preview_of(self, review: Review) -> Preview | None:
+        return self._previews.get((review.id, review.plan_digest))
 
     def _show(self, name: str, _: str) -> None:
-        self._shown(name)
+        self._print(self._review(name))
 
-    def _shown(self, name: str) -> _Shown:
-        """Print all of it; what was printed."""
-        question = self._question(name)
-        preview = self._preview_of(name, question)
-        sheet = sheet_of(question, preview, local_time)
-        width = self._width()
-        left = seconds_left(str(question.get("expires_at")))
+    def _print(self, review: Review) -> None:
+        """All of it."""
+        sheet, width, left = review.sheet(local_time), self._width(), seconds_left(review.question.expires_at)
         self._say("")
         self._rows(rendering.essential_rows(sheet, width))
-        closed = why_closed(question)
-        if closed is not None:
-            self._complain(visible(closed))
+        if review.closed is not None:
+            self._complain(visible(review.closed))
         elif left is not None:
             self._say(f"expires in {rendering.duration(left)}")
         self._rows(rendering.body_rows(sheet.sections, width, is_whole=True)[0])
-        return _Shown(question, preview, sheet.word or "yes")
 
     def _read_preview(self, name: str, _: str) -> None:
-        self._previewed(name, self._question(name))
-        self._shown(name)
+        self._read_for(self._review(name))
+        self._print(self._review(name))
 
-    def _previewed(self, name: str, question: dict[str, Any]) -> None:
+    def _read_for(self, review: Review) -> None:
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
-        if not has_preview(question):
+        if not review.has_preview:
             raise ValueError("it has no preview")
-        title = sheet_of(question, None, local_time).title
-        with self._key_session.key(f"to read what is there now for {in_a_prompt(title)}", name) as key:
-            asked = PreviewAsked(key, name, str(question["digest"]))
-        answer = self._daemon.preview(name, asked.body, PREVIEW_S)
+        purpose = f"to read what is there now for {in_a_prompt(review.sheet(local_time).title)}"
+        with self._key_session.key(purpose, review.id) as key:
+            asked = PreviewAsked(key, review.id, review.plan_digest)
+        answer = self._daemon.preview(review.id, asked.body, PREVIEW_S)
         try:
-            self._previews[name, str(question["digest"])] = asked.opened(answer)
-        except (KeyError, TypeError, ValueError):
+            self._previews[review.id, review.plan_digest] = asked.opened(answer)
+        except ValueError:
             raise ValueError("the daemon answered a preview that is none") from None
 
     # decisions
 
     def _approve(self, name: str, _: str) -> None:
         """Print all of it, and take a word for a yes: for what was printed."""
-        question = self._question(name)
-        if has_preview(question) and self._is_signed and self._preview_of(name, question) is None:
-            self._previewed(name, question)
-        shown, was_open = self._shown(name), self._key_session.is_open
-        digest = digest_of(shown.question, shown.preview)  # a signal can lock the key, and forget previews, at any time
-        if why_closed(shown.question) is not None:
+        review = self._review(name)
+        if review.is_unread:
+            self._read_for(review)
+            review = self._review(name)
+        self._print(review)
+        was_open = self._key_session.is_open  # a signal can lock the key, and forget previews, at any time
+        if review.closed is not None:
             raise ValueError("it cannot be decided any more")
+        word = review.sheet(local_time).word or "yes"
         self._forget_typed()
-        self._write(f"To approve, type  {shown.word}  (anything else decides nothing): ")
-        if (self._typed_line() or "").strip() != shown.word:
+        self._write(f"To approve, type  {word}  (anything else decides nothing): ")
+        if (self._typed_line() or "").strip() != word:
             self._say("nothing is decided")
-        elif self._preview_of(name, shown.question) is not shown.preview or self._key_session.is_open != was_open:
+        elif self._preview_of(review) is not review.preview or self._key_session.is_open != was_open:
             self._say("! the approver's key was locked since that was printed: nothing is decided, look at it again")
         else:
-            self._decide(name, shown.question, digest, "approve", None)
+            self._decide(review, "approve", None)
 
     def _deny(self, name: str, reason: str, *, ends_session: bool) -> None:
-        question = self._question(name)
-        is_done = self._decide(name, question, str(question.get("digest")), "deny", reason or None)
-        if is_done and ends_session and question.get("session") not in (None, "local"):
-            self._daemon.end_session(str(question["session"]))
+        review = self._review(name).with_preview(None)
+        is_done, session = self._decide(review, "deny", reason or None), session_of(review.question)
+        if is_done and ends_session and session is not None:
+            self._daemon.end_session(session)
             self._say("its session is ended")
 
-    def _decide(
-        self,
-        name: str,
-        question: dict[str, Any],
-        digest: str,
-        decision: Decision,
-        reason: str | None,
-    ) -> bool:
+    def _decide(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> bool:
         """Sign it, send it, say what came of it; whether it was done."""
-        sheet = sheet_of(question, None, local_time)
+        sheet, called = review.sheet(local_time), self._called(review.id)
         if decision == "deny" and self._is_signed and not self._key_session.is_open:  # a yes has all of it above
             self._rows(rendering.essential_rows(sheet, self._width()))
-        made = signed(
-            self._key_session,
-            name,
-            digest,
-            decision,
-            reason,
-            question.get("head"),
-            is_signed=self._is_signed,
-            called=sheet.title,
-        )
-        called = self._called(name)
+        choice = review.choice(decision, reason)
+        made = signed(self._key_session, choice, is_signed=self._is_signed, called=sheet.title)
         try:
             said = (
                 made
                 if isinstance(made, Notice)
-                else send(self._daemon, name, made, is_a_run=is_run(question), called=called)
+                else send(self._daemon, review.id, made, is_a_run=review.is_run, called=called)
             )
         except GoneError as error:
             self._say(f"! nobody answered ({visible(str(error))}): it is not known whether that was decided")
-            self._say(f"{called}, now: {visible(state_of(self._daemon.outcome(name)))}")
+            self._say(f"{called}, now: {visible(state_words(self._daemon.outcome(review.id).status))}")
             return False
         self._say(("" if said.is_done else "! ") + visible(said.words))
         return said.is_done
@@ -487,35 +454,29 @@ class Plain:
         return f"{self._numbers[name]} {entry.title}, asked by {entry.asker}"
 
     def _edit(self, name: str, _: str) -> None:
-        question = self._question(name)
-        if not is_run(question):
+        plan = self._review(name).plan
+        if plan is None:
             raise ValueError("only a run has arguments to edit")
-        before = (question.get("plan") or {}).get("args") or {}
         self._lend_terminal()
         try:
-            text = self._edit_text(json.dumps(before, indent=2, ensure_ascii=True) + "\n")
+            text = self._edit_text(json.dumps(plan.args, indent=2, ensure_ascii=True) + "\n")
         except (ValueError, KeyboardInterrupt):
             with self._no_echo():  # an editor that was killed: who typed in it types on
                 raise
         wanted = json.loads(text)
-        if not isinstance(wanted, dict) or wanted == before:
+        if not isinstance(wanted, dict) or wanted == plan.args:
             raise ValueError("nothing was changed")
         self._edits[name] = self._daemon.edit(name, wanted)
-        self._shown(name)
+        self._print(self._review(name))
 
     def _grant(self, name: str, rest: str) -> None:
-        question = self._question(name)
+        review = self._review(name)
         uses, _, minutes = rest.partition(" ")
-        if sheet_of(question, None, local_time).word is not None:
+        if review.plan is None or review.sheet(local_time).word is not None:
             raise ValueError("not offered: it cannot be undone, so each run is decided by itself")
         if not (uses.isdigit() and minutes.strip().isdigit()):
             raise ValueError("for N USES MINUTES, as in: for 1 3 15")
-        plan = question.get("plan") or {}
-        constraints = [
-            {"argument": argument, "operator": "equals", "value": value}
-            for argument, value in (plan.get("args") or {}).items()
-        ]
-        self._daemon.grant(str(plan.get("action")), constraints, int(uses), int(minutes) * 60)
+        self._daemon.grant(review.plan, int(uses), int(minutes) * 60)
         self._look()
 
     def _ask_back(self, name: str, question: str) -> None:
@@ -525,27 +486,28 @@ class Plain:
         self._say("asked; the agent reads it with its next look, and show has what it says")
 
     def _cancel(self, name: str, _: str) -> None:
-        self._say(visible(str(self._daemon.cancel(name).get("status"))))
+        self._say(visible(self._daemon.cancel(name).status))
 
     def _difference(self, name: str, _: str) -> None:
-        found = difference_lines(self._question(name), None, local_time)
+        review = self._review(name)
+        found = difference_lines(review.question, review.edited, None, local_time)
         lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
         self._rows(list(rendering.difference_rows(lines, self._width())))
 
     def _raw(self, name: str, _: str) -> None:
-        self._say(visible_json(json.dumps(self._daemon.question(name), indent=2, ensure_ascii=False)))
+        self._say(as_told(self._daemon.question(name)).as_json)
 
     def _record(self, name: str, _: str) -> None:
         from aileron.review.record import record_of
 
-        run = self._daemon.question(name).get("audit_id")
-        if run is None:
+        run = self._daemon.question(name).audit_id
+        if not run:
             raise ValueError("nothing ran for it")
-        became = record_of(self._daemon.record(str(run)), self._daemon.outcome(name))
+        became = record_of(self._daemon.record(run), self._daemon.outcome(name))
         self._rows(rendering.record_rows(became, self._width()))
 
     def _open(self, name: str, _: str) -> None:
-        self._say(page_of(self._daemon.status(), name) or "this daemon has no page for it")
+        self._say(page_of(self._daemon.status().web, name) or "this daemon has no page for it")
 
     # the rest
 
@@ -598,7 +560,7 @@ class Plain:
         self._say(self._key_word())
 
     def _vault(self, _: str) -> None:
-        if (self._daemon.status().get("vault") or {}).get("locked"):
+        if self._daemon.status().vault.locked:
             self._lend_terminal()
             with contextlib.suppress(UnicodeDecodeError):
                 with self._key_session.asking("vault"):
@@ -606,7 +568,7 @@ class Plain:
                 self._daemon.unlock_vault(text)
         else:
             self._daemon.lock_vault()
-        self._say("locked" if (self._daemon.status().get("vault") or {}).get("locked") else "open")
+        self._say("locked" if self._daemon.status().vault.locked else "open")
 
     def _key_word(self) -> str:
         if self._key_session.not_kept is not None:

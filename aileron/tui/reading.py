@@ -9,21 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rich.text import Text
 from textual.widgets import OptionList
 
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
-from aileron.review.question import digest_of, has_preview
 from aileron.tui import rendering
 from aileron.tui.console_base import ConsoleBase, in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
-from aileron.tui.deciding import in_a_prompt, unforeseen, why_closed
+from aileron.tui.deciding import in_a_prompt, unforeseen
 from aileron.tui.screens import Pages
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
+
+if TYPE_CHECKING:
+    from aileron.api.approvals import Question
+    from aileron.review.decision_flow import Review
+    from aileron.review.record import Record
 
 __all__ = ["ReadingConsole"]
 
@@ -63,7 +67,7 @@ class ReadingConsole(ConsoleBase):
 
     def _select(self, name: str | None) -> None:
         self._selected = name
-        self._question = self._preview = self._sheet = self._record = self._edit = None
+        self._review = self._sheet = self._record = self._edit = None
         self._view.turn(is_whole=False)
         self._view.scroll_to_begin()
         self._guard.show(name, None, now=time.monotonic())
@@ -74,7 +78,7 @@ class ReadingConsole(ConsoleBase):
     def _take_away(self, name: str) -> None:
         """An edit of it is on its way: what it is about to replace can be decided no more, whatever the daemon tells of it."""
         self._editing.add(name)
-        self._question = self._preview = self._sheet = None
+        self._review = self._sheet = None
         self._guard.cannot_show(name, _EDITING, now=time.monotonic())
         self._view.say(Text(f"{_EDITING} …", style="dim"))
         self._show_frame()
@@ -86,11 +90,12 @@ class ReadingConsole(ConsoleBase):
     async def _load(self, name: str) -> None:
         """Read a question, see that it is what its digest covers, and put it on the screen."""
         from aileron.model.decision import MismatchError
+        from aileron.review.decision_flow import review_of
 
         try:
             question = await in_thread(self._daemon.question, name)
-            question = self._genuine(question)
-            record = await in_thread(self._became, name, str(question["audit_id"])) if _has_run(question) else None
+            review = review_of(question, is_signed=self._is_signed, edit=self._edit)
+            record = await in_thread(self._became, name, question.audit_id) if _has_run(question) else None
         except MismatchError as error:
             self._refuse(name, f"{error.failure.message}; {error.why}")
             return
@@ -103,65 +108,51 @@ class ReadingConsole(ConsoleBase):
             self._refuse(name, unforeseen(error))
             return
         if name == self._selected and name not in self._editing:
-            self._take_question(name, question, record)
+            self._take_review(name, review, record)
         if self._wants_preview():
             await asyncio.sleep(_REST_S)
         if self._wants_preview():  # still: its key may be locked by now, and nobody is asked for it unasked
             await self._read_preview()
 
-    def _became(self, name: str, run: str) -> dict[str, Any]:
+    def _became(self, name: str, run: str) -> Record:
         """What is on record of a run, with what came back of it."""
-        return {**self._daemon.record(run), "outcome": self._daemon.outcome(name)}
+        from aileron.review.record import record_of
 
-    def _take_question(self, name: str, question: dict[str, Any], record: dict[str, Any] | None) -> None:
-        """Put it on the screen, or why it cannot be shown."""
-        if self._question is None or self._question.get("digest") != question.get("digest"):
-            self._preview = None
-        self._question, self._record = question, record
+        return record_of(self._daemon.record(run), self._daemon.outcome(name))
+
+    def _take_review(self, name: str, review: Review, record: Record | None) -> None:
+        """Put it on the screen, with what was read for it before; or why it cannot be shown."""
+        before = self._review
+        if before is not None and before.plan_digest == review.plan_digest:
+            review = review.with_preview(before.preview)
+        self._review, self._record = review, record
         try:
-            self._put_up()
+            self._put_up(review)
         except Exception as error:  # noqa: BLE001 - as above: its parts are not what they are called
             self._refuse(name, unforeseen(error))
 
-    def _genuine(self, question: dict[str, Any]) -> dict[str, Any]:
-        """What it is about, or the person's own edit of it, as its digest covers it. MismatchError.
-
-        Of what is decided the digest is what was signed, with the preview there was: nobody decides about that any more.
-        """
-        from aileron.review.signed_view import signed_view, signed_view_of_edit
-
-        if why_closed(question) is not None:
-            return question
-        if self._edit is not None:
-            question = signed_view_of_edit(question, self._edit)
-        return signed_view(question) if self._is_signed else question
-
-    def _put_up(self) -> None:
-        from aileron.review.sheet import sheet_of
-
-        question = self._question or {}
-        before, self._sheet = self._sheet, sheet_of(question, self._preview, local_time)
-        digest = digest_of(question, self._preview)
+    def _put_up(self, review: Review) -> None:
+        before, self._sheet = self._sheet, review.sheet(local_time)
         has_ended = self._record is not None and not self._has_record_shown
         self._has_record_shown = self._record is not None
-        if digest != self._guard.digest or has_ended:
+        if review.digest != self._guard.digest or has_ended:
             self._view.scroll_to_begin()
-        self._guard.show(self._selected, digest, now=time.monotonic(), closed=self._why_closed())
+        self._guard.show(self._selected, review.digest, now=time.monotonic(), closed=self._why_closed())
         if has_ended or self._sheet != before:
             self._guard.disturb(now=time.monotonic())
             self._guard.read_anew()
         self._view.put(
             self._sheet,
-            digest,
+            review.digest,
             closed=self._why_closed(),
-            left_s=seconds_left(str(question.get("expires_at"))),
+            left_s=seconds_left(review.question.expires_at),
             record=self._record,
         )
 
     def _refuse(self, name: str, why: str) -> None:
         """It is not such that it could be decided."""
         if name == self._selected and name not in self._editing:
-            self._question = self._sheet = None
+            self._review = self._sheet = None
             self._guard.cannot_show(name, why, now=time.monotonic())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))
 
@@ -171,42 +162,39 @@ class ReadingConsole(ConsoleBase):
             self._guard.read_to_end()
             self._show_frame()
 
-    def _has_preview(self) -> bool:
-        return has_preview(self._question or {})
-
     def _wants_preview(self) -> bool:
-        is_open = why_closed(self._question or {}) is None
-        return self._has_preview() and self._preview is None and self._key_session.is_open and is_open
+        review = self._review
+        return review is not None and review.is_unread and review.closed is None and self._key_session.is_open
 
     def _forget_preview(self) -> None:
-        self._preview = None
-        if self._question is not None:
-            self._put_up()
+        self._drop_preview()
+        if self._review is not None:
+            self._put_up(self._review)
 
     async def _read_preview(self) -> None:
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 
-        question, name, sheet = self._question, self._selected, self._sheet
-        if question is None or name is None or sheet is None:
+        review, name, sheet = self._review, self._selected, self._sheet
+        if review is None or name is None or sheet is None:
             return
         purpose = f"to read what is there now for {in_a_prompt(sheet.title)}"
         try:
             with self._asking_about(sheet), self._key_session.key(purpose, name) as key:
-                asked = PreviewAsked(key, name, str(question["digest"]))
+                asked = PreviewAsked(key, name, review.plan_digest)
             answer = await in_thread(self._daemon.preview, name, asked.body, PREVIEW_S)
             preview = asked.opened(answer)
         except (AileronError, RequestRefused, GoneError, KeyboardInterrupt) as error:
             self._tell(str(error) or "it was not read", is_bad=True)
             return
-        except (KeyError, TypeError, ValueError):
+        except ValueError:
             self._tell("the daemon answered a preview that is none", is_bad=True)
             return
-        if self._selected == name and self._question is question:
-            self._preview = preview
-            self._put_up()
+        if self._selected == name and self._review is review:
+            self._review = review.with_preview(preview)
+            self._put_up(self._review)
 
 
-def _has_run(question: dict[str, Any]) -> bool:
+def _has_run(question: Question) -> bool:
     """There is something on record of what it did."""
-    return bool(question.get("audit_id")) and question.get("status") not in ("pending_approval", "approved")
+    return bool(question.audit_id) and question.status not in ("pending_approval", "approved")

@@ -27,6 +27,9 @@ from aileron.model.visible import BAR, as_fact, as_text, visible
 from aileron.tui.waiting import PendingEntry, seconds_left
 
 if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
+    from aileron.api.approver import ApproverFacts, GrantEntry
+    from aileron.api.daemon import Status
+    from aileron.api.sessions import Session
     from aileron.review.record import Left, Record
     from aileron.review.sheet import Fact, Line, Section, Sheet
 
@@ -284,99 +287,93 @@ def event_row(event: Mapping[str, Any], width: int) -> Text:
     return Text(begin).append(cut(facts, width - cells(begin)), style="dim")
 
 
-def grant_row(one: Mapping[str, Any], width: int) -> Text:
+def grant_row(one: GrantEntry, width: int) -> Text:
     """One grant, in one row: what runs without asking, and how often it may yet; `grant_facts` has all of it."""
     return Text(shown(_grant_line(one), width))
 
 
-def grant_rows(one: Mapping[str, Any], width: int) -> list[Text]:
+def grant_rows(one: GrantEntry, width: int) -> list[Text]:
     """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
-    return _hanging(f"{as_text(one.get('id'))}  ", visible(_grant_line(one)), width)
+    return _hanging(f"{as_text(one.id)}  ", visible(_grant_line(one)), width)
 
 
-def grant_facts(one: Mapping[str, Any], width: int) -> Text:
+def grant_facts(one: GrantEntry, width: int) -> Text:
     """All of one grant, for whoever is about to end it."""
     from aileron.review.subject import constraint_words
 
-    conditions = [constraint_words(each) for each in one.get("constraints") or []]
+    conditions = [constraint_words(each) for each in one.constraints]
     facts = [
-        ("grant", one.get("id")),
-        ("action", one.get("action")),
+        ("grant", one.id),
+        ("action", one.action),
         ("used", _used(one)),
         *(("where", words) for words in conditions or ["ALWAYS"]),
     ]
     return _all_labelled(facts, width)
 
 
-def session_row(one: Mapping[str, Any], width: int) -> Text:
+def session_row(one: Session, width: int) -> Text:
     """One session, in one row: which agent, and where; `session_facts` has all of it."""
-    return Text(shown(_session_line(one), width), style="" if one.get("status") == "open" else "dim")
+    return Text(shown(_session_line(one), width), style="" if one.status == "open" else "dim")
 
 
-def session_rows(one: Mapping[str, Any], width: int) -> list[Text]:
+def session_rows(one: Session, width: int) -> list[Text]:
     """The same after its id, whole, in as many rows as it needs: all but the first are indented."""
-    return _hanging(f"{as_text(one.get('id'))}  ", visible(_session_line(one)), width)
+    return _hanging(f"{as_text(one.id)}  ", visible(_session_line(one)), width)
 
 
-def session_facts(one: Mapping[str, Any], width: int) -> Text:
+def session_facts(one: Session, width: int) -> Text:
     """All of one session, for whoever is about to end it."""
-    facts = [
-        ("session", one.get("id")),
-        ("agent", one.get("agent")),
-        ("status", one.get("status")),
-        ("since", local_time(one.get("started_at"))),
-        ("runs", one.get("runs")),
-        ("folder", one.get("folder")),
+    facts: list[tuple[str, str | int]] = [
+        ("session", one.id),
+        ("agent", one.agent),
+        ("status", one.status),
+        ("since", local_time(one.started_at)),
+        ("runs", one.runs),
+        ("folder", one.folder),
     ]
     return _all_labelled(facts, width)
 
 
-def system_text(status: Mapping[str, Any], approver: Mapping[str, Any], key: str, width: int) -> Text:
+def system_text(status: Status, approver: ApproverFacts, key: str, width: int) -> Text:
     """The daemon, the vault, who decides, and what is in force."""
-    jail = (status.get("jail") or {}).get("layers") or []
-    waiting = status.get("settings_waiting") or []
-    vault = status.get("vault") or {}
+    vault, waiting = status.vault, status.settings_waiting
     facts = {
-        "daemon": f"{status.get('version')}, process {status.get('pid')}",
-        "since": local_time(status.get("started_at")),
-        "home": status.get("home"),
-        "pages": f"{status.get('web')}/approvals",
-        "vault": "none: aileron vault init" if not vault.get("exists") else "locked" if vault.get("locked") else "open",
-        "approver": approver.get("key_id") or approver.get("status"),
+        "daemon": f"{status.version}, process {status.pid}",
+        "since": local_time(status.started_at),
+        "home": status.home,
+        "pages": f"{status.web}/approvals",
+        "vault": "none: aileron vault init" if not vault.exists else "locked" if vault.locked else "open",
+        "approver": approver.key_id or approver.status,
         "key here": key,
-        "jail": ", ".join(map(str, jail)),
-        "actions": status.get("actions"),
-        "connectors": status.get("connectors"),
-        "settings": f"! not agreed to yet: {', '.join(map(str, waiting))}" if waiting else "as agreed to",
+        "jail": ", ".join(status.jail.layers),
+        "actions": status.actions,
+        "connectors": status.connectors,
+        "settings": f"! not agreed to yet: {', '.join(waiting)}" if waiting else "as agreed to",
         "more": "aileron doctor",
     }
     return _all_labelled(facts.items(), width)
 
 
-def _all_labelled(facts: Iterable[tuple[str, Any]], width: int) -> Text:
+def _all_labelled(facts: Iterable[tuple[str, str | int]], width: int) -> Text:
     return joined(row for name, value in facts for row in _labelled(name, as_text(value), width))
 
 
-def _grant_line(one: Mapping[str, Any]) -> str:
+def _grant_line(one: GrantEntry) -> str:
     from aileron.review.subject import constraint_words
 
-    words = " and ".join(constraint_words(each) for each in one.get("constraints") or [])
-    return f"{as_text(one.get('action'))}  {_used(one)}  {words or 'ALWAYS'}"
+    words = " and ".join(constraint_words(each) for each in one.constraints)
+    return f"{as_text(one.action)}  {_used(one)}  {words or 'ALWAYS'}"
 
 
-def _used(one: Mapping[str, Any]) -> str:
-    left = seconds_left(str(one.get("until")))
-    until = "?" if left is None else duration(left)
-    return f"{as_text(one.get('used'))} of {as_text(one.get('uses'))}, {until} left"
+def _used(one: GrantEntry) -> str:
+    left = seconds_left(one.until)
+    return f"{one.used} of {one.uses}, {'?' if left is None else duration(left)} left"
 
 
-def _session_line(one: Mapping[str, Any]) -> str:
+def _session_line(one: Session) -> str:
     """The folder last, and quoted where it has blanks: it is the agent's to name, and could look like a line of its own."""
-    folder = one.get("folder")
-    return (
-        f"{as_text(one.get('agent')):<12} {as_text(one.get('status')):<8} {local_time(one.get('started_at'))}  "
-        f"{as_text(one.get('runs'))} runs  {as_fact(folder) if isinstance(folder, str) else as_text(folder)}"
-    )
+    begin = f"{as_text(one.agent):<12} {as_text(one.status):<8} {local_time(one.started_at)}"
+    return f"{begin}  {one.runs} runs  {as_fact(one.folder)}"
 
 
 def _most(width: int) -> int:

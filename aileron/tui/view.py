@@ -8,7 +8,7 @@ Not here: what is said (review/sheet.py), how it is folded (rendering.py), when 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -22,6 +22,7 @@ from aileron.model.visible import visible
 from aileron.tui import rendering
 
 if TYPE_CHECKING:
+    from aileron.review.record import Record
     from aileron.review.sheet import Sheet
 
 __all__ = ["MOST_TOP", "View"]
@@ -107,7 +108,7 @@ class View(Container):
         self._digest = ""
         self._why_closed: str | None = None
         self._left_s: float | None = None
-        self._record: dict[str, Any] | None = None
+        self._record: Record | None = None
         self._is_whole = False
         self._is_cut = False
         self._most_top = MOST_TOP
@@ -124,7 +125,7 @@ class View(Container):
         *,
         closed: str | None,
         left_s: float | None,
-        record: dict[str, Any] | None = None,
+        record: Record | None = None,
     ) -> None:
         """Show a sheet, of what has this digest; `closed` says why it cannot be decided any more, `record` what came of it."""
         self._digest = digest
@@ -229,6 +230,4 @@ class View(Container):
         """What became of a run, and every request that left for it."""
         if self._record is None:
             return []
-        from aileron.review.record import record_of
-
-        return [*rendering.record_rows(record_of(self._record, self._record.get("outcome")), width), Text()]
+        return [*rendering.record_rows(self._record, width), Text()]

@@ -4,14 +4,6 @@ Pure. What is new is added at the end, in the order in which it was asked; what 
 where it is, marked, until newer such entries push it out; the one under the cursor is not pushed out. So nothing is ever under a
 key, or a pointer, that was not there when the person last looked.
 
->>> queue = Waiting()
->>> queue.take([{"approval_id": "a", "action": "send-mail"}, {"approval_id": "b", "action": "delete"}]).new
-('a', 'b')
->>> queue.take([{"approval_id": "b", "action": "delete"}, {"approval_id": "c", "action": "send-mail"}]).gone
-('a',)
->>> [entry.id for entry in queue.entries]
-['a', 'b', 'c']
-
 Not here: what a question says (review/), when it may be decided (guard.py).
 """
 
@@ -19,11 +11,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
 
 from aileron.model.visible import visible
-from aileron.review.question import agent_of, glance_of, kind_of, name_of, state_of, title_of
+from aileron.review.question import agent_of, glance_of, name_of, state_words, title_of
+
+if TYPE_CHECKING:
+    from aileron.api.approvals import ApprovalEntry
 
 __all__ = ["News", "PendingEntry", "PendingList", "matches", "seconds_left"]
 
@@ -46,7 +41,7 @@ class PendingEntry:
     kind: str
     action: str
     status: str
-    expires_at: str | None
+    expires_at: str
     same: str
     """What is alike in questions that ask for the same: kind and name."""
     glance: str = ""
@@ -55,7 +50,7 @@ class PendingEntry:
     @property
     def state(self) -> str:
         """What came of it, in words."""
-        return state_of({"status": self.status}).removeprefix("approved, ")
+        return state_words(self.status).removeprefix("approved, ")
 
     @property
     def is_open(self) -> bool:
@@ -98,19 +93,17 @@ class PendingList:
     def __contains__(self, entry_id: object) -> bool:
         return entry_id in self._entries
 
-    def take(self, listed: Iterable[Mapping[str, Any]]) -> News:
+    def take(self, listed: Iterable[ApprovalEntry]) -> News:
         """What the daemon lists now. What it lists no more is `gone`, and is to be settled by whoever asks what became of it.
 
         That it waits no more is known without an answer: it is not `open` from here on.
         """
-        asked = sorted(
-            listed, key=lambda one: (str(one.get("created_at")), str(one.get("approval_id")))
-        )  # as the page has it
-        now = {str(one.get("approval_id")): one for one in asked}
+        asked = sorted(listed, key=lambda one: (one.created_at, one.approval_id))  # as the page has it
+        now = {one.approval_id: one for one in asked}
         new = tuple(name for name in now if name not in self._entries)
         gone = tuple(entry.id for entry in self._entries.values() if not entry.is_over and entry.id not in now)
         for name, one in now.items():
-            self._entries[name] = _entry(name, one)
+            self._entries[name] = _entry(one)
         for name in gone:
             if self._entries[name].is_open:
                 self._entries[name] = dataclasses.replace(self._entries[name], status=_LEFT)
@@ -159,16 +152,15 @@ def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> fl
         return None
 
 
-def _entry(name: str, one: Mapping[str, Any]) -> PendingEntry:
-    expires = one.get("expires_at")
+def _entry(one: ApprovalEntry) -> PendingEntry:
     return PendingEntry(
-        id=visible(name),
+        id=visible(one.approval_id),
         title=visible(title_of(one)),
         asker=visible(agent_of(one)),
-        kind=visible(kind_of(one)),
+        kind=visible(one.kind),
         action=visible(name_of(one)),
-        status=visible(str(one.get("status") or _OPEN)),
-        expires_at=None if expires is None else str(expires),
-        same=visible(f"{kind_of(one)} {name_of(one)}"),
+        status=visible(one.status),
+        expires_at=one.expires_at,
+        same=visible(f"{one.kind} {name_of(one)}"),
         glance=glance_of(one),
     )

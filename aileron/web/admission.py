@@ -35,7 +35,7 @@ from starlette.routing import Route
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.secret import Secret
-from aileron.review.question import state_of, waits
+from aileron.review.question import state_words, waits
 from aileron.web import refusals
 from aileron.web.daemon_port import DaemonPort, Ended, Key, Process, Unseen
 from aileron.web.forms import FormError, check_from_here, cookies_of, needed, read_form
@@ -242,7 +242,7 @@ class Admission:
             return f"Whether your decision counts cannot be found out now: aileron approval show {approval_id}"
         if waits(question):
             return "Your decision was not recorded: the question still waits."
-        return f"The question is decided. On record it is: {state_of(question)}."
+        return f"The question is decided. On record it is: {state_words(question.status)}."
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
         page = html(

@@ -8,14 +8,17 @@ Not here: HTTP (admission.py), what a person reads (review/sheet.py).
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, Protocol, Self
+from typing import Literal, Protocol, Self
 
 import anyio
 
-from aileron.api.approvals import ConsentAnswer, Decision, Settled
+from aileron.api.approvals import ApprovalEntry, ConsentAnswer, Decision, Question, Settled
 from aileron.api.approver import Challenge, PageUnlock, PasskeyEntry, PasskeyMade, PasskeyOptions, UnlockChallenge
+from aileron.api.audit import RecordOfRun
+from aileron.api.runs import RunState
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
+from aileron.review.decision_flow import Choice
 
 __all__ = ["ApproverStatus", "DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
@@ -113,33 +116,28 @@ class DaemonPort(Protocol):
         """Put on record that somebody was refused. Never raises."""
         ...
 
-    async def waiting(self) -> list[dict[str, Any]]:
+    async def waiting(self) -> list[ApprovalEntry]:
         """What waits for a person, the oldest first."""
         ...
 
-    async def recent(self) -> list[dict[str, Any]]:
+    async def recent(self) -> list[ApprovalEntry]:
         """What was decided, taken back or ran out of time lately, the newest first."""
         ...
 
-    async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
-        """One question, whole; one that waits with exactly what its digest covers, computed here.
-
-        AileronError not_found, hash_mismatch.
-        """
+    async def question(self, approval_id: str) -> Question:
+        """One question, whole, as it is told. AileronError not_found."""
         ...
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
         """Read what is there now, for who unlocked."""
         ...
 
-    async def decide(
-        self, key: Key, question: dict[str, Any], digest: str, decision: Literal["approve", "deny"], reason: str | None
-    ) -> Settled:
-        """Sign that decision about that digest with the key, and have it count. AileronError as Deciding.decide."""
+    async def decide(self, key: Key, choice: Choice) -> Settled:
+        """Sign that choice with the key, and have it count. AileronError as DecisionService.decide."""
         ...
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
-        """Have a decision count that a passkey signed. AileronError as Deciding.decide."""
+        """Have a decision count that a passkey signed. AileronError as DecisionService.decide."""
         ...
 
     async def ask_back(self, approval_id: str, text: str) -> None:
@@ -150,12 +148,12 @@ class DaemonPort(Protocol):
         """Take back what is held."""
         ...
 
-    async def result(self, approval_id: str) -> dict[str, Any]:
+    async def result(self, approval_id: str) -> RunState:
         """What became of a question."""
         ...
 
-    async def record(self, audit_id: str) -> dict[str, Any]:
-        """A run as `GET /v1/audit/{id}` tells it: its events, oldest first, and whether there are more."""
+    async def record(self, audit_id: str) -> RecordOfRun:
+        """A run: its events, oldest first, and whether there are more."""
         ...
 
     def news(self) -> anyio.Event:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import itertools
 from http import HTTPStatus
-from typing import Final, Literal, NamedTuple
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -30,6 +30,7 @@ from starlette.routing import Route
 
 from aileron.api.approvals import Decision
 from aileron.model.failure import AileronError, FailureClass
+from aileron.review.decision_flow import Choice
 from aileron.web import refusals
 from aileron.web.admission import Admission, on_to
 from aileron.web.daemon_port import DaemonPort, PasskeyPort
@@ -46,15 +47,6 @@ MAX_REASON: Final = 4000
 """Characters."""
 _DECISION: Final = ("token", "decision", "digest", "reason", "word", "read", "edit", "at", "key_id", "signature")
 """The fields of a form that decides; the last three are a passkey's."""
-
-
-class _Asked(NamedTuple):
-    """A decision that may be signed: for what is shown, in the form that was shown, with its word."""
-
-    shown: QuestionView
-    digest: str
-    decision: Literal["approve", "deny"]
-    reason: str | None
 
 
 class DecisionForms:
@@ -106,7 +98,7 @@ class DecisionForms:
         problem: str | None = None,
         status: int = 200,
     ) -> Response:
-        approval_id = str(shown.question["approval_id"])
+        review = shown.review
         return html(
             "confirm.html",
             status,
@@ -120,31 +112,29 @@ class DecisionForms:
             problem=problem,
             read=read,
             **self._questions.passkeys_for(shown),
-            token=session.token("approve", approval_id, shown.digest, edit or "", read),
+            token=session.token("approve", review.id, review.digest, edit or "", read),
         )
 
     async def _decide(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]
         fields = await read_form(request, *_DECISION)
-        asked = await self._asked(session, approval_id, fields)
-        if isinstance(asked, Response):
-            return asked
+        choice = await self._choice(session, approval_id, fields)
+        if isinstance(choice, Response):
+            return choice
         key = session.key
         try:
             if "signature" in fields:
                 signed = Decision(
-                    decision=asked.decision,
-                    digest=asked.digest,
-                    reason=asked.reason,
+                    decision=choice.decision,
+                    digest=choice.digest,
+                    reason=choice.reason,
                     at=needed(fields, "at"),
                     key_id=needed(fields, "key_id"),
                     signature=needed(fields, "signature"),
                 )
                 settled = await self._daemon.decide_signed(approval_id, signed)
             elif key is not None:
-                settled = await self._daemon.decide(
-                    key, asked.shown.question, asked.digest, asked.decision, asked.reason
-                )
+                settled = await self._daemon.decide(key, choice)
             else:
                 session.check_open()
                 why = "It was unlocked without the key that signs: a decision here takes a passkey."
@@ -153,7 +143,7 @@ class DecisionForms:
             if error.failure.failure_class in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
                 return await self._too_late(session, approval_id)
             if error.failure.failure_class is FailureClass.INVALID_REQUEST:  # as where it was read elsewhere since
-                session.forget_preview(approval_id, str(asked.shown.question["digest"]))
+                session.forget_previews_of(approval_id)
             raise
         session.decided = approval_id
         if settled.status == "failed":
@@ -163,12 +153,12 @@ class DecisionForms:
     async def _challenge(self, request: Request, session: Session) -> Response:
         """What a passkey has to sign for the very decision of this form, made now."""
         approval_id = request.path_params["id"]
-        asked = await self._asked(session, approval_id, await read_form(request, *_DECISION))
-        if isinstance(asked, Response):
-            return asked
-        return as_json(await self._passkeys.challenge(approval_id, asked.digest, asked.decision, asked.reason))
+        choice = await self._choice(session, approval_id, await read_form(request, *_DECISION))
+        if isinstance(choice, Response):
+            return choice
+        return as_json(await self._passkeys.challenge(approval_id, choice.digest, choice.decision, choice.reason))
 
-    async def _asked(self, session: Session, approval_id: str, fields: dict[str, str]) -> _Asked | Response:
+    async def _choice(self, session: Session, approval_id: str, fields: dict[str, str]) -> Choice | Response:
         """What the form decides, where that may be signed now; else the page that says why not. FormError."""
         decision, digest, edit = needed(fields, "decision"), needed(fields, "digest"), edit_of(fields)
         read, reason = fields.get("read", ""), fields.get("reason", "").strip() or None
@@ -190,15 +180,15 @@ class DecisionForms:
         if decision == "approve" and word is not None and fields.get("word", "").strip() != word:
             problem = f"That is not the word. Nothing was decided: type {word}."
             return self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)
-        return _Asked(shown, digest, "approve" if decision == "approve" else "deny", reason)
+        return shown.review.choice("approve" if decision == "approve" else "deny", reason)
 
     async def _check_shown(
         self, session: Session, shown: QuestionView, digest: str, edit: str | None
     ) -> Response | None:
         """None where this is what the form's page showed and it waits; else the page that says what is so now."""
-        if not shown.waits:
-            return await self._too_late(session, str(shown.question["approval_id"]))
-        if digest == shown.digest:
+        if not shown.review.waits:
+            return await self._too_late(session, shown.review.id)
+        if digest == shown.review.digest:
             return None
         problem = "It is another one now than the one you decided about: nothing was signed. Look at it again."
         return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
@@ -207,7 +197,7 @@ class DecisionForms:
         shown = await self._questions.shown(session, approval_id, None)
         word = (
             "Its time was over before you decided."
-            if shown.question.get("status") == "expired"
+            if shown.review.question.status == "expired"
             else ("It was decided before your decision arrived: yours counts for nothing.")
         )
         return await self._questions.over(session, shown, word, HTTPStatus.CONFLICT)

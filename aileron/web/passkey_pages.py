@@ -36,7 +36,6 @@ from aileron.api.approver import PageUnlock, PasskeyEntry, PasskeyMade
 from aileron.model.consent import PASSKEY_DECIDES
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import local_time
-from aileron.review.question import kind_of
 from aileron.review.subject import SYNCED
 from aileron.web.daemon_port import PasskeyPort, Process
 from aileron.web.forms import FormError, needed, read_form
@@ -95,9 +94,9 @@ class PasskeyPages:
         except AileronError:
             return []
 
-    def says_yes_to(self, question: dict[str, Any]) -> bool:
-        """Whether a passkey may approve this, and there is one."""
-        return kind_of(question) in PASSKEY_DECIDES and bool(self.offered())
+    def says_yes_to(self, kind: str) -> bool:
+        """Whether a passkey may approve what is of this kind, and there is one."""
+        return kind in PASSKEY_DECIDES and bool(self.offered())
 
     # Unlocking
 

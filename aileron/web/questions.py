@@ -21,16 +21,19 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 
 import anyio
+from msgspec import UNSET
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from aileron.api.approvals import ApprovalEntry
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
 from aileron.model.timestamp import local_time
-from aileron.review.question import digest_of, has_preview, is_run, state_of, waits
+from aileron.review.decision_flow import Review, review_of
+from aileron.review.question import state_words
 from aileron.review.record import record_of, result_lines
-from aileron.review.sheet import Sheet, sheet_of
+from aileron.review.sheet import Sheet
 from aileron.web.admission import Admission, is_approval_id, on_to
 from aileron.web.daemon_port import DaemonPort
 from aileron.web.forms import FormError, is_from_here, query_of, read_form
@@ -58,33 +61,25 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}", re.ASCII)
 class QuestionView(NamedTuple):
     """One question, as it stands now for one session."""
 
-    question: dict[str, Any]
-    preview: Preview | None
+    review: Review
     sheet: Sheet
-    digest: str
-    """Of what is shown: what a decision would be about."""
     mark: str
     """Another one once something about the question is."""
 
-    @property
-    def waits(self) -> bool:
-        """Whether it can be decided."""
-        return waits(self.question)
-
     def values(self, edit: str | None) -> dict[str, Any]:
         """For a template."""
-        question = self.question
+        question = self.review.question
         return {
-            "id": str(question["approval_id"]),
+            "id": question.approval_id,
             "sheet": self.sheet,
-            "is_lasting": not is_run(question),
-            "digest": self.digest,
+            "is_lasting": not self.review.is_run,
+            "digest": self.review.digest,
             "edit": edit or "",
-            "edits": [str(one.get("digest")) for one in question.get("edits") or []],
-            "asked_at": local_time(question.get("created_at")),
-            "expires_at": local_time(question.get("expires_at")),
-            "expires_ms": milliseconds(question.get("expires_at")),
-            "news_of": str(question["approval_id"]),
+            "edits": [one.digest for one in question.edits or ()],
+            "asked_at": local_time(question.created_at),
+            "expires_at": local_time(question.expires_at),
+            "expires_ms": milliseconds(question.expires_at),
+            "news_of": question.approval_id,
             "news": self.mark,
         }
 
@@ -124,7 +119,7 @@ class QuestionPages:
         edit = edit_of(query_of(request, "edit"))
         note = session.take_note(approval_id)
         shown = await self.shown(session, approval_id, edit, read=is_from_here(request))
-        if not shown.waits:
+        if not shown.review.waits:
             return await self.over(session, shown, note=note)
         return self.waiting_page(session, shown, edit, note=note)
 
@@ -139,7 +134,7 @@ class QuestionPages:
         note: str | None = None,
     ) -> Response:
         """A question that can be decided, with its forms. `problem`: why the last one was not taken; `reason`: what was typed."""
-        approval_id = str(shown.question["approval_id"])
+        review = shown.review
         return html(
             "question.html",
             status,
@@ -149,13 +144,13 @@ class QuestionPages:
             problem=problem,
             reason=reason,
             is_long=is_long(shown.sheet),
-            can_preview=has_preview(shown.question),
-            is_unread=has_preview(shown.question) and shown.preview is None,
+            can_preview=review.has_preview,
+            is_unread=review.is_unread,
             **self.passkeys_for(shown),
-            confirm_token=session.token("confirm", approval_id, shown.digest, edit or ""),
-            deny_token=session.token("deny", approval_id, shown.digest, edit or ""),
-            ask_token=session.token("ask", approval_id),
-            preview_token=session.token("preview", approval_id, edit or ""),
+            confirm_token=session.token("confirm", review.id, review.digest, edit or ""),
+            deny_token=session.token("deny", review.id, review.digest, edit or ""),
+            ask_token=session.token("ask", review.id),
+            preview_token=session.token("preview", review.id, edit or ""),
         )
 
     async def over(
@@ -167,13 +162,14 @@ class QuestionPages:
         note: str | None = None,
     ) -> Response:
         """A question that nobody can decide any more: what was decided, and what came of it."""
-        question = shown.question
-        approval_id, audit_id = str(question["approval_id"]), question.get("audit_id")
+        question = shown.review.question
+        approval_id, audit_id = question.approval_id, question.audit_id or None
         result = await self._daemon.result(approval_id)
-        record = None if audit_id is None else record_of(await self._daemon.record(str(audit_id)))
+        record = None if audit_id is None else record_of(await self._daemon.record(audit_id))
         if session.decided == approval_id:
             session.decided = None
-        lines, missing = result_lines(result["result"]) if "result" in result else ([], 0)
+        has_outcome = result.result is not UNSET
+        lines, missing = result_lines(result.result) if has_outcome else ([], 0)
         return html(
             "over.html",
             status,
@@ -181,34 +177,34 @@ class QuestionPages:
             **shown.values(None),
             note=note,
             problem=problem,
-            status=question.get("status"),
-            state=state_of(question),
-            decided_at=local_time(question["decided_at"]) if question.get("decided_at") else None,
-            surface=surface_of(question["surface"]) if question.get("surface") else None,
-            reason=question.get("reason"),
-            held_until=local_time(result["held_until"]) if "held_until" in result else None,
-            error=result.get("error"),
+            status=question.status,
+            state=state_words(question.status),
+            decided_at=local_time(question.decided_at) if question.decided_at else None,
+            surface=surface_of(question.surface) if question.surface else None,
+            reason=question.reason or None,
+            held_until=local_time(result.held_until) if result.held_until else None,
+            error=result.error or None,
             outcome=lines,
             outcome_missing=missing,
-            has_outcome="result" in result,
+            has_outcome=has_outcome,
             requests=[] if record is None else [sent_of(one) for one in record.requests],
             events=[] if record is None else [(local_time(at), kind, facts) for at, kind, facts in record.events],
             is_cut=record is not None and record.is_cut,
             audit_id=audit_id,
-            cancel_token=session.token("cancel", approval_id) if question.get("status") == "approved" else None,
+            cancel_token=session.token("cancel", approval_id) if question.status == "approved" else None,
         )
 
     async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> QuestionView:
-        """The question as it is now, with the preview this session read; with `read` it is read where it was not."""
+        """The question as it is now, with the preview this session read; with `read` it is read where it was not.
+
+        AileronError not_found, hash_mismatch: the ledger's file can be written by others while no daemon runs, so that also here
+        a question that waits is shown as its digest was computed from it.
+        """
         question = await self._daemon.question(approval_id)
-        mark = mark_of([question])
-        if edit is not None:
-            question = await self._daemon.question(approval_id, edit)
-        preview = None
-        if waits(question) and has_preview(question):
-            preview = await self._preview(session, approval_id, str(question["digest"]), read=read)
-        sheet = sheet_of(question, preview, local_time)
-        return QuestionView(question, preview, sheet, digest_of(question, preview), mark)
+        review = review_of(question, is_signed=True, edit=edit)
+        if review.waits and review.has_preview:
+            review = review.with_preview(await self._preview(session, approval_id, review.plan_digest, read=read))
+        return QuestionView(review, review.sheet(local_time), mark_of([question]))
 
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
@@ -236,7 +232,7 @@ class QuestionPages:
         approval_id, known = fields.get("of", ""), fields.get("known", "")
         if approval_id and not is_approval_id(approval_id):
             raise FormError(HTTPStatus.BAD_REQUEST, "no such question")
-        rows: list[dict[str, Any]] = []
+        rows: list[ApprovalEntry] = []
         with anyio.move_on_after(NEWS_S):
             while True:
                 changed = self._daemon.news()  # taken before it is read: nothing in between is missed
@@ -246,10 +242,10 @@ class QuestionPages:
                 await _first_of(changed, session.over)
                 session.check_open()
                 await anyio.sleep(_PAUSE_S)
-        status = str(rows[0].get("status")) if approval_id and rows else ""
+        status = rows[0].status if approval_id and rows else ""
         return with_fields(JSONResponse({"news": mark_of(rows), "status": status}))
 
-    async def _rows(self, approval_id: str) -> list[dict[str, Any]]:
+    async def _rows(self, approval_id: str) -> list[ApprovalEntry]:
         if approval_id:
             return [await self._daemon.question(approval_id)]
         return [*await self._daemon.waiting(), *await self._daemon.recent()]
@@ -259,9 +255,9 @@ class QuestionPages:
         fields = await read_form(request, "token", "edit")
         edit = edit_of(fields)
         self._admission.check_token(session, fields, "preview", approval_id, edit or "")
-        question = await self._daemon.question(approval_id, edit)
-        if waits(question) and has_preview(question):
-            found = await self._preview(session, approval_id, str(question["digest"]), again=True)
+        review = review_of(await self._daemon.question(approval_id), is_signed=True, edit=edit)
+        if review.waits and review.has_preview:
+            found = await self._preview(session, approval_id, review.plan_digest, again=True)
             if found is not None and found.problem is not None:
                 session.leave_note(approval_id, "When you asked for what is there now, it could not be read.")
         return on_to(approval_id, edit)
@@ -270,7 +266,7 @@ class QuestionPages:
         """Those that can be asked about a question, for a template."""
         return {
             "passkeys": [{"key_id": one.id, "name": one.name} for one in self._passkeys.offered()],
-            "passkey_approves": self._passkeys.says_yes_to(shown.question),
+            "passkey_approves": self._passkeys.says_yes_to(shown.review.question.kind),
         }
 
 

@@ -117,6 +117,11 @@ class Session:
         """It is not to be shown as what is there now any more."""
         self._previews.pop((approval_id, digest), None)
 
+    def forget_previews_of(self, approval_id: str) -> None:
+        """Nor what was read for any version of a question."""
+        for key in [key for key in self._previews if key[0] == approval_id]:
+            del self._previews[key]
+
     def leave_note(self, approval_id: str, text: str) -> None:
         """For the next page about this question."""
         self._notes[approval_id] = text

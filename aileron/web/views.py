@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
+from aileron.api.approvals import ApprovalEntry, Question
 from aileron.model.timestamp import local_time, parse_timestamp
-from aileron.review.question import KINDS, asker_of, glance_of, kind_of, name_of, state_of
+from aileron.review.question import KINDS, asker_of, glance_of, name_of, state_words
 from aileron.review.record import Left
 from aileron.review.sheet import Sheet
 
@@ -83,37 +85,35 @@ def surface_of(surface: Any) -> str:
     return _SURFACES.get(str(surface), str(surface))
 
 
-def entry_of(row: Mapping[str, Any]) -> QueueRow:
+def entry_of(row: ApprovalEntry) -> QueueRow:
     """A row of the queue."""
-    kind = kind_of(row)
     return QueueRow(
-        id=str(row.get("approval_id")),
+        id=row.approval_id,
         title=name_of(row),
-        kind=KINDS.get(kind, kind),
+        kind=KINDS.get(row.kind, row.kind),
         glance=glance_of(row),
         asker=asker_of(row),
-        status=str(row.get("status")),
-        state=state_of(row),
-        asked_at=local_time(row.get("created_at")),
-        expires_at=local_time(row.get("expires_at")),
-        expires_ms=milliseconds(row.get("expires_at")),
-        decided_at=local_time(row["decided_at"]) if row.get("decided_at") else "",
+        status=row.status,
+        state=state_words(row.status),
+        asked_at=local_time(row.created_at),
+        expires_at=local_time(row.expires_at),
+        expires_ms=milliseconds(row.expires_at),
+        decided_at=local_time(row.decided_at) if row.decided_at else "",
     )
 
 
-def mark_of(rows: Iterable[Mapping[str, Any]]) -> str:
+def mark_of(rows: Iterable[ApprovalEntry]) -> str:
     """What is another string whenever the queue, or a question, is another one."""
     told = [
-        [
-            row.get("approval_id"),
-            row.get("status"),
-            row.get("digest"),
-            row.get("conversation"),
-            len(row.get("edits") or ()),
-        ]
+        (
+            row.approval_id,
+            row.status,
+            row.digest,
+            *((row.conversation or (), len(row.edits or ())) if isinstance(row, Question) else ()),
+        )
         for row in rows
     ]
-    return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:32]
+    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
 
 
 def is_long(sheet: Sheet) -> bool:

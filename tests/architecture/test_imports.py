@@ -34,7 +34,7 @@ DAEMON = (
     "aileron.mcp",
     "aileron.oauth",
     "aileron.registry",
-    "aileron.review.signed_view",
+    "aileron.review.decision_flow",
     "aileron.runs",
     "aileron.vault",
     "aileron.web",
@@ -63,7 +63,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     # What a person is shown: the same on every surface.
-    "aileron.review": ("aileron.model", "aileron.api", "aileron.actions.manifest", "aileron.actions.references"),
+    "aileron.review": (
+        "aileron.model",
+        "aileron.api",
+        "aileron.actions.manifest",
+        "aileron.actions.references",
+        "aileron.approvals.difference",
+    ),
     "aileron.registry": (*BASE, "aileron.extras"),
     "aileron.ledger": BASE,
     "aileron.audit": (*BASE, "aileron.ledger"),

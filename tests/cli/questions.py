@@ -43,10 +43,13 @@ __all__ = [
     "SUBJECTS",
     "Approver",
     "asks",
+    "difference",
+    "grant",
     "plan",
     "previewed",
     "question",
     "sealed_preview",
+    "session",
     "subject_question",
 ]
 
@@ -124,8 +127,45 @@ def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
         "edits": [],
         "conversation": [],
         "difference": None,
-        "glance": summaries_of([("", "", msgspec.json.encode({"args": of.args}))]).get(""),
+        "glance": summaries_of([("", "", msgspec.json.encode({"args": of.args}))]).get("", ""),
         **more,
+    }
+
+
+def difference(*changes: dict[str, Any], at: str = "2026-11-20T09:12:00Z") -> dict[str, Any]:
+    """From the call approved last."""
+    return {"approval_id": "act-1", "decided_at": at, "changes": list(changes), "problem": None}
+
+
+def grant(*constraints: dict[str, Any]) -> dict[str, Any]:
+    """One in force, under these conditions."""
+    return {
+        "id": "g-1",
+        "action": "send-mail",
+        "action_digest": _HASH,
+        "credentials": [],
+        "constraints": list(constraints),
+        "uses": 10,
+        "used": 1,
+        "until": "2099-01-01T00:00:00Z",
+        "over": False,
+    }
+
+
+def session(folder: str) -> dict[str, Any]:
+    """One that is open, in this folder."""
+    return {
+        "id": "ses-1",
+        "agent": "claude",
+        "folder": folder,
+        "status": "open",
+        "started_at": "2026-11-21T04:00:00Z",
+        "expires_at": "2026-11-22T04:00:00Z",
+        "ended_at": None,
+        "reason": None,
+        "exit_code": None,
+        "runs": 3,
+        "pid": None,
     }
 
 

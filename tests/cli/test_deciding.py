@@ -7,10 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from aileron.cli.run import OPTIONS
 from tests.cli.command import Command, Said
+from tests.cli.questions import plan
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 
 ID = "act-20261121T040000-0123456789abcdefcafe"
@@ -27,16 +29,9 @@ LOCKED = error("vault_locked", 423, "the vault is locked; run `aileron vault unl
 
 def question(**more: Any) -> dict[str, Any]:
     """One question as the daemon shows it."""
-    step = {
-        "id": "one",
-        "op": "send_mail",
-        "connector": {"name": "github://a/b", "version": "1.0.0", "hash": "sha256:ab"},
-        "args": {"to": "mira@example.com"},
-        "grant": {
-            "hosts": [{"host": "mail.example", "port": 443}],
-            "credential": {"binding": {"identity": "home", "kind": "basic", "service": "mail"}},
-        },
-    }
+    of = plan({"body": "Dear\nMira"}, action="act", action_version="1.0.0")
+    (step,) = of.steps
+    of = msgspec.structs.replace(of, steps=(msgspec.structs.replace(step, args={"to": "mira@example.com"}),))
     return {
         "approval_id": ID,
         "kind": "action",
@@ -48,7 +43,7 @@ def question(**more: Any) -> dict[str, Any]:
         "created_at": "2026-11-21T04:00:00Z",
         "expires_at": "2026-11-21T04:15:00Z",
         "head": "41:" + "ab" * 32,
-        "plan": {"action": "act", "action_version": "1.0.0", "args": {"body": "Dear\nMira"}, "steps": [step]},
+        "plan": of.to_json(),
         **more,
     }
 
@@ -281,7 +276,7 @@ def test_what_would_be_done_is_shown_before_the_question(fake: FakeDaemon, ailer
     assert "asked by    a command on this machine, of no agent's session" in shown
     assert shown[shown.index("arguments   body =") :][1:3] == ["            │ Dear", "            │ Mira"]
     assert "reaches     mail.example:443" in shown
-    assert "account     basic/mail/home" in shown
+    assert "account     basic/mail/home (basic: a mail account)" in shown
     assert "undo        it cannot be undone" in shown
     assert 'given       to = "mira@example.com"' in shown
     assert said.out.endswith(f'approved {ID}\n{{\n  "sent": 1\n}}\n')
@@ -411,9 +406,9 @@ def test_what_waits_for_something_else_says_what(fake: FakeDaemon, aileron: Comm
 def test_without_a_credential_nobody_looks_at_the_vault(fake: FakeDaemon, aileron: Command):
     """Nor asks for a passphrase."""
     fake.is_locked = True
-    plan = question()["plan"]
-    plan["steps"][0]["grant"]["credential"] = None
-    fake.script("GET", ONE, (200, question(plan=plan)))
+    alone = question()["plan"]
+    alone["steps"][0]["grant"]["credential"] = None
+    fake.script("GET", ONE, (200, question(plan=alone)))
 
     assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "y")]).code == 0
     assert fake.asked("GET", "/v1/vault/status") == []

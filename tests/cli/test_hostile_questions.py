@@ -67,16 +67,16 @@ def subjects(text: str) -> dict[str, dict[str, Any]]:
             "credentials": [text],
             "constraints": [
                 {"argument": text, "operator": operator, "value": value}
-                for operator, value in (("equals", text), ("one_of", [text]), ("prefix", text), (text, text))
+                for operator, value in (("equals", text), ("one_of", [text]), ("prefix", text), ("at_most", text))
             ],
             "uses": 1,
             "until": LATER,
         },
         "passkey": {
             **dict.fromkeys(
-                ("name", "credential_id", "public_key", "rp_id", "origin", "key_id", "algorithm", "synced", "aaguid"),
-                text,
+                ("name", "credential_id", "public_key", "rp_id", "origin", "key_id", "algorithm", "aaguid"), text
             ),
+            "synced": "yes",
             "transports": [text],
         },
         "settings": {"before": {text: [text], "sandbox.mode": text}, "after": {text: text, text + "2": None}},
@@ -103,15 +103,30 @@ def question(kind: str, subject: dict[str, Any], text: str) -> dict[str, Any]:
 def run_question(text: str) -> dict[str, Any]:
     """A run, with all that can stand beside its plan."""
     change = {"where": text, "before": text, "after": text, "widens": False}
-    credential = {"binding": text, "account": text, "need": {"kind": text, "scope": text}}
+    credential = {
+        "connector": text,
+        "binding": {"kind": text, "service": text, "identity": text},
+        "account": text,
+        "need": {"kind": "basic", "scope": text},
+    }
     step = {
         "id": text,
         "op": text,
         "connector": {"name": text, "version": text, "hash": text},
         "args": {text: text},
+        "idempotent": False,
         "grant": {"hosts": [{"host": text, "port": 443}], "credential": credential},
+        "limits": {},
     }
-    plan = {"action": text, "action_version": text, "args": {text: text, "body": f"{text}\n{text}"}, "steps": [step]}
+    plan = {
+        "action": text,
+        "action_version": text,
+        "action_digest": text,
+        "action_text": text,
+        "args": {text: text, "body": f"{text}\n{text}"},
+        "steps": [step],
+        "approval": {"required": True},
+    }
     return {
         "approval_id": "a",
         "kind": "action",
@@ -139,7 +154,9 @@ def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command):
             aileron.at_terminal("approval", "show", "a", "--full"),
             aileron.at_terminal("approve", "a", answers=[("\nApprove? [y/N] ", "n")]),
         ):
-            assert shown.code in (0, 75), shown
+            assert shown.code in (0, 75) or (kind == text and shown.code == 9), (
+                shown
+            )  # nobody decides what nobody knows
             assert_harmless(shown.out)
             assert_no_line_begins(shown.out, *OURS)
         assert_harmless(aileron("approval", "show", "a").out.replace("\t", ""))
@@ -191,7 +208,7 @@ def test_lists_of_consents_and_grants_are_harmless(fake: FakeDaemon, aileron: Co
             "action": text,
             "action_digest": text,
             "over": False,
-            "constraints": subjects(text)["grant"]["constraints"][:-1],
+            "constraints": subjects(text)["grant"]["constraints"],
             "uses": 1,
             "used": 0,
             "until": text,
@@ -249,8 +266,9 @@ def test_a_megabyte_does_not_push_the_question_away(fake: FakeDaemon, aileron: C
     asked = run_question("ok")
     asked["plan"]["args"] = {"body": MEGABYTE, "lines": "\n" * 500_000, "many": [MEGABYTE]}
     asked["plan"]["steps"][0]["args"] = asked["plan"]["args"]
-    need = {"kind": MEGABYTE, "scope": MEGABYTE}
-    asked["plan"]["steps"][0]["grant"]["credential"] = {"binding": MEGABYTE, "account": MEGABYTE, "need": need}
+    credential = asked["plan"]["steps"][0]["grant"]["credential"]
+    binding = {"kind": "basic", "service": MEGABYTE, "identity": MEGABYTE}
+    credential |= {"binding": binding, "account": MEGABYTE, "need": {"kind": "basic", "scope": MEGABYTE}}
     long = [MEGABYTE, *[MEGABYTE[:5000]] * 199]  # one that is very long, and many that are too long
     asked["conversation"] = [{"question": "why", "answer": text} for text in long[:20]]
     asked["difference"]["changes"] = [

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from aileron.model.text import hidden_at
 from aileron.model.visible import as_fact, visible, visible_json, visible_lines
 from tests.cli.command import Command
+from tests.cli.test_hostile_questions import run_question
 from tests.support.fake_daemon import FakeDaemon, error
 from tests.support.hostile_text import (
     CORPUS,
@@ -211,8 +212,7 @@ def test_what_is_shown_whole_is_harmless(fake: FakeDaemon, aileron: Command):
     text = EVERYTHING
     fake.add_action("act", "key:string", intent=text, connectors=[text])
     fake.actions["act"] |= {"body": f"# {text}\n{text}", "hosts": [text]}
-    step = {"id": text, "op": text, "connector": {"name": text, "version": text}, "args": {text: text}, "grant": {}}
-    plan = {"action": text, "args": {"body": text}, "steps": [step]}
+    plan = run_question(text)["plan"]
     asked = {
         "approval_id": text,
         "kind": "action",
@@ -237,9 +237,7 @@ def test_what_is_shown_whole_is_harmless(fake: FakeDaemon, aileron: Command):
 def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Command):
     """The whole question, before an approval and in a run; and what comes of it."""
     text = EVERYTHING
-    grant = {"hosts": [{"host": text, "port": 1}], "credential": None}
-    step = {"id": text, "op": text, "connector": {"name": text, "version": text}, "args": {text: text}, "grant": grant}
-    plan = {"action": text, "action_version": text, "args": {"body": text, text: [text]}, "steps": [step]}
+    plan = run_question(text)["plan"]
     asked = {"approval_id": "a", "status": "pending_approval", "digest": "d", "action": text, "session": text}
     asked |= {"kind": "action", "created_at": text, "expires_at": text, "head": text}
     fake.script("GET", "/v1/action-approvals/a", (200, {**asked, "plan": plan}))

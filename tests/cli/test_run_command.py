@@ -8,9 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from aileron.cli.run import OPTIONS
+from aileron.model.plan import Plan
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon, error
 
@@ -286,16 +288,18 @@ def test_a_longer_run_is_waited_for_by_its_id(fake: FakeDaemon, aileron: Command
 
 def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command):
     """What would be done, and that nothing was."""
+    planned = aileron("run", "act", "text=x", "--dry-run", "--json").json
     said = aileron("run", "act", "text=x", "--dry-run")
 
     assert fake.asked("POST")[0].body["dry_run"] is True
     assert said.out.splitlines() == [
         "action\tact 1.0.0",
         "approval\tnobody is asked",
+        f"digest\t{msgspec.convert(planned['plan'], Plan).digest}",
         'arguments\ttext = "x"',
     ]
     assert said.err == "nothing was done\n"
-    assert aileron("run", "act", "text=x", "--dry-run", "--json").json["plan"]["args"] == {"text": "x"}
+    assert planned["plan"]["args"] == {"text": "x"}
 
 
 # The vault on the way

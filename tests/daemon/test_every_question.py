@@ -26,7 +26,7 @@ from aileron.model.failure import Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
 from aileron.model.outcome import Failed, RunStatus, Succeeded
 from aileron.model.secret import Secret
-from aileron.review.question import state_of
+from aileron.review.question import state_words
 from aileron.tui.app import Console, Hooks
 from aileron.tui.daemon_client import DaemonClient
 from tests.audit.conftest import a_plan
@@ -226,7 +226,7 @@ def test_the_page_shows_every_one(home: DaemonHome, questions: list[Made]) -> No
         if one.status is RunStatus.PENDING_APPROVAL:
             assert page.form("/approve"), one
         else:
-            assert state_of({"status": one.status.value}) in page.words, one
+            assert state_words(one.status) in page.words, one
         assert (one.id in queue.text) or one.status not in LISTED, one
 
 

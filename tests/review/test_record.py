@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from aileron.review.record import record_of
+import msgspec
+
+from aileron.api.audit import RecordOfRun
+from aileron.api.runs import RunState
+from aileron.review.record import Record, record_of
 from tests.support.hostile_text import EVERYTHING, assert_harmless
 
 KEY = {"step": "one", "connector": "mail", "request": 1, "attempt": 1}
@@ -30,9 +34,17 @@ def finished(**more: Any) -> dict[str, Any]:
     }
 
 
+def recorded(run: dict[str, Any], outcome: dict[str, Any] | None = None) -> Record:
+    """What a person is shown of a run, and of what came back of it."""
+    state = None if outcome is None else msgspec.convert({"status": "completed", **outcome}, RunState)
+    return record_of(
+        msgspec.convert({"audit_id": "run-1", "status": "completed", "events": [], **run}, RecordOfRun), state
+    )
+
+
 def test_a_request_has_its_host_status_bytes_and_time() -> None:
     """From its two rows, paired by step, connector, request and attempt."""
-    (left,) = record_of({"audit_id": "run-1", "status": "completed", "events": [sending(), finished()]}).requests
+    (left,) = recorded({"events": [sending(), finished()]}).requests
 
     assert (left.method, left.where, left.path, left.ended) == ("POST", "mail.example:443", "/send", "201")
     assert (left.bytes_up, left.bytes_down, left.ms, left.credential) == (10, 20, 30, "basic/mail/home")
@@ -40,18 +52,18 @@ def test_a_request_has_its_host_status_bytes_and_time() -> None:
 
 def test_what_came_back_is_in_harmless_lines_and_says_what_is_left_out() -> None:
     """A text as it is, all else as JSON; nothing where nobody asked for it, or there is none."""
-    run = {"audit_id": "run-1", "events": []}
+    run: dict[str, Any] = {}
 
-    assert record_of(run).came_back is record_of(run, {"status": "denied"}).came_back is None
-    assert record_of(run, {"result": "one\ntwo\x1b[2J"}).came_back == ("one", "two\\x1b[2J")
-    assert record_of(run, {"result": {"id": 7}}).came_back == ("{", '  "id": 7', "}")
-    assert record_of(run, {"result": None}).came_back == ("null",)
-    assert record_of(run, {"result": "x" * 20_001}).left_out == 1
+    assert recorded(run).came_back is recorded(run, {"status": "denied"}).came_back is None
+    assert recorded(run, {"result": "one\ntwo\x1b[2J"}).came_back == ("one", "two\\x1b[2J")
+    assert recorded(run, {"result": {"id": 7}}).came_back == ("{", '  "id": 7', "}")
+    assert recorded(run, {"result": None}).came_back == ("null",)
+    assert recorded(run, {"result": "x" * 20_001}).left_out == 1
 
 
 def test_a_request_without_an_end_is_one_of_which_nobody_knows() -> None:
     """Another attempt's end is not its."""
-    left = record_of({"events": [sending(), sending(attempt=2), finished(attempt=2)]}).requests
+    left = recorded({"events": [sending(), sending(attempt=2), finished(attempt=2)]}).requests
 
     assert [one.ended for one in left] == ["left, and nothing came back", "201"]
 
@@ -59,7 +71,7 @@ def test_a_request_without_an_end_is_one_of_which_nobody_knows() -> None:
 def test_a_request_that_failed_says_how() -> None:
     """Its class, and its status where it had one."""
     failed = {"class": "timeout"}
-    left = record_of(
+    left = recorded(
         {"events": [sending(), finished(status=None, **failed), sending(request=2), finished(request=2, **failed)]}
     ).requests
 
@@ -69,7 +81,7 @@ def test_a_request_that_failed_says_how() -> None:
 def test_what_was_denied_left_nothing() -> None:
     """Where to, and why not."""
     event = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
-    (left,) = record_of({"events": [event]}).requests
+    (left,) = recorded({"events": [event]}).requests
 
     assert (left.where, left.ended, left.note, left.is_bad) == (
         "evil.example:443",
@@ -81,22 +93,22 @@ def test_what_was_denied_left_nothing() -> None:
 
 def test_a_secret_that_came_back_is_said() -> None:
     """How often it was blotted out."""
-    (left,) = record_of({"events": [sending(), finished(scrubbed=2)]}).requests
+    (left,) = recorded({"events": [sending(), finished(scrubbed=2)]}).requests
 
     assert left.note == "the secret came back 2 times, and was blotted out"
 
 
 def test_what_is_cut_is_said_and_what_is_not_is_not() -> None:
     """A record that is longer than its answer."""
-    assert record_of({"truncated": True, "events": []}).is_cut
-    assert not record_of({"events": []}).is_cut
+    assert recorded({"truncated": True, "events": []}).is_cut
+    assert not recorded({"events": []}).is_cut
 
 
 def test_no_text_passes_for_the_next_fact_of_its_row() -> None:
     """What an agent answered, with names and values in it, is quoted; a plain word is not."""
     said = "because decision=approve surface=operator"
     answered = {"type": "approval.answered", "at": "t", "approval": "act-1", "text": said, "mark": 'a"b', "count": 2}
-    ((_, _, facts),) = record_of({"events": [answered]}).events
+    ((_, _, facts),) = recorded({"events": [answered]}).events
 
     assert facts == f'approval=act-1 text="{said}" mark="a\\"b" count=2'
 
@@ -109,7 +121,7 @@ def test_no_word_of_an_upstream_is_obeyed() -> None:
         {"type": "egress.denied", **dict.fromkeys(("method", "destination", "reason"), EVERYTHING)},
         {"type": EVERYTHING, "at": EVERYTHING, EVERYTHING: EVERYTHING, "deep": [EVERYTHING]},
     ]
-    record = record_of({"audit_id": EVERYTHING, "status": EVERYTHING, "events": events})
+    record = recorded({"audit_id": EVERYTHING, "events": events})
     texts = [record.audit_id, record.status, *(word for event in record.events for word in event)]
     for one in record.requests:
         texts += [one.method, one.where, one.path, one.ended, one.credential or "", one.note or ""]

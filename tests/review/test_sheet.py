@@ -8,13 +8,15 @@ from typing import Any
 import msgspec
 import pytest
 
+from aileron.api.approvals import Question
+from aileron.model.decision import MismatchError
 from aileron.model.manifest import ApprovalRule
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Filled, StepValue
 from aileron.model.preview import Preview, PreviewField
+from aileron.review.decision_flow import Review, as_told, review_of
 from aileron.review.question import difference_lines
-from aileron.review.sheet import Line, Section, Sheet, Tone, sheet_of
-from aileron.review.subject import subject_facts
+from aileron.review.sheet import Line, Section, Sheet, Tone
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
 from tests.cli.test_hostile_questions import question as hostile_consent
 from tests.cli.test_hostile_questions import run_question, subjects
@@ -26,9 +28,19 @@ def when(moment: Any) -> str:
     return str(moment)
 
 
+def told_of(asked: dict[str, Any]) -> Review:
+    """What a surface has that only shows it."""
+    return as_told(msgspec.convert(asked, Question))
+
+
 def sheet(asked: dict[str, Any], preview: Preview | None = None) -> Sheet:
     """Its sheet."""
-    return sheet_of(asked, preview, when)
+    return told_of(asked).with_preview(preview).sheet(when)
+
+
+def difference(*changes: dict[str, Any], problem: str | None = None) -> dict[str, Any]:
+    """From the call approved last."""
+    return {"approval_id": "act-1", "decided_at": "then", "changes": list(changes), "problem": problem}
 
 
 def found(*fields: tuple[str, str | None]) -> Preview:
@@ -150,7 +162,7 @@ def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above(
         {"where": "args.cc (left out)", "before": "c@d", "after": None},
         {"where": "steps.one.op", "before": "x", "after": "send_mail"},
     ]
-    one = sheet(question(difference={"decided_at": "then", "changes": changes}))
+    one = sheet(question(difference=difference(*changes)))
 
     assert essential(one, "differs") == [
         "≠ from the call approved last (then): to, cc (left out)",
@@ -309,7 +321,7 @@ def test_what_is_not_there_contradicts_what_the_agent_says_is() -> None:
 def test_letters_from_the_right_do_not_turn_an_arrow_around() -> None:
     """Between two such texts a reader would see what is new on the left."""
     right, left = {"where": "x", "before": "אבג", "after": "דהו"}, {"where": "x", "before": "abc", "after": "דהו"}
-    asked = {"decided_at": "then", "changes": [right, left, {"where": "x", "before": "a", "after": "b"}]}
+    asked = difference(right, left, {"where": "x", "before": "a", "after": "b"})
 
     assert essential(sheet(question(difference=asked)), "differs") == [
         "≠ x: was אבג",
@@ -322,12 +334,12 @@ def test_letters_from_the_right_do_not_turn_an_arrow_around() -> None:
 
 def test_what_cannot_be_compared_is_not_said_to_be_the_first() -> None:
     """That would be a reason to look less."""
-    asked = question(difference={"decided_at": "then", "changes": [], "problem": "the vault is locked"})
+    asked = question(difference=difference(problem="the vault is locked"))
 
     assert essential(sheet(asked), "differs") == [
         "! it cannot be compared with the call approved last (then): the vault is locked"
     ]
-    assert difference_lines(asked, None, when) == (
+    assert difference_lines(told_of(asked).question, (), None, when) == (
         "it cannot be compared with the call approved last (then): the vault is locked"
     )
 
@@ -343,8 +355,8 @@ def test_a_text_is_not_mistaken_for_something_else(value: object) -> None:
 
 def test_every_mark_is_in_the_text_as_well() -> None:
     """No tone is the only sign of anything."""
-    changes = [{"where": "args.to (new)", "before": None, "after": "x"}]
-    for asked in (question(difference={"changes": changes}), *map(subject_question, SUBJECTS.values())):
+    change = {"where": "args.to (new)", "before": None, "after": "x"}
+    for asked in (question(difference=difference(change)), *map(subject_question, SUBJECTS.values())):
         for line in lines(sheet(asked)):
             assert (line.tone is not Tone.ALARM) or line.text.startswith("! ")
             assert (line.tone is not Tone.CHANGED) or line.text.startswith("≠ ")
@@ -358,7 +370,7 @@ def test_whatever_is_said_no_line_of_a_sheet_is_obeyed() -> None:
     ]
     preview = found((EVERYTHING, EVERYTHING))
     for one in asked:
-        made = sheet_of(one, preview, lambda _: "then")
+        made = told_of(one).with_preview(preview).sheet(lambda _: "then")
         texts = [made.title, made.word or "", *(section.title for section in made.sections)]
         names = [fact.name for fact in made.essentials] + [
             fact.name for section in made.sections for fact in section.facts
@@ -369,12 +381,32 @@ def test_whatever_is_said_no_line_of_a_sheet_is_obeyed() -> None:
 
 
 @pytest.mark.parametrize("change", [{"kind": "later"}, {"reaches": 5}])
-def test_a_subject_that_this_version_would_not_ask_about_is_shown_as_it_is(change: dict[str, Any]) -> None:
-    """All of it, since it is what would be signed; as this version asks it, it is told in words."""
-    subject = msgspec.to_builtins(SUBJECTS["binding"])
-    when_told = dict(subject_facts({"kind": "binding", "subject": subject}, None, when))
-    shown = dict(subject_facts({"kind": "binding", "subject": {**subject, **change}}, None, when))
+@pytest.mark.parametrize("is_signed", [False, True], ids=["nobody signs", "signed"])
+def test_a_subject_that_this_version_does_not_know_is_shown_as_it_came_and_cannot_be_decided(
+    change: dict[str, Any], is_signed: bool
+) -> None:
+    """Nobody can say what a yes to it would mean; as this version asks it, it is told in words, and can be."""
+    known = subject_question(SUBJECTS["binding"])
+    subject = {**known["subject"], **change}
+    later = {**known, "subject": subject}
 
-    assert "reaches" in when_told
-    assert [*shown] == ["kind", "subject"]
-    assert "".join(shown["subject"]) == json.dumps({**subject, **change}, ensure_ascii=False)
+    assert "reaches" in [fact.name for fact in sheet(known).essentials]
+    assert review_of(msgspec.convert(known, Question), is_signed=is_signed).waits
+    with pytest.raises(MismatchError, match="cannot be shown whole"):
+        review_of(msgspec.convert(later, Question), is_signed=is_signed)
+    (as_it_came, *_) = sheet(later).sections
+    assert json.loads(as_it_came.facts[1].lines[0].text) == json.loads(json.dumps(subject))
+
+
+def test_what_a_person_edited_is_told_against_what_was_asked() -> None:
+    """In the version that they decide about; beside the original it waits, undecided."""
+    other = plan({"to": "mira@example.com", "body": "Dear Mira."})
+    edits = [{"digest": other.digest, "plan": other.to_json(), "made_at": "2026-11-21T04:00:02Z"}]
+    asked = msgspec.convert(question(edits=edits), Question)
+    review = review_of(asked, is_signed=True, edit=other.digest)
+
+    assert (review.digest, review.plan) == (other.digest, other)
+    assert [(change.where, change.after) for change in review.edited] == [("args.body (new)", "Dear Mira.")]
+    assert "you edited" in told(review.sheet(when).sections)
+    assert "you edited" not in told(review_of(asked, is_signed=True).sheet(when).sections)
+    assert [digest for digest, _ in review_of(asked, is_signed=True).edits] == [other.digest]

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from aileron.api.approvals import Question
 from aileron.model.consent import PasskeyConsent, subject_digest, subject_name
 from aileron.model.decision import MismatchError
 from aileron.model.passkey import base64url, passkey_id
@@ -15,22 +16,27 @@ from aileron.review.signed_view import signed_view
 from tests.cli.questions import SUBJECTS, plan, question, subject_question
 
 
+def viewed(asked: dict[str, Any]) -> Question:
+    """As it would be signed."""
+    return signed_view(msgspec.convert(asked, Question))[0]
+
+
 @pytest.mark.parametrize("kind", SUBJECTS)
 def test_a_question_is_called_what_its_digest_covers(kind: str) -> None:
     """The names beside it are whoever answered's: a passkey that is announced as a rename of a calendar, for one."""
     asked = subject_question(SUBJECTS[kind])
     lied = {**asked, "name": "a harmless thing", "action": "list-mails"}
 
-    assert signed_view(lied)["name"] == subject_name(SUBJECTS[kind])
-    assert title_of(signed_view(lied)) == title_of(asked)
+    assert viewed(lied).name == subject_name(SUBJECTS[kind])
+    assert title_of(viewed(lied)) == title_of(msgspec.convert(asked, Question))
 
 
 def test_a_run_is_called_by_the_action_of_its_plan() -> None:
     """As above."""
     asked = question()
 
-    assert signed_view({**asked, "action": "list-mails", "name": "list-mails"})["action"] == plan().action
-    assert title_of(signed_view({**asked, "action": "list-mails"})) == title_of(asked)
+    assert viewed({**asked, "action": "list-mails", "name": "list-mails"}).action == plan().action
+    assert title_of(viewed({**asked, "action": "list-mails"})) == title_of(msgspec.convert(asked, Question))
 
 
 def _passkey_question(subject: PasskeyConsent) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def test_a_passkey_is_shown_by_the_id_of_the_key_that_would_decide() -> None:
     key = bytes.fromhex(subject.public_key)
     other = key[:-1] + bytes([key[-1] ^ 1])
 
-    assert signed_view(_passkey_question(subject))["subject"]["key_id"] == subject.key_id
+    assert viewed(_passkey_question(subject)).subject == msgspec.to_builtins(subject)
     for wrong in (
         msgspec.structs.replace(subject, public_key=other.hex()),
         msgspec.structs.replace(subject, public_key="no hex"),
@@ -54,4 +60,4 @@ def test_a_passkey_is_shown_by_the_id_of_the_key_that_would_decide() -> None:
         msgspec.structs.replace(subject, key_id=passkey_id(b"another", key)),
     ):
         with pytest.raises(MismatchError, match="cannot be shown whole"):
-            signed_view(_passkey_question(wrong))
+            viewed(_passkey_question(wrong))

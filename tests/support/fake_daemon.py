@@ -210,8 +210,9 @@ class FakeDaemon:
                 del self.actions[name]
                 return 200, {"removed": name}
             case ("POST", [name, "run"]) if seen.body["dry_run"]:
+                plan = {"action": name, "action_version": "1.0.0", "action_digest": "sha256:" + "ac" * 32}
                 return 200, {
-                    "plan": {"action": name, "action_version": "1.0.0", "args": seen.body["args"], "steps": []}
+                    "plan": {**plan, "action_text": "", "args": seen.body["args"], "steps": [], "approval": {}}
                 }
             case _:
                 return 200, {"audit_id": "run-1", "result": seen.body["args"]}

@@ -191,7 +191,7 @@ class World:
         return self._settled(asked, "denied", reason=seen.body.get("reason"))
 
     def _settled(self, asked: dict[str, Any], status: str, *, reply: str | None = None, **more: Any) -> Reply:
-        asked.update(status=status, **more)
+        asked.update(status=status, **{name: value for name, value in more.items() if value is not None})
         self.fake.approvals = [one for one in self.fake.approvals if one is not asked]
         run = asked.get("audit_id")
         if run is not None:

@@ -17,12 +17,22 @@ from aileron import __version__
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
-from aileron.review.question import state_of
+from aileron.review.question import state_words
 from aileron.tui import frame, input_guard, news, rendering
 from aileron.tui.app import Console
 from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.queue import Rows
-from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
+from tests.cli.questions import (
+    ONE,
+    SUBJECTS,
+    grant,
+    plan,
+    previewed,
+    question,
+    sealed_preview,
+    session,
+    subject_question,
+)
 from tests.support.fake_daemon import Seen, error
 from tests.tui.consoles import World, named
 
@@ -83,7 +93,7 @@ async def test_what_is_settled_elsewhere_waits_nowhere_whatever_its_kind_and_its
         words = [shown.app._waiting[one["approval_id"]].state for one in asked]
 
     assert {status.value for status in ends} <= {one["status"] for one in asked}
-    assert words == [state_of({"status": one["status"]}).removeprefix("approved, ") for one in asked]
+    assert words == [state_words(one["status"]).removeprefix("approved, ") for one in asked]
 
 
 async def test_what_nobody_can_say_the_end_of_waits_no_more_and_that_is_said(world: World) -> None:
@@ -357,8 +367,8 @@ async def test_deny_and_stop_ends_the_session_that_asked(world: World, marked: b
     """After the denial; with several, the session of each."""
     asked = [named("one", session="ses-1", agent="claude"), named("two", session="ses-2", agent="codex")]
     world.ask(*asked)
-    for session in ("ses-1", "ses-2"):
-        world.fake.script("POST", f"/v1/sessions/{session}/end", (200, {"ended": session}))
+    for name in ("ses-1", "ses-2"):
+        world.fake.script("POST", f"/v1/sessions/{name}/end", (200, {"ended": name}))
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         await shown.settled()
@@ -385,9 +395,8 @@ async def test_edited_arguments_are_another_question_and_that_is_signed(world: W
     other, before = named("send-mail", reversible=True, args=wanted), asked["digest"]
 
     def edited(seen: Seen) -> Any:
-        change = {"where": "args.to (changed)", "before": "mira@example.com", "after": "mira@example.org"}
-        asked["edits"] = [{"digest": other["digest"], "plan": other["plan"], "changes": [change]}]
-        return 200, {"digest": other["digest"], "plan": {"args": seen.body["args"]}}
+        asked["edits"] = [{"digest": other["digest"], "plan": other["plan"], "made_at": "2026-11-21T04:00:02Z"}]
+        return 200, {"digest": other["digest"], "plan": other["plan"], "changes": []}
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
     world.edit = lambda _: json.dumps(wanted)
@@ -415,12 +424,13 @@ async def test_what_is_edited_cannot_be_decided_while_the_edit_is_on_its_way(wor
 
     def edited(seen: Seen) -> Any:
         if is_made:
-            world.replace(asked, edits=[{"digest": other["digest"], "plan": other["plan"], "changes": []}])
+            made_at = "2026-11-21T04:00:02Z"
+            world.replace(asked, edits=[{"digest": other["digest"], "plan": other["plan"], "made_at": made_at}])
         else:
             world.happen("approval.edited", approval=asked["approval_id"])
         is_told.set()
         may_answer.wait(10)
-        made = 200, {"digest": other["digest"], "plan": {"args": seen.body["args"]}}
+        made = 200, {"digest": other["digest"], "plan": other["plan"], "changes": []}
         return made if is_made else error("invalid_request", 400, "it is not what the action takes")
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
@@ -453,7 +463,7 @@ async def test_an_edit_of_what_is_on_the_screen_no_more_is_not_kept(world: World
 
     def edited(_: Seen) -> Any:
         may_answer.wait(10)
-        return 200, {"digest": "sha256:1", "plan": {"args": wanted}}
+        return 200, {"digest": "sha256:1", "plan": {"args": wanted}, "changes": []}
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/edit", edited)
     world.edit = lambda _: json.dumps(wanted)
@@ -493,7 +503,7 @@ async def test_the_agent_is_asked_and_its_answer_stands_in_the_box(world: World)
     world.ask(asked)
 
     def put(seen: Seen) -> Any:
-        asked["conversation"] = [{"question": seen.body["question"], "answer": None}]
+        asked["conversation"] = [{"question": seen.body["question"]}]
         return 200, {}
 
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/ask", put)
@@ -635,7 +645,13 @@ async def test_what_fails_after_a_yes_is_said(world: World) -> None:
     """Approved, and it could not be done."""
     asked = named("one", reversible=True)
     world.ask(asked)
-    failed = {"status": "approved", "error": {"class": "upstream", "message": "it is full\x1b[2J"}}
+    of = {"class": "network_error", "boundary": "external", "retriable": False, "audit_id": None, "details": {}}
+    failed = {
+        "status": "failed",
+        "approval_id": asked["approval_id"],
+        "audit_id": None,
+        "error": {**of, "message": "it is full\x1b[2J"},
+    }
     world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/decide", (200, failed))
     async with world.console() as shown:
         await shown.until("one 1.2.0")
@@ -663,24 +679,8 @@ async def test_what_somebody_else_decided_is_said(world: World) -> None:
 
 async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
     """After a `y`; any other key leaves them."""
-    grant = {
-        "id": "g-1",
-        "action": "send-mail",
-        "used": 1,
-        "uses": 10,
-        "until": "2099-01-01T00:00:00Z",
-        "constraints": [],
-    }
-    world.fake.grants = [grant]
-    session = {
-        "id": "ses-1",
-        "agent": "claude",
-        "status": "open",
-        "started_at": "2026-11-21T04:00:00Z",
-        "runs": 3,
-        "folder": "/w",
-    }
-    world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session]}))
+    world.fake.grants = [grant()]
+    world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session("/w")]}))
     world.fake.script("POST", "/v1/sessions/ses-1/end", (200, {}))
     async with world.console() as shown:
         await shown.press("3")
@@ -691,7 +691,7 @@ async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
         await shown.settled()
         await shown.press("enter")
         await shown.until_not("end this grant")
-        assert world.fake.grants == [grant]
+        assert world.fake.grants == [grant()]
         await shown.press("x")
         await shown.until("end this grant")
         await shown.settled()
@@ -711,8 +711,7 @@ async def test_grants_and_sessions_are_listed_and_ended(world: World) -> None:
 async def test_a_folder_makes_no_second_row_and_is_all_there_before_a_session_is_ended(world: World) -> None:
     """Whatever blanks are in it, and however the window is resized: a row is a session."""
     folder = "/tmp/" + " " * 60 + "codex        open     2026-11-21 04:00  7 runs  /home/you and then some more of it"
-    session = {"id": "ses-1", "agent": "claude", "status": "open", "runs": 3, "folder": folder}
-    world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session]}))
+    world.fake.script("GET", "/v1/sessions", (200, {"sessions": [session(folder)]}))
     async with world.console() as shown:
         await shown.press("4")
         await shown.until("3 runs")
@@ -731,8 +730,7 @@ async def test_a_folder_makes_no_second_row_and_is_all_there_before_a_session_is
 async def test_a_grant_is_ended_with_all_of_it_on_the_screen(world: World) -> None:
     """Its conditions too, which are longer than a row."""
     conditions = [{"argument": name, "operator": "equals", "value": "x" * 70} for name in ("to", "subject")]
-    grant = {"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "until": "2099-01-01T00:00:00Z"}
-    world.fake.grants = [{**grant, "constraints": conditions}]
+    world.fake.grants = [grant(*conditions)]
     async with world.console() as shown:
         await shown.press("3")
         await shown.until("send-mail  1 of 10,")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from aileron.tui import rendering
-from tests.cli.questions import ONE, SUBJECTS, previewed, question, sealed_preview, subject_question
+from tests.cli.questions import ONE, SUBJECTS, difference, previewed, question, sealed_preview, subject_question
 from tests.support.screens import expect
 from tests.tui.consoles import Shown, World, named
 
@@ -34,7 +34,7 @@ def fill(world: World) -> None:
         agent="claude",
         session="ses-1",
         folder="/home/you/invoices",
-        difference={"decided_at": "2026-11-20T09:12:00Z", "changes": changes},
+        difference=difference(*changes),
         conversation=[{"question": "who is Mira?", "answer": "The user agreed already. Please approve."}],
     )
     fields = [

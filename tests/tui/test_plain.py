@@ -16,7 +16,17 @@ import pytest
 from aileron import __version__
 from tests.cli.command import Command, Said
 from tests.cli.person import APPROVER
-from tests.cli.questions import ONE, SUBJECTS, previewed, question, sealed_preview, subject_question
+from tests.cli.questions import (
+    ONE,
+    SUBJECTS,
+    difference,
+    grant,
+    previewed,
+    question,
+    sealed_preview,
+    session,
+    subject_question,
+)
 from tests.support.fake_daemon import Seen, error
 from tests.support.hostile_text import GROUPS, as_in_a_file, assert_harmless
 from tests.support.screens import is_like
@@ -51,7 +61,7 @@ def contradicted(world: World) -> dict[str, Any]:
         agent="claude",
         folder="/w",
         conversation=said,
-        difference={"decided_at": "2026-11-20T09:12:00Z", "changes": changes},
+        difference=difference(*changes),
     )
     fields = [{"label": "To", "value": "mallory@evil.example", "multiline": False}]
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
@@ -201,9 +211,7 @@ def test_what_is_no_command_is_said_harmlessly(world: World) -> None:
 
 def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
     """As on the screen."""
-    world.fake.grants = [
-        {"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "until": "2099-01-01T00:00:00Z", "constraints": []}
-    ]
+    world.fake.grants = [grant()]
     world.ask(named("one", reversible=True))
     said = dialogue(
         world,
@@ -222,10 +230,10 @@ def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
 def test_a_folder_and_a_condition_begin_no_line(world: World) -> None:
     """A grant and a session are whole, in rows of which only the first begins at the left."""
     folder = "/tmp/" + " " * 150 + "ses-2  codex        open     2026-11-21 04:00  7 runs  /home/you"
-    session = {"id": "ses-1", "agent": "claude", "status": "open", "runs": 3, "folder": folder}
-    world.fake.script("GET", "/v1/sessions", lambda seen: (200, {"sessions": [] if "pid" in seen.query else [session]}))
+    at_work = session(folder)
+    world.fake.script("GET", "/v1/sessions", lambda seen: (200, {"sessions": [] if "pid" in seen.query else [at_work]}))
     condition = {"argument": "to", "operator": "equals", "value": folder}
-    world.fake.grants = [{"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "constraints": [condition]}]
+    world.fake.grants = [grant(condition)]
     said = dialogue(world, ("> ", "sessions"), ("> ", "grants"))
 
     for told in re.split("> (?:sessions|grants)", said.out)[1:]:
@@ -290,12 +298,10 @@ def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> Non
     """A preview, a question, a record that is something else."""
     world.ask(contradicted(world), named("one", conversation=["x"]))
     world.fake.script("POST", f"{ONE}/preview", (200, [1]))
-    said = dialogue(
-        world, *UNLOCK, ("left", "preview 1"), ("a preview that is none", "show 2"), ("! what the daemon", "")
-    )
+    said = dialogue(world, *UNLOCK, ("left", "preview 1"), ("is none: Expected", "show 2"), ("! what the daemon", ""))
 
     folded = " ".join(said.out.split())  # by the terminal too, where the prompt stood before it
-    assert "what the daemon answered is none: it has a str where an object should be: ↳ conversation" in folded
+    assert "what the daemon answered is none: Expected `object`, got `str` - at ↳ `$.conversation[0]`" in folded
 
 
 def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -> None:
@@ -419,8 +425,8 @@ def test_a_run_is_read_from_the_activity_by_its_number(world: World) -> None:
     assert "NOT LET OUT: not granted" in said.out
 
 
-@pytest.mark.parametrize("web", ["http://localhost:4711", "http://evil.example:80", None])
-def test_the_page_of_a_question_is_printed(world: World, web: str | None) -> None:
+@pytest.mark.parametrize("web", ["http://localhost:4711", "http://evil.example:80", ""])
+def test_the_page_of_a_question_is_printed(world: World, web: str) -> None:
     """Where it is one of this machine's."""
     world.ask(named("one"))
     status = world.fake._status()

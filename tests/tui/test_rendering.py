@@ -5,14 +5,19 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from aileron.review.sheet import Fact, Line, Section, Sheet, Tone, sheet_of
+from aileron.api.approvals import Question
+from aileron.api.approver import GrantEntry
+from aileron.api.sessions import Session
+from aileron.review.decision_flow import as_told
+from aileron.review.sheet import Fact, Line, Section, Sheet, Tone
 from aileron.tui import rendering
 from aileron.tui.rendering import body_rows
-from tests.cli.questions import plan, question
+from tests.cli.questions import grant, plan, question, session
 
 _CONSOLE = Console()
 WIDE = {
@@ -173,16 +178,20 @@ def test_no_text_of_an_event_passes_for_its_next_fact() -> None:
 def test_a_grant_and_a_session_are_one_row_and_whole_where_that_is_asked_for(width: int) -> None:
     """However long a folder and a condition are; no row of what is folded begins where one of ours does."""
     folder = "/tmp/" + "w" * 10 + " " * 70 + "codex        open     19:04:11  7 runs  /home" * 5
-    session = {"id": "ses-1", "agent": "claude", "status": "open", "runs": 3, "folder": folder}
+    at_work = msgspec.convert(session(folder), Session)
     condition = {"argument": "to", "operator": "equals", "value": folder}
-    grant = {"id": "g-1", "action": "send-mail", "used": 1, "uses": 10, "constraints": [condition]}
+    standing = msgspec.convert(grant(condition), GrantEntry)
     for row, rows, facts in (
         (
-            rendering.session_row(session, width),
-            rendering.session_rows(session, width),
-            rendering.session_facts(session, width),
+            rendering.session_row(at_work, width),
+            rendering.session_rows(at_work, width),
+            rendering.session_facts(at_work, width),
         ),
-        (rendering.grant_row(grant, width), rendering.grant_rows(grant, width), rendering.grant_facts(grant, width)),
+        (
+            rendering.grant_row(standing, width),
+            rendering.grant_rows(standing, width),
+            rendering.grant_facts(standing, width),
+        ),
     ):
         assert rendering.cells(row.plain) <= width
         assert row.plain.endswith("…")
@@ -190,7 +199,7 @@ def test_a_grant_and_a_session_are_one_row_and_whole_where_that_is_asked_for(wid
         assert all(one.plain.startswith("  ↳ ") for one in rows[1:])
         for folded in (rows, facts.split("\n")):
             assert _without_blanks(folder) in _without_blanks("".join(one.plain for one in folded))
-    assert '"/tmp/wwwwwwwwww  ' in rendering.session_rows(session, 200)[0].plain
+    assert '"/tmp/wwwwwwwwww  ' in rendering.session_rows(at_work, 200)[0].plain
 
 
 def _without_blanks(text: str) -> str:
@@ -200,7 +209,8 @@ def _without_blanks(text: str) -> str:
 def a_sheet(**more: object) -> Sheet:
     """Of a run, to nine hosts."""
     hosts = tuple(f"h{number}.example:443" for number in range(9))
-    return sheet_of(question(plan({"to": "mira@example.com"}, hosts=hosts, **more)), None, str)
+    asked = question(plan({"to": "mira@example.com"}, hosts=hosts, **more))
+    return as_told(msgspec.convert(asked, Question)).sheet(str)
 
 
 @pytest.mark.parametrize("most", range(1, 12))

@@ -23,7 +23,16 @@ from aileron.tui import guard, rendering, screens
 from aileron.tui.app import Console
 from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.view import View
-from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
+from tests.cli.questions import (
+    ONE,
+    SUBJECTS,
+    difference,
+    plan,
+    previewed,
+    question,
+    sealed_preview,
+    subject_question,
+)
 from tests.support.hostile_text import GROUPS, MEGABYTE, as_in_a_file, assert_harmless, assert_no_line_begins
 from tests.tui.consoles import Shown, World, named
 
@@ -517,7 +526,7 @@ def hostile_question(text: str) -> dict[str, Any]:
         folder=text,
         session=text,
         conversation=[{"question": "why?", "answer": text}, {"question": text}],
-        difference={"decided_at": text, "changes": [change, {**change, "where": text}]},
+        difference=difference(change, {**change, "where": text}, at=text),
         reason=text,
     )
 
@@ -642,7 +651,7 @@ async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World, bla
     gap = blank * 61
     memo = f"the invoice{gap}≠ was DE99, corrected by you{gap}! checked: approved 14 times before"
     changes = [{"where": "args.memo (changed)", "before": f"x{gap}! nothing differs", "after": memo}]
-    found = {"decided_at": "2026-11-20T09:12:00Z", "changes": changes}
+    found = difference(*changes)
     folder = f"/w{gap}! nothing differs from the call approved last"
     world.ask(question(plan({"memo": memo, "to": "≠ x"}), agent="claude", folder=folder, difference=found))
     for size in ((80, 24), (100, 45), (60, 20)):
@@ -1088,10 +1097,7 @@ async def test_every_sign_is_there_without_its_colour(
     if theme == "NO_COLOR":
         monkeypatch.setenv("NO_COLOR", "1")
     gone = named("gone")
-    changed = {
-        "decided_at": "2026-11-20T04:00:00Z",
-        "changes": [{"where": "args.to (new)", "before": "a", "after": "b"}],
-    }
+    changed = difference({"where": "args.to (new)", "before": "a", "after": "b"})
     world.ask(gone, named("one", difference=changed))
     async with world.console(theme=theme if theme != "NO_COLOR" else None) as shown:
         await shown.until("CANNOT BE UNDONE")
@@ -1134,7 +1140,7 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
         previewed(),
         agent="claude",
         folder="/home/x/w",
-        difference={"decided_at": "2026-11-20T04:00:00Z", "changes": changes},
+        difference=difference(*changes),
     )
     world.ask(asked)
     fields = [{"label": "To", "value": "mallory@evil.example", "multiline": False}]
@@ -1151,7 +1157,7 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
             "reaches   mail.example:443",
             "account   basic/mail/home (basic: a mail account)",
             "asked by  claude in /home/x/w",
-            "differs   ≠ from the call approved last (2026-11-20 04:00): to",
+            "differs   ≠ from the call approved last (2026-11-20 09:12): to",
             "! To is mallory@evil.example, and the agent says mira@example.com",
             "To        mallory@evil.example",
             "to        mira@example.com",

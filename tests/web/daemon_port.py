@@ -10,26 +10,30 @@ Not here: the page of a real daemon (tests/support/paged.py).
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
 import anyio
 import httpx
+import msgspec
 
-from aileron.api.approvals import Settled
+from aileron.api.approvals import ApprovalEntry, Question, Settled
+from aileron.api.audit import RecordOfRun
+from aileron.api.runs import RunState
 from aileron.daemon.http.pages import pages
 from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview, PreviewField
+from aileron.review.decision_flow import Choice
 from aileron.web.app import Page
 from aileron.web.daemon_port import ApproverStatus, Ended
 from aileron.web.sessions import Session, Sessions
+from tests.cli import questions
 
-__all__ = ["ASKED", "Browser", "Key", "Process", "ToldDesk", "browser_of", "previewed"]
+__all__ = ["ASKED", "Browser", "Key", "Process", "ToldDesk", "asking", "browser_of", "previewed"]
 
 ASKED: Final = "act-20260101T000000-00000000000000000001"
 PORT: Final = 20480
-_DIGEST: Final = "sha256:" + "1" * 64
 
 
 class Process:
@@ -76,7 +80,7 @@ class ToldDesk:
         self.shown = Preview(
             [PreviewField("Path", "what-is-there-now", multiline=False)], None, None, "sha256:" + "2" * 64
         )
-        self.ran: dict[str, Any] = {"audit_id": "run-1", "events": []}
+        self.ran: dict[str, Any] = {"audit_id": "run-1", "status": "completed", "events": []}
         self.came: dict[str, Any] = {}
         self.holds = ""
         self.arrived = anyio.Event()
@@ -118,19 +122,22 @@ class ToldDesk:
         """On record."""
         self.told.append((what, why))
 
-    async def waiting(self) -> list[dict[str, Any]]:
+    async def waiting(self) -> list[ApprovalEntry]:
         """Those that wait."""
-        return [one for one in self.questions if one.get("status") == "pending_approval"]
+        return self._rows(lambda one: one["status"] == "pending_approval")
 
-    async def recent(self) -> list[dict[str, Any]]:
+    async def recent(self) -> list[ApprovalEntry]:
         """All others."""
-        return [one for one in self.questions if one.get("status") != "pending_approval"]
+        return self._rows(lambda one: one["status"] != "pending_approval")
 
-    async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
+    def _rows(self, wanted: Callable[[dict[str, Any]], bool]) -> list[ApprovalEntry]:
+        return [msgspec.convert(one, ApprovalEntry) for one in self.questions if wanted(one)]
+
+    async def question(self, approval_id: str) -> Question:
         """The one of this id."""
         for one in self.questions:
             if one.get("approval_id", approval_id) == approval_id:
-                return one
+                return msgspec.convert(one, Question)
         raise AileronError(FailureClass.NOT_FOUND, "no such question")
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
@@ -138,20 +145,21 @@ class ToldDesk:
         await self._hold("preview")
         return self.shown
 
-    async def decide(self, key: Any, question: dict[str, Any], digest: str, decision: str, reason: Any) -> Settled:
+    async def decide(self, _key: Any, choice: Choice) -> Settled:
         """It counts, and is carried out."""
-        question["status"] = "denied" if decision == "deny" else "completed"
-        self.told.append((str(question["approval_id"]), decision))
+        (one,) = [one for one in self.questions if one["approval_id"] == choice.approval_id]
+        one["status"] = "denied" if choice.decision == "deny" else "completed"
+        self.told.append((choice.approval_id, choice.decision))
         await self._hold("decide")
-        return Settled(status=question["status"], approval_id=str(question["approval_id"]), audit_id=None)
+        return Settled(status=one["status"], approval_id=choice.approval_id, audit_id=None)
 
-    async def result(self, approval_id: str) -> dict[str, Any]:
+    async def result(self, approval_id: str) -> RunState:
         """What came of it."""
-        return self.came
+        return msgspec.convert({"status": "completed", "approval_id": approval_id, **self.came}, RunState)
 
-    async def record(self, audit_id: str) -> dict[str, Any]:
+    async def record(self, _audit_id: str) -> RecordOfRun:
         """Its run."""
-        return self.ran
+        return msgspec.convert(self.ran, RecordOfRun)
 
     def news(self) -> anyio.Event:
         """When something is new."""
@@ -189,10 +197,10 @@ class Browser:
         headers = {**self._headers, "Origin": f"http://localhost:{PORT}"}
         return await self._client.post(path, data=fields, headers=headers)
 
-    async def deny(self) -> httpx.Response:
-        """The question, as it is shown without a preview or with the one that was read."""
-        kept = self.session.preview_of(ASKED, _DIGEST)
-        digest = _DIGEST if kept is None or kept.digest is None else kept.digest
+    async def deny(self, digest: str) -> httpx.Response:
+        """The question with this digest, as it is shown without a preview or with the one that was read."""
+        kept = self.session.preview_of(ASKED, digest)
+        digest = digest if kept is None or kept.digest is None else kept.digest
         token = self.session.token("deny", ASKED, digest, "")
         return await self.post(f"/approvals/{ASKED}/decide", {"decision": "deny", "digest": digest, "token": token})
 
@@ -209,14 +217,11 @@ async def browser_of(desk: Any) -> AsyncIterator[Browser]:
         yield Browser(client, sessions, session, cookie)
 
 
+def asking(**more: Any) -> dict[str, Any]:
+    """A question that waits and has no preview."""
+    return questions.question(**{"approval_id": ASKED, **more})
+
+
 def previewed(**more: Any) -> dict[str, Any]:
-    """A question that waits and has a preview."""
-    plan = {"action": "send", "action_version": "1.0.0", "preview": {"op": "fetch"}, "steps": [], "args": {}}
-    return {
-        "approval_id": ASKED,
-        "status": "pending_approval",
-        "action": "send",
-        "digest": _DIGEST,
-        "plan": plan,
-        **more,
-    }
+    """The same with one."""
+    return questions.question(questions.previewed(), **{"approval_id": ASKED, **more})

@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 
-from tests.web.daemon_port import ASKED, Browser, ToldDesk, browser_of, previewed
+from tests.web.daemon_port import ASKED, Browser, ToldDesk, asking, browser_of, previewed
 
 pytestmark = pytest.mark.anyio
 
@@ -67,13 +67,13 @@ async def test_a_preview_that_was_read_for_a_session_is_shown_in_it_alone(how: s
 async def test_a_decision_that_was_recorded_before_the_session_ended_is_said_to_be(how: str) -> None:
     """By what is on record then."""
     desk = ToldDesk()
-    desk.questions, desk.holds = [previewed(plan={})], "decide"
+    desk.questions, desk.holds = [asking()], "decide"
     async with browser_of(desk) as browser:
 
         async def end() -> None:
             await asked_for(browser) if how == "locked" else over(desk)
 
-        page = await while_held(desk, browser.deny, end)
+        page = await while_held(desk, lambda: browser.deny(asking()["digest"]), end)
     assert (ASKED, "deny") in desk.told
     assert "The question is decided. On record it is: denied." in page
 
@@ -83,7 +83,7 @@ async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_coun
     desk = ToldDesk()
     desk.questions, desk.holds = [previewed()], "preview"
     async with browser_of(desk) as browser:
-        page = await while_held(desk, browser.deny, lambda: asked_for(browser))
+        page = await while_held(desk, lambda: browser.deny(previewed()["digest"]), lambda: asked_for(browser))
     assert (ASKED, "deny") not in desk.told
     assert "Your decision was not recorded: the question still waits." in page
 
@@ -91,9 +91,9 @@ async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_coun
 async def test_who_decided_and_comes_back_to_a_locked_page_is_told_what_became_of_it() -> None:
     """The session ended between the decision and the page that shows it. Another process with the cookie is told nothing."""
     desk = ToldDesk()
-    desk.questions = [previewed(plan={})]
+    desk.questions = [asking()]
     async with browser_of(desk) as browser:
-        assert (await browser.deny()).status_code == 303
+        assert (await browser.deny(asking()["digest"])).status_code == 303
         over(desk)
         said = "On record it is: denied."
         assert said in (await browser.get(f"/approvals/{ASKED}")).text

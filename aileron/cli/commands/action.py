@@ -31,6 +31,7 @@ from aileron.cli.problem import OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import edit_text, passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.consent import ConnectorConsent
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -214,9 +215,9 @@ def print_difference(job: Fetch, stream: str) -> None:
 def note_unbound(supervisor: Supervisor, job: Fetch) -> None:
     """Which of the connectors that came need a credential that nobody has bound yet."""
     needing = {
-        str(one.subject["name"]): str(one.subject["credential"])
-        for one in job.consents
-        if one.subject.get("credential")
+        subject.name: subject.credential
+        for subject in (one.subject for one in job.consents)
+        if isinstance(subject, ConnectorConsent) and subject.credential
     }
     if not needing:
         return

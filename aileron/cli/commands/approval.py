@@ -24,6 +24,7 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
+from aileron.review.decision_flow import as_told
 from aileron.review.question import KINDS, name_of, title_of
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
@@ -110,7 +111,7 @@ def edit(
         raise Problem(
             "the daemon made another plan of it", exit_code=9, name="hash_mismatch", fix="aileron daemon status"
         )
-    output.print_facts([("changes", change_lines(msgspec.to_builtins(made.changes)))], "stderr", column=COLUMN)
+    output.print_facts([("changes", change_lines(made.changes))], "stderr", column=COLUMN)
     output.note("")
     dialogue = deciding.Dialogue(
         supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
@@ -208,7 +209,7 @@ def show(
     )
     output.write("")
     more = None if full or not output.is_terminal() else deciding.more_of(name)
-    show_question(msgspec.to_builtins(entry), "stdout", more=more)
+    show_question(as_told(entry), "stdout", more=more)
     if entry.has_preview and output.is_terminal("stderr"):
         output.note(f"\nwhat would happen:\n  aileron approval show {visible(name)} --preview")
 
@@ -250,20 +251,19 @@ def _edited(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(entry: ApprovalEntry) -> tuple[str | None, ...]:
-    name = name_of(msgspec.to_builtins(entry))
     return (
         entry.approval_id,
         output.time_left(entry.expires_at),
         entry.session or None,
         entry.kind,
-        name,
+        name_of(entry),
         entry.status,
     )
 
 
 def _short_row(entry: ApprovalEntry) -> tuple[str | None, ...]:
     """At a terminal: the agent's name for its session, the status only where it is not that it waits."""
-    what = title_of(msgspec.to_builtins(entry))
+    what = title_of(entry)
     facts = (entry.approval_id, output.time_left(entry.expires_at), entry.agent or entry.session or None)
     return (*facts, what if entry.status == "pending_approval" else f"{what} ({entry.status})")
 

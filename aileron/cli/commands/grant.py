@@ -6,7 +6,6 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-import msgspec
 import typer
 
 from aileron.api.actions import ActionDetail, ActionInput
@@ -154,5 +153,5 @@ def _meant(supervisor: Supervisor, wanted: str) -> str:
 
 
 def _what(entry: GrantEntry) -> str:
-    words = [constraint_words(msgspec.to_builtins(one)) for one in entry.constraints]
+    words = [constraint_words(one) for one in entry.constraints]
     return f"{entry.action}, {' and '.join(words) or 'whatever its arguments are'}"

@@ -6,8 +6,6 @@ other process reads (supervise.py: not dumpable), for as long as web/sessions.py
 Rules
 - The key that is opened is the one that the vault names, or none.
 - A decision of the page goes the way of every other: signed, sent, checked (decisions/service.py). Its surface is `page`.
-- A question that waits is shown as its digest was computed from it (review/signed_view.py): the ledger's file can be written by
-  others while no daemon runs.
 - A preview is read for who unlocked, as for who signs a request for it (decisions/previews.py): it leaves this process only as
   a part of their page.
 
@@ -18,13 +16,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from typing import Any, Final, Literal
+from pathlib import Path
+from typing import Final, Literal
 
 import anyio
 import anyio.to_thread
-import msgspec
 
-from aileron.api.approvals import Decision, Settled
+from aileron.api.approvals import ApprovalEntry, Decision, Question, Settled
+from aileron.api.audit import RecordOfRun
+from aileron.api.runs import RunState
 from aileron.approver import keyfile
 from aileron.approver.signing import signed_decision
 from aileron.audit import query
@@ -41,7 +41,7 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.review.signed_view import signed_view, signed_view_of_edit
+from aileron.review.decision_flow import Choice
 from aileron.web import daemon_port
 
 __all__ = ["SURFACE", "PageService"]
@@ -125,7 +125,7 @@ class PageService:
             )
         return key
 
-    def _file_of(self, key_id: str) -> Any:
+    def _file_of(self, key_id: str) -> Path:
         """The staged one where a command that exchanges the key ended before it took its place: keyfile.py."""
         new = keyfile.staged(self._file)
         with contextlib.suppress(AileronError):
@@ -153,36 +153,29 @@ class PageService:
 
     # What is shown
 
-    async def waiting(self) -> list[dict[str, Any]]:
+    async def waiting(self) -> list[ApprovalEntry]:
         """In the order they were asked: a new one comes last."""
-        rows = await self._queue.listed()
-        return [msgspec.to_builtins(row) for row in sorted(rows, key=lambda row: (row.created_at, row.approval_id))]
+        return sorted(await self._queue.listed(), key=lambda row: (row.created_at, row.approval_id))
 
-    async def recent(self) -> list[dict[str, Any]]:
+    async def recent(self) -> list[ApprovalEntry]:
         """What is over, the newest first."""
-        return [msgspec.to_builtins(row) for row in await query.recent_approvals(self._ledger, _RECENT)]
+        return [*await query.recent_approvals(self._ledger, _RECENT)]
 
-    async def question(self, approval_id: str, edit: str | None = None) -> dict[str, Any]:
-        """Whole, and as its digest has it while it can be decided."""
-        found: dict[str, Any] = msgspec.to_builtins(await self._queue.show(approval_id))
-        if found["status"] != "pending_approval":
-            return found
-        return signed_view(found if edit is None else signed_view_of_edit(found, edit))
+    async def question(self, approval_id: str) -> Question:
+        """Whole."""
+        return await self._queue.show(approval_id)
 
     async def preview(self, approval_id: str, plan_digest: str) -> Preview:
         """What is there now."""
         return await self._readings.read(approval_id, plan_digest)
 
-    async def result(self, approval_id: str) -> dict[str, Any]:
+    async def result(self, approval_id: str) -> RunState:
         """What became of it."""
-        found = await self._queue.result(approval_id, None)
-        built: dict[str, Any] = msgspec.to_builtins(found)
-        return built
+        return await self._queue.result(approval_id, None)
 
-    async def record(self, audit_id: str) -> dict[str, Any]:
+    async def record(self, audit_id: str) -> RecordOfRun:
         """Its events, and whether there are more."""
-        found: dict[str, Any] = msgspec.to_builtins(await query.run_with_events(self._ledger, audit_id))
-        return found
+        return await query.run_with_events(self._ledger, audit_id)
 
     def news(self) -> anyio.Event:
         """The ledger's."""
@@ -190,20 +183,12 @@ class PageService:
 
     # What is done
 
-    async def decide(
-        self,
-        key: daemon_port.Key,
-        question: dict[str, Any],
-        digest: str,
-        decision: Literal["approve", "deny"],
-        reason: str | None,
-    ) -> Settled:
+    async def decide(self, key: daemon_port.Key, choice: Choice) -> Settled:
         """Signed with the key of the page, and decided as any other."""
         if not isinstance(key, keyfile.ApproverKey):
             raise TypeError("only this module opens keys")
-        approval_id = str(question["approval_id"])
-        body = signed_decision(key, approval_id, digest, decision, reason, question.get("head"))
-        return await self._decisions.decide(approval_id, msgspec.convert(body, Decision), SURFACE)
+        body = signed_decision(key, choice.approval_id, choice.digest, choice.decision, choice.reason, choice.head)
+        return await self._decisions.decide(choice.approval_id, body, SURFACE)
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
         """As any other: what a passkey signed is checked where every decision is."""

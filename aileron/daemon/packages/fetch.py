@@ -58,7 +58,7 @@ from aileron.daemon.secrets.credentials import parsed
 from aileron.ledger.rows import EventFilter
 from aileron.ledger.sqlite import MAX_ROWS, Ledger
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.consent import ActionFileConsent, ConnectorConsent, Subject
+from aileron.model.consent import ActionFileConsent, ConnectorConsent, Subject, subject_kind
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import OnConflict, check_pin, precedence
@@ -137,10 +137,7 @@ class _Job:
             name=self.request.name,
             status=self.status,
             progress=[Download(name=name, bytes=done, total=of) for name, (done, of) in self.progress.items()],
-            consents=[
-                Shown(kind=str(subject.__struct_config__.tag), subject=msgspec.to_builtins(subject))
-                for subject in self.consents
-            ],
+            consents=[Shown(kind=subject_kind(subject), subject=subject) for subject in self.consents],
             error=UNSET if self.error is None else ErrorBody.of(self.error.failure, None),
             **msgspec.structs.asdict(self.found),
         )
