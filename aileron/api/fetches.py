@@ -17,6 +17,7 @@ from aileron.api.failures import ErrorBody
 from aileron.model.consent import Subject
 
 __all__ = [
+    "ConsentSubject",
     "Download",
     "Fetch",
     "FetchFound",
@@ -27,7 +28,6 @@ __all__ = [
     "InstalledTogether",
     "ReadSuite",
     "ResolveFetched",
-    "Shown",
     "SuiteRead",
 ]
 
@@ -78,7 +78,7 @@ class Download(msgspec.Struct, frozen=True, kw_only=True):
     total: int | None
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentSubject(msgspec.Struct, frozen=True, kw_only=True):
     """What a person is to be shown before it is installed: docs/reference/consents.md."""
 
     kind: str
@@ -118,7 +118,7 @@ class Fetch(FetchFound, frozen=True, kw_only=True):
     name: str
     status: FetchStatus
     progress: list[Download]
-    consents: list[Shown]
+    consents: list[ConsentSubject]
     error: ErrorBody | UnsetType = UNSET
 
 

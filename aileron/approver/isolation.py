@@ -247,7 +247,7 @@ class _Terminal:
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
         self._found: Final = termios.tcgetattr(descriptor)
-        self._was_held: Final = _is_held(descriptor)
+        self._was_held: Final = is_held(descriptor)
 
     @classmethod
     def maybe_open(cls) -> _Terminal | None:
@@ -275,11 +275,11 @@ class _Terminal:
     def release(self, *, was_killed: bool) -> None:
         """Undo what a question does, if the child was cut short in one, or was killed."""
         with contextlib.suppress(OSError):  # the terminal has gone
-            if not self._was_held and (was_killed or _is_held(self._descriptor)):
+            if not self._was_held and (was_killed or is_held(self._descriptor)):
                 _put_right(self._descriptor, self._found)
 
 
-def _is_held(descriptor: int) -> bool:
+def is_held(descriptor: int) -> bool:
     """Whether somebody has exclusive use of this terminal."""
     return struct.unpack("i", fcntl.ioctl(descriptor, _TIOCGEXCL, bytes(4))) != (0,)
 
@@ -402,7 +402,7 @@ def _asked_once(descriptor: int, question: str, twice: bool, signals: _Signals) 
 def _taken(descriptor: int) -> Iterator[list[Any]]:
     """Hold the terminal, and put it back as it was; its settings are what comes back."""
     before = termios.tcgetattr(descriptor)
-    if _is_held(descriptor):
+    if is_held(descriptor):
         raise _held_by_another()
     try:
         # First, because it stops a job in the background until it is in front (SIGTTOU): only then is the terminal ours to hold.
@@ -432,7 +432,7 @@ def _put_right(descriptor: int, settings: list[Any]) -> None:
 def _line(descriptor: int, before: list[Any], question: str, signals: _Signals) -> bytes:
     """One line, without its end, typed after `question` stands there and seen by nobody."""
     _set(descriptor, before, is_line=False)
-    _check_nobody_reads(descriptor)
+    check_nobody_reads(descriptor)
     _set(descriptor, before, is_line=True)
     signals.check()  # before anything is shown: whoever was stopped above begins anew without a word
     with _Shower(descriptor, question, signals), signals.waiting():
@@ -444,7 +444,7 @@ class _Shower:
 
     Where it sleeps says which it is (proc_pid_wchan(5)): `wait_woken` is the wait for input, with the lock of the terminal's
     readers; anything else is the wait for that lock, which another reader has. Kernels without names for it (no
-    CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S all the same, and `_check_nobody_reads` has to do.
+    CONFIG_KALLSYMS) say `0`: there the question is shown after SETTLED_S all the same, and `check_nobody_reads` has to do.
     """
 
     _WAITS_FOR_INPUT: Final = "wait_woken"
@@ -528,7 +528,7 @@ def _set(descriptor: int, before: list[Any], *, is_line: bool) -> None:
     apply(descriptor, changed)
 
 
-def _check_nobody_reads(descriptor: int) -> None:
+def check_nobody_reads(descriptor: int) -> None:
     """AileronError(unauthorized) where another process waits in read(2) on this terminal: it would get what is typed.
 
     With VMIN and VTIME 0 a read gives nothing at once; one that may not wait fails (EAGAIN) only where somebody else waits.

@@ -29,7 +29,7 @@ from aileron.api.daemon import Removed
 from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
-from aileron.cli.deciding import carry_through
+from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from

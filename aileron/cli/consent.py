@@ -7,7 +7,7 @@ Rules
 - What a preview says stands first.
 - What the agent says is in a box of its own, and never stands as a fact.
 
-Source: docs/reference/cli.md. Not here: what is said (review/), asking and signing (deciding.py, signing.py).
+Source: docs/reference/cli.md. Not here: what is said (review/), asking and signing (decision_dialogue.py, signing.py).
 """
 
 from __future__ import annotations

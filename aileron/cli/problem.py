@@ -212,7 +212,7 @@ class Problem(Exception):
         details = details if isinstance(details, dict) else {}
         # Else a connector may have written the message; and what a person said is for whoever asked, not for a shell.
         is_ours = "step" not in details and name != "approval_denied"
-        what, cure = _parted(error["message"]) if is_ours else (error["message"], None)
+        what, cure = message_and_fix(error["message"]) if is_ours else (error["message"], None)
         log = details.get("log")
         approval = details.get("approval_id") if name == "consent_required" and is_ours else None
         approval = approval if isinstance(approval, str) and _ID.fullmatch(approval) else None
@@ -285,7 +285,7 @@ def _exit_code(name: str) -> int:
         return FAILED
 
 
-def _parted(message: str) -> tuple[str, str | None]:
+def message_and_fix(message: str) -> tuple[str, str | None]:
     """A message of ours and the command that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
     quoted = re.fullmatch(
         r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [^`]{1,200})`(?P<rest>[^`]*)", message

@@ -8,7 +8,7 @@ Rules
 - No is the default, also of a terminal that goes away. What is not installed is dropped at once.
 - One yes or no for each connector and for the action; one no is a no to all of it.
 
-Source: docs/reference/cli.md, docs/reference/forges.md. Not here: the questions themselves (consent.py, deciding.py).
+Source: docs/reference/cli.md, docs/reference/forges.md. Not here: the questions themselves (consent.py, decision_dialogue.py).
 """
 
 from __future__ import annotations
@@ -21,11 +21,19 @@ from typing import TYPE_CHECKING, Any, Final
 from aileron.api.approvals import ConsentsAnswer
 from aileron.api.approver import ApproverFacts
 from aileron.api.bindings import BindingList
-from aileron.api.fetches import Download, Fetch, FetchRequest, InstalledTogether, InstallFetched, ResolveFetched, Shown
+from aileron.api.fetches import (
+    ConsentSubject,
+    Download,
+    Fetch,
+    FetchRequest,
+    InstalledTogether,
+    InstallFetched,
+    ResolveFetched,
+)
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.consent import show_subject
-from aileron.cli.deciding import carry_through
+from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import OK, Problem
 from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.signing import UNSIGNED
@@ -117,7 +125,7 @@ def installed(
     return carry_through(supervisor, answer, tell, yes=yes, as_json=as_json)
 
 
-def _agree(consents: list[Shown], *, again: str, yes: bool) -> None:
+def _agree(consents: list[ConsentSubject], *, again: str, yes: bool) -> None:
     """Return if the person says yes to each. Problem(cancelled) for a no; where nobody can be asked, `--yes` has to be said."""
     if not consents:
         return
@@ -135,14 +143,14 @@ def _agree(consents: list[Shown], *, again: str, yes: bool) -> None:
     output.note(UNSIGNED)
 
 
-def _is_yes(consent: Shown) -> bool:
+def _is_yes(consent: ConsentSubject) -> bool:
     while (typed := (ask_now("Install? [y/N] ") or "").lower()) in _ALL:
         _show(consent, None)
         output.note("")
     return typed in _YES
 
 
-def _show(consent: Shown, more: str | None) -> None:
+def _show(consent: ConsentSubject, more: str | None) -> None:
     show_subject(consent.subject, more=more)
 
 

@@ -8,7 +8,7 @@ Rules
   what the person at the terminal decides.
 - The first wait is short, so that whoever interrupts a longer run can be told its id; an interrupt never cancels a run.
 - A person who is not at this terminal is never waited for: exit 75 at once, with the words of the daemon and the ways to
-  decide. One who is there is asked (deciding.py, imported only then), and the time they take does not count.
+  decide. One who is there is asked (decision_dialogue.py, imported only then), and the time they take does not count.
 
 Source: docs/reference/cli.md, docs/reference/exit-codes.md.
 Not here: the other commands (app.py), the argument types (arguments.py).
@@ -352,12 +352,12 @@ def _with_the_persons_part(asked: RunCommand, answer: dict[str, Any]) -> dict[st
 
 def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> int:
     """The person at this terminal decides or leaves it; then as any run. What is left of --wait begins when they have decided."""
-    from aileron.cli import deciding
+    from aileron.cli import decision_dialogue
 
     operator = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
     approval, run_id = str(answer.get("approval_id")), str(answer.get("audit_id"))
     try:
-        dialogue = deciding.Dialogue(operator, approval)
+        dialogue = decision_dialogue.Dialogue(operator, approval)
         code = dialogue.settle_here()
     except KeyboardInterrupt:
         output.note("\ninterrupted; nothing is decided")
@@ -370,11 +370,11 @@ def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> i
         return code
     try:
         with StatusLine(asked.action) as waiting:
-            state = deciding.follow(operator, approval, left_s if dialogue.can_begin else 0.0, waiting)
+            state = decision_dialogue.follow(operator, approval, left_s if dialogue.can_begin else 0.0, waiting)
     except KeyboardInterrupt:
         return _interrupted(asked, run_id)
-    if state.status in deciding.UNDER_WAY:
-        deciding.note_under_way(state, left_s)
+    if state.status in decision_dialogue.UNDER_WAY:
+        decision_dialogue.note_under_way(state, left_s)
         return UNFINISHED
     import msgspec  # which a run that nobody is asked about does without
 
@@ -383,12 +383,12 @@ def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> i
 
 def _agreed_here(asked: RunCommand, problem: Problem) -> int:
     """The person at this terminal agrees to what the action needs first, or not; 0 if it may be tried again."""
-    from aileron.cli import deciding
+    from aileron.cli import decision_dialogue
 
     tell(problem)
     output.note("")
     operator = Supervisor(passphrase=passphrase_from(asked.passphrase_file))
-    code = deciding.Dialogue(operator, str(problem.approval)).settle_here()
+    code = decision_dialogue.Dialogue(operator, str(problem.approval)).settle_here()
     return problem.exit_code if code == UNFINISHED else code
 
 

@@ -10,7 +10,7 @@ Rules
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
 Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), who may watch (approver/isolation.py),
-the dialogue (deciding.py).
+the dialogue (decision_dialogue.py).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from aileron.model.failure import AileronError
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
-    from aileron.review.decision_flow import Choice
+    from aileron.review.decision_flow import UnsignedDecision
 
 __all__ = [
     "TRIES",
@@ -168,12 +168,12 @@ class Signer:
                 )
         return self._key
 
-    def decision(self, choice: Choice) -> Decision:
+    def decision(self, decided: UnsignedDecision) -> Decision:
         """It signed, with the signed head of the record."""
         from aileron.approver.signing import signed_decision
 
         return signed_decision(
-            self.unlock(), choice.approval_id, choice.digest, choice.decision, choice.reason, choice.head
+            self.unlock(), decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head
         )
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:

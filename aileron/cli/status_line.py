@@ -8,7 +8,7 @@ Rules
 - What the connector says is one line, harmless, behind a bar, and cut to the width.
 - In the background of a shell nothing is painted: somebody else has the terminal. A paused terminal keeps nothing waiting.
 
-Source: docs/reference/cli.md, "While it runs". Not here: asking the daemon (run.py, deciding.py).
+Source: docs/reference/cli.md, "While it runs". Not here: asking the daemon (run.py, decision_dialogue.py).
 """
 
 from __future__ import annotations

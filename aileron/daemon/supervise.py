@@ -34,7 +34,7 @@ from aileron.approvals.gate import Gate
 from aileron.audit.log import Audit
 from aileron.config import Home, Settings, keep_port, load_settings
 from aileron.daemon.decisions.agreements import AgreedSettings
-from aileron.daemon.decisions.build import Consenting, build_consenting, build_decisions
+from aileron.daemon.decisions.build import BuiltConsents, build_consents, build_decisions
 from aileron.daemon.decisions.expiry import close_on_time
 from aileron.daemon.decisions.settings import stamp_of
 from aileron.daemon.foundation import Foundation
@@ -176,7 +176,7 @@ class _Daemon:
         await installing.recover()
         outgoing = build_outgoing(base)
         notifier = Notifier(base.settings, outgoing.egress, base.vault)
-        consenting = await build_consenting(base, installing, notify=notifier.asked, read=self._read)
+        consenting = await build_consents(base, installing, notify=notifier.asked, read=self._read)
         secrets = build_secrets(base, outgoing, consenting)
         packages = build_packages(base, outgoing.egress, installing, consenting)
         spine = self._spine(base, outgoing, consenting, board)
@@ -263,7 +263,7 @@ class _Daemon:
             changing=anyio.Lock(),
         )
 
-    def _spine(self, base: Foundation, outgoing: Outgoing, consenting: Consenting, board: Board) -> Spine:
+    def _spine(self, base: Foundation, outgoing: Outgoing, consenting: BuiltConsents, board: Board) -> Spine:
         runnable = Runnable(
             actions=base.actions,
             agreements=consenting.agreements,

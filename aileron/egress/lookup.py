@@ -51,24 +51,24 @@ class SystemResolver:
     """A `Resolver` that asks the system."""
 
     def __init__(self) -> None:
-        self._under_way: dict[str, _LookUp] = {}
+        self.under_way: dict[str, _LookUp] = {}
 
     async def __call__(self, host: str, port: int) -> list[str]:
         """Each address once, in the system's order. OSError if there is none, or too many names are under way."""
-        look_up = self._under_way.get(host) or self._begin(host, port)
+        look_up = self.under_way.get(host) or self._begin(host, port)
         await look_up.done.wait()
         if look_up.problem is not None:
             raise type(look_up.problem)(*look_up.problem.args)  # one of its own for each who waited
         return look_up.addresses
 
     def _begin(self, host: str, port: int) -> _LookUp:
-        if len(self._under_way) >= MAX_LOOKUPS:
+        if len(self.under_way) >= MAX_LOOKUPS:
             raise socket.gaierror(socket.EAI_AGAIN, f"{MAX_LOOKUPS} other names are being looked up")
-        look_up = self._under_way[host] = _LookUp()
+        look_up = self.under_way[host] = _LookUp()
         token = anyio.lowlevel.current_token()
 
         def finish() -> None:
-            del self._under_way[host]
+            del self.under_way[host]
             look_up.done.set()
 
         def run() -> None:
@@ -82,7 +82,7 @@ class SystemResolver:
         try:
             threading.Thread(target=run, name="look-up", daemon=True).start()
         except RuntimeError:  # this user has as many threads as it may have
-            del self._under_way[host]
+            del self.under_way[host]
         else:
             return look_up
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))

@@ -89,14 +89,14 @@ class Pool:
     """Idle connections, oldest first."""
 
     def __init__(self) -> None:
-        self._idle: list[Connection] = []
+        self.idle: list[Connection] = []
         self._closed = False
 
     def take(self, key: Key) -> Connection | None:
         """A connection for this key, the one used last, no longer in the pool; None if there is none alive."""
         self._close_expired()
-        for connection in [c for c in reversed(self._idle) if c.key == key]:
-            self._idle.remove(connection)
+        for connection in [c for c in reversed(self.idle) if c.key == key]:
+            self.idle.remove(connection)
             if connection.is_alive():
                 return connection
             connection.wire.close()
@@ -108,27 +108,27 @@ class Pool:
         if self._closed or not connection.is_reusable():
             connection.wire.close()
             return
-        same = [c for c in self._idle if c.key == connection.key]
+        same = [c for c in self.idle if c.key == connection.key]
         if len(same) >= MAX_IDLE_PER_KEY:
             self._drop(same[0])
-        elif len(self._idle) >= MAX_IDLE:
-            self._drop(self._idle[0])
+        elif len(self.idle) >= MAX_IDLE:
+            self._drop(self.idle[0])
         connection.idle_since = anyio.current_time()
-        self._idle.append(connection)
+        self.idle.append(connection)
 
     def close(self) -> None:
         """Close what is idle, and from now on whatever comes back."""
         self._closed = True
-        while self._idle:
-            self._drop(self._idle[0])
+        while self.idle:
+            self._drop(self.idle[0])
 
     def _close_expired(self) -> None:
         oldest = anyio.current_time() - IDLE_S
-        while self._idle and self._idle[0].idle_since < oldest:
-            self._drop(self._idle[0])
+        while self.idle and self.idle[0].idle_since < oldest:
+            self._drop(self.idle[0])
 
     def _drop(self, connection: Connection) -> None:
-        self._idle.remove(connection)
+        self.idle.remove(connection)
         connection.wire.close()
 
 

@@ -19,7 +19,7 @@ from aileron.mcp.lines import MAX_LINE_BYTES
 
 __all__ = ["after", "drain_body", "read_body", "refusal"]
 
-_BODY_S: Final = 10.0
+BODY_S: Final = 10.0
 """For a body to arrive: a megabyte takes milliseconds on this machine, and seconds from a slow container."""
 _DRAINED_BYTES: Final = 4 * MAX_LINE_BYTES
 """How much of a body that is too long is taken before the answer."""
@@ -37,7 +37,7 @@ async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | 
     """
     body = bytearray()
     size = 0
-    with anyio.move_on_after(_BODY_S) as waiting:
+    with anyio.move_on_after(BODY_S) as waiting:
         more = True
         while more and size <= _DRAINED_BYTES:
             message = await receive()
@@ -49,7 +49,7 @@ async def read_body(receive: Receive, *, kept: int = MAX_LINE_BYTES) -> bytes | 
                 body += piece
             more = message.get("more_body", False)
     if waiting.cancelled_caught:
-        return refusal(408, f"the body did not arrive within {_BODY_S:g} s")
+        return refusal(408, f"the body did not arrive within {BODY_S:g} s")
     if size > MAX_LINE_BYTES:
         return refusal(413, f"a body has at most {MAX_LINE_BYTES} bytes")
     return bytes(body)

@@ -576,10 +576,10 @@ def _mirrored(message: Message) -> dict[str, str]:
     headers = {"Mcp-Protocol-Version": version, "Mcp-Method": message["method"]}
     named = _NAMED.get(message["method"])
     name = _params(message).get(named) if named else None
-    return {**headers, "Mcp-Name": _header(name)} if isinstance(name, str) else headers
+    return {**headers, "Mcp-Name": header_of(name)} if isinstance(name, str) else headers
 
 
-def _header(value: str) -> str:
+def header_of(value: str) -> str:
     """As it is if a header can carry it; else in the protocol's base64 spelling."""
     is_plain = value.isascii() and value.isprintable() and value == value.strip()
     if is_plain and not (value.startswith("=?base64?") and value.endswith("?=")):

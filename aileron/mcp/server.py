@@ -103,23 +103,23 @@ noticed as often.
 _DEFAULT_WAIT_S: Final = 25.0
 _TELL_S: Final = 90.0
 """For one notification to leave: longer than WRITE_S, so a connection of the socket that does not take it is gone by then."""
-_TTL_MS: Final = 1000
+TTL_MS: Final = 1000
 """How long a list may be taken for fresh by a client that gets no notifications."""
-_MAX_HTTP_SESSIONS: Final = 256
+MAX_HTTP_SESSIONS: Final = 256
 """Of the older era, of all agents together: as many as connections of the socket."""
-_MAX_HTTP_SESSIONS_EACH: Final = 128
+MAX_HTTP_SESSIONS_EACH: Final = 128
 """Of one session of ours: half, so that it does not take the room of all. Many clients never end theirs, and begin one each time
 they start; each is kept for half an hour.
 """
-_HTTP_IDLE_S: Final = 1800.0
+HTTP_IDLE_S: Final = 1800.0
 """Half an hour without a request and without an open stream ends an HTTP session; a client then begins a new one."""
-_MAX_HTTP_REQUESTS: Final = 64
+MAX_HTTP_REQUESTS: Final = 64
 """At once, of one session of ours: as many as on a connection of the socket."""
-_MAX_LISTENERS: Final = 4096
+MAX_LISTENERS: Final = 4096
 """Together: what the connections of the socket, and as many sessions over HTTP, may have."""
-_MAX_LISTENERS_EACH: Final = 8
+MAX_LISTENERS_EACH: Final = 8
 """Streams of `subscriptions/listen` on one connection, or of one session over HTTP: a client has one."""
-_MAX_EVENTS: Final = 16
+MAX_EVENTS: Final = 16
 """Changes that wait for one listener: they all say the same, so a listener that missed sixteen is not reading."""
 _MAX_KNOWN: Final = 4000
 """Names of tools that were offered once: four times as many as there may be actions at a time."""
@@ -216,13 +216,13 @@ class McpServer:
         self._progress_s = progress_s
         self._write_s = write_s
         self._bus = InMemorySubscriptionBus()
-        self._listen = ListenHandler(self._bus, max_subscriptions=_MAX_LISTENERS, max_buffered_events=_MAX_EVENTS)
+        self._listen = ListenHandler(self._bus, max_subscriptions=MAX_LISTENERS, max_buffered_events=MAX_EVENTS)
         self._sdk = self._made(version)
         self._http = self._sdk.streamable_http_app(
             streamable_http_path="/mcp",
             max_request_body_size=MAX_LINE_BYTES,
-            session_idle_timeout=_HTTP_IDLE_S,
-            max_sessions=_MAX_HTTP_SESSIONS,
+            session_idle_timeout=HTTP_IDLE_S,
+            max_sessions=MAX_HTTP_SESSIONS,
             # Host and Origin are checked in front of every route by the daemon, which knows its own names.
             transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
         )
@@ -233,7 +233,7 @@ class McpServer:
             "wait_for_action": self._wait_for_action,
         }
         self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
-        self._told: dict[int, _Told] = {}
+        self.told: dict[int, _Told] = {}
         self._requests: Counter[str] = Counter()  # of each session, over HTTP
         self._bytes: Counter[str] = Counter()  # of their bodies
         self._listening: Counter[str | int] = Counter()  # by session over HTTP, by connection else
@@ -266,7 +266,7 @@ class McpServer:
         await self._bus.publish(ToolsListChanged())
         if self._tasks is None:  # ending
             return
-        for told in self._told.values():
+        for told in self.told.values():
             told.due = True
             if not told.busy:
                 told.busy = True
@@ -317,14 +317,14 @@ class McpServer:
         if scope["type"] != "http" or not isinstance(session, str) or not session:
             await refusal(401, "no session")(scope, receive, send)
             return
-        if self._requests[session] >= _MAX_HTTP_REQUESTS:
+        if self._requests[session] >= MAX_HTTP_REQUESTS:
             await drain_body(receive)
-            refused = refusal(429, f"{_MAX_HTTP_REQUESTS} requests of this session are under way")
+            refused = refusal(429, f"{MAX_HTTP_REQUESTS} requests of this session are under way")
             await refused(scope, receive, send)
             return
         if self._opens_one_more(scope, session):
             await drain_body(receive)
-            refused = refusal(429, f"this session has {_MAX_HTTP_SESSIONS_EACH} sessions over HTTP: end one (DELETE)")
+            refused = refusal(429, f"this session has {MAX_HTTP_SESSIONS_EACH} sessions over HTTP: end one (DELETE)")
             await refused(scope, receive, send)
             return
         self._requests[session] += 1
@@ -342,7 +342,7 @@ class McpServer:
             return False
         # The SDK counts all of them together, and says to nobody whose they are; a test would notice if this moved.
         owners = self._sdk.session_manager._session_owners.values()
-        return sum(owner["client_id"] == session for owner in owners) >= _MAX_HTTP_SESSIONS_EACH
+        return sum(owner["client_id"] == session for owner in owners) >= MAX_HTTP_SESSIONS_EACH
 
     async def _serve_counted(self, scope: Scope, receive: Receive, send: Send, session: str) -> None:
         body = await read_body(receive)
@@ -368,9 +368,9 @@ class McpServer:
     async def _initialized(self, ctx: _Context, _params: NotificationParams | None) -> None:
         # The SDK's contexts do not name their connection, which alone outlives the request; a test would notice if it moved.
         connection = ctx.session._connection
-        if id(connection) not in self._told and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
-            self._told[id(connection)] = _Told(connection)
-            connection.exit_stack.callback(self._told.pop, id(connection), None)
+        if id(connection) not in self.told and ctx.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+            self.told[id(connection)] = _Told(connection)
+            connection.exit_stack.callback(self.told.pop, id(connection), None)
 
     async def _tell(self, told: _Told) -> None:
         try:
@@ -384,7 +384,7 @@ class McpServer:
     # requests
 
     def _made(self, version: str) -> _Sdk:
-        fresh = CacheHint(ttl_ms=_TTL_MS, scope="private")
+        fresh = CacheHint(ttl_ms=TTL_MS, scope="private")
         sdk = _Sdk(
             "aileron",
             version=version,
@@ -420,8 +420,8 @@ class McpServer:
     ) -> SubscriptionsListenResult:
         session = _session(ctx)
         listener = session if ctx.request is not None else id(ctx.lifespan_context)
-        if self._listening[listener] >= _MAX_LISTENERS_EACH:
-            raise MCPError(INVALID_REQUEST, f"{_MAX_LISTENERS_EACH} streams are open; end one first")
+        if self._listening[listener] >= MAX_LISTENERS_EACH:
+            raise MCPError(INVALID_REQUEST, f"{MAX_LISTENERS_EACH} streams are open; end one first")
         self._listening[listener] += 1
         try:
             return await self._listen(ctx, params)

@@ -73,7 +73,7 @@ class Callback:
         """Listening, at a port of the moment. ProviderError(no_port)."""
         with contextlib.suppress(OSError):  # no port left, or no descriptor
             for _ in range(_PORTS):
-                sockets = _maybe_both()
+                sockets = both_listening()
                 if sockets is not None:
                     return cls(sockets)
         raise ProviderError("no_port", SIGN_IN["no_port"].what, retriable=True, was_sent=False)
@@ -205,11 +205,11 @@ def _response(status: int, page: bytes) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode("ascii") + page
 
 
-def _maybe_both() -> list[socket.socket] | None:
+def both_listening() -> list[socket.socket] | None:
     """A listener at each loopback address, at one port. None: another program has that port at one of them."""
-    first = _listener(socket.AF_INET, "127.0.0.1", 0)
+    first = listening_socket(socket.AF_INET, "127.0.0.1", 0)
     try:
-        return [first, _listener(socket.AF_INET6, "::1", first.getsockname()[1])]
+        return [first, listening_socket(socket.AF_INET6, "::1", first.getsockname()[1])]
     except OSError as error:
         if error.errno in _NO_IPV6:
             return [first]
@@ -217,7 +217,8 @@ def _maybe_both() -> list[socket.socket] | None:
         return None
 
 
-def _listener(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+def listening_socket(family: socket.AddressFamily, address: str, port: int) -> socket.socket:
+    """One that listens on this port of a loopback address, 0 for any. OSError where another program has it."""
     made = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
         if family == socket.AF_INET6:

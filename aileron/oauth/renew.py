@@ -154,7 +154,7 @@ class Renewals:
         self._journal: Final = journal
         self._clock: Final = clock
         self._pace: Final = pace or RenewalTiming()
-        self._states: dict[BindingName, _State] = {}
+        self.states: dict[BindingName, _State] = {}
         self._lost: tuple[tuple[TokenSet, float], ...] = ()
         """Tokens that are held no more and were never written, and when that was; oldest first."""
         self._some_held = anyio.Event()
@@ -213,7 +213,7 @@ class Renewals:
 
     def newest(self, name: BindingName, stored: Secret) -> Secret:
         """What to send where the vault lends the access token `stored`: that, or its successor, if that is in memory only."""
-        state = self._states.get(name)
+        state = self.states.get(name)
         held = None if state is None or not state.uses_held else state.held
         return held.tokens.access if held is not None and held.base.access == stored else stored
 
@@ -223,7 +223,7 @@ class Renewals:
         Of MAX_HELD token sets that are not written yet, and of MAX_LOST that never were.
         """
         since = anyio.current_time() - KEPT_S
-        known = [state.held.tokens for state in self._states.values() if state.held is not None]
+        known = [state.held.tokens for state in self.states.values() if state.held is not None]
         known += [tokens for tokens, at in self._lost if at > since]
         return tuple(token for tokens in known for token in _sent_to(host, tokens))
 
@@ -282,14 +282,14 @@ class Renewals:
     # what is known
 
     def _state(self, name: BindingName, grant: OAuthGrant) -> _State:
-        state = self._states.get(name)
+        state = self.states.get(name)
         if state is None or (state.obtained_ms != grant.obtained_ms and state.job is None):  # signed in anew
-            for idle in [known for known, each in self._states.items() if each.job is None and each.held is None]:
-                if len(self._states) >= MAX_STATES:
-                    del self._states[idle]
+            for idle in [known for known, each in self.states.items() if each.job is None and each.held is None]:
+                if len(self.states) >= MAX_STATES:
+                    del self.states[idle]
             if state is not None and state.held is not None:
                 self._lose(state.held)
-            state = self._states[name] = _State(grant.obtained_ms)
+            state = self.states[name] = _State(grant.obtained_ms)
         return state
 
     def _lose(self, held: _Held) -> None:
@@ -300,7 +300,7 @@ class Renewals:
         """What is said of the tokens that would be sent."""
         bound = self._store.binding(name)
         grant = None if bound is None else bound.grant
-        state = self._states.get(name)
+        state = self.states.get(name)
         if grant is None or state is None or state.obtained_ms != grant.obtained_ms:
             return grant
         return state.held.grant if state.held is not None and state.uses_held else grant
@@ -358,7 +358,7 @@ class Renewals:
         host = _provider_of(name, before)
         if before.refresh is None:
             raise AileronError.of(self._problem("no_refresh_token", name))
-        if sum(each.held is not None for each in self._states.values()) >= MAX_HELD:
+        if sum(each.held is not None for each in self.states.values()) >= MAX_HELD:
             raise AileronError.of(self._problem("unwritten", name))
         await self._journal.renewing(name, host)
         begun_ms = self._now_ms()
@@ -478,12 +478,12 @@ class Renewals:
         while True:
             await self._some_held.wait()
             self._some_held = anyio.Event()
-            while any(state.held is not None for state in self._states.values()):
+            while any(state.held is not None for state in self.states.values()):
                 await anyio.sleep(self._pace.write_again_s)
                 await self._write_held()
 
     async def _write_held(self) -> None:
-        for name, state in list(self._states.items()):
+        for name, state in list(self.states.items()):
             if state.held is not None and state.job is None:
                 try:
                     if await self._write(name, state):
@@ -495,7 +495,7 @@ class Renewals:
 
     def _hurry(self) -> None:
         last = anyio.current_time() + self._pace.last_s
-        for state in self._states.values():
+        for state in self.states.values():
             if state.job is not None:
                 state.job.scope.deadline = min(state.job.scope.deadline, last)
 

@@ -64,14 +64,14 @@ MAX_INDEX_BYTES: Final = 8 << 20
 """8 MiB: ten thousand artifacts of a dozen versions each, and read whole for each search; a larger Hub is better two."""
 MAX_INDEX_VALUES: Final = 500_000
 """And commas in texts: 8 MiB of what `hub build` makes have some 300,000. Counted before any is parsed."""
-_MAX_ENTRIES: Final = 20_000
-_MAX_NAME: Final = 200
+MAX_ENTRIES: Final = 20_000
+MAX_NAME: Final = 200
 """Characters of a name, and with that of a path: file systems and web servers take a few more."""
-_MAX_VERSION: Final = 100
-_MAX_TEXT: Final = 300
+MAX_VERSION: Final = 100
+MAX_TEXT: Final = 300
 """Characters of a text for people: two lines and a half."""
-_MAX_INTENTS: Final = 64
-_MAX_LISTED: Final = 32
+MAX_INTENTS: Final = 64
+MAX_LISTED: Final = 32
 """Hosts of a connector, as its manifest has it; connectors of an action."""
 _PARTS: Final = re.compile(r"[\s_./:-]+")
 
@@ -177,9 +177,9 @@ def encoded(entries: Iterable[Entry]) -> bytes:
     """The file: the same entries are the same bytes, one on each line, so that two can be compared. ValueError for too much."""
     lines = [msgspec.json.encode(entry) for entry in ordered(entries)]
     data = b'{"version":%d,"entries":[\n%s\n]}\n' % (FORMAT, b",\n".join(lines))
-    if len(lines) > _MAX_ENTRIES or len(data) > MAX_INDEX_BYTES:
+    if len(lines) > MAX_ENTRIES or len(data) > MAX_INDEX_BYTES:
         raise ValueError(
-            f"{len(lines)} artifacts in {len(data)} bytes; at most {_MAX_ENTRIES} in {MAX_INDEX_BYTES}: make two Hubs of it"
+            f"{len(lines)} artifacts in {len(data)} bytes; at most {MAX_ENTRIES} in {MAX_INDEX_BYTES}: make two Hubs of it"
         )
     check_values(data, MAX_INDEX_VALUES)
     return data
@@ -195,7 +195,7 @@ def _first_paragraph(body: str) -> str | None:
     for paragraph in re.split(r"\n[ \t]*\n", body.replace("\r\n", "\n")):
         lines = [line.strip() for line in paragraph.split("\n") if not line.lstrip().startswith("#")]
         if text := visible(" ".join(filter(None, lines))):
-            return text if len(text) <= _MAX_TEXT else f"{text[: _MAX_TEXT - 1]}…"
+            return text if len(text) <= MAX_TEXT else f"{text[: MAX_TEXT - 1]}…"
     return None
 
 
@@ -213,14 +213,14 @@ def parse_index(data: bytes) -> Index:
             raise ValueError(f"version {found.version} of the format; this aileron reads {FORMAT}")
         index = msgspec.json.decode(data, type=Index)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ValueError(visible(str(error)[:_MAX_TEXT])) from None
+        raise ValueError(visible(str(error)[:MAX_TEXT])) from None
     _check_index(index)
     return index
 
 
 def _check_index(index: Index) -> None:
-    if len(index.entries) > _MAX_ENTRIES:
-        raise ValueError(f"{len(index.entries)} entries; at most {_MAX_ENTRIES}")
+    if len(index.entries) > MAX_ENTRIES:
+        raise ValueError(f"{len(index.entries)} entries; at most {MAX_ENTRIES}")
     before = ""
     for number, entry in enumerate(index.entries):
         try:
@@ -228,12 +228,12 @@ def _check_index(index: Index) -> None:
             if entry.name <= before:
                 raise ValueError("it is twice there, or out of order")
         except ValueError as error:
-            raise ValueError(f"entry {number}: {visible(str(error)[:_MAX_TEXT])}") from None
+            raise ValueError(f"entry {number}: {visible(str(error)[:MAX_TEXT])}") from None
         before = entry.name
 
 
 def _check_entry(entry: Entry) -> None:
-    check_name(Fqn.parse(_short(entry.name, _MAX_NAME)))
+    check_name(Fqn.parse(_short(entry.name, MAX_NAME)))
     if not 1 <= len(entry.versions) <= MAX_VERSIONS:
         raise ValueError(f"{len(entry.versions)} versions; expected 1 to {MAX_VERSIONS}")
     for one in entry.versions:
@@ -246,7 +246,7 @@ def _check_entry(entry: Entry) -> None:
     if any(later <= earlier for earlier, later in itertools.pairwise(ranks)):
         raise ValueError("its versions are out of order")
     if entry.version != _newest(versions):
-        raise ValueError(f"its newest version is {_newest(versions)}, and not {_short(entry.version, _MAX_VERSION)!r}")
+        raise ValueError(f"its newest version is {_newest(versions)}, and not {_short(entry.version, MAX_VERSION)!r}")
     _check_about(entry.about)
 
 
@@ -254,12 +254,12 @@ def check_name(name: Fqn) -> None:
     """Return for a name that a Hub may have. ValueError otherwise."""
     if name.scheme != "hub":
         raise ValueError(f"{name} is not a name of a Hub; expected hub://OWNER/REPOSITORY")
-    _short(str(name), _MAX_NAME)
+    _short(str(name), MAX_NAME)
 
 
 def check_version(version: str) -> None:
     """Return for a version that a Hub may have. ValueError otherwise."""
-    check_semver(_short(version, _MAX_VERSION))
+    check_semver(_short(version, MAX_VERSION))
 
 
 def _check_about(about: About) -> None:
@@ -267,20 +267,20 @@ def _check_about(about: About) -> None:
     for text in (about.publisher, about.description, scope, *about.intents):
         if text is not None:
             _check_text(text)
-    if len(about.intents) > _MAX_INTENTS:
-        raise ValueError(f"{len(about.intents)} intents; at most {_MAX_INTENTS}")
-    if max(len(about.hosts), len(about.requires)) > _MAX_LISTED:
-        raise ValueError(f"more than {_MAX_LISTED} hosts or connectors")
+    if len(about.intents) > MAX_INTENTS:
+        raise ValueError(f"{len(about.intents)} intents; at most {MAX_INTENTS}")
+    if max(len(about.hosts), len(about.requires)) > MAX_LISTED:
+        raise ValueError(f"more than {MAX_LISTED} hosts or connectors")
     for host in about.hosts:
-        HostPort.parse(_short(host, _MAX_TEXT))
+        HostPort.parse(_short(host, MAX_TEXT))
     for wanted in about.requires:
-        name, _, version = _short(wanted, 2 * _MAX_NAME).rpartition("@")
+        name, _, version = _short(wanted, 2 * MAX_NAME).rpartition("@")
         Fqn.parse(name)
         check_version(version)
 
 
 def _check_text(text: str) -> None:
-    _short(text, _MAX_TEXT)
+    _short(text, MAX_TEXT)
     if hidden_at(text) is not None:
         raise ValueError(f"a text with a character that cannot be seen: {visible(text)!r}")
 

@@ -80,19 +80,21 @@ def check_bundle(name: Fqn, digest: bytes, bundle: bytes, public: frozenset[str]
 
     `digest` is the sha256 of the artifact's bytes, and `public` the schemes that mean the public server.
     """
-    expected = _identity_of(name, public)  # 1
+    expected = identity_of(name, public)  # 1
     found = _verified(bundle, digest)  # 2: from here on the certificate's word is true
-    _check_identity(found, expected)  # 3
+    check_identity(found, expected)  # 3
     return found.workflow
 
 
-class _Identity(NamedTuple):
+class Identity(NamedTuple):
+    """Who may have signed: the certificate has just this issuer and repository, and a workflow like this."""
+
     issuer: str
     repository: str
     workflow: re.Pattern[str]
 
 
-class _Signer(NamedTuple):
+class Signer(NamedTuple):
     """What a certificate says."""
 
     issuer: str
@@ -100,7 +102,8 @@ class _Signer(NamedTuple):
     workflow: str
 
 
-def _identity_of(name: Fqn, public: frozenset[str]) -> _Identity:
+def identity_of(name: Fqn, public: frozenset[str]) -> Identity:
+    """Who may have signed a connector of this name. BundleError where nobody can, in that place."""
     if name.scheme not in PUBLIC_FORGES:
         raise BundleError(f"{name.scheme}:// has no identity at Sigstore; its publisher signs with a key of their own")
     if name.scheme not in public:
@@ -111,12 +114,12 @@ def _identity_of(name: Fqn, public: frozenset[str]) -> _Identity:
     path = "/".join(name.path[:2])
     if name.scheme == "github":
         repository, issuer = f"https://github.com/{path}", "https://token.actions.githubusercontent.com"
-        return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}/\.github/workflows/{_FILE}{_REF}"))
+        return Identity(issuer, repository, re.compile(rf"{re.escape(repository)}/\.github/workflows/{_FILE}{_REF}"))
     repository, issuer = f"https://gitlab.com/{path}", "https://gitlab.com"
-    return _Identity(issuer, repository, re.compile(rf"{re.escape(repository)}//{_FILE}(?:/{_FILE})*{_REF}"))
+    return Identity(issuer, repository, re.compile(rf"{re.escape(repository)}//{_FILE}(?:/{_FILE})*{_REF}"))
 
 
-def _check_identity(found: _Signer, expected: _Identity) -> None:
+def check_identity(found: Signer, expected: Identity) -> None:
     """Return if the signer is who may sign. The values are compared whole and exactly: no prefix, no folding of case."""
     if found.issuer != expected.issuer:
         raise BundleError(f"its signer was vouched for by {_cut(found.issuer)}, and not by {expected.issuer!r}")
@@ -130,7 +133,7 @@ def _check_identity(found: _Signer, expected: _Identity) -> None:
         )
 
 
-def _verified(bundle: bytes, digest: bytes) -> _Signer:
+def _verified(bundle: bytes, digest: bytes) -> Signer:
     """Who made the bundle, over just this digest. BundleError, whatever its bytes are."""
     if len(bundle) > MAX_BUNDLE_BYTES:
         raise BundleError(f"it has {len(bundle)} bytes; a bundle has at most {MAX_BUNDLE_BYTES}")
@@ -154,21 +157,21 @@ class _Form(msgspec.Struct, rename="camel"):
     dsse_envelope: object = None
 
 
-def _signer_of(raw: bytes, digest: bytes) -> _Signer:
+def _signer_of(raw: bytes, digest: bytes) -> Signer:
     from sigstore.hashes import Hashed
     from sigstore.models import Bundle
     from sigstore_models.common.v1 import HashAlgorithm
 
-    bundle, reading = Bundle.from_json(raw), _Reading()
+    bundle, reading = Bundle.from_json(raw), Reading()
     if msgspec.json.decode(raw, type=_Form).dsse_envelope is None:
-        _verifier().verify_artifact(Hashed(algorithm=HashAlgorithm.SHA2_256, digest=digest), bundle, reading)
+        trusted_verifier().verify_artifact(Hashed(algorithm=HashAlgorithm.SHA2_256, digest=digest), bundle, reading)
     else:
-        kind, payload = _verifier().verify_dsse(bundle, reading)
-        _check_statement(kind, payload, digest)
+        kind, payload = trusted_verifier().verify_dsse(bundle, reading)
+        check_statement(kind, payload, digest)
     return reading.signer()
 
 
-class _Reading:
+class Reading:
     """A policy that refuses nobody, and keeps what the certificate says: who that is, is judged once all of it was verified."""
 
     def __init__(self) -> None:
@@ -178,7 +181,7 @@ class _Reading:
         """As the verifier calls it, with a certificate whose chain holds."""
         self._certificate = cert
 
-    def signer(self) -> _Signer:
+    def signer(self) -> Signer:
         """What was verified. BundleError where the certificate names nobody, or several."""
         from cryptography.x509 import SubjectAlternativeName, UniformResourceIdentifier
 
@@ -187,7 +190,7 @@ class _Reading:
         if len(names) != 1 or not isinstance(names[0], UniformResourceIdentifier):
             raise BundleError("it was signed by somebody who is no workflow")
         issuer, repository = (_extension(self._certificate, oid) for oid in (_ISSUER, _SOURCE))
-        return _Signer(issuer, repository, names[0].value)
+        return Signer(issuer, repository, names[0].value)
 
 
 def _extension(certificate: Certificate, oid: str) -> str:
@@ -215,7 +218,7 @@ class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicat
     predicate: str
 
 
-def _check_statement(kind: str, payload: bytes, digest: bytes) -> None:
+def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
     """Return if the statement says that just these bytes were built or published. BundleError."""
     if kind != _STATEMENT:
         raise BundleError(f"it signs a {_cut(kind)}, and no in-toto statement")
@@ -232,7 +235,7 @@ def _check_statement(kind: str, payload: bytes, digest: bytes) -> None:
 
 
 @functools.cache
-def _verifier() -> Verifier:
+def trusted_verifier() -> Verifier:
     """Against the roots in the package. Nothing is fetched, and nothing in the home is read (`Verifier.production` would)."""
     from sigstore.models import TrustedRoot
     from sigstore.verify import Verifier

@@ -2,7 +2,7 @@
 
 plan.py a run · subject.py a consent · question.py what is said around either · changes.py what is other than before ·
 preview_mismatch.py a preview against the arguments · sheet.py all of it for a screen · signed_view.py what is shown is what is
-signed · record.py a run on record
+signed · decision_flow.py one decision, step by step · record.py a run on record
 
 Pure. Used by the command line, the console and the page, which lay it out and never decide what matters.
 """

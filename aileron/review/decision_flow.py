@@ -2,7 +2,7 @@
 
 Pure: no terminal, no socket, no key. Each step makes a value, which the next one takes; a surface only shows, asks, signs, sends.
 
-    review_of ─► Review ─► with_preview ─► sheet, refusal ─► confirms ─► Choice ─(signed, sent)─► settled_words
+    review_of ─► Review ─► with_preview ─► sheet ─► UnsignedDecision ─(signed, sent)─► settled_words
 
 Rules
 - What is decided is the digest of what a `Review` has, with the preview that it has.
@@ -34,12 +34,12 @@ if TYPE_CHECKING:
     from aileron.model.consent import Change, Subject
     from aileron.model.preview import Preview
 
-__all__ = ["Choice", "Review", "already_words", "as_told", "review_of", "settled_words"]
+__all__ = ["Review", "UnsignedDecision", "already_words", "as_told", "review_of", "settled_words"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Choice:
-    """What a person decided about what they were shown, which `digest` covers. `head`: the newest row of the record."""
+class UnsignedDecision:
+    """A person's word about what they were shown, which `digest` covers. `head`: the newest row of the record."""
 
     approval_id: str
     digest: str
@@ -48,7 +48,7 @@ class Choice:
     head: str
 
     @property
-    def unsigned(self) -> Decision:
+    def as_sent(self) -> Decision:
         """As it is sent where nobody signs."""
         return Decision(decision=self.decision, digest=self.digest, reason=self.reason)
 
@@ -146,9 +146,9 @@ class Review:
         """The same with what was read for it."""
         return dataclasses.replace(self, preview=preview)
 
-    def choice(self, decision: Literal["approve", "deny"], reason: str | None) -> Choice:
+    def decided(self, decision: Literal["approve", "deny"], reason: str | None) -> UnsignedDecision:
         """The decision about exactly this."""
-        return Choice(self.id, self.digest, decision, reason, self.question.head)
+        return UnsignedDecision(self.id, self.digest, decision, reason, self.question.head)
 
 
 def review_of(question: Question, *, is_signed: bool, edit: str | None = None) -> Review:

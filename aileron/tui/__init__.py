@@ -1,7 +1,7 @@
 """The console: what waits for a person, and what they decide, on a terminal that may stay open all day.
 
 daemon_client.py what it asks of the daemon · waiting.py what waits, in an order that does not move · guard.py when a key may
-decide · key_session.py the approver's key while it is open · deciding.py from the second step to what the daemon says ·
+decide · key_session.py the approver's key while it is open · sending.py from the second step to what the daemon says ·
 rendering.py sheets and records as rows · app.py the console, of frame.py, queue.py, view.py and screens.py · plain.py the same
 in lines
 

@@ -13,7 +13,7 @@ Rules
 - Nothing moves by itself, and no colour is the only sign of anything.
 
 Source: docs/reference/console.md. Not here: what a sheet says (review/sheet.py), how it looks (frame.py, view.py, queue.py), what
-is sent (deciding.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py,
+is sent (sending.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py,
 news.py, decisions.py; here are the keys.
 """
 
@@ -48,10 +48,10 @@ from aileron.review.question import EXPIRED, difference_lines
 from aileron.tui import frame, rendering
 from aileron.tui.console_base import Hooks, in_thread, is_over
 from aileron.tui.daemon_client import GoneError, RequestRefused
-from aileron.tui.deciding import page_of, unforeseen
 from aileron.tui.decisions import DecidingConsole
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.screens import Confirm, GrantForm, GrantLimits, LineInput, Pages, Palette
+from aileron.tui.sending import page_of, unforeseen
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
 
@@ -78,20 +78,20 @@ class Console(DecidingConsole):
     def _has_to_end(self, _number: int, _frame: FrameType | None) -> None:
         """A signal that ends it. The event loop may not hear of it: it waits for a terminal that takes nothing any more."""
         end_in_time()
-        threading.Thread(target=self._key_session.close, daemon=True).start()  # a signature that is being made is made
+        threading.Thread(target=self.key_session.close, daemon=True).start()  # a signature that is being made is made
 
     def _hung_up(self) -> None:
         """The terminal is gone. The key goes first; nothing is put right here, since what reads there would wait for ever.
 
         It ends by the signal itself: then whoever waits for it puts a terminal right that is still there (approver/isolation.py).
         """
-        self._key_session.close()
+        self.key_session.close()
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGHUP)
 
     def _fatal_error(self) -> None:
         """What nobody foresaw. Textual would print every local, with previews and passphrases among them."""
-        self._key_session.close()
+        self.key_session.close()
         self._exit_renderables.append(
             Text(
                 f"error: the console ended by a bug of its own ({type(self._exception).__name__}); "
@@ -106,7 +106,7 @@ class Console(DecidingConsole):
         yield Static(id="tabs")
         with ContentSwitcher(initial="queue", id="panes"):
             with Container(id="queue"):
-                yield Queue(self._waiting, id="list")
+                yield Queue(self.waiting, id="list")
                 yield View(id="sheet")
             yield Rows(id="activity", classes="pane", markup=False)
             yield Rows(id="grants", classes="pane", markup=False)
@@ -126,7 +126,7 @@ class Console(DecidingConsole):
             signal.signal(number, self._has_to_end)
         self._lay_out()
         self._show_frame()
-        self._queue.focus()
+        self.queue.focus()
         self.set_interval(1.0, self._tick)
         # Its imports, and its waits, come after the first frame: whoever waits for that sees that the daemon is asked.
         self.call_after_refresh(self._first_frame_is_drawn)
@@ -148,12 +148,12 @@ class Console(DecidingConsole):
         return super().push_screen(*given, **named)
 
     def on_unmount(self) -> None:
-        self._key_session.close()
+        self.key_session.close()
         self._hooks.let_go()
 
     def on_resize(self) -> None:
         """Textual has `size` changed only after this: what is laid out here would be so for the size before."""
-        self._guard.disturb(now=time.monotonic())
+        self.guard.disturb(now=time.monotonic())
         self.call_later(self._take_size)
 
     def _take_size(self) -> None:
@@ -174,13 +174,13 @@ class Console(DecidingConsole):
             self._tell(unforeseen(error), is_bad=True)
 
     def _go_on(self) -> None:
-        if (why := self._key_session.why_locked()) is not None:
+        if (why := self.key_session.why_locked()) is not None:
             self._tell(f"the approver's key is locked: {why}")
             self._forget_preview()
         entry = self._entry()
         if entry is not None and entry.is_open and is_over(entry):
-            self._guard.show(entry.id, self._guard.digest, now=time.monotonic(), closed=EXPIRED)
-        if self._sheet is not None and self._review is not None:
+            self.guard.show(entry.id, self.guard.digest, now=time.monotonic(), closed=EXPIRED)
+        if self.sheet is not None and self._review is not None:
             left_s = seconds_left(self._review.question.expires_at)
             self._view.go_on(closed=self._why_closed(), left_s=left_s)
         self._show_frame()
@@ -211,7 +211,7 @@ class Console(DecidingConsole):
 
     def action_edit(self) -> None:
         """Change the arguments in an editor; what comes of it is another question, to be read and decided."""
-        plan, name, refusal = None if self._review is None else self._review.plan, self._selected, self._refusal("deny")
+        plan, name, refusal = None if self._review is None else self._review.plan, self.selected, self._refusal("deny")
         if refusal or plan is None or name is None:
             self._warn(refusal or "only a run has arguments to edit")
             return
@@ -237,20 +237,20 @@ class Console(DecidingConsole):
             made = await self._tried(self._daemon.edit, name, args)
         finally:
             self._editing.discard(name)
-            if name == self._selected:
+            if name == self.selected:
                 self._edit = None if made is None else made.value
                 self._reload()
         if made is None:
             self._tell("nothing came of your edit: what was asked is as it was", is_bad=True)
-        elif name != self._selected:
+        elif name != self.selected:
             self._tell(f"you went on to another: your edit of {name} is not kept", is_bad=True)
 
     def action_grant(self) -> None:
         """Not to be asked about the same for a time: a question of its own."""
         plan = None if self._review is None else self._review.plan
-        if plan is None or self._sheet is None:
+        if plan is None or self.sheet is None:
             return
-        if self._sheet.word is not None:
+        if self.sheet.word is not None:
             self._warn("not offered: it cannot be undone, so each run is decided by itself")
             return
 
@@ -268,7 +268,7 @@ class Console(DecidingConsole):
 
     def action_ask_back(self) -> None:
         """A question to the agent."""
-        name, refusal = self._selected, self._refusal("deny")
+        name, refusal = self.selected, self._refusal("deny")
         if refusal or name is None or self._review is None or not self._review.is_run:
             self._warn(refusal or "nobody asks this but you")
             return
@@ -323,8 +323,8 @@ class Console(DecidingConsole):
 
     def action_unread(self) -> None:
         """The person decides without having read all."""
-        was_read = self._guard.is_read
-        self._guard.read_to_end()
+        was_read = self.guard.is_read
+        self.guard.read_to_end()
         self._show_frame()
         self._warn("all that matters was on the screen" if was_read else "you decide without having read all of it")
 
@@ -349,7 +349,7 @@ class Console(DecidingConsole):
 
     def action_open_page(self) -> None:
         """The same question in the browser; its address into the clipboard, where there is none."""
-        address = page_of(self._status.web, self._selected) if self._status and self._selected is not None else None
+        address = page_of(self._status.web, self.selected) if self._status and self.selected is not None else None
         if address is None:
             self._tell("it has no page")
         elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could want this terminal
@@ -367,24 +367,24 @@ class Console(DecidingConsole):
 
     def action_copy(self) -> None:
         """The id into the clipboard, where the terminal does that."""
-        if self._selected is not None:
-            self.copy_to_clipboard(self._selected)
-            self._tell(f"copied {self._selected}")
+        if self.selected is not None:
+            self.copy_to_clipboard(self.selected)
+            self._tell(f"copied {self.selected}")
 
     def action_mark(self) -> None:
         """One of several that are denied together."""
-        if self._selected is not None and self._pane == "queue":
-            self._queue.mark(self._selected)
+        if self.selected is not None and self._pane == "queue":
+            self.queue.mark(self.selected)
             self._show_list()
 
     def action_group(self) -> None:
         """Questions for the same as one line."""
-        self._queue.group()
+        self.queue.group()
         self._show_list()
 
     def action_next(self, step: int) -> None:
         """The next that waits."""
-        self._queue.step(step)
+        self.queue.step(step)
 
     def action_filter(self) -> None:
         """Only what has these words."""
@@ -399,13 +399,13 @@ class Console(DecidingConsole):
 
     def _set_filter(self, wanted: str) -> None:
         self.query_one("#filter", Input).value = wanted
-        self._queue.filter(wanted)
+        self.queue.filter(wanted)
         self._show_list()
         self._show_frame()
 
     def _leave_filter(self) -> None:
         self.default_screen.remove_class("filtering")
-        self._queue.focus()
+        self.queue.focus()
 
     def action_snooze(self) -> None:
         """No bell for a while."""
@@ -415,7 +415,7 @@ class Console(DecidingConsole):
     async def action_back(self) -> None:
         """From a question to the list, or out of the filter."""
         is_typing = self.default_screen.has_class("filtering")
-        if self._queue.wanted and not is_typing and not self.default_screen.has_class("open"):
+        if self.queue.wanted and not is_typing and not self.default_screen.has_class("open"):
             self._set_filter("")
         self.default_screen.remove_class("open")
         self._leave_filter()
@@ -423,7 +423,7 @@ class Console(DecidingConsole):
     def action_pane(self, name: str) -> None:
         """One of the five screens."""
         self.query_one("#panes", ContentSwitcher).current = name
-        self._guard.disturb(now=time.monotonic())
+        self.guard.disturb(now=time.monotonic())
         self.query_one("#list" if name == "queue" else f"#{name}").focus()
         self._show_frame()
         self._begin("pane", self._look_at_pane)
@@ -440,19 +440,19 @@ class Console(DecidingConsole):
         """Open the approver's key for a while, or lock it."""
         from aileron.model.failure import AileronError
 
-        self._key_session.look()
+        self.key_session.look()
         if not self._is_checked:
             self._warn("the daemon is still asked whose terminal this is")
         elif not self._is_signed:
             self._warn("nobody signs for this home: aileron approver init")
-        elif self._key_session.not_kept is not None:
-            self._warn(f"it is asked for each time: {self._key_session.not_kept}")
-        elif self._key_session.is_open:
-            self._key_session.close()
+        elif self.key_session.not_kept is not None:
+            self._warn(f"it is asked for each time: {self.key_session.not_kept}")
+        elif self.key_session.is_open:
+            self.key_session.close()
             self._forget_preview()
         else:
             try:
-                self._key_session.open("to decide for 15 minutes")
+                self.key_session.open("to decide for 15 minutes")
             except (AileronError, KeyboardInterrupt) as error:
                 self._tell(str(error) or "it stays locked", is_bad=True)
             self._reload()
@@ -482,8 +482,8 @@ class Console(DecidingConsole):
 
         if self._status is not None and self._status.vault.locked:
             try:
-                with self._key_session.asking("vault"):
-                    text = self._ask_away("Vault passphrase").reveal().decode()
+                with self.key_session.asking("vault"):
+                    text = self.ask_away("Vault passphrase").reveal().decode()
             except (AileronError, UnicodeDecodeError, KeyboardInterrupt) as error:
                 self._tell(str(error) or "it stays locked", is_bad=True)
                 return

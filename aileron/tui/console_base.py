@@ -28,11 +28,11 @@ from aileron.model.visible import visible, without_gaps
 from aileron.review.question import EXPIRED
 from aileron.tui import frame, rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
-from aileron.tui.deciding import unforeseen
 from aileron.tui.guard import Guard
 from aileron.tui.input_guard import InputGuard
 from aileron.tui.key_session import REST_S, KeySession, since_boot
 from aileron.tui.queue import Queue, Rows
+from aileron.tui.sending import unforeseen
 from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
 
@@ -103,10 +103,10 @@ class ConsoleBase(App[None]):
             self.theme = theme
         self._daemon: Final = daemon
         self._hooks: Final = hooks
-        self._waiting: Final = PendingList()
-        self._guard: Final = Guard()
-        self._key_session: Final = KeySession(
-            daemon.home / "approver.json", ask=self._ask_away, who_else=who_else, no_echo=self._no_echo, clock=clock
+        self.waiting: Final = PendingList()
+        self.guard: Final = Guard()
+        self.key_session: Final = KeySession(
+            daemon.home / "approver.json", ask=self.ask_away, who_else=who_else, no_echo=self._no_echo, clock=clock
         )
         self._status: Status | None = None
         self._approver: ApproverFacts | None = None
@@ -116,20 +116,20 @@ class ConsoleBase(App[None]):
         self.refused: Exception | None = None
         """Why there is no console here; for whoever ran it to raise."""
         self._is_checked = False
-        self._lost: str | None = None
+        self.lost: str | None = None
         self._is_asking = True
         """Nobody has answered yet, and it is not known either that nobody does."""
         self._quiet_until = 0.0
         self._has_looked = False
         # The question under the cursor.
-        self._selected: str | None = None
+        self.selected: str | None = None
         self._review: Review | None = None
         self._record: Record | None = None
-        self._sheet: Sheet | None = None
+        self.sheet: Sheet | None = None
         self._edit: str | None = None
         self._above = ""
         """What stands above a passphrase that is asked for."""
-        self._input_guard: Final = InputGuard()
+        self.input_guard: Final = InputGuard()
         self._is_interrupted = False
         """A signal has ended what has the terminal: no other one is heard until that is over."""
         self._pressed_at: float | None = None
@@ -141,7 +141,7 @@ class ConsoleBase(App[None]):
         self._has_record_shown = False
 
     @property
-    def _queue(self) -> Queue:
+    def queue(self) -> Queue:
         return self.query_one("#list", Queue)
 
     @property
@@ -161,7 +161,7 @@ class ConsoleBase(App[None]):
         self.default_screen.set_class(self.size.width >= frame.WIDE, "wide")
 
     def _entry(self) -> PendingEntry | None:
-        return self._waiting[self._selected] if self._selected is not None and self._selected in self._waiting else None
+        return self.waiting[self.selected] if self.selected is not None and self.selected in self.waiting else None
 
     def _why_closed(self) -> str | None:
         """Why the question on the screen cannot be decided any more; None: it can, or there is none."""
@@ -176,7 +176,7 @@ class ConsoleBase(App[None]):
     def _show_frame(self) -> None:
         if not self.is_running:
             return
-        waiting = self._waiting.open
+        waiting = self.waiting.open
         soon = sum(1 for entry in waiting if 0 < (seconds_left(entry.expires_at) or 3600) < 60)
         parts = [
             " aileron",
@@ -188,17 +188,17 @@ class ConsoleBase(App[None]):
         ]
         bar = Text(" · ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
         self.query_one("#bar", Static).update(bar)
-        self.default_screen.set_class(self._lost is not None, "lost")
-        why = visible(self._lost or "")
+        self.default_screen.set_class(self.lost is not None, "lost")
+        why = visible(self.lost or "")
         self.query_one("#banner", Static).update(
             Text(f" ! the daemon does not answer ({why}): nothing can be decided ")
         )
         self.query_one("#tabs", Static).update(
             Text(" ", no_wrap=True, overflow="ellipsis")
             .append_tokens((title, "bold" if name == self._pane else "") for name, title in self._tabs())
-            .append(f"  ! only {visible(self._queue.wanted)} (Esc: all)" if self._queue.wanted else "", style="bold")
+            .append(f"  ! only {visible(self.queue.wanted)} (Esc: all)" if self.queue.wanted else "", style="bold")
         )
-        self._view.set_class(self._lost is not None or self._is_asking, "lost")
+        self._view.set_class(self.lost is not None or self._is_asking, "lost")
         self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
 
     def _hints(self) -> str:
@@ -206,26 +206,26 @@ class ConsoleBase(App[None]):
         if self._pane != "queue":
             return self._pane
         entry = self._entry()
-        if self._lost is not None or self._is_asking:
+        if self.lost is not None or self._is_asking:
             return "lost"
         if entry is None:
             return "empty"
         if entry.status == "approved":
             return "held"
-        if self._sheet is None or self._why_closed() is not None:
+        if self.sheet is None or self._why_closed() is not None:
             return "closed"
-        return "unread" if self._guard.digest is not None and not self._guard.is_read else "queue"
+        return "unread" if self.guard.digest is not None and not self.guard.is_read else "queue"
 
     def _tabs(self) -> Iterator[tuple[str, str]]:
         """The screens; only the one there is, where the rest of the row says what is left out of it."""
         for number, name in enumerate(frame.PANES, start=1):
             if name == self._pane:
                 yield name, f"[{number} {name}]"
-            elif not self._queue.wanted:
+            elif not self.queue.wanted:
                 yield name, f" {number} {name} "
 
     def _daemon_word(self) -> str:
-        return "asking the daemon …" if self._is_asking else "daemon ok" if self._lost is None else "! NO DAEMON"
+        return "asking the daemon …" if self._is_asking else "daemon ok" if self.lost is None else "! NO DAEMON"
 
     def _vault_word(self) -> str:
         if self._status is None:
@@ -236,21 +236,19 @@ class ConsoleBase(App[None]):
     def _key_word(self) -> str:
         if not self._is_signed:
             return "! NOT SIGNED"
-        if self._key_session.not_kept is not None:
+        if self.key_session.not_kept is not None:
             return "key: asked each time"
         return (
-            f"key open {rendering.duration(self._key_session.left_s)}"
-            if self._key_session.is_open
-            else "key locked (L)"
+            f"key open {rendering.duration(self.key_session.left_s)}" if self.key_session.is_open else "key locked (L)"
         )
 
     def _show_list(self) -> None:
         width = (self.size.width * 2 // 5 if self.default_screen.has_class("wide") else self.size.width) - 2
-        self._queue.show(width, self._selected)
-        if not self._queue.names:
-            if self._selected is not None:
+        self.queue.show(width, self.selected)
+        if not self.queue.names:
+            if self.selected is not None:
                 self._select(None)
-            nothing = "nothing matches" if self._queue.wanted else "nothing waits for you"
+            nothing = "nothing matches" if self.queue.wanted else "nothing waits for you"
             self._view.say(Text(nothing if self._has_looked else ""))
 
     async def _fill_pane(self) -> None:
@@ -265,7 +263,7 @@ class ConsoleBase(App[None]):
                 rows = [(name, rendering.session_row(one, width)) for name, one in self._sessions.items()]
                 self._fill("sessions", rows, "no session yet: aileron launch AGENT begins one")
             case "system" if self._status is not None and self._approver is not None:
-                key = self._key_session.not_kept or self._key_word()
+                key = self.key_session.not_kept or self._key_word()
                 self.query_one("#facts", Static).update(rendering.system_text(self._status, self._approver, key, width))
 
     def _fill(self, name: str, rows: list[tuple[str, Text]], empty: str) -> None:
@@ -320,8 +318,8 @@ class ConsoleBase(App[None]):
             self._review = self._review.with_preview(None)
 
     def _lock_for(self, why: str) -> None:
-        if self._key_session.is_open:
-            self._key_session.close()
+        if self.key_session.is_open:
+            self.key_session.close()
             self._drop_preview()
             self._tell(f"the approver's key is locked: {why}")
             self._reload()
@@ -331,7 +329,7 @@ class ConsoleBase(App[None]):
         """Whether its end has begun: on a signal, by a key, by a bug."""
         return self._exit or self._exception is not None
 
-    def _ask_away(self, question: str) -> Secret:
+    def ask_away(self, question: str) -> Secret:
         if self._is_ending:  # nobody would see what it is for, nor what came of it
             raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
@@ -357,15 +355,15 @@ class ConsoleBase(App[None]):
             yield
             well = True
         finally:
-            self._input_guard.ended(now=time.monotonic(), well=well)
+            self.input_guard.ended(now=time.monotonic(), well=well)
 
     async def on_event(self, event: Event) -> None:
         """A key, or a paste, is dropped while a person may still be typing what is not asked for any more.
 
         One that waited, since the console was busy, counts as of when it was pressed.
         """
-        if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self._input_guard.is_key(event.time):
-            if self._input_guard.is_to_be_said():
+        if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self.input_guard.is_key(event.time):
+            if self.input_guard.is_to_be_said():
                 self._warn(
                     f"what was asked for was broken off: keys count again once none was pressed for {REST_S:.0f} s"
                 )
@@ -405,7 +403,7 @@ class ConsoleBase(App[None]):
         for number, handler in before.items():
             signal.signal(number, handler)
         self._hooks.take()
-        self._guard.disturb(now=time.monotonic())
+        self.guard.disturb(now=time.monotonic())
         if failed is not None:
             raise failed
 

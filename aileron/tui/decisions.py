@@ -4,7 +4,7 @@ Rules
 - The second step counts for the digest of the first, compared again with what is on the screen then.
 - Several are denied at once, each by itself, and never approved at once.
 
-Not here: when a key counts (guard.py), what is signed and sent (deciding.py), the second step itself (screens.py).
+Not here: when a key counts (guard.py), what is signed and sent (sending.py), the second step itself (screens.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from aileron.review.question import session_of
 from aileron.tui import rendering
 from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError
-from aileron.tui.deciding import Notice, send, signed
-from aileron.tui.news import FollowingConsole
+from aileron.tui.news import NewsConsole
 from aileron.tui.screens import Confirm, LineInput
+from aileron.tui.sending import Notice, send, signed
 from aileron.tui.view import MOST_TOP
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ __all__ = ["DecidingConsole"]
 _NOT_AS_SHOWN: Final = "what is shown is not what would be decided: nothing is signed, look at it again"
 
 
-class DecidingConsole(FollowingConsole):
+class DecidingConsole(NewsConsole):
     """The console, as far as it decides."""
 
     def action_approve(self) -> None:
@@ -43,19 +43,19 @@ class DecidingConsole(FollowingConsole):
         refusal = self._decision_refusal("approve")
         if refusal is None and self._review is not None and self._review.is_unread:
             refusal = "what is there now was not read yet: p reads it"
-        if refusal is None and self._queue.marked_open:
+        if refusal is None and self.queue.marked_open:
             refusal = "several are marked: they can be denied together, and approved one by one (v takes a mark away)"
-        if refusal is not None or self._sheet is None:
+        if refusal is not None or self.sheet is None:
             self._warn(refusal or "nothing is selected")
             return
-        shown = (self._selected, self._guard.digest)
-        facts = rendering.joined(self._view.rows(self._sheet, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
+        shown = (self.selected, self.guard.digest)
+        facts = rendering.joined(self._view.rows(self.sheet, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
                 self._second_step(shown, "approve", None)
 
-        self.push_screen(Confirm(facts, self._sheet.word), said)
+        self.push_screen(Confirm(facts, self.sheet.word), said)
 
     def action_deny(self) -> None:
         """A no, with a reason; of all that are marked."""
@@ -67,12 +67,12 @@ class DecidingConsole(FollowingConsole):
 
     def _begin_no(self, *, ends_session: bool) -> None:
         refusal = self._decision_refusal("deny")
-        if refusal is not None or self._sheet is None or self._selected is None:
+        if refusal is not None or self.sheet is None or self.selected is None:
             self._warn(refusal or "nothing is selected")
             return
-        shown = (self._selected, self._guard.digest)
-        marked = self._queue.marked_open
-        what = f"{len(marked)} questions" if len(marked) > 1 else self._waiting[(marked or [self._selected])[0]].title
+        shown = (self.selected, self.guard.digest)
+        marked = self.queue.marked_open
+        what = f"{len(marked)} questions" if len(marked) > 1 else self.waiting[(marked or [self.selected])[0]].title
 
         def said(reason: str | None) -> None:
             if reason is None:
@@ -100,7 +100,7 @@ class DecidingConsole(FollowingConsole):
         if self.default_screen.has_class("narrow") and not self.default_screen.has_class("open"):
             return "it is not on the screen: Enter shows it"
         now = time.monotonic() if self._pressed_at is None else self._pressed_at
-        return self._guard.refusal(now=now, is_approval=decision == "approve")
+        return self.guard.refusal(now=now, is_approval=decision == "approve")
 
     def _second_step(
         self,
@@ -112,8 +112,8 @@ class DecidingConsole(FollowingConsole):
     ) -> None:
         """It counts for exactly what was on the screen in the first, if that still is, and can still be decided."""
         # The second step has a wait of its own: what has moved on the screen below it does not count.
-        refusal = self._guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
-        if shown != (self._guard.shown, self._guard.digest) or self._review is None:
+        refusal = self.guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
+        if shown != (self.guard.shown, self.guard.digest) or self._review is None:
             self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
         elif refusal is not None:
             self._tell(f"{refusal}: nothing is decided", is_bad=True)
@@ -123,7 +123,7 @@ class DecidingConsole(FollowingConsole):
     async def _decide(
         self, review: Review, decision: Literal["approve", "deny"], reason: str | None, *, ends_session: bool
     ) -> None:
-        if review is not self._review or review.digest != self._guard.digest:
+        if review is not self._review or review.digest != self.guard.digest:
             self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
             return
         if not await self._sent(review, decision, reason):
@@ -145,7 +145,7 @@ class DecidingConsole(FollowingConsole):
                 self._tell(_NOT_AS_SHOWN, is_bad=True)
                 continue
             if await self._sent(review, "deny", reason):
-                self._queue.marked.discard(name)
+                self.queue.marked.discard(name)
                 await self._end_session_of(review, wanted=ends_session)
         await self._refresh_now()
 
@@ -158,9 +158,9 @@ class DecidingConsole(FollowingConsole):
         if self._is_signed and not review.is_signed:
             self._tell(_NOT_AS_SHOWN, is_bad=True)  # it was shown before somebody signed for this home
             return False
-        sheet, choice = review.sheet(local_time), review.choice(decision, reason)
+        sheet, decided = review.sheet(local_time), review.decided(decision, reason)
         with self._asking_about(sheet):
-            made = signed(self._key_session, choice, is_signed=self._is_signed, called=sheet.title)
+            made = signed(self.key_session, decided, is_signed=self._is_signed, called=sheet.title)
         if not isinstance(made, Notice):
             try:
                 body, called = made, visible(review.title)

@@ -37,7 +37,7 @@ LOOK_S: Final = 3.0
 """Between two looks at who else can type; one reads /proc, 10 ms with some hundred processes."""
 REST_S: Final = 3.0
 """A person who types a passphrase sees within that time that it is not asked for any more."""
-_CHECK_S: Final = 0.5
+CHECK_S: Final = 0.5
 """Between two looks at the clock: one that counts sleep, which no wait of a thread does."""
 _TIME_OVER: Final = "its time was over"
 _TRIES: Final = 3
@@ -137,7 +137,7 @@ class KeySession:
     def _watch(self, closed: threading.Event) -> None:
         """Until this key is closed: close it when its time is over, or when somebody else could press keys."""
         looked = self._clock()
-        while not closed.wait(_CHECK_S):
+        while not closed.wait(CHECK_S):
             is_time = abs(self._clock() - looked) >= LOOK_S
             looked = self._clock() if is_time else looked
             self._close_if_due(looks=is_time)

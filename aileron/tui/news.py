@@ -22,14 +22,14 @@ from aileron.tui.reading import ReadingConsole
 if TYPE_CHECKING:
     from aileron.api.approver import ApproverFacts
 
-__all__ = ["FollowingConsole"]
+__all__ = ["NewsConsole"]
 
-_MOST_EVENTS: Final = 500
+MOST_EVENTS: Final = 500
 _FIRST_EVENTS: Final = 100
 _RETRY_S: Final = 1.0
 
 
-class FollowingConsole(ReadingConsole):
+class NewsConsole(ReadingConsole):
     """The console, as far as it follows the daemon."""
 
     async def _follow(self) -> None:
@@ -45,7 +45,7 @@ class FollowingConsole(ReadingConsole):
         while True:
             try:
                 if not is_started:
-                    await in_thread(self._key_session.look)
+                    await in_thread(self.key_session.look)
                     await in_thread(self._daemon.start)
                     is_started = True
                 last = await self._read_all()
@@ -76,18 +76,18 @@ class FollowingConsole(ReadingConsole):
         await self._refresh()
         run = self._review and (self._review.question.audit_id or None)
         about = {event.get(name) for event in events for name in ("run", "approval")} - {None}
-        if {run, self._selected} & about:
+        if {run, self.selected} & about:
             self._reload()
 
     async def _refresh(self) -> None:
         """The queue, who decides, and what stands on the other screens."""
         self._status = await in_thread(self._daemon.status)
         self._take_approver(await in_thread(self._daemon.approver))
-        news = self._waiting.take(await in_thread(self._daemon.waiting))
+        news = self.waiting.take(await in_thread(self._daemon.waiting))
         for name in news.gone:
             await self._settle(name)
         if news.new:
-            self._guard.arrive(now=time.monotonic())
+            self.guard.arrive(now=time.monotonic())
             if self._has_looked and time.monotonic() >= self._quiet_until:
                 self.bell()
         self._has_looked = True
@@ -102,10 +102,10 @@ class FollowingConsole(ReadingConsole):
         except RequestRefused as error:
             if name not in self._untold:
                 self._untold.add(name)
-                self._tell(f"{self._waiting[name].title} no longer waits; what became of it: {error}", is_bad=True)
+                self._tell(f"{self.waiting[name].title} no longer waits; what became of it: {error}", is_bad=True)
             return
         self._untold.discard(name)
-        self._waiting.settle(name, became.status, kept=self._selected)
+        self.waiting.settle(name, became.status, kept=self.selected)
 
     def _take_approver(self, told: ApproverFacts) -> None:
         """Who decides, as the daemon says now. Where somebody did, nobody is believed who says that nobody does any more."""
@@ -113,9 +113,9 @@ class FollowingConsole(ReadingConsole):
         if told.status == "none" and was not in ("none", None):
             raise GoneError("who answers says that nobody signs for this home any more: aileron approver status")
         self._approver = told
-        self._key_session.key_id = told.key_id or None
+        self.key_session.key_id = told.key_id or None
         if was == "none" and told.status != "none":  # what is on the screen was not held against its digest
-            self._select(self._selected)
+            self._select(self.selected)
 
     async def _refresh_now(self) -> None:
         try:
@@ -139,13 +139,13 @@ class FollowingConsole(ReadingConsole):
         """These too, as rows below; of what stands there no row is made anew, and what is too much goes from the top."""
         shown = self.query_one("#activity", Rows)
         at, is_at_end = shown.highlighted or 0, _is_at_end(shown)
-        options = self._event_options(events[-_MOST_EVENTS:])
-        too_many = max(shown.option_count + len(options) - _MOST_EVENTS, 0)
+        options = self._event_options(events[-MOST_EVENTS:])
+        too_many = max(shown.option_count + len(options) - MOST_EVENTS, 0)
         for _ in range(too_many):
             shown.remove_option_at_index(0)
         shown.add_options(options)
         shown.scroll_to(y=shown.scroll_y - too_many, animate=False, immediate=True)
-        self._events = [*self._events, *events][-_MOST_EVENTS:]
+        self._events = [*self._events, *events][-MOST_EVENTS:]
         if self._events:
             shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
 
@@ -153,13 +153,13 @@ class FollowingConsole(ReadingConsole):
         return [Option(rendering.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in events]
 
     def _lose(self, why: str) -> None:
-        self._lost, self._is_asking = why, False
-        self._guard.lose_daemon()
+        self.lost, self._is_asking = why, False
+        self.guard.lose_daemon()
         self._show_frame()
 
     def _regain(self) -> None:
-        self._lost, self._is_asking = None, False
-        self._guard.regain_daemon(now=time.monotonic())
+        self.lost, self._is_asking = None, False
+        self.guard.regain_daemon(now=time.monotonic())
         self._show_frame()
 
 

@@ -32,8 +32,8 @@ from aileron.review.decision_flow import Review, as_told, review_of
 from aileron.review.question import difference_lines, session_of, state_words
 from aileron.tui import rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
-from aileron.tui.deciding import Notice, in_a_prompt, page_of, send, signed, unforeseen
 from aileron.tui.key_session import KeySession
+from aileron.tui.sending import Notice, in_a_prompt, page_of, send, signed, unforeseen
 from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 
 if TYPE_CHECKING:
@@ -432,8 +432,8 @@ class Plain:
         sheet, called = review.sheet(local_time), self._called(review.id)
         if decision == "deny" and self._is_signed and not self._key_session.is_open:  # a yes has all of it above
             self._rows(rendering.essential_rows(sheet, self._width()))
-        choice = review.choice(decision, reason)
-        made = signed(self._key_session, choice, is_signed=self._is_signed, called=sheet.title)
+        decided = review.decided(decision, reason)
+        made = signed(self._key_session, decided, is_signed=self._is_signed, called=sheet.title)
         try:
             said = (
                 made

@@ -19,8 +19,8 @@ from aileron.model.visible import visible
 from aileron.tui import rendering
 from aileron.tui.console_base import ConsoleBase, in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
-from aileron.tui.deciding import in_a_prompt, unforeseen
 from aileron.tui.screens import Pages
+from aileron.tui.sending import in_a_prompt, unforeseen
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
 
@@ -41,7 +41,7 @@ class ReadingConsole(ConsoleBase):
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """Another question is under the cursor."""
-        if event.option_list.id == "list" and event.option.id != self._selected:
+        if event.option_list.id == "list" and event.option.id != self.selected:
             self.clear_notifications()  # they are about the one before
             self._select(event.option.id)
 
@@ -66,11 +66,11 @@ class ReadingConsole(ConsoleBase):
             self.push_screen(Pages(rendering.joined(rendering.record_rows(record_of(found.value), width))))
 
     def _select(self, name: str | None) -> None:
-        self._selected = name
-        self._review = self._sheet = self._record = self._edit = None
+        self.selected = name
+        self._review = self.sheet = self._record = self._edit = None
         self._view.turn(is_whole=False)
         self._view.scroll_to_begin()
-        self._guard.show(name, None, now=time.monotonic())
+        self.guard.show(name, None, now=time.monotonic())
         if name is not None:
             self._view.say(Text("reading it …", style="dim"))
             self._reload()
@@ -78,14 +78,14 @@ class ReadingConsole(ConsoleBase):
     def _take_away(self, name: str) -> None:
         """An edit of it is on its way: what it is about to replace can be decided no more, whatever the daemon tells of it."""
         self._editing.add(name)
-        self._review = self._sheet = None
-        self._guard.cannot_show(name, _EDITING, now=time.monotonic())
+        self._review = self.sheet = None
+        self.guard.cannot_show(name, _EDITING, now=time.monotonic())
         self._view.say(Text(f"{_EDITING} …", style="dim"))
         self._show_frame()
 
     def _reload(self) -> None:
-        if self._selected is not None and self._selected not in self._editing:
-            self._begin("question", self._load, self._selected)
+        if self.selected is not None and self.selected not in self._editing:
+            self._begin("question", self._load, self.selected)
 
     async def _load(self, name: str) -> None:
         """Read a question, see that it is what its digest covers, and put it on the screen."""
@@ -107,7 +107,7 @@ class ReadingConsole(ConsoleBase):
         except Exception as error:  # noqa: BLE001 - whatever is wrong with it, it is not such that it could be decided
             self._refuse(name, unforeseen(error))
             return
-        if name == self._selected and name not in self._editing:
+        if name == self.selected and name not in self._editing:
             self._take_review(name, review, record)
         if self._wants_preview():
             await asyncio.sleep(_REST_S)
@@ -132,17 +132,17 @@ class ReadingConsole(ConsoleBase):
             self._refuse(name, unforeseen(error))
 
     def _put_up(self, review: Review) -> None:
-        before, self._sheet = self._sheet, review.sheet(local_time)
+        before, self.sheet = self.sheet, review.sheet(local_time)
         has_ended = self._record is not None and not self._has_record_shown
         self._has_record_shown = self._record is not None
-        if review.digest != self._guard.digest or has_ended:
+        if review.digest != self.guard.digest or has_ended:
             self._view.scroll_to_begin()
-        self._guard.show(self._selected, review.digest, now=time.monotonic(), closed=self._why_closed())
-        if has_ended or self._sheet != before:
-            self._guard.disturb(now=time.monotonic())
-            self._guard.read_anew()
+        self.guard.show(self.selected, review.digest, now=time.monotonic(), closed=self._why_closed())
+        if has_ended or self.sheet != before:
+            self.guard.disturb(now=time.monotonic())
+            self.guard.read_anew()
         self._view.put(
-            self._sheet,
+            self.sheet,
             review.digest,
             closed=self._why_closed(),
             left_s=seconds_left(review.question.expires_at),
@@ -151,20 +151,20 @@ class ReadingConsole(ConsoleBase):
 
     def _refuse(self, name: str, why: str) -> None:
         """It is not such that it could be decided."""
-        if name == self._selected and name not in self._editing:
-            self._review = self._sheet = None
-            self._guard.cannot_show(name, why, now=time.monotonic())
+        if name == self.selected and name not in self._editing:
+            self._review = self.sheet = None
+            self.guard.cannot_show(name, why, now=time.monotonic())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))
 
     def on_view_all_seen(self, event: View.AllSeen) -> None:
         """All of a question has been on the screen: of the one that is there now, or of what it has replaced."""
-        if event.digest == self._guard.digest and event.sheet == self._sheet:
-            self._guard.read_to_end()
+        if event.digest == self.guard.digest and event.sheet == self.sheet:
+            self.guard.read_to_end()
             self._show_frame()
 
     def _wants_preview(self) -> bool:
         review = self._review
-        return review is not None and review.is_unread and review.closed is None and self._key_session.is_open
+        return review is not None and review.is_unread and review.closed is None and self.key_session.is_open
 
     def _forget_preview(self) -> None:
         self._drop_preview()
@@ -175,12 +175,12 @@ class ReadingConsole(ConsoleBase):
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 
-        review, name, sheet = self._review, self._selected, self._sheet
+        review, name, sheet = self._review, self.selected, self.sheet
         if review is None or name is None or sheet is None:
             return
         purpose = f"to read what is there now for {in_a_prompt(sheet.title)}"
         try:
-            with self._asking_about(sheet), self._key_session.key(purpose, name) as key:
+            with self._asking_about(sheet), self.key_session.key(purpose, name) as key:
                 asked = PreviewAsked(key, name, review.plan_digest)
             answer = await in_thread(self._daemon.preview, name, asked.body, PREVIEW_S)
             preview = asked.opened(answer)
@@ -190,7 +190,7 @@ class ReadingConsole(ConsoleBase):
         except ValueError:
             self._tell("the daemon answered a preview that is none", is_bad=True)
             return
-        if self._selected == name and self._review is review:
+        if self.selected == name and self._review is review:
             self._review = review.with_preview(preview)
             self._put_up(self._review)
 

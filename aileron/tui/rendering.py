@@ -263,7 +263,7 @@ def cells(text: str) -> int:
     They differ about marks that take room of their own, and about what makes a character a picture. What is counted too wide is
     folded too early, which shows; what is counted too narrow would be wrapped, or drawn over what stands beside it.
     """
-    return len(text) if text.isascii() else max(cell_len(text), sum(map(_cells_of, text)))
+    return len(text) if text.isascii() else max(cell_len(text), sum(map(cells_of, text)))
 
 
 def duration(seconds: float) -> str:
@@ -404,7 +404,7 @@ def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
 
 
 @functools.lru_cache(_KNOWN)
-def _cells_of(character: str) -> int:
+def cells_of(character: str) -> int:
     """Of one character, at most. Nothing but a mark on the letter before it takes no room."""
     from unicodedata import category  # not free, and most text is plain
 
@@ -556,7 +556,7 @@ def _fitting(text: str, width: int, at: int = 0) -> int:
     """Where what begins at `at` and has at most `width` cells ends; one character is always within."""
     taken = 0
     for index in range(at, len(text)):
-        taken += _cells_of(text[index])
+        taken += cells_of(text[index])
         if taken > width:
             index -= text[index] == _WIDER  # it stays with its character
             return max(index, at + 1)

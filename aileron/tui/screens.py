@@ -90,7 +90,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self._facts: Final = facts
         self._word: Final = word
         self._verb: Final = verb
-        self._since = time.monotonic()
+        self.since = time.monotonic()
 
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
@@ -105,7 +105,7 @@ class Confirm(_Once, ModalScreen[bool]):
                 yield Static(Text(_BACK, style="dim"), id="hint")
 
     def on_mount(self) -> None:
-        self._since = time.monotonic()
+        self.since = time.monotonic()
 
     def on_resize(self, event: Resize) -> None:
         """What is to be typed, and where, is on the screen however small that is."""
@@ -144,7 +144,7 @@ class Confirm(_Once, ModalScreen[bool]):
         self.dismiss(False)
 
     def _is_settled(self, at: float) -> bool:
-        return at - self._since >= SETTLED_S
+        return at - self.since >= SETTLED_S
 
 
 class LineInput(_Once, ModalScreen[str | None]):

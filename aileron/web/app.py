@@ -2,11 +2,11 @@
 
 Runs in the daemon, on the loopback port, which every user of the machine and every page in the person's browser reaches.
 
-    admission.py         who unlocks it, who is let in, who is not
-    questions.py    what is shown: the queue, one question, what came of it
-    deciding.py     what is decided: the second step, yes and no, a question back
-    passkey_pages.py     those that may decide, one more, one less
-    refusals.py     the pages that say no
+    admission.py       who unlocks it, who is let in, who is not
+    questions.py       what is shown: the queue, one question, what came of it
+    decision_forms.py  what is decided: the second step, yes and no, a question back
+    passkey_pages.py   those that may decide, one more, one less
+    refusals.py        the pages that say no
 
 Rules
 - What is not unlocked shows nothing of any question, and the same for every address of this form.
@@ -24,7 +24,7 @@ from starlette.routing import Route
 
 from aileron.web.admission import Admission
 from aileron.web.daemon_port import DaemonPort, PasskeyPort
-from aileron.web.deciding import DecisionForms
+from aileron.web.decision_forms import DecisionForms
 from aileron.web.passkey_pages import PageAccess, PasskeyPages
 from aileron.web.questions import QuestionPages
 from aileron.web.sessions import Sessions

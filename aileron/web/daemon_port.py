@@ -18,7 +18,7 @@ from aileron.api.audit import RecordOfRun
 from aileron.api.runs import RunState
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.review.decision_flow import Choice
+from aileron.review.decision_flow import UnsignedDecision
 
 __all__ = ["ApproverStatus", "DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
@@ -132,8 +132,8 @@ class DaemonPort(Protocol):
         """Read what is there now, for who unlocked."""
         ...
 
-    async def decide(self, key: Key, choice: Choice) -> Settled:
-        """Sign that choice with the key, and have it count. AileronError as DecisionService.decide."""
+    async def decide(self, key: Key, decided: UnsignedDecision) -> Settled:
+        """Sign that decided with the key, and have it count. AileronError as DecisionService.decide."""
         ...
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:

@@ -11,12 +11,12 @@ the page, and goes the way of every form. So what is refused is told by the same
     POST /approvals/passkeys/revoke       the end of one
 
 Rules
-- What is unlocked by a passkey shows, and holds no key: each decision there takes its own touch (deciding.py).
+- What is unlocked by a passkey shows, and holds no key: each decision there takes its own touch (decision_forms.py).
 - A passkey is made where the approver's key is open, and agreed to by that key. The id that the browser counted for itself has
   to be the one that is asked about.
 - Ending one takes a session and nothing else, as on every surface: it only narrows.
 
-Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (deciding.py), what a browser signed
+Source: docs/reference/page.md, docs/adr/0028-passkeys.md. Not here: the decision (decision_forms.py), what a browser signed
 (model/passkey.py), challenges (daemon/decisions/passkeys.py).
 """
 

@@ -11,7 +11,7 @@ Rules
 - What a decision would be about is the digest of what is shown: with the preview that this session read, where there is one.
 - A page of elsewhere that leads here has nothing read from a service by that.
 
-Source: docs/reference/page.md. Not here: the decision (deciding.py), what a question says (review/sheet.py).
+Source: docs/reference/page.md. Not here: the decision (decision_forms.py), what a question says (review/sheet.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Pure. They are shown to whoever asks, unlocked or not, so nothing of a question is on them but the id that was asked for.
 
-Not here: who is refused (admission.py, deciding.py); the page that asks for the passphrase (admission.py).
+Not here: who is refused (admission.py, decision_forms.py); the page that asks for the passphrase (admission.py).
 """
 
 from __future__ import annotations

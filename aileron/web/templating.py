@@ -35,25 +35,28 @@ _FOLDER: Final = Path(__file__).parent / "templates"
 _FIELDS: Final = {**PageFrame("").headers, "Referrer-Policy": "same-origin"}
 
 
-class _Looks(NamedTuple):
+class PageTemplates(NamedTuple):
+    """The pages, and the policy that lets their own style and script run, and nothing else."""
+
     templates: jinja2.Environment
     policy: str
 
 
 def html(template: str, http_status: int = 200, /, **values: Any) -> Response:
     """A page."""
-    looks = _looks()
+    looks = page_templates()
     return with_fields(HTMLResponse(looks.templates.get_template(template).render(values), http_status))
 
 
 def with_fields(response: Response) -> Response:
     """With what keeps it from doing more than it should."""
-    response.headers.update({**_FIELDS, "Content-Security-Policy": _looks().policy})
+    response.headers.update({**_FIELDS, "Content-Security-Policy": page_templates().policy})
     return response
 
 
 @functools.cache
-def _looks() -> _Looks:
+def page_templates() -> PageTemplates:
+    """Read once."""
     import jinja2
     import markupsafe
 
@@ -78,7 +81,7 @@ def _looks() -> _Looks:
         f"default-src 'none'; style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     )
-    return _Looks(environment, policy)
+    return PageTemplates(environment, policy)
 
 
 def _part(name: str) -> str:

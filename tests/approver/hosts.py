@@ -88,7 +88,7 @@ def asks() -> int:
 
 def asks_without_looking() -> int:
     """As `asks`, where another reader came between looking for one and waiting: as if none had been looked for."""
-    isolation._check_nobody_reads = lambda _descriptor: None
+    isolation.check_nobody_reads = lambda _descriptor: None
     return asks()
 
 
@@ -183,7 +183,7 @@ def shell() -> int:
 
 def _terminal(descriptor: int) -> dict[str, Any]:
     flags = termios.tcgetattr(descriptor)[3]
-    return {"echo": bool(flags & termios.ECHO), "held": isolation._is_held(descriptor)}
+    return {"echo": bool(flags & termios.ECHO), "held": isolation.is_held(descriptor)}
 
 
 # Another process of the same user

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import typer
 
-from aileron.cli.problem import _parted
+from aileron.cli.problem import message_and_fix
 
 ROOT = Path(__file__).resolve().parents[2]
 _IN_PARTS = frozenset(
@@ -45,7 +45,7 @@ def fixes(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.value.lineno, text
         elif isinstance(node, ast.Call) and getattr(node.func, "id", "") == "AileronError" and len(node.args) > 1:
             text = said(node.args[1])
-            command = None if text is None else _parted(text)[1]
+            command = None if text is None else message_and_fix(text)[1]
             if command is not None:
                 yield node.lineno, command
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,3 +64,29 @@ def test_what_is_public_is_listed_exists_and_says_what_it_is() -> None:
 
     assert len(found) > 350
     assert [problem for problem in found if problem] == []
+
+
+WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+
+
+def retired() -> set[str]:
+    """The words that the glossary has another for."""
+    text = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([a-z]+) \| [^|]+ \|$", text.partition("## Words that went")[2], re.MULTILINE)
+    return {*rows} - {"word"}
+
+
+def retired_names(module: str, tree: ast.Module) -> list[str]:
+    """Of a module and its public types, those that are called by a word that went."""
+    types = [node.name for node in tree.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_")]
+    return [name for name in (*module.split("."), *types) if retired() & {word.lower() for word in WORD.findall(name)}]
+
+
+def test_no_module_or_type_is_called_by_a_word_that_went() -> None:
+    """The glossary is the one list of terms, and says what each is called now."""
+    found = [(module, retired_names(module, ast.parse(path.read_text(encoding="utf-8")))) for module, path in modules()]
+
+    assert len(retired()) > 10
+    assert retired_names("aileron.web.desk", ast.parse("class GenuineOne: ...")) == ["desk", "GenuineOne"]
+    assert retired_names("aileron.daemon.notify.desktop", ast.parse("class Desktop: ...")) == []
+    assert [(module, names) for module, names in found if names] == []

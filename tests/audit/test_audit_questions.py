@@ -457,7 +457,7 @@ async def test_a_consent_is_asked_for_once_given_and_used(
     assert verify(path).is_whole
 
 
-async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, plan: Plan) -> None:
+async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, ledger: Ledger, plan: Plan) -> None:
     """As many consents as there may be leave room for a run; and one that is decided leaves room for another."""
     for number in range(MAX_OPEN_CONSENTS):
         await audit.ask(f"n{number}", a_grant(), expires_at=LATER_S)
@@ -465,8 +465,8 @@ async def test_runs_and_consents_do_not_starve_each_other(audit: Audit, plan: Pl
 
     assert await refusal(more()) is FailureClass.BUSY
     await audit.pending(plan, an_invocation(), LATER_S)
-    (first, *_) = [row for row in await audit._ledger.read(lambda look: look.open_approvals()) if row.run is None]
-    await audit.decide(first.id, "deny", digest=first.digest, surface="operator")
+    (first, *_) = [row for row in await query.open_approvals(ledger) if row.kind != "action"]
+    await audit.decide(first.approval_id, "deny", digest=first.digest, surface="operator")
     await more()
 
 

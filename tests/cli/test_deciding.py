@@ -669,7 +669,7 @@ def test_prompting_is_imported_where_somebody_is_asked(fake: FakeDaemon, home: P
     )
 
     assert "aileron.cli.run" in done.stderr
-    assert "aileron.cli.deciding" not in done.stderr
+    assert "aileron.cli.decision_dialogue" not in done.stderr
 
 
 def test_approve_waits_as_a_run_does():

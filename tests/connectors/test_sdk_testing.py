@@ -28,10 +28,10 @@ ORIGIN = "https://notes.example.com"
 @pytest.fixture(autouse=True)
 def _own_operations() -> Iterator[None]:
     """What a test declares, the next one does not know."""
-    known = dict(operation._OPERATIONS)
+    known = dict(operation.OPERATIONS)
     yield
-    operation._OPERATIONS.clear()
-    operation._OPERATIONS.update(known)
+    operation.OPERATIONS.clear()
+    operation.OPERATIONS.update(known)
     transports.use(None)
 
 
@@ -176,7 +176,7 @@ def test_a_request_is_the_same_however_its_bytes_are_cut(seed: int, size: int, c
         got = connection.getresponse()
         return [got.status, hashlib.sha256(got.read()).hexdigest(), got.headers.get_all("x-seen")]
 
-    operation._OPERATIONS.pop("send", None)
+    operation.OPERATIONS.pop("send", None)
     op(send)
     said = b"" if status == 204 else body
     done = call("send", answer=[Reply(status, said, (("x-seen", "a"), ("x-seen", "b")))])

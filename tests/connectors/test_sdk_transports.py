@@ -31,10 +31,10 @@ Operation = Callable[..., Any]
 @pytest.fixture(autouse=True)
 def _own_operations() -> Iterator[None]:
     """What a test declares, the next one does not know."""
-    known = dict(operation._OPERATIONS)
+    known = dict(operation.OPERATIONS)
     yield
-    operation._OPERATIONS.clear()
-    operation._OPERATIONS.update(known)
+    operation.OPERATIONS.clear()
+    operation.OPERATIONS.update(known)
     transports.use(None)
 
 

@@ -239,7 +239,7 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
     speaks: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Any process of the same user may, before ingress hides. It is told nothing, and what it passes is not taken."""
-    execute = ingress._execute
+    execute = ingress.execute_process
     heard: list[bytes] = []
 
     async def hear(taken: socket.socket) -> None:
@@ -260,7 +260,7 @@ async def test_who_took_its_first_socket_hears_and_begins_nothing(
         tasks.start_soon(hear, taken)
         return execute(first)
 
-    monkeypatch.setattr(ingress, "_execute", executed)
+    monkeypatch.setattr(ingress, "execute_process", executed)
     door = TcpService([socket.create_server(("127.0.0.1", 0))], _app)
     over = anyio.Event()
     with anyio.fail_after(DEADLINE_S):

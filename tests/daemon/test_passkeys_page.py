@@ -159,9 +159,9 @@ async def test_only_so_many_that_are_made_wait(world: World) -> None:
     """As with pages; a page's nonce is no challenge of these."""
     options = [world.passkeys.registration(f"n{number}") for number in range(MAX_CHALLENGES + 1)]
     assert len({one.public_key["challenge"] for one in options}) == len(options)
-    assert world.passkeys._made.take(options[0].public_key["challenge"]) is None
-    assert world.passkeys._made.take(options[-1].public_key["challenge"]) == f"n{MAX_CHALLENGES}"
-    assert world.passkeys._made.take(world.passkeys.unlocking().nonce) is None
+    assert world.passkeys.made.take(options[0].public_key["challenge"]) is None
+    assert world.passkeys.made.take(options[-1].public_key["challenge"]) == f"n{MAX_CHALLENGES}"
+    assert world.passkeys.made.take(world.passkeys.unlocking().nonce) is None
 
 
 async def test_a_challenge_is_old_after_five_minutes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,13 +198,13 @@ def test_ten_thousand_addresses_are_looked_at_in_no_time() -> None:
 async def test_names_under_way_are_bounded() -> None:
     """One more than the bound is refused at once, and may be tried again; it works once there is room."""
     resolver = SystemResolver()
-    resolver._under_way = dict.fromkeys((f"n{number}.test" for number in range(MAX_LOOKUPS)), None)  # type: ignore[arg-type]
+    resolver.under_way = dict.fromkeys((f"n{number}.test" for number in range(MAX_LOOKUPS)), None)  # type: ignore[arg-type]
     with pytest.raises(socket.gaierror, match="are being looked up"):
         await resolver("localhost", 443)
-    resolver._under_way.clear()
+    resolver.under_way.clear()
     with anyio.fail_after(10):
         assert "127.0.0.1" in await resolver("localhost", 443)
-    assert resolver._under_way == {}
+    assert resolver.under_way == {}
 
 
 def test_the_name_server_of_these_tests_counts() -> None:

@@ -272,7 +272,7 @@ async def test_both_go_over_one_connection_where_the_first_answer_was_whole(
 
         async def renew_once_it_closed(refused: bytes) -> bool:
             """Before that, whether the second request still meets it is a race that any client has."""
-            idle = [one for one in world.egress.pool._idle if one.key.destination.port == upstream.port]
+            idle = [one for one in world.egress.pool.idle if one.key.destination.port == upstream.port]
             with anyio.fail_after(30):
                 while any(one.is_alive() for one in idle):
                     await anyio.sleep(0.001)

@@ -63,13 +63,13 @@ def test_the_bounds_are_those_of_the_code() -> None:
     shown = " ".join(cell for row in rows("Bounds") for cell in row)
 
     assert (lines.MAX_LINE_BYTES, results.PAGE_BYTES) == (1 << 20, 8 << 10)
-    assert f"{lines.MAX_CALLS} on a connection, {server._MAX_HTTP_REQUESTS} of a session over HTTP" in shown
+    assert f"{lines.MAX_CALLS} on a connection, {server.MAX_HTTP_REQUESTS} of a session over HTTP" in shown
     assert f"of {lines.MAX_CALLS_BYTES >> 20} MiB together" in shown
     assert f"{lines.WRITE_S:g} s, then the connection ends" in shown
-    assert f"{bodies._BODY_S:g} s" in shown
-    assert f"{server._MAX_HTTP_SESSIONS}, of one session of ours {server._MAX_HTTP_SESSIONS_EACH}; each" in shown
-    assert f"each ends after {server._HTTP_IDLE_S / 60:g} minutes" in shown
-    assert f"{server._MAX_LISTENERS_EACH} on a connection, or of a session" in shown
-    assert f"{server._MAX_LISTENERS} together; one that is {server._MAX_EVENTS} changes behind" in shown
-    assert (server.CALL_S, server.PROGRESS_S, server._TTL_MS) == (25, 4, 1000)
+    assert f"{bodies.BODY_S:g} s" in shown
+    assert f"{server.MAX_HTTP_SESSIONS}, of one session of ours {server.MAX_HTTP_SESSIONS_EACH}; each" in shown
+    assert f"each ends after {server.HTTP_IDLE_S / 60:g} minutes" in shown
+    assert f"{server.MAX_LISTENERS_EACH} on a connection, or of a session" in shown
+    assert f"{server.MAX_LISTENERS} together; one that is {server.MAX_EVENTS} changes behind" in shown
+    assert (server.CALL_S, server.PROGRESS_S, server.TTL_MS) == (25, 4, 1000)
     assert all(version in PAGE for version in (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS))

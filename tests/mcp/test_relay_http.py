@@ -23,7 +23,7 @@ import trustme
 from mcp.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 
-from aileron.mcp.relay_http import Endpoint, Misconfigured, _header
+from aileron.mcp.relay_http import Endpoint, Misconfigured, header_of
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.relay import INITIALIZE, INITIALIZED, Agent, envelope
 from tests.support.relay_kills import killed_at_random
@@ -201,9 +201,9 @@ def test_a_name_becomes_the_header_the_sdk_would_send(name: str):
         expected = None
     if expected is None:
         with pytest.raises(UnicodeEncodeError):
-            _header(name)
+            header_of(name)
     else:
-        assert _header(name) == expected
+        assert header_of(name) == expected
 
 
 def test_the_older_era_has_a_session(agent: Agent, server: Scripted):

@@ -432,7 +432,7 @@ async def test_what_ended_is_told_nothing_and_forgotten():
             async with connected(server, "legacy") as client:
                 await client.list_tools()
         await server.tools_changed()
-        assert len(server._told) == 0
+        assert len(server.told) == 0
 
 
 async def _fresh(client: Client) -> mcp_types.ListToolsResult:

@@ -341,10 +341,10 @@ async def test_a_session_of_the_older_era_that_ended_is_told_nothing_more() -> N
             opened = await ask(HELLO)
             session = {"Mcp-Session-Id": opened.headers[b"mcp-session-id"].decode()}
             await ask({"jsonrpc": "2.0", "method": "notifications/initialized"}, **session)
-            while not server._told:
+            while not server.told:
                 await anyio.lowlevel.checkpoint()
             await ask(None, "DELETE", **session)
-            while server._told:
+            while server.told:
                 await anyio.lowlevel.checkpoint()
             await server.tools_changed()
 

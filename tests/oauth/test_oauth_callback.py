@@ -180,10 +180,10 @@ async def test_a_port_that_another_program_has_at_one_address_is_not_used(monkey
         taken = free.getsockname()[1]
     with socket.create_server(("::1", taken), family=socket.AF_INET6):
         asked = iter([taken])
-        real = callback._listener
+        real = callback.listening_socket
         monkeypatch.setattr(
             callback,
-            "_listener",
+            "listening_socket",
             lambda family, address, port: real(family, address, next(asked, 0) if family == socket.AF_INET else port),
         )
         made = Callback.opened()
@@ -199,13 +199,13 @@ async def test_without_a_port_it_is_said(monkeypatch: pytest.MonkeyPatch) -> Non
     def none(*_: Any) -> socket.socket:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(callback, "_listener", none)
+    monkeypatch.setattr(callback, "listening_socket", none)
     codes = []
     for _ in range(2):
         with pytest.raises(ProviderError) as caught:
             Callback.opened()
         codes.append(caught.value.code)
-        monkeypatch.setattr(callback, "_maybe_both", lambda: None)  # another program is always at one of the two
+        monkeypatch.setattr(callback, "both_listening", lambda: None)  # another program is always at one of the two
 
     assert codes == ["no_port", "no_port"]
 

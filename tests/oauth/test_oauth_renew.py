@@ -1010,7 +1010,7 @@ async def test_what_is_remembered_of_bindings_has_a_bound(world: World, monkeypa
         world.sign_in(other, ends_in_s=0)
         await world.renewals.ready(other, anyio.current_time() + 20)
 
-    assert len(world.renewals._states) == 2
+    assert len(world.renewals.states) == 2
 
 
 # The provider is not well
@@ -1058,7 +1058,7 @@ async def test_pauses_grow_and_have_an_end(vault: Vault, server: TokenServer, en
         state = None
         for _ in range(4):
             await world.refusal()
-            state = world.renewals._states[NAME]
+            state = world.renewals.states[NAME]
             pauses.append(round((state.pause_until - anyio.current_time()) / 100))
             state.pause_until = 0.0
         await world.ready()

@@ -238,11 +238,11 @@ def test_the_page_has_the_schema_and_the_limits_of_the_code() -> None:
 
     assert {key for key in keys if not re.search(rf"`(about\.)?{key}`", page)} == set()
     for bound in (
-        f"{MAX_INDEX_BYTES >> 20} MiB, {hub_index._MAX_ENTRIES:,} entries, {MAX_INDEX_VALUES:,} values and commas",
+        f"{MAX_INDEX_BYTES >> 20} MiB, {hub_index.MAX_ENTRIES:,} entries, {MAX_INDEX_VALUES:,} values and commas",
         f"| versions of one name | {MAX_VERSIONS:,} |",
-        f"| {hub_index._MAX_TEXT} characters |",
-        f"| {hub_index._MAX_INTENTS} · {hub_index._MAX_LISTED} |",
-        f"longer than {hub_index._MAX_NAME} characters; a version longer than {hub_index._MAX_VERSION}",
+        f"| {hub_index.MAX_TEXT} characters |",
+        f"| {hub_index.MAX_INTENTS} · {hub_index.MAX_LISTED} |",
+        f"longer than {hub_index.MAX_NAME} characters; a version longer than {hub_index.MAX_VERSION}",
     ):
         assert bound in page, bound
 

@@ -178,19 +178,19 @@ def test_the_same_path_on_another_forge_is_another_publisher() -> None:
 )
 def test_who_a_certificate_names_is_compared_whole(changes: dict[str, str], reason: str | None) -> None:
     """Issuer, workflow, and the repository that it ran for: one that others may call (`workflow_call`) runs for them too."""
-    expected = sigstore._identity_of(Fqn.parse("github://acme/mail/imap"), PUBLIC_FORGES)
+    expected = sigstore.identity_of(Fqn.parse("github://acme/mail/imap"), PUBLIC_FORGES)
     said = {
         "issuer": "https://token.actions.githubusercontent.com",
         "repository": "https://github.com/acme/mail",
         "workflow": "/.github/workflows/release.yml@refs/heads/main",
         **changes,
     }
-    found = sigstore._Signer(said["issuer"], said["repository"], f"https://github.com/acme/mail{said['workflow']}")
+    found = sigstore.Signer(said["issuer"], said["repository"], f"https://github.com/acme/mail{said['workflow']}")
     if reason is None:
-        sigstore._check_identity(found, expected)
+        sigstore.check_identity(found, expected)
         return
     with pytest.raises(BundleError, match=reason) as refused:
-        sigstore._check_identity(found, expected)
+        sigstore.check_identity(found, expected)
     assert str(refused.value).isprintable()
 
 
@@ -217,7 +217,7 @@ def test_a_certificate_names_one_workflow_and_the_repository_that_it_ran_for() -
     workflow, other = x509.UniformResourceIdentifier(WORKFLOW), x509.UniformResourceIdentifier("https://evil.example")
 
     def signer(names: list[x509.GeneralName], extensions: dict[str, bytes]) -> object:
-        reading = sigstore._Reading()
+        reading = sigstore.Reading()
         reading.verify(certificate(names, extensions))
         return reading.signer()
 
@@ -378,10 +378,10 @@ def test_a_statement_counts_where_it_says_that_these_bytes_were_made(
         **statement,
     }
     if reason is None:
-        sigstore._check_statement(kind, json.dumps(payload).encode(), bytes(32))
+        sigstore.check_statement(kind, json.dumps(payload).encode(), bytes(32))
         return
     with pytest.raises(BundleError, match=reason):
-        sigstore._check_statement(kind, json.dumps(payload).encode(), bytes(32))
+        sigstore.check_statement(kind, json.dumps(payload).encode(), bytes(32))
 
 
 # What it stands on
@@ -420,7 +420,7 @@ logging.disable()
 def believing():
     from sigstore.verify import Verifier
     return Verifier.production(offline=True)
-ours._verifier = believing
+ours.trusted_verifier = believing
 """
 """As the library does it by itself: it believes what is in the home."""
 

@@ -283,7 +283,7 @@ class Shown:
 
     def rested(self) -> None:
         """As if no key was pressed for so long after a prompt was broken off that they count again."""
-        self.app._input_guard = InputGuard()  # type: ignore[misc]
+        self.app.input_guard = InputGuard()  # type: ignore[misc]
 
     async def unlock(self) -> None:
         """Open the approver's key."""

@@ -90,7 +90,7 @@ async def test_what_is_settled_elsewhere_waits_nowhere_whatever_its_kind_and_its
         for one, status in zip(asked, itertools.cycle(ends), strict=False):
             world.settle(one, status.value)
         await shown.until("nothing waits")
-        words = [shown.app._waiting[one["approval_id"]].state for one in asked]
+        words = [shown.app.waiting[one["approval_id"]].state for one in asked]
 
     assert {status.value for status in ends} <= {one["status"] for one in asked}
     assert words == [state_words(one["status"]).removeprefix("approved, ") for one in asked]
@@ -743,7 +743,7 @@ async def test_a_grant_is_ended_with_all_of_it_on_the_screen(world: World) -> No
 
 async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the newest so many, in their order; the oldest go, and what the person looks at stands where it stood."""
-    monkeypatch.setattr(news, "_MOST_EVENTS", 40)
+    monkeypatch.setattr(news, "MOST_EVENTS", 40)
     for number in range(1, 36):
         world.happen("vault.locked", reason=f"number-{number}.")
     made: list[int] = []
@@ -813,10 +813,10 @@ async def test_what_is_read_is_pushed_out_by_no_number_of_others(world: World) -
         await shown.until("second 1.2.0")
         for one in (first, second, *others):
             world.settle(one, "cancelled")
-        await shown.until(lambda: not shown.app._waiting.open)
-        await shown.until(lambda: [one.title for one in shown.app._waiting.entries][:2] == ["second", "other-10"])
+        await shown.until(lambda: not shown.app.waiting.open)
+        await shown.until(lambda: [one.title for one in shown.app.waiting.entries][:2] == ["second", "other-10"])
         await shown.until("second 1.2.0")
-        assert shown.app._queue.chosen() == second["approval_id"]
+        assert shown.app.queue.chosen() == second["approval_id"]
 
 
 async def test_the_system_screen_says_what_is_in_force(world: World) -> None:
@@ -937,7 +937,7 @@ async def test_the_console_ends_with_the_key_wiped_and_the_terminal_let_go(world
     world.sign()
     async with world.console() as shown:
         await shown.unlock()
-        key_session = shown.app._key_session
+        key_session = shown.app.key_session
         await shown.press("q")
         await shown.until(lambda: not shown.app.is_running)
 
@@ -1007,7 +1007,7 @@ async def test_the_end_by_a_bug_does_not_say_what_was_decided_and_asks_for_nothi
             app._handle_exception(ZeroDivisionError())
             said.extend(str(one) for one in app._exit_renderables)
             with pytest.raises(KeyboardInterrupt, match="the console ends"):
-                app._ask_away("Approver passphrase, to approve pay")
+                app.ask_away("Approver passphrase, to approve pay")
 
     with pytest.raises(ZeroDivisionError):
         await broken()
@@ -1213,7 +1213,7 @@ async def test_space_turns_the_page_of_the_question_from_the_list_too(world: Wor
             await shown.press("space")
         await shown.until("record    run-one")
         await shown.until(" A approve · d deny")
-        assert shown.app._selected == "act-20261121T040000-one"
+        assert shown.app.selected == "act-20261121T040000-one"
 
 
 async def test_without_a_browser_the_address_is_copied(world: World) -> None:

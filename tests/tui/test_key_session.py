@@ -65,7 +65,7 @@ class Home:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """With looks that are taken often."""
-    monkeypatch.setattr(key_session, "_CHECK_S", 0.01)
+    monkeypatch.setattr(key_session, "CHECK_S", 0.01)
     made = Home(tmp_path)
     yield made
     made.key_session.close()

@@ -73,7 +73,7 @@ async def test_a_question_that_changes_while_the_second_step_is_open_is_not_deci
         await shown.press("exclamation_mark", "A")
         await shown.until("any other key")
         world.replace(asked, plan=other.to_json(), digest=other.digest)
-        await shown.until(lambda: shown.app._guard.digest == other.digest)
+        await shown.until(lambda: shown.app.guard.digest == other.digest)
         await shown.settled()
         await shown.press("y")
         await shown.until_told("it is another one now")
@@ -282,7 +282,7 @@ async def test_what_is_new_comes_last_and_the_cursor_stays_on_its_question(world
         await shown.pilot.pause()
 
         names = [row.strip("✗ ").split()[0] for row in shown.rows[2:5]]
-        assert (names, shown.app._selected) == (["first", "second", "third"], second["approval_id"])
+        assert (names, shown.app.selected) == (["first", "second", "third"], second["approval_id"])
         assert [row.split()[0] for row in shown.rows[2:3]] == ["✗"]
         assert "only@in.second" in shown.text
 
@@ -500,7 +500,7 @@ async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) 
     async with world.console() as shown:
         await shown.until("line 1")
         await shown.settled()
-        sheet, digest = shown.app._sheet, str(shown.app._guard.digest)
+        sheet, digest = shown.app.sheet, str(shown.app.guard.digest)
         assert sheet is not None
         shown.app.post_message(View.AllSeen(sheet, "sha256:" + "00" * 32))
         shown.app.post_message(View.AllSeen(dataclasses.replace(sheet, sections=()), digest))
@@ -615,7 +615,7 @@ async def test_a_key_counts_as_of_when_it_was_pressed(
         await shown.settled()
         await shown.press("A")
         await shown.until("any other key")
-        came_up = shown.app.screen._since
+        came_up = shown.app.screen.since
         await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
         pressed(shown, "y", at=came_up + after_s)
         await shown.pilot.pause()
@@ -637,7 +637,7 @@ async def test_a_word_counts_as_of_when_its_enter_was_pressed(
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
-        came_up = shown.app.screen._since
+        came_up = shown.app.screen.since
         await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
         pressed(shown, "a", "b", "enter", at=came_up + after_s)
         await shown.until("nothing is decided" if after_s < 0.5 else lambda: world.sent())
@@ -790,7 +790,7 @@ async def test_what_was_on_no_row_of_the_screen_is_not_read(world: World, size: 
     """Five wait, of nine hosts each: on a screen without room, what lies below its end is not taken for read."""
     world.ask(*(_asked_of_nine_hosts(f"send-{number}") for number in range(5)))
     async with world.console(size) as shown:
-        await shown.until(lambda: shown.app._guard.digest)
+        await shown.until(lambda: shown.app.guard.digest)
         await shown.press("enter")
         await shown.settled()
         seen = shown.text
@@ -798,7 +798,7 @@ async def test_what_was_on_no_row_of_the_screen_is_not_read(world: World, size: 
             await shown.press("j")
             await shown.pilot.pause()
             seen += shown.text
-        is_read, body = shown.app._guard.is_read, shown.app.query_one("#body")
+        is_read, body = shown.app.guard.is_read, shown.app.query_one("#body")
 
         assert not is_read or all(word in seen for word in ("mallory@evil.example", "h8.example:443", "asked by"))
         assert is_read == (body.region.height > 0 and body.region.bottom < size[1])
@@ -817,11 +817,11 @@ async def test_what_terminals_draw_wider_is_read_to_its_end_too(world: World, si
         for _ in range(60):
             await shown.press("j")
             await shown.pilot.pause()
-            if shown.app._guard.is_read:
+            if shown.app.guard.is_read:
                 break
             assert all(row.startswith((" ", "a ", "zz ", "WHAT", "body ")) for row in shown.rows[12:-1])
 
-        assert shown.app._guard.is_read
+        assert shown.app.guard.is_read
         assert "mallory@evil.example" in shown.text
 
 
@@ -836,7 +836,7 @@ async def test_rows_that_are_cut_at_the_edge_say_so_and_are_not_read(world: Worl
         await shown.settled()
 
         assert any(row.rstrip(" ▁▂▃▄▅▆▇█").endswith("…") for row in shown.rows[2:-2])
-        assert not shown.app._guard.is_read
+        assert not shown.app.guard.is_read
 
 
 async def test_a_row_that_is_wrapped_after_all_puts_the_end_further_down(
@@ -844,13 +844,13 @@ async def test_a_row_that_is_wrapped_after_all_puts_the_end_further_down(
 ) -> None:
     """What counts as read is counted in the rows that stand there, not in those that were meant to."""
     world.ask(named("long", args={"body": "\n".join(["\u65e5" * 50] * 9), "zz": "mallory@evil.example"}))
-    monkeypatch.setattr(rendering, "_cells_of", lambda character: 1)
+    monkeypatch.setattr(rendering, "cells_of", lambda character: 1)
     monkeypatch.setattr(rendering, "cells", len)
     monkeypatch.setattr(Console, "CSS", Console.CSS.replace("text-wrap: nowrap", "text-wrap: wrap"))
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
         await shown.press("enter")
-        while not shown.app._guard.is_read:
+        while not shown.app.guard.is_read:
             await shown.press("j")
             await shown.pilot.pause()
 
@@ -937,7 +937,7 @@ async def test_a_daemon_that_goes_while_the_second_step_is_open_is_sent_nothing_
         await shown.press("exclamation_mark", "A")
         await shown.until("any other key")
         world.lose_daemon()
-        await shown.until(lambda: shown.app._lost)
+        await shown.until(lambda: shown.app.lost)
         await shown.settled()
         await shown.press("y")
         await shown.until("! the daemon does not answer")
@@ -960,7 +960,7 @@ async def test_what_expires_while_the_word_is_typed_is_not_decided(world: World)
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
         await shown.type("soo")
-        await shown.until(lambda: (shown.app._guard.refusal(now=float("inf")) or "").startswith("its time is over"))
+        await shown.until(lambda: (shown.app.guard.refusal(now=float("inf")) or "").startswith("its time is over"))
         await shown.type("n")
         await shown.press("enter")
         await shown.until_told("its time is over: nothing ran, and nothing can be decided: nothing is decided")
@@ -1036,7 +1036,7 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
         await shown.until_told("its time was over")
         await shown.until("key locked (L)")
         await shown.until_not("only-for-the-approver")
-        key = shown.app._key_session._key
+        key = shown.app.key_session._key
 
     assert key is None
     assert len(world.asked_for) == 1
@@ -1070,7 +1070,7 @@ async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> N
     async with world.console() as shown:
 
         def edit(text: str) -> str:
-            held.append((world.is_held, shown.app._key_session.is_open))
+            held.append((world.is_held, shown.app.key_session.is_open))
             return text
 
         world.edit = edit

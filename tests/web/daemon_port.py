@@ -24,7 +24,7 @@ from aileron.daemon.http.pages import pages
 from aileron.ingress.known import KnownCallers
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview, PreviewField
-from aileron.review.decision_flow import Choice
+from aileron.review.decision_flow import UnsignedDecision
 from aileron.web.app import Page
 from aileron.web.daemon_port import ApproverStatus, Ended
 from aileron.web.sessions import Session, Sessions
@@ -145,13 +145,13 @@ class ToldDesk:
         await self._hold("preview")
         return self.shown
 
-    async def decide(self, _key: Any, choice: Choice) -> Settled:
+    async def decide(self, _key: Any, decided: UnsignedDecision) -> Settled:
         """It counts, and is carried out."""
-        (one,) = [one for one in self.questions if one["approval_id"] == choice.approval_id]
-        one["status"] = "denied" if choice.decision == "deny" else "completed"
-        self.told.append((choice.approval_id, choice.decision))
+        (one,) = [one for one in self.questions if one["approval_id"] == decided.approval_id]
+        one["status"] = "denied" if decided.decision == "deny" else "completed"
+        self.told.append((decided.approval_id, decided.decision))
         await self._hold("decide")
-        return Settled(status=one["status"], approval_id=choice.approval_id, audit_id=None)
+        return Settled(status=one["status"], approval_id=decided.approval_id, audit_id=None)
 
     async def result(self, approval_id: str) -> RunState:
         """What came of it."""

@@ -25,7 +25,7 @@ def test_templates_are_not_imported_before_the_first_page() -> None:
 @pytest.mark.parametrize("text", CORPUS.values(), ids=CORPUS.keys())
 def test_what_a_template_prints_is_harmless_even_where_nobody_thought_of_it(text: str) -> None:
     """Hidden characters are spelled out, and it is escaped; what is ours passes."""
-    environment = templating._looks().templates
+    environment = templating.page_templates().templates
     shown = environment.from_string("<p>{{ text }}</p>").render(text=text)
 
     assert_harmless(shown)
@@ -35,12 +35,12 @@ def test_what_a_template_prints_is_harmless_even_where_nobody_thought_of_it(text
 def test_a_name_that_a_template_does_not_know_is_an_error() -> None:
     """And no empty place."""
     with pytest.raises(jinja2.UndefinedError):
-        templating._looks().templates.from_string("{{ nothing }}").render()
+        templating.page_templates().templates.from_string("{{ nothing }}").render()
 
 
 def test_neither_style_nor_script_can_end_its_element() -> None:
     """They stand in the page as they are."""
-    environment = templating._looks().templates
+    environment = templating.page_templates().templates
 
     for name in ("style", "script"):
         assert "</" not in environment.globals[name]

@@ -26,7 +26,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import action_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.deciding import carry_through
+from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import edit_text, passphrase_from
 from aileron.cli.published import bound_connectors, exit_of, fetched, given_up, installed, is_published, resolved

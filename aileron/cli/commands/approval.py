@@ -9,7 +9,7 @@ import typer
 from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalEntry, ApprovalList, AskBack, Asked, Edited, EditRequest, Question
-from aileron.cli import deciding, output
+from aileron.cli import decision_dialogue, output
 from aileron.cli.arguments import from_json
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.commands.done import tell_done
@@ -60,7 +60,7 @@ def approve(
         raise Problem.usage(
             "where nothing is asked, the whole id is needed", fix=f"aileron approve {name}{' --yes' if yes else ''}"
         )
-    dialogue = deciding.Dialogue(supervisor, name, yes=yes, reason=reason, as_json=as_json, tell=tell_done)
+    dialogue = decision_dialogue.Dialogue(supervisor, name, yes=yes, reason=reason, as_json=as_json, tell=tell_done)
     raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
 
@@ -76,7 +76,7 @@ def deny(
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     name = _waiting(supervisor, approval).approval_id
-    raise typer.Exit(deciding.Dialogue(supervisor, name, reason=reason, as_json=as_json).deny())
+    raise typer.Exit(decision_dialogue.Dialogue(supervisor, name, reason=reason, as_json=as_json).deny())
 
 
 def edit(
@@ -113,7 +113,7 @@ def edit(
         )
     output.print_facts([("changes", change_lines(made.changes))], "stderr", column=COLUMN)
     output.note("")
-    dialogue = deciding.Dialogue(
+    dialogue = decision_dialogue.Dialogue(
         supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
     )
     raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
@@ -147,7 +147,7 @@ def ask(
 def cancel(approval: Id, as_json: AsJson = False) -> None:
     """Take a question back, or an approval that has not begun."""
     supervisor = Supervisor()
-    settled = deciding.cancel(supervisor, deciding.find(supervisor, approval))
+    settled = decision_dialogue.cancel(supervisor, decision_dialogue.find(supervisor, approval))
     if as_json:
         output.print_json(settled)
     else:
@@ -171,7 +171,7 @@ def list_(as_json: AsJson = False) -> None:
     )
     if found.approvals and output.is_terminal("stderr"):
         output.note("\nlook and decide: aileron approve ID\nsay no: aileron deny ID")
-        deciding.note_unsigned(approver_status(supervisor))
+        decision_dialogue.note_unsigned(approver_status(supervisor))
 
 
 def show(
@@ -185,7 +185,7 @@ def show(
 ) -> None:
     """Show what would be done, exactly, and what was decided."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    entry = deciding.find(supervisor, approval)
+    entry = decision_dialogue.find(supervisor, approval)
     name = entry.approval_id
     if as_json:
         output.print_json(entry)
@@ -208,15 +208,15 @@ def show(
         column=COLUMN,
     )
     output.write("")
-    more = None if full or not output.is_terminal() else deciding.more_of(name)
+    more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)
     show_question(as_told(entry), "stdout", more=more)
     if entry.has_preview and output.is_terminal("stderr"):
         output.note(f"\nwhat would happen:\n  aileron approval show {visible(name)} --preview")
 
 
 def _waiting(supervisor: Supervisor, approval: str) -> Question:
-    question = deciding.find(supervisor, approval)
-    deciding.check_waits(question)
+    question = decision_dialogue.find(supervisor, approval)
+    decision_dialogue.check_waits(question)
     return question
 
 
@@ -232,7 +232,7 @@ def _with_preview(supervisor: Supervisor, entry: Question) -> int:
             name="consent_required",
             fix="aileron approver init",
         )
-    return deciding.Dialogue(supervisor, name, standing=standing).preview()
+    return decision_dialogue.Dialogue(supervisor, name, standing=standing).preview()
 
 
 def _edited(args: dict[str, Any]) -> dict[str, Any]:
@@ -278,7 +278,7 @@ def _signature(entry: Question) -> str | None:
 def _end(
     supervisor: Supervisor,
     question: Question,
-    dialogue: deciding.Dialogue,
+    dialogue: decision_dialogue.Dialogue,
     code: int,
     wait_s: float,
     *,
@@ -294,13 +294,13 @@ def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_js
     """Show what came of an approved run; the exit code. The decision is recorded whatever it is."""
     try:
         with StatusLine(str(question.action), wanted=not as_json) as waiting:
-            state = deciding.follow(supervisor, question.approval_id, wait_s, waiting)
+            state = decision_dialogue.follow(supervisor, question.approval_id, wait_s, waiting)
     except KeyboardInterrupt:
         look = f"aileron audit show {visible(str(question.audit_id))}"
         output.note(f"\ninterrupted; it is approved and goes on\n  look: {look}")
         return INTERRUPTED
     status, answer = state.status, msgspec.to_builtins(state)
-    problem = None if status in ("completed", *deciding.UNDER_WAY) else Problem.of_state(answer)
+    problem = None if status in ("completed", *decision_dialogue.UNDER_WAY) else Problem.of_state(answer)
     if as_json:
         output.print_json(answer if problem is None else {**answer, **problem.to_json()})
     elif status == "completed":
@@ -309,5 +309,5 @@ def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_js
     if problem is not None:
         return tell(problem)
     if status != "completed":
-        deciding.note_under_way(state, wait_s)
+        decision_dialogue.note_under_way(state, wait_s)
     return OK

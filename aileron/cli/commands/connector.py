@@ -28,7 +28,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import connector_names
 from aileron.cli.commands.done import print_connector, tell_done, tell_packed
 from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, PassphraseFile, Yes
-from aileron.cli.deciding import carry_through
+from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import OK, UNREACHED, Problem, local_work, tell
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.published import fetched, given_up, installed, is_published

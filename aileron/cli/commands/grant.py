@@ -17,7 +17,7 @@ from aileron.cli.arguments import typed
 from aileron.cli.commands.completion import action_names, grant_ids
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.deciding import carry_through
+from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import passphrase_from
 from aileron.cli.run import seconds

@@ -12,7 +12,7 @@ from aileron.api.publishers import KeyList, LookForKey, PublishedKey, RevokedKey
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.deciding import carry_through
+from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from, text_in
 from aileron.cli.supervisor import Supervisor

@@ -9,7 +9,7 @@ import typer
 from aileron.api.daemon import Status
 from aileron.cli import output
 from aileron.cli.commands.completion import approval_ids
-from aileron.cli.deciding import find
+from aileron.cli.decision_dialogue import find
 from aileron.cli.prompts import can_ask
 from aileron.cli.signin import browser, open_page
 from aileron.cli.supervisor import Supervisor, path_of

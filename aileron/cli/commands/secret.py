@@ -13,7 +13,7 @@ from aileron.cli import output
 from aileron.cli.commands.completion import secret_names
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
-from aileron.cli.deciding import carry_through
+from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.prompts import passphrase_from, read_secret
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible

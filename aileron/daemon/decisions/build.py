@@ -22,11 +22,11 @@ from aileron.daemon.installed.install import Installer
 from aileron.model.failure import AileronError
 from aileron.runs.spine import Spine
 
-__all__ = ["Consenting", "Decisions", "build_consenting", "build_decisions"]
+__all__ = ["BuiltConsents", "Decisions", "build_consents", "build_decisions"]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Consenting:
+class BuiltConsents:
     """Who decides, what they agreed to, and how they are asked. `asked` is told of each question (id, name, kind)."""
 
     approver: ApproverState
@@ -49,13 +49,13 @@ class Decisions:
     after_unlock: AfterUnlock
 
 
-async def build_consenting(
+async def build_consents(
     base: Foundation,
     installing: Installer,
     *,
     notify: Callable[[str, str, str], None],
     read: tuple[int, int, int] | None,
-) -> Consenting:
+) -> BuiltConsents:
     """`notify` sends a notice of a question; `read` is the stamp of config.toml as it was read."""
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
     agreements = Agreements(approver, base.texts, base.connectors.manifest, in_force=base.settings, wanted=base.wanted)
@@ -102,7 +102,7 @@ async def build_consenting(
         origin=base.review,
         changing=base.changing,
     )
-    return Consenting(
+    return BuiltConsents(
         approver=approver,
         agreements=agreements,
         in_force=in_force,
@@ -114,7 +114,7 @@ async def build_consenting(
 
 def build_decisions(
     base: Foundation,
-    consenting: Consenting,
+    consenting: BuiltConsents,
     *,
     spine: Spine,
     begin: Callable[[str], object],

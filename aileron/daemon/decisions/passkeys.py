@@ -106,7 +106,7 @@ class Passkeys:
         self._consents = consents
         self._origin = origin
         self._changing = changing
-        self._made = _Waiting()
+        self.made = _Waiting()
         self._pages = _Waiting()
 
     def listed(self) -> list[PasskeyEntry]:
@@ -125,7 +125,7 @@ class Passkeys:
         consents = self._approved()
         check_name(consents, name)
         challenge = base64url(secrets.token_bytes(_CHALLENGE_BYTES))
-        self._made.add(challenge, name)
+        self.made.add(challenge, name)
         return PasskeyOptions(
             public_key={
                 "rp": {"id": RP_ID, "name": "Aileron"},
@@ -152,7 +152,7 @@ class Passkeys:
             consents = self._approved()
             client_data, attestation = from_base64url(made.client_data), from_base64url(made.attestation)
             challenge = said_challenge(client_data)
-            name = self._made.take(challenge)
+            name = self.made.take(challenge)
             if name is None:
                 raise AileronError(
                     FailureClass.INVALID_REQUEST,

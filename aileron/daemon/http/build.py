@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from starlette.types import ASGIApp
 
 from aileron import __version__
-from aileron.daemon.decisions.build import Consenting, Decisions
+from aileron.daemon.decisions.build import BuiltConsents, Decisions
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.http.agents import AgentService, StatusWaiter
 from aileron.daemon.http.api.actions import ActionRoutes
@@ -61,7 +61,7 @@ class Http:
 
 def build_http(
     base: Foundation,
-    consenting: Consenting,
+    consenting: BuiltConsents,
     secrets: Secrets,
     packages: Packages,
     decisions: Decisions,
@@ -144,7 +144,7 @@ def build_http(
 
 def _handlers(
     base: Foundation,
-    consenting: Consenting,
+    consenting: BuiltConsents,
     secrets: Secrets,
     packages: Packages,
     decisions: Decisions,

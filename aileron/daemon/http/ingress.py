@@ -421,7 +421,7 @@ def _started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with theirs:
         try:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            return ours, _execute(theirs.fileno())
+            return ours, execute_process(theirs.fileno())
         except BaseException:
             ours.close()
             raise
@@ -445,7 +445,7 @@ async def _control_of(process: int, ours: socket.socket) -> socket.socket:
     raise OSError(errno.EPIPE, "it ended before it had hidden")
 
 
-def _execute(control: int) -> subprocess.Popen[bytes]:
+def execute_process(control: int) -> subprocess.Popen[bytes]:
     """A new program, which has nothing of this one but the end of a socket; vfork(2) and execve(2) take two milliseconds."""
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "aileron.ingress", str(control)],

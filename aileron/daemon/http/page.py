@@ -41,7 +41,7 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
-from aileron.review.decision_flow import Choice
+from aileron.review.decision_flow import UnsignedDecision
 from aileron.web import daemon_port
 
 __all__ = ["SURFACE", "PageService"]
@@ -183,12 +183,12 @@ class PageService:
 
     # What is done
 
-    async def decide(self, key: daemon_port.Key, choice: Choice) -> Settled:
+    async def decide(self, key: daemon_port.Key, decided: UnsignedDecision) -> Settled:
         """Signed with the key of the page, and decided as any other."""
         if not isinstance(key, keyfile.ApproverKey):
             raise TypeError("only this module opens keys")
-        body = signed_decision(key, choice.approval_id, choice.digest, choice.decision, choice.reason, choice.head)
-        return await self._decisions.decide(choice.approval_id, body, SURFACE)
+        body = signed_decision(key, decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head)
+        return await self._decisions.decide(decided.approval_id, body, SURFACE)
 
     async def decide_signed(self, approval_id: str, decision: Decision) -> Settled:
         """As any other: what a passkey signed is checked where every decision is."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from aileron.daemon.decisions.build import Consenting
+from aileron.daemon.decisions.build import BuiltConsents
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.install import Installer
 from aileron.daemon.packages.actions import ActionService
@@ -33,7 +33,7 @@ class Packages:
     forge_web: ForgeWeb
 
 
-def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: Consenting) -> Packages:
+def build_packages(base: Foundation, egress: Egress, installing: Installer, consenting: BuiltConsents) -> Packages:
     """After what asks a person."""
     consents, agreements, changing = consenting.consents, consenting.agreements, base.changing
     forge_web = ForgeWeb(egress, base.settings)

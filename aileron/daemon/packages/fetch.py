@@ -37,6 +37,7 @@ from aileron.actions.store import ActionStore
 from aileron.api.approvals import ConsentsAnswer
 from aileron.api.failures import ErrorBody
 from aileron.api.fetches import (
+    ConsentSubject,
     Download,
     Fetch,
     FetchFound,
@@ -44,7 +45,6 @@ from aileron.api.fetches import (
     FetchRequest,
     FetchStatus,
     InstalledTogether,
-    Shown,
     SuiteRead,
 )
 from aileron.audit import events
@@ -137,7 +137,7 @@ class _Job:
             name=self.request.name,
             status=self.status,
             progress=[Download(name=name, bytes=done, total=of) for name, (done, of) in self.progress.items()],
-            consents=[Shown(kind=subject_kind(subject), subject=subject) for subject in self.consents],
+            consents=[ConsentSubject(kind=subject_kind(subject), subject=subject) for subject in self.consents],
             error=UNSET if self.error is None else ErrorBody.of(self.error.failure, None),
             **msgspec.structs.asdict(self.found),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from aileron.daemon.decisions.build import Consenting
+from aileron.daemon.decisions.build import BuiltConsents
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.secrets.credentials import Credentials
 from aileron.daemon.secrets.lending import Lending, RenewalsOnRecord
@@ -48,7 +48,7 @@ def build_outgoing(base: Foundation) -> Outgoing:
     return Outgoing(lending=lending, egress=egress, endpoints=endpoints, renewals=renewals)
 
 
-def build_secrets(base: Foundation, outgoing: Outgoing, consenting: Consenting) -> Secrets:
+def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsents) -> Secrets:
     """After what asks a person."""
     approver, consents = consenting.approver, consenting.consents
     credentials = Credentials(

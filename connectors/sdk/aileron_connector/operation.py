@@ -27,7 +27,7 @@ __all__ = ["call", "op"]
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_OPERATIONS: Final[dict[str, Callable[..., Any]]] = {}
+OPERATIONS: Final[dict[str, Callable[..., Any]]] = {}
 _VARARGS, _VARKEYWORDS, _NOT_PLAIN = 0x04, 0x08, 0x20 | 0x80 | 0x200
 """CO_* flags of a code object: *args, **rest, and generator, coroutine, async generator (inspect module)."""
 
@@ -37,22 +37,22 @@ def op(function: _Function) -> _Function:
     name = getattr(function, "__name__", "")
     if not _is_op_name(name):
         raise ValueError(f"operation name {name!r} is not snake_case: a lower-case letter, then letters, digits, _")
-    if name in _OPERATIONS:
+    if name in OPERATIONS:
         raise ValueError(f"operation {name!r} is declared twice")
     code = _signature_of(function).__code__
     if code.co_flags & _NOT_PLAIN:
         raise ValueError(f"operation {name!r} must be a plain function, not async and not a generator")
     if code.co_flags & _VARARGS or code.co_posonlyargcount:
         raise ValueError(f"operation {name!r} takes arguments that have no name; arguments come by name")
-    _OPERATIONS[name] = function
+    OPERATIONS[name] = function
     return function
 
 
 def call(name: str, args: dict[str, Any]) -> Any:
     """Run operation `name` and return its output as JSON values. ConnectorError for what the caller must mend."""
-    function = _OPERATIONS.get(name)
+    function = OPERATIONS.get(name)
     if function is None:
-        known = sorted(_OPERATIONS)
+        known = sorted(OPERATIONS)
         raise ConnectorError(
             "unknown_op",
             f"there is no operation {name[:64]!r}; this connector has {', '.join(known) or 'none'}",

@@ -54,7 +54,7 @@ from aileron.cli.signing import (
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
-from aileron.review.decision_flow import Choice, Review, review_of
+from aileron.review.decision_flow import Review, UnsignedDecision, review_of
 
 __all__ = [
     "UNDER_WAY",
@@ -189,7 +189,7 @@ class Dialogue:
             return UNFINISHED
         if signer is None:
             self.can_begin = not review.lends or open_vault(self._supervisor)
-        return self._send(review.choice("approve", self._reason), review.question.kind, signer)
+        return self._send(review.decided("approve", self._reason), review.question.kind, signer)
 
     def _deny(self, signer: Signer | None) -> int:
         review = self._review(signer)
@@ -199,7 +199,7 @@ class Dialogue:
         reason = self._reason
         if reason is None and not self._as_json and can_ask():
             reason = _ask_reason()
-        return self._send(review.choice("deny", reason), review.question.kind, signer)
+        return self._send(review.decided("deny", reason), review.question.kind, signer)
 
     def _settle_here(self, signer: Signer | None) -> int:
         try:
@@ -221,7 +221,9 @@ class Dialogue:
             try:
                 if signer is None and said.decision == "approve":
                     self.can_begin = not review.lends or open_vault(self._supervisor)
-                code = self._send(review.choice(said.decision, said.reason), review.question.kind, signer, is_here=True)
+                code = self._send(
+                    review.decided(said.decision, said.reason), review.question.kind, signer, is_here=True
+                )
                 return _DENIED if said.decision == "deny" and not review.is_run else code
             except AlreadyDecided as decided:
                 return self._was_second(decided)
@@ -263,11 +265,11 @@ class Dialogue:
         output.note("reading what would happen …\n")
         return review.with_preview(signer.preview(self._supervisor, self._id, review.plan_digest))
 
-    def _send(self, choice: Choice, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
+    def _send(self, decided: UnsignedDecision, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
         """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
-        body = choice.unsigned
+        body = decided.as_sent
         if signer is not None:
-            body = signer.decision(choice)
+            body = signer.decision(decided)
             signer.wipe()
         settled = _settled(self._supervisor, self._id, kind, "decide", body)
         if is_here and kind == "action":

@@ -21,7 +21,7 @@ from aileron.tui.key_session import KeySession
 
 if TYPE_CHECKING:  # after the first frame
     from aileron.api.approvals import Decision
-    from aileron.review.decision_flow import Choice
+    from aileron.review.decision_flow import UnsignedDecision
 
 __all__ = ["Notice", "in_a_prompt", "page_of", "send", "signed", "unforeseen"]
 
@@ -38,22 +38,24 @@ class Notice:
     is_done: bool
 
 
-def signed(key_session: KeySession, choice: Choice, *, is_signed: bool, called: str) -> Decision | Notice:
-    """A choice as it is sent, signed where somebody signs for this home; or why it is not.
+def signed(key_session: KeySession, decided: UnsignedDecision, *, is_signed: bool, called: str) -> Decision | Notice:
+    """A decision as it is sent, signed where somebody signs for this home; or why it is not.
 
     `called` is the title of its sheet, which the question for a passphrase names: nobody knows an id by heart, and where each use
     asks, that question may be all that keeps one decision from another.
     May ask for the passphrase, so it is for the thread that has the terminal.
     """
     if not is_signed:
-        return choice.unsigned
+        return decided.as_sent
     from aileron.approver.signing import signed_decision
     from aileron.model.failure import AileronError
 
-    purpose, name = f"to {choice.decision} {in_a_prompt(called)}", f"{choice.approval_id} {choice.digest}"
+    purpose, name = f"to {decided.decision} {in_a_prompt(called)}", f"{decided.approval_id} {decided.digest}"
     try:
         with key_session.key(purpose, name) as key:
-            return signed_decision(key, choice.approval_id, choice.digest, choice.decision, choice.reason, choice.head)
+            return signed_decision(
+                key, decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head
+            )
     except (AileronError, KeyboardInterrupt) as error:
         return Notice(str(error) or "nothing is decided", is_done=False)
 

@@ -30,7 +30,7 @@ from starlette.routing import Route
 
 from aileron.api.approvals import Decision
 from aileron.model.failure import AileronError, FailureClass
-from aileron.review.decision_flow import Choice
+from aileron.review.decision_flow import UnsignedDecision
 from aileron.web import refusals
 from aileron.web.admission import Admission, on_to
 from aileron.web.daemon_port import DaemonPort, PasskeyPort
@@ -118,23 +118,23 @@ class DecisionForms:
     async def _decide(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]
         fields = await read_form(request, *_DECISION)
-        choice = await self._choice(session, approval_id, fields)
-        if isinstance(choice, Response):
-            return choice
+        decided = await self._choice(session, approval_id, fields)
+        if isinstance(decided, Response):
+            return decided
         key = session.key
         try:
             if "signature" in fields:
                 signed = Decision(
-                    decision=choice.decision,
-                    digest=choice.digest,
-                    reason=choice.reason,
+                    decision=decided.decision,
+                    digest=decided.digest,
+                    reason=decided.reason,
                     at=needed(fields, "at"),
                     key_id=needed(fields, "key_id"),
                     signature=needed(fields, "signature"),
                 )
                 settled = await self._daemon.decide_signed(approval_id, signed)
             elif key is not None:
-                settled = await self._daemon.decide(key, choice)
+                settled = await self._daemon.decide(key, decided)
             else:
                 session.check_open()
                 why = "It was unlocked without the key that signs: a decision here takes a passkey."
@@ -153,12 +153,12 @@ class DecisionForms:
     async def _challenge(self, request: Request, session: Session) -> Response:
         """What a passkey has to sign for the very decision of this form, made now."""
         approval_id = request.path_params["id"]
-        choice = await self._choice(session, approval_id, await read_form(request, *_DECISION))
-        if isinstance(choice, Response):
-            return choice
-        return as_json(await self._passkeys.challenge(approval_id, choice.digest, choice.decision, choice.reason))
+        decided = await self._choice(session, approval_id, await read_form(request, *_DECISION))
+        if isinstance(decided, Response):
+            return decided
+        return as_json(await self._passkeys.challenge(approval_id, decided.digest, decided.decision, decided.reason))
 
-    async def _choice(self, session: Session, approval_id: str, fields: dict[str, str]) -> Choice | Response:
+    async def _choice(self, session: Session, approval_id: str, fields: dict[str, str]) -> UnsignedDecision | Response:
         """What the form decides, where that may be signed now; else the page that says why not. FormError."""
         decision, digest, edit = needed(fields, "decision"), needed(fields, "digest"), edit_of(fields)
         read, reason = fields.get("read", ""), fields.get("reason", "").strip() or None
@@ -180,7 +180,7 @@ class DecisionForms:
         if decision == "approve" and word is not None and fields.get("word", "").strip() != word:
             problem = f"That is not the word. Nothing was decided: type {word}."
             return self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)
-        return shown.review.choice("approve" if decision == "approve" else "deny", reason)
+        return shown.review.decided("approve" if decision == "approve" else "deny", reason)
 
     async def _check_shown(
         self, session: Session, shown: QuestionView, digest: str, edit: str | None
