@@ -39,6 +39,16 @@ def test_a_run_is_called_by_the_action_of_its_plan() -> None:
     assert title_of(viewed({**asked, "action": "list-mails"})) == title_of(msgspec.convert(asked, Question))
 
 
+@pytest.mark.parametrize("kind", [*SUBJECTS, "action"])
+def test_what_another_digest_is_named_for_is_not_shown_to_be_signed(kind: str) -> None:
+    """Whichever of both is a lie; named as it is, it is shown."""
+    asked = question() if kind == "action" else subject_question(SUBJECTS[kind])
+
+    assert viewed(asked).digest == asked["digest"]
+    with pytest.raises(MismatchError, match="is not the one that would be decided"):
+        viewed({**asked, "digest": "sha256:" + "0" * 64})
+
+
 def _passkey_question(subject: PasskeyConsent) -> dict[str, Any]:
     asked = subject_question(subject)
     return {**asked, "subject": msgspec.to_builtins(subject), "digest": subject_digest(subject)}
