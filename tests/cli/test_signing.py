@@ -776,7 +776,7 @@ def edits(fake: FakeDaemon, approver: Approver) -> Plan:
 
 
 def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
-    """In an editor: the changes first, then the new plan, whose digest is signed."""
+    """In an editor: what was edited, and the new plan, whose digest is signed."""
     editor = "sed -i s/mira@/anna@/"
     said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "y"), SIGN], EDITOR=editor)
 
@@ -784,7 +784,7 @@ def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Comman
     assert [seen.body for seen in fake.asked("POST", f"{ONE}/edit")] == [{"args": edits.args}]
     assert_signed(approver, sent(fake)[0], edits.digest, "approve")
     shown = said.out.partition(YES_OR_NO)[0]
-    assert "changes     to: mira@example.com → anna@example.com" in shown
+    assert shown.count("you edited  args.to: mira@example.com → anna@example.com") == 1
     assert 'to = "anna@example.com"' in shown
     assert 'to = "mira@example.com"' not in shown
 

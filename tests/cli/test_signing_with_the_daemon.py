@@ -131,7 +131,7 @@ def test_arguments_are_edited_and_the_agent_is_told(aileron: Command, upstream: 
     )
 
     assert said.code == 0, said
-    assert "changes     args.path" in said.out
+    assert "you edited  args.path" in said.out
     heard = aileron("run", "effect", "path=/x", "--idempotency-key", "edited", "--json")
     assert heard.json["executed_arguments"] == {"path": "/edited"}
 

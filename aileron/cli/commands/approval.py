@@ -111,10 +111,19 @@ def edit(
         raise Problem(
             "the daemon made another plan of it", exit_code=9, name="hash_mismatch", fix="aileron daemon status"
         )
-    output.print_facts([("changes", change_lines(made.changes))], "stderr", column=COLUMN)
-    output.note("")
+    standing = approver_status(supervisor)
+    if not standing.is_signed and (yes or not can_ask()):  # else it is shown, with what was edited
+        output.print_facts([("changes", change_lines(made.changes))], "stderr", column=COLUMN)
+        output.note("")
     dialogue = decision_dialogue.Dialogue(
-        supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
+        supervisor,
+        name,
+        standing=standing,
+        yes=yes,
+        reason=reason,
+        as_json=as_json,
+        edit=made.digest,
+        tell=tell_done,
     )
     raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
