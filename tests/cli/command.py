@@ -141,7 +141,13 @@ class Command:
             os.close(slave)
         try:
             with process:
-                shown = _converse(master, process, list(answers), self._deadline_s)
+                try:
+                    shown = _converse(master, process, list(answers), self._deadline_s)
+                except (
+                    BaseException
+                ):  # also of what a test does to have something to type: nobody waits for its end then
+                    process.send_signal(signal.SIGKILL)
+                    raise
         finally:
             os.close(master)
         return Said(process.returncode or 0, shown.replace("\r\n", "\n"), "")
@@ -185,5 +191,4 @@ def _converse(
             typed = answers.pop(0)[1]
             _wait_for_lines(master, until)
             os.write(master, (typed() if callable(typed) else typed).encode() + b"\n")
-    process.send_signal(signal.SIGKILL)
     raise TimeoutError(f"still running after {deadline_s} s, having shown: {shown}")

@@ -46,6 +46,12 @@ def dialogue(world: World, *answers: Any, **more: str) -> Said:
     return said
 
 
+def consoles() -> list[psutil.Process]:
+    """The processes of the console that runs; among this process's children are some of other tests that nobody waited for."""
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if child.status() != psutil.STATUS_ZOMBIE and "--plain" in child.cmdline()]
+
+
 def still(said: Said) -> str:
     """What was shown, without how much time is left."""
     return re.sub(r"expires in [0-9]+ d|[0-9]+:[0-9]{2} left", "expires later", said.out)
@@ -310,8 +316,8 @@ def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -
     world.ask(named("one", reversible=True))
 
     def break_off() -> str:
-        for child in psutil.Process().children(recursive=True):
-            if not child.children() and "--plain" in child.cmdline():
+        for child in consoles():
+            if not child.children():
                 child.send_signal(signal.SIGINT)
         time.sleep(0.5)
         return "the rest of it"
@@ -345,9 +351,8 @@ def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool
 
     def word() -> str:
         if goes_on:
-            for child in psutil.Process().children(recursive=True):
-                if "console" in child.cmdline():
-                    child.send_signal(signal.SIGCONT)
+            for child in consoles():
+                child.send_signal(signal.SIGCONT)
             time.sleep(0.5)
         return "send-mail"
 
