@@ -12,8 +12,6 @@ Source: docs/reference/cli.md. Not here: what is said (review/), asking and sign
 
 from __future__ import annotations
 
-import json
-
 from msgspec import UNSET
 
 from aileron.api.approvals import Question
@@ -26,7 +24,7 @@ from aileron.review.changes import change_lines
 from aileron.review.decision_flow import Review
 from aileron.review.plan import FactRow, cut, missing_lines, plan_facts, text_lines, unknown_of
 from aileron.review.preview_mismatch import alarms
-from aileron.review.question import difference_lines, edit_lines, preview_lines
+from aileron.review.question import difference_lines, edit_lines, preview_lines, unread_text
 from aileron.review.subject import subject_facts
 
 __all__ = ["show_question", "show_subject"]
@@ -57,8 +55,7 @@ def show_subject(subject: Subject, stream: str = "stderr", *, more: str | None =
 
 def _unreadable_facts(question: Question, more: str | None) -> list[FactRow]:
     """What another version asked, as it came."""
-    text = json.dumps(question.plan or question.subject or {}, ensure_ascii=False)
-    return [("kind", question.kind), ("as it came", cut("", text, more))]
+    return [("kind", question.kind), ("as it came", cut("", unread_text(question), more))]
 
 
 def _show_run(review: Review, plan: Plan, stream: str, more: str | None) -> None:

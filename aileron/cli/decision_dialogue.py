@@ -39,6 +39,7 @@ from aileron.api.runs import RunState
 from aileron.cli import output
 from aileron.cli.commands.done import result_of
 from aileron.cli.consent import show_question
+from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.signing import (
@@ -54,6 +55,7 @@ from aileron.cli.signing import (
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
+from aileron.review.changes import change_lines
 from aileron.review.decision_flow import Review, UnsignedDecision, review_of
 
 __all__ = [
@@ -183,6 +185,9 @@ class Dialogue:
         is_shown = signer is not None or (not self._yes and can_ask())
         if is_shown:
             _show(review, self._more(signer))
+        elif review.edited:
+            output.print_facts([("changes", change_lines(review.edited))], "stderr", column=COLUMN)
+            output.note("")
         note_unsigned(self._standing)
         if is_shown and not self._yes and not _is_yes(review):
             output.note(f"nothing is decided: it still waits\n  deny: aileron deny {visible(self._id)}")

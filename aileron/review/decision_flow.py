@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -131,7 +131,10 @@ class Review:
     @property
     def edits(self) -> list[tuple[str, tuple[Change, ...]]]:
         """What the person made of it and did not decide about: by digest, what each would change."""
-        return [(edit.digest, _changes(self.plan, edit.plan)) for edit in self.question.edits or ()]
+        versions = (
+            (edit.digest, msgspec.structs.replace(self.question, plan=edit.plan)) for edit in self.question.edits or ()
+        )
+        return [(digest, _changes(self.content, _content_if_any(version))) for digest, version in versions]
 
     @property
     def as_json(self) -> str:
@@ -162,7 +165,7 @@ def review_of(question: Question, *, is_signed: bool, edit: str | None = None) -
         return as_told(question)
     shown = question if edit is None else edited_view(question, edit)
     shown, content = signed_view(shown) if is_signed else (shown, content_of(shown))
-    edited = () if edit is None else _changes(_content_if_any(question), shown.plan)
+    edited = () if edit is None else _changes(_content_if_any(question), content)
     return Review(shown, content, is_signed, edited)
 
 
@@ -191,11 +194,6 @@ def _content_if_any(question: Question) -> Plan | Subject | None:
         return None
 
 
-def _changes(asked: Plan | Subject | None, edited: Any) -> tuple[Change, ...]:
+def _changes(asked: Plan | Subject | None, edited: Plan | Subject | None) -> tuple[Change, ...]:
     """What a person's version of a plan has other than what was asked; nothing where one of them cannot be read."""
-    if not isinstance(asked, Plan):
-        return ()
-    try:
-        return against_last(asked, Plan.from_json(edited))
-    except (TypeError, ValueError):
-        return ()
+    return against_last(asked, edited) if isinstance(asked, Plan) and isinstance(edited, Plan) else ()

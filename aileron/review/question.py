@@ -13,6 +13,7 @@ Not here: the plan itself (plan.py), what a consent is about (subject.py), how i
 from __future__ import annotations
 
 import itertools
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -42,6 +43,7 @@ __all__ = [
     "session_of",
     "state_words",
     "title_of",
+    "unread_text",
     "waits",
 ]
 
@@ -129,6 +131,11 @@ def asker_of(entry: ApprovalEntry) -> str:
         return f"{entry.agent} in {entry.folder}" if entry.folder else entry.agent
     session = session_of(entry)
     return f"session {session}" if session else "a command on this machine, of no agent's session"
+
+
+def unread_text(question: Question) -> str:
+    """What it is about, where that is of no type that is known here: the JSON as it came."""
+    return json.dumps(question.plan or question.subject or {}, ensure_ascii=False)
 
 
 def preview_lines(preview: Preview | None, more: str | None) -> list[str] | str:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -42,7 +41,7 @@ from aileron.review.plan import (
     unknown_of,
 )
 from aileron.review.preview_mismatch import alarms, compared, spelled
-from aileron.review.question import asker_of, title_of
+from aileron.review.question import asker_of, title_of, unread_text
 from aileron.review.subject import subject_changes, subject_facts
 
 if TYPE_CHECKING:
@@ -165,7 +164,7 @@ def _of_run(
             Fact("differs", tuple(_difference(question, given, changes, when))),
         ),
         alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in (*alarms(plan, preview), *unknown_of(plan))),
-        sections=tuple(_run_sections(question, plan, preview, edited, when)),
+        sections=tuple(_run_sections(question, plan, preview, edited, given, changes, when)),
     )
 
 
@@ -197,7 +196,6 @@ def _of_consent(question: Question, subject: Subject, when: Callable[[str | None
 
 def _of_unreadable(question: Question) -> Sheet:
     """What another version asked, and was decided: as it came, since nobody knows here what it means."""
-    text = json.dumps(question.plan or question.subject or {}, ensure_ascii=False)
     return Sheet(
         title=visible(title_of(question)),
         verdict=Line("! OF ANOTHER VERSION: shown as it came", Tone.ALARM),
@@ -205,7 +203,7 @@ def _of_unreadable(question: Question) -> Sheet:
         essentials=(Fact("asked by", (_theirs(asker_of(question)),)),),
         alarms=(),
         sections=(
-            Section("as it came", (_fact("kind", question.kind), Fact("it says", _text_lines(text)))),
+            Section("as it came", (_fact("kind", question.kind), Fact("it says", _text_lines(unread_text(question))))),
             *_said(question),
             Section("bound to", (_fact("digest", question.digest),), is_fine_print=True),
         ),
@@ -217,10 +215,11 @@ def _run_sections(
     plan: Plan,
     preview: Preview | None,
     edited: Sequence[Change],
+    given: list[LabelledArgument],
+    changes: dict[str, tuple[str, str | None]],
     when: Callable[[str | None], str],
 ) -> Iterator[Section]:
-    changes = _argument_changes(question)
-    arguments = tuple(_argument(one, changes.get(one.name)) for one in given_of(plan))
+    arguments = tuple(_argument(one, changes.get(one.name)) for one in given)
     left_out = [name for name, (how, _) in changes.items() if how == "left out"]
     gone = tuple(Fact(visible(name), (_was("left out, was ", changes[name][1]),)) for name in left_out)
     if preview is not None and preview.fields is not None:

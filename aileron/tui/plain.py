@@ -39,6 +39,7 @@ from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 if TYPE_CHECKING:
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
+    from aileron.review.sheet import Sheet
 
 __all__ = ["Plain"]
 
@@ -369,8 +370,8 @@ class Plain:
     def _show(self, name: str, _: str) -> None:
         self._print(self._review(name))
 
-    def _print(self, review: Review) -> None:
-        """All of it."""
+    def _print(self, review: Review) -> Sheet:
+        """All of it, as it is returned."""
         sheet, width, left = review.sheet(local_time), self._width(), seconds_left(review.question.expires_at)
         self._say("")
         self._rows(rendering.essential_rows(sheet, width))
@@ -379,12 +380,13 @@ class Plain:
         elif left is not None:
             self._say(f"expires in {rendering.duration(left)}")
         self._rows(rendering.body_rows(sheet.sections, width, is_whole=True)[0])
+        return sheet
 
     def _read_preview(self, name: str, _: str) -> None:
-        self._read_for(self._review(name))
-        self._print(self._review(name))
+        self._print(self._read_for(self._review(name)))
 
-    def _read_for(self, review: Review) -> None:
+    def _read_for(self, review: Review) -> Review:
+        """It with what is there now."""
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
         if not review.has_preview:
@@ -394,9 +396,11 @@ class Plain:
             asked = PreviewAsked(key, review.id, review.plan_digest)
         answer = self._daemon.preview(review.id, asked.body, PREVIEW_S)
         try:
-            self._previews[review.id, review.plan_digest] = asked.opened(answer)
+            preview = asked.opened(answer)
         except ValueError:
             raise ValueError("the daemon answered a preview that is none") from None
+        self._previews[review.id, review.plan_digest] = preview
+        return review.with_preview(preview)
 
     # decisions
 
@@ -404,13 +408,11 @@ class Plain:
         """Print all of it, and take a word for a yes: for what was printed."""
         review = self._review(name)
         if review.is_unread:
-            self._read_for(review)
-            review = self._review(name)
-        self._print(review)
+            review = self._read_for(review)
+        word = self._print(review).word or "yes"
         was_open = self._key_session.is_open  # a signal can lock the key, and forget previews, at any time
         if review.closed is not None:
             raise ValueError("it cannot be decided any more")
-        word = review.sheet(local_time).word or "yes"
         self._forget_typed()
         self._write(f"To approve, type  {word}  (anything else decides nothing): ")
         if (self._typed_line() or "").strip() != word:

@@ -23,7 +23,6 @@ from aileron.cli.signing import approver_status
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
-from aileron.review.changes import change_lines
 from aileron.review.decision_flow import as_told
 from aileron.review.question import KINDS, name_of, title_of
 
@@ -111,19 +110,8 @@ def edit(
         raise Problem(
             "the daemon made another plan of it", exit_code=9, name="hash_mismatch", fix="aileron daemon status"
         )
-    standing = approver_status(supervisor)
-    if not standing.is_signed and (yes or not can_ask()):  # else it is shown, with what was edited
-        output.print_facts([("changes", change_lines(made.changes))], "stderr", column=COLUMN)
-        output.note("")
     dialogue = decision_dialogue.Dialogue(
-        supervisor,
-        name,
-        standing=standing,
-        yes=yes,
-        reason=reason,
-        as_json=as_json,
-        edit=made.digest,
-        tell=tell_done,
+        supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
     )
     raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
