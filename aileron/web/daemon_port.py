@@ -7,34 +7,32 @@ Not here: HTTP (admission.py), what a person reads (review/sheet.py).
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Literal, Protocol, Self
 
 import anyio
 
 from aileron.api.approvals import ApprovalEntry, ConsentAnswer, Decision, Question, Settled
-from aileron.api.approver import Challenge, PageUnlock, PasskeyEntry, PasskeyMade, PasskeyOptions, UnlockChallenge
+from aileron.api.approver import (
+    ApproverFacts,
+    Challenge,
+    PageUnlock,
+    PasskeyEntry,
+    PasskeyMade,
+    PasskeyOptions,
+    UnlockChallenge,
+)
 from aileron.api.audit import RecordOfRun
 from aileron.api.runs import RunState
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
 from aileron.review.decision_flow import UnsignedDecision
 
-__all__ = ["ApproverStatus", "DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
+__all__ = ["DaemonPort", "Ended", "Key", "PasskeyPort", "Process", "Refused", "Unseen"]
 
 Refused = Literal["passphrase", "process"]
 """Why somebody was not let in, as the record has it."""
 Ended = Literal["asked", "over", "process", "replaced", "passkey", "many", "stopping"]
 """Why an unlocked page is locked again, as the record has it."""
-
-
-@dataclasses.dataclass(frozen=True)
-class ApproverStatus:
-    """Who decides for this home, as far as can be known now: nobody signs, the vault that knows is locked, or this key."""
-
-    status: Literal["none", "locked", "ready", "problem"]
-    key_id: str | None = None
-    problem: str | None = None
 
 
 class Key(Protocol):
@@ -84,7 +82,7 @@ class Unseen(Exception):
 class DaemonPort(Protocol):
     """One for each daemon. Every method may raise AileronError; what it is told is hostile text."""
 
-    def approver(self) -> ApproverStatus:
+    def approver(self) -> ApproverFacts:
         """Who decides. Never raises."""
         ...
 

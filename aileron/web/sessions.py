@@ -225,7 +225,7 @@ class Sessions:
         for session in list(self._open):
             if now >= session.ends_at:
                 await self.lock(session, "over")
-            elif approver.status == "none" or approver.key_id not in (None, session.approver):
+            elif approver.status == "none" or (approver.key_id or session.approver) != session.approver:
                 await self.lock(session, "replaced")
             elif is_passkey(session.key_id) and not self._daemon.opens(session.key_id):
                 await self.lock(session, "passkey")

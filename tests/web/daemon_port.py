@@ -16,8 +16,10 @@ from typing import Any, Final
 import anyio
 import httpx
 import msgspec
+from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalEntry, Question, Settled
+from aileron.api.approver import ApproverFacts
 from aileron.api.audit import RecordOfRun
 from aileron.api.runs import RunState
 from aileron.daemon.http.pages import pages
@@ -26,7 +28,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.preview import Preview, PreviewField
 from aileron.review.decision_flow import UnsignedDecision
 from aileron.web.app import Page
-from aileron.web.daemon_port import ApproverStatus, Ended
+from aileron.web.daemon_port import Ended
 from aileron.web.sessions import Session, Sessions
 from tests.cli import questions
 
@@ -91,9 +93,9 @@ class ToldDesk:
         """Whether it decides."""
         return passkey in self.passkeys
 
-    def approver(self) -> ApproverStatus:
+    def approver(self) -> ApproverFacts:
         """Who decides."""
-        return ApproverStatus(self.status, self.key_id)  # type: ignore[arg-type]
+        return ApproverFacts(status=self.status, key_id=self.key_id or UNSET)  # type: ignore[arg-type]
 
     async def process(self, _client: Any, _server: Any) -> Process:
         """Whoever it is."""

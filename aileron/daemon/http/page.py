@@ -23,6 +23,7 @@ import anyio
 import anyio.to_thread
 
 from aileron.api.approvals import ApprovalEntry, Decision, Question, Settled
+from aileron.api.approver import ApproverFacts
 from aileron.api.audit import RecordOfRun
 from aileron.api.runs import RunState
 from aileron.approver import keyfile
@@ -82,10 +83,9 @@ class PageService:
 
     # Who is there
 
-    def approver(self) -> daemon_port.ApproverStatus:
+    def approver(self) -> ApproverFacts:
         """Who decides."""
-        found = self._approver.facts()
-        return daemon_port.ApproverStatus(found.status, found.key_id or None, found.problem or None)
+        return self._approver.facts()
 
     def opens(self, passkey: str) -> bool:
         """The vault's word."""
