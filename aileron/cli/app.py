@@ -43,6 +43,7 @@ from aileron.cli.commands import (
 )
 from aileron.cli.commands.completion import action_names, completion, input_words
 from aileron.cli.commands.console import console
+from aileron.cli.commands.demo_server import demo_server
 from aileron.cli.commands.options import AsJson
 from aileron.cli.commands.sync import sync
 from aileron.cli.problem import INTERRUPTED, Problem, report
@@ -51,7 +52,7 @@ from aileron.cli.run import OPTIONS, RunCommand, build, perform
 __all__ = ["app", "main"]
 
 _SECTIONS = {
-    "See": ("demo",),
+    "See": ("demo", "demo-server"),
     "Let agents act": ("launch", "sessions", "mcp"),
     "Act": ("run", "console", "approve", "deny", "approval", "open", "grant"),
     "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
@@ -163,6 +164,7 @@ def demo(
     raise typer.Exit(show(as_json=as_json, keep=keep, yes=yes))
 
 
+app.command("demo-server")(demo_server)
 app.command("approve", epilog=_EXITS)(approval.approve)
 app.command("deny", epilog=_EXITS)(approval.deny)
 _group(

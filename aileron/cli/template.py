@@ -1,77 +1,231 @@
-"""A new connector's repository: the files in templates/, with its name in the places that are kept for it.
+"""A new connector's repository: the files in templates/, with its names in the places that are kept for them.
 
 Pure, but for reading the files, which are shipped with the program. `templates/common` is every repository's, `templates/python`
-and `templates/c` are one language's, `templates/releasing` is a part of the README. `%%word%%` is a place; one alone on its line
-that is empty takes the line along.
+and `templates/c` are one language's, `templates/releasing` is a part of the README. `templates/operations` has what one operation
+adds to the program, to its cases and tests, and its action, for each shape an operation may have: which one, its name says.
+`%%word%%` is a place; one alone on its line that is empty takes the line along.
 
-Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_author.py).
+Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_author.py),
+what a name says (operation_names.py).
 """
 
 from __future__ import annotations
 
+import json
+import keyword
 import re
 import shlex
+from collections.abc import Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aileron import __version__
+from aileron.cli.operation_names import guessed_effect, words_of
+from aileron.model.manifest import Effect
 
 if TYPE_CHECKING:
-    from aileron.model.names import Fqn
+    from aileron.model.names import Fqn, HostPort
     from aileron.registry.signatures import PublicKey
 
-__all__ = ["Language", "repository"]
+__all__ = ["FIRST_OPERATIONS", "Language", "check_operation", "repository"]
 
 Language = Literal["python", "c"]
+FIRST_OPERATIONS: Final[dict[Language, tuple[str, ...]]] = {
+    "python": ("list_things", "add_thing"),
+    "c": ("list_things",),
+}
+"""Those of a connector whose author names none."""
 
+_Shape = Literal["list", "get", "add", "change", "delete"]
 _PLACE: Final = re.compile(r"%%([a-z]+)%%")
 _WORKFLOW: Final = ".github/workflows/release.yml"
+_PROGRAMS: Final[dict[Language, str]] = {"python": "connector.py", "c": "connector.c"}
+_TAKEN: Final = frozenset({"hosts", "http", "log", "msgspec", "op", "run", "int", "str", "dict"})
+"""What the program in Python already calls something else."""
+_MAX_DOES: Final = 100
+"""Characters of what a connector does: a line, and what a person reads before they bind a credential."""
+_LISTS: Final = frozenset({"count", "find", "list", "query", "search"})
 _WORDS: Final[dict[Language, dict[str, str]]] = {
-    "python": {
-        "program": "connector.py",
-        "scope": "Read and add things",
-        "intents": '"list_things", "add_thing"',
-        "actions": '"actions/list-things", "actions/add-thing"',
-        "make": "",
-        "unit": "$ python -m pytest",
-        "compile": "",
-    },
-    "c": {
-        "program": "connector.c",
-        "scope": "Read things",
-        "intents": '"list_things"',
-        "actions": '"actions/list-things"',
-        "make": "$ make",
-        "unit": "",
-        "compile": "- run: make",
-    },
+    "python": {"make": "", "unit": "$ python -m pytest", "compile": ""},
+    "c": {"make": "$ make", "unit": "", "compile": "- run: make"},
 }
 """What the files that all languages share say of each."""
+_PREVIEW: Final = """\
+
+[approval.preview]
+op = "{op}"
+inputs = {{ id = "${{args.id}}" }}
+render = {{ "{label}" = "{key}.text" }}"""
 
 
-def repository(name: Fqn, language: Language, key: PublicKey, key_file: str) -> dict[str, bytes]:
+class _Operation(NamedTuple):
+    """One, by its name: the words of what it is about, in a sentence and in keys; how its requests look."""
+
+    name: str
+    shape: _Shape
+    effect: Effect | None
+    one: str
+    many: str
+
+    @property
+    def action(self) -> str:
+        return self.name.replace("_", "-")
+
+    @property
+    def path(self) -> str:
+        return (self.many if "_" in self.name else self.name).replace(" ", "-")
+
+    def words(self, preview: _Operation | None) -> dict[str, str]:
+        """What stands in the places of its files. `preview`: an operation that reads the same thing."""
+        title = words_of(self.name)
+        label = "Text" if self.shape == "delete" else "Now"
+        return {
+            "op": self.name,
+            "action": self.action,
+            "verb": self.name.partition("_")[0],
+            "words": title,
+            "title": title.capitalize(),
+            "one": self.one,
+            "many": self.many,
+            "onekey": self.one.replace(" ", "_"),
+            "manykey": self.many.replace(" ", "_"),
+            "path": self.path,
+            "effect": "" if self.effect is None else f'effect = "{self.effect}"',
+            "place": "text" if preview else "id",
+            "reads": f', "{preview.name}"' if preview else "",
+            "preview": (
+                _PREVIEW.format(op=preview.name, label=label, key=preview.one.replace(" ", "_")) if preview else ""
+            ),
+        }
+
+
+def check_operation(name: str, language: Language) -> None:
+    """Return if a connector in this language may have such an operation, and an agent an action of its name. ValueError."""
+    from aileron.model.names import OP_NAME, RESERVED_TOOLS
+
+    if not OP_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a lower-case letter, then letters, digits, '_', at most 64")
+    if name in RESERVED_TOOLS:
+        raise ValueError(f"{name!r} is a tool of Aileron itself")
+    if language == "python" and (keyword.iskeyword(name) or name in _TAKEN):
+        raise ValueError(f"{name!r} cannot be a function's name: say what it does, as in {name}_thing")
+
+
+def repository(
+    name: Fqn, language: Language, key: PublicKey, key_file: str, *, operations: Sequence[str], host: HostPort
+) -> dict[str, bytes]:
     """Every file by its path in the repository `name`; `key_file` is what the private half's file is called.
 
-    A repository elsewhere than on GitHub has no workflow: only GitHub would run it.
+    The connector has these operations, at least one, each checked, and asks `host`. A repository elsewhere than on GitHub has no
+    workflow: only GitHub would run it.
     """
+    every = [_operation(one) for one in operations]
+    does = ", ".join(words_of(one.name) for one in every)
+    if len(does) > _MAX_DOES:
+        does = f"use {name.path[-1]}"
     words = {
         **_WORDS[language],
-        "releasing": (files("aileron.cli") / "templates" / "releasing" / f"{name.scheme}.md").read_text(
-            encoding="utf-8"
-        ),
+        "program": _PROGRAMS[language],
+        "releasing": _read(f"releasing/{name.scheme}.md"),
         "repository": "/".join(name.path),
         "name": str(name),
         "title": name.path[-1],
         "key": shlex.quote(key_file),
         "fingerprint": key.fingerprint,
         "aileron": __version__,
+        "host": str(host),
+        "origin": f"https://{str(host).removesuffix(':443')}",
+        "does": does,
+        "scope": f"{does[:1].upper()}{does[1:]}",
+        "intents": ", ".join(json.dumps(one.name) for one in every),
+        "actions": ", ".join(json.dumps(f"actions/{one.action}") for one in every),
+        "firstaction": every[0].action,
     }
     found = {**_below("common"), **_below(language)}
     if name.scheme != "github":
         del found[_WORKFLOW]
+    found |= _program(language, every) | _actions(every)
     made = {path: _filled(text, words).encode() for path, text in found.items()}
     return {**made, "keys/publisher.pub": key.to_pem().encode()}
+
+
+def _operation(name: str) -> _Operation:
+    verb, _, rest = name.strip("_").partition("_")
+    effect = guessed_effect(name)
+    noun = words_of(rest) or "result"
+    one, many = _singular(noun), _plural(noun)
+    shapes: dict[Effect | None, _Shape] = {Effect.CHANGE: "change", Effect.DELETE: "delete"}
+    shape = shapes.get(effect, "add")
+    if effect is Effect.READ:
+        shape = "list" if verb in _LISTS or not rest or noun == many else "get"
+    return _Operation(name, shape, effect, one, many)
+
+
+def _plural(noun: str) -> str:
+    """As it mostly is in English; the author reads it at once."""
+    if noun.endswith("s"):
+        return noun
+    return f"{noun[:-1]}ies" if re.search(r"[^aeiou]y$", noun) else f"{noun}s"
+
+
+def _singular(noun: str) -> str:
+    if noun.endswith("ies"):
+        return f"{noun[:-3]}y"
+    return noun.removesuffix("s") if not noun.endswith("ss") else noun
+
+
+def _program(language: Language, every: list[_Operation]) -> dict[str, str]:
+    """The program, its cases and, in Python, the tests of an ordinary process."""
+    sends = any(one.shape in ("add", "change") for one in every)
+    logs = sends or any(one.shape == "delete" for one in every)
+    names = [*(["BadInput"] if sends else []), "hosts", "http", *(["log"] if logs else []), "op", "run"]
+    words = {
+        "heading": "%%title%%: %%does%%.",
+        "msgspec": "import msgspec\n" if sends else "",
+        "imports": ", ".join(names),
+        "table": ", ".join(f'{{"{one.name}", do_{one.name}}}' for one in every),
+        "known": ", ".join(one.name for one in every),
+    }
+    program = _PROGRAMS[language]
+    return {
+        program: _filled(_joined(language, "connector", every, between=3), words).lstrip("\n"),
+        "tests/cases.toml": _read("operations/head.cases") + _joined(language, "cases", every, between=2),
+        **({f"tests/test_{program}": _joined(language, "test", every, between=3)} if language == "python" else {}),
+    }
+
+
+def _joined(language: Language, kind: str, every: list[_Operation], *, between: int) -> str:
+    """The parts of the operations with so many line ends between, after the head and before the tail that such a file has."""
+    folder = f"operations/{language}"
+    parts = [
+        _maybe_read(f"{folder}/head.{kind}"),
+        *(_filled(_read(f"{folder}/{one.shape}.{kind}"), one.words(None)) for one in every),
+        _maybe_read(f"{folder}/tail.{kind}"),
+    ]
+    return ("\n" * between).join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _actions(every: list[_Operation]) -> dict[str, str]:
+    return {
+        f"actions/{one.action}/action.md": _filled(
+            _read(f"operations/actions/{one.shape}.md"), one.words(_reader(one, every))
+        )
+        for one in every
+    }
+
+
+def _reader(operation: _Operation, every: list[_Operation]) -> _Operation | None:
+    """The operation that shows a person what this one is about to change or delete."""
+    return next((one for one in every if one.shape == "get" and one.path == operation.path), None)
+
+
+def _read(path: str) -> str:
+    return (files("aileron.cli") / "templates" / path).read_text(encoding="utf-8")
+
+
+def _maybe_read(path: str) -> str:
+    return _read(path) if (files("aileron.cli") / "templates" / path).is_file() else ""
 
 
 def _below(folder: str) -> dict[str, str]:

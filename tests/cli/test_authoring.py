@@ -14,7 +14,7 @@ from aileron.actions.fitting import check_action
 from aileron.actions.manifest import SCHEMA, parse_action
 from aileron.cli.commands.action_author import new_text
 from aileron.cli.problem import Problem
-from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.manifest import ActionFile, ConnectorManifest, Effect
 from aileron.model.names import Fqn
 from aileron.registry.build import build
 from aileron.registry.content import ContentStore
@@ -38,8 +38,8 @@ def test_a_new_action_is_valid_at_once(aileron: Command, tmp_path: Path):
     action = parse_action((tmp_path / "send-email.md").read_text("utf-8"), file="x", allow_placeholder=True)
 
     assert (said.code, said.out) == (0, "send-email.md\n")
-    assert "still to be named: the connector, its version, the operation" in said.err
-    assert action.approval.required
+    assert "still to be named: the connector, its version; then: aileron action add send-email.md" in said.err
+    assert (action.approval.required, action.steps[0].op, action.summary) == (True, "send_email", "Send email {text}")
     assert aileron("action", "validate", "send-email.md").out == "send-email.md: ok, send-email 0.1.0\n"
     assert not (aileron.home / "run").exists()
 
@@ -60,6 +60,37 @@ def test_an_installed_connector_gives_its_version_and_hash(fake: FakeDaemon, ail
         assert 'hash = "sha256:bound-at-release"' in (tmp_path / f"{name}.md").read_text("utf-8")
     assert aileron("action", "new", "d", "--connector", "github://acme/mail@1.3.0").code == 0
     assert 'version = "1.3.0"' in (tmp_path / "d.md").read_text("utf-8")
+
+
+def test_an_installed_operation_gives_an_action_of_its_name(fake: FakeDaemon, aileron: Command, tmp_path: Path):
+    """The connector is the one that has it; a person is asked, whatever its name says, unless the author says that it reads."""
+    note = {"name": "note_id", "types": ["integer"], "required": True}
+    operations = [{"name": "list_notes"}, {"name": "delete_note", "parameters": [note]}]
+    fake.connectors = [{**MAIL, "operations": operations}, {**MAIL, "name": "github://acme/other"}]
+    for words in (("list-notes",), ("see-notes", "--op", "list_notes", "--effect", "read"), ("delete-note",)):
+        assert aileron("action", "new", *words).code == 0
+    asked, read, deleted = (
+        parse_action((tmp_path / f"{name}.md").read_text("utf-8"), file="x")
+        for name in ("list-notes", "see-notes", "delete-note")
+    )
+
+    assert {str(one.connectors[0].name) + one.connectors[0].hash for one in (asked, read, deleted)} == {
+        MAIL["name"] + PIN
+    }
+    assert [
+        (one.steps[0].effect, one.steps[0].idempotent, one.approval.required) for one in (asked, read, deleted)
+    ] == [
+        (Effect.READ, False, True),
+        (Effect.READ, True, False),
+        (Effect.DELETE, False, True),
+    ]
+    assert (deleted.summary, deleted.inputs[0].description) == (
+        "Delete note {note_id}",
+        "The note id that delete_note takes.",
+    )
+    assert "…" not in deleted.text
+    fake.connectors.append({**MAIL, "name": "github://acme/second", "operations": operations})
+    assert "still to be named: the connector" in aileron("action", "new", "list-notes", "-o", "b.md").err
 
 
 def test_no_file_is_overwritten(aileron: Command, tmp_path: Path):
@@ -83,6 +114,7 @@ def test_no_file_is_overwritten(aileron: Command, tmp_path: Path):
         (("../a",), "name '../a' is not"),
         (('a"\nb',), "is not lower-case letters"),
         (('a" # ',), "is not lower-case letters"),
+        (("2nd-mail",), "no operation can be called like the action '2nd-mail'"),
         (("a", "--op", 'x"] # '), "is not a lower-case letter"),
         (("a", "--op", "send-email"), "--op 'send-email' is not a lower-case letter"),
         (("a", "--connector", "acme/mail"), "'acme/mail' has no known scheme"),

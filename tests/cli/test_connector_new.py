@@ -23,6 +23,9 @@ from tests.support.home import daemon_home
 pytestmark = pytest.mark.jail
 NAME = "github://acme/connector-things"
 DEADLINE_S = 60
+OPERATIONS = ("list_notes", "read_note", "send_report", "rename_category", "delete_note", "frobnicate")
+"""One of each shape, and one whose name says nothing."""
+OPS = [word for op in OPERATIONS for word in ("--op", op)]
 
 
 def made(aileron: Command, directory: Path, *words: str, name: str = NAME) -> Said:
@@ -39,7 +42,7 @@ def published_key(directory: Path) -> PublicKey:
 def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command, tmp_path: Path, lang: str) -> None:
     """Built, tried in the real jail, released; what comes out is what an install takes from that publisher."""
     directory = tmp_path / "things"
-    assert made(aileron, directory, "--lang", lang).code == 0
+    assert made(aileron, directory, "--lang", lang, *OPS).code == 0
     if lang == "c":
         compiled("connector")  # which says it where there is no compiler
         # An author's make, and not one that a make of ours has started: it would speak of that one's job server.
@@ -60,16 +63,61 @@ def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command,
         str(out),
     )
 
-    assert (tried.code, "FAILED" in tried.out, tried.out.count("passed") >= 4) == (0, False, True), tried
+    assert (tried.code, "FAILED" in tried.out) == (0, False), tried
+    assert all(tried.out.count(f"{op}: ") >= 2 for op in OPERATIONS)
     assert (released.code, "there is no keys/publisher.pub" in released.err) == (0, False), released
     trust = Trust(keyring=Keyring().trusting(Authority.parse(NAME), published_key(directory)), require_signature=True)
     connector = connector_of(
         (out / "v0.1.0" / "aileron.tar.gz").read_bytes(), trust, wanted=ArtifactRequest.parse(f"{NAME}@0.1.0")
     )
-    wanted = ArtifactRequest.parse(f"{NAME}/actions/list-things@0.1.0")
-    archive = (out / "actions" / "list-things" / "v0.1.0" / "aileron.tar.gz").read_bytes()
-    action = action_of(archive, trust, wanted=wanted, parse=parse_action).action
-    assert [pin.hash for pin in action.connectors] == [connector.pin.hash]
+    released_actions = {}
+    for name in (op.replace("_", "-") for op in OPERATIONS):
+        wanted = ArtifactRequest.parse(f"{NAME}/actions/{name}@0.1.0")
+        archive = (out / "actions" / name / "v0.1.0" / "aileron.tar.gz").read_bytes()
+        released_actions[name] = action_of(archive, trust, wanted=wanted, parse=parse_action).action
+    every = released_actions.values()
+    assert {pin.hash for action in every for pin in action.connectors} == {connector.pin.hash}
+    assert [action.steps[0].op for action in every] == [*OPERATIONS]
+    assert [action.steps[0].effect for action in every] == ["read", "read", "send", "change", "delete", None]
+    assert [action.approval.required for action in every] == [False, False, True, True, True, True]
+    assert (deleting := released_actions["delete-note"]).preview is not None
+    assert (deleting.preview.op, deleting.summary) == ("read_note", "Delete note {text}")
+
+
+@pytest.mark.parametrize("lang", ["python", "c"])
+def test_nothing_of_it_has_a_name_to_be_changed(aileron: Command, tmp_path: Path, lang: str) -> None:
+    """What is named is named by its author; where nobody named operations, the same files speak of things."""
+    assert made(aileron, tmp_path / "notes", "--lang", lang, *OPS, name="github://acme/notes").code == 0
+    host = ("--host", "localhost:8765")
+    assert made(aileron, tmp_path / "b", "--lang", lang, *host, name="github://acme/notes").code == 0
+
+    def left_in(directory: Path) -> set[str]:
+        texts = [path.read_text() for path in directory.rglob("*") if path.is_file()]
+        return {word for text in texts for word in re.findall(r"\w+[_-]things?\b|/things?\b|%%[a-z]+%%", text)}
+
+    assert left_in(tmp_path / "notes") == set()
+    assert {"list_things", "list-things", "/things"} <= left_in(tmp_path / "b")
+    assert 'hosts = ["localhost:8765"]' in (tmp_path / "b" / "manifest.toml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--op", "import"), "'import' cannot be a function's name"),
+        (("--op", "http"), "'http' cannot be a function's name"),
+        (("--op", "Send-Mail"), "is not a lower-case letter"),
+        (("--op", "cancel_action"), "is a tool of Aileron itself"),
+        (("--op", "a", "--op", "b", "--op", "a"), "--op a is given twice"),
+        (("--host", "api.example.com"), "has no port"),
+    ],
+)
+def test_what_no_operation_can_be_called_is_refused(
+    aileron: Command, tmp_path: Path, words: tuple[str, ...], told: str
+):
+    """Before anything is made, a key least of all."""
+    said = made(aileron, tmp_path / "x", *words)
+
+    assert (said.code, told in said.err, list(tmp_path.iterdir())) == (2, True, []), said
 
 
 def test_the_suite_has_the_actions_that_are_there(aileron: Command, tmp_path: Path) -> None:

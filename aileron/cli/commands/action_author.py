@@ -18,8 +18,10 @@ from msgspec import UNSET
 
 from aileron.api.connectors import ConnectorEntry, ConnectorList
 from aileron.cli import output
+from aileron.cli.operation_names import guessed_effect, words_of
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
+from aileron.model.manifest import Effect
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -30,12 +32,13 @@ __all__ = ["new", "new_text", "schema"]
 
 _SOME_CONNECTOR = "github://owner/repository"
 _SOME_VERSION = "0.1.0"
-_SOME_OP = "some_operation"
 _TEXT = """\
 +++
 # Every key there may be: docs/reference/action-file.md, or `aileron action schema`.
 name = "{name}"
 version = "0.1.0"
+# What a person who is asked reads first. {{NAME}} is an argument, or a line of the preview.
+summary = "{summary}"
 
 [[requires.connectors]]
 name = "{connector}"
@@ -48,32 +51,51 @@ capabilities = ["{op}"]
 # One phrase a person would say.
 intent = "{intent}"
 
-# What a caller gives; read by the model, so with an example where the form matters.
-{inputs}
-# The steps, in order. The operation gets the inputs, and what [execute.inputs] says beside them.
+{inputs}# The steps, in order. The operation gets the inputs, and what [execute.inputs] says beside them.
 [[execute]]
-id = "first"
+id = "{step}"
 connector = "{connector}"
 op = "{op}"
-# True only for what reads: it may then be run again by itself after a failure that passes.
-idempotent = false
-
-[execute.inputs]
-{given}
-
-# Whether a person decides before each run. False only where nothing is sent, paid, created or changed.
-[approval]
-required = true
-expires_in = "15m"
-+++
+{effect}{given}
+{approval}+++
 
 # {title}
 
-What it does, and when to call it: an agent reads this as the tool's description.
+{body}
+"""
+
+
+_INPUTS = "# What a caller gives; read by the model, so with an example where the form matters.\n"
+_KNOWN_EFFECT = """\
+# What the operation does: read, create, change, send, delete or pay. A person who is asked sees it.
+effect = "{effect}"
+"""
+_UNKNOWN_EFFECT = """\
+# What the operation does: read, create, change, send, delete or pay. Until it is said, a person who is asked has to type "yes".
+# effect = "change"
+"""
+_IDEMPOTENT = """\
+# True only for what reads: it may then be run again by itself after a failure that passes.
+idempotent = {idempotent}
+"""
+_ASKS = """\
+# A person decides before each run. False only where nothing is sent, paid, created or changed.
+[approval]
+required = true
+expires_in = "15m"
+"""
+_DOES_NOT_ASK = """\
+# It only reads, so nobody is asked.
+[approval]
+required = false
 """
 
 
 _TYPES = ("string", "integer", "number", "boolean", "array", "object")
+_MAX_SUMMARY = 80
+"""Characters: a line of a terminal. An action file takes 120."""
+_MAX_IN_SUMMARY = 2
+"""Arguments that a summary begins with: those that tell one call from another come first in most operations."""
 _MAX_FIXED = 1000
 """Characters of a value that stands for one to be written: nobody edits a longer one."""
 
@@ -107,47 +129,74 @@ def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The action's name: lower case, as in send-email.")],
     connector: Annotated[
         str | None,
-        typer.Option("--connector", metavar="NAME[@VERSION]", help="What it calls; an installed one, for its hash."),
+        typer.Option(
+            "--connector",
+            metavar="NAME[@VERSION]",
+            help="The connector that it calls. Default: the installed one that has the operation.",
+        ),
     ] = None,
-    op: Annotated[str, typer.Option("--op", metavar="OP", help="The operation it calls.")] = _SOME_OP,
+    op: Annotated[
+        str | None,
+        typer.Option("--op", metavar="OP", help="The operation that it calls. Default: NAME, as in send_email."),
+    ] = None,
+    effect: Annotated[
+        Effect | None,
+        typer.Option("--effect", help="What the operation does. With read, nobody is asked before a run."),
+    ] = None,
     file: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The file to write; NAME.md unless said.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The file to write. Default: NAME.md.")
     ] = None,
 ) -> None:
-    """Write a new action file, with every choice explained, to be edited and added.
+    """Write a new action file, ready to be added, with a comment at each choice.
 
-    What is not known stands there as a placeholder. Of a connector that is installed the inputs are those of the operation,
-    and an unknown one is refused. No file is ever overwritten.
+    The inputs are those of the operation, where its connector is installed; an operation that it does not have is refused.
+    A person is asked before each run, except with --effect read. No file is ever overwritten.
     """
     from aileron.actions.manifest import parse_action
 
     _check_names(name, op)
     called, version = _named(connector)
-    pin = None if called is None else _installed(called, version)
+    meant = op or _op_named(name)
+    pin = _installed(called, version, meant)
+    if pin is not None and called is None:
+        called, _ = _named(str(pin.name))
     text = new_text(
         name,
-        op,
-        _operation(pin, op),
+        meant,
+        _operation(pin, meant),
         connector=str(called or _SOME_CONNECTOR),
         version=(pin and pin.version) or version or _SOME_VERSION,
         pin=None if pin is None else pin.hash,
+        effect=effect,
     )
     with local_work():
         parse_action(text, file=f"{name}.md", allow_placeholder=True)
     written = Path(f"{name}.md") if file is None else file
     _write_new(written, text)
     output.write(str(visible(str(written))))
-    output.note(_next(called, op, pin, written))
+    output.note(_next(called, pin, written))
 
 
-def _check_names(name: str, op: str) -> None:
+def _check_names(name: str, op: str | None) -> None:
     """Return if both may stand between quotes. Problem otherwise: nothing else is put into the text as it was typed."""
     from aileron.model.names import ACTION_NAME, OP_NAME
 
     if not ACTION_NAME.fullmatch(name):
         raise Problem.usage(f"name {name!r} is not lower-case letters, digits, '.', '_', '-', at most 64")
-    if not OP_NAME.fullmatch(op):
+    if op is not None and not OP_NAME.fullmatch(op):
         raise Problem.usage(f"--op {op!r} is not a lower-case letter, then letters, digits, '_', at most 64")
+
+
+def _op_named(name: str) -> str:
+    """The operation that an action of this name calls, unless its author says another. Problem where none can have the name."""
+    from aileron.model.names import OP_NAME
+
+    op = words_of(name).replace(" ", "_")
+    if not OP_NAME.fullmatch(op):
+        raise Problem.usage(
+            f"no operation can be called like the action {name!r}", fix=f"aileron action new {name} --op OP"
+        )
+    return op
 
 
 def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
@@ -162,33 +211,47 @@ def _named(connector: str | None) -> tuple[Fqn | None, str | None]:
         raise Problem.usage(f"--connector {error}", fix="aileron connector list") from None
 
 
-def _installed(name: Fqn, version: str | None) -> ConnectorEntry | None:
-    """The one that is meant, where a daemon runs and has just one such; None otherwise."""
+def _installed(name: Fqn | None, version: str | None, op: str) -> ConnectorEntry | None:
+    """The one that is meant, by its name or its operation, where a daemon runs and has just one such; None otherwise."""
     answer = Supervisor().maybe_fetch(ConnectorList, "/v1/connectors")
     every = [] if answer is None else answer.connectors
-    found = [entry for entry in every if entry.name == str(name) and version in (None, entry.version)]
+    if name is None:
+        found = [entry for entry in every if op in _operations(entry)]
+    else:
+        found = [entry for entry in every if entry.name == str(name) and version in (None, entry.version)]
     return found[0] if len(found) == 1 else None
+
+
+def _operations(pin: ConnectorEntry | None) -> dict[str, Operation]:
+    """Those of a connector, by name; none where they are not recorded."""
+    operations = UNSET if pin is None else pin.operations
+    return {} if operations is UNSET or operations is None else {one.name: one for one in operations}
 
 
 def _operation(pin: ConnectorEntry | None, op: str) -> Operation | None:
     """The one of that name; None where they are not recorded. Problem: there is none."""
-    operations = UNSET if pin is None else pin.operations
-    if operations is UNSET or operations is None or op == _SOME_OP:
-        return None
-    found = {one.name: one for one in operations}
-    if op not in found:
+    found = _operations(pin)
+    if found and op not in found:
         near = difflib.get_close_matches(op, found, n=1)
         why = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(found))}"
-        raise Problem.usage(f"the connector has no operation {op!r}", why=why)
-    return found[op]
+        raise Problem.usage(f"the connector has no operation {op!r}", why=why, fix="give --op OP")
+    return found.get(op)
 
 
 def new_text(
-    name: str, op: str, operation: Operation | None, *, connector: str, version: str, pin: str | None = None
+    name: str,
+    op: str,
+    operation: Operation | None,
+    *,
+    connector: str,
+    version: str,
+    pin: str | None = None,
+    effect: Effect | None = None,
 ) -> str:
     """A new action file that calls `op`; `operation` is what is recorded of it, `pin` the connector's hash where it is known.
 
-    The required parameters come first. Problem(usage) where no action file can say what the operation needs.
+    The required parameters come first. Nobody is asked only where the author says that `effect` is `read`: a guess from the
+    operation's name is written down and decides nothing. Problem(usage) where no action file can say what the operation needs.
     """
     from aileron.model.manifest import Operation, Parameter
     from aileron.model.names import INPUT_NAME, UNBOUND_HASH
@@ -196,31 +259,53 @@ def new_text(
     some = Operation(name=op, parameters=(Parameter(name="text", types=("string",)),))
     parameters = sorted((operation or some).parameters, key=lambda one: not one.required)
     inputs = [one for one in parameters if INPUT_NAME.fullmatch(one.name) and one.types != ("null",)]
-    fixed = [one for one in parameters if one.required and one not in inputs]
-    given = [f'{one.name} = "${{args.{one.name}}}"' for one in inputs]
-    words = name.replace("-", " ").replace("_", " ").replace(".", " ")
+    given = [
+        *(f'{one.name} = "${{args.{one.name}}}"' for one in inputs),
+        *(_fixed(one, op) for one in parameters if one.required and one not in inputs),
+    ]
+    words = words_of(name)
+    is_read = effect is Effect.READ
     return _TEXT.format(
         name=name,
+        summary=_summary(words, inputs),
         connector=connector,
         version=version,
         hash=pin or UNBOUND_HASH,
         hash_note="" if pin else "# `aileron action add` puts the hash of the installed connector here.\n",
         op=op,
-        inputs="".join(map(_input, inputs)),
-        given="\n".join([*given, *(_fixed(one, op) for one in fixed)]),
+        step=f"{op.partition('_')[0]}_" if op.partition("_")[0] == "args" else op.partition("_")[0],
+        inputs="".join([_INPUTS if inputs else "", *(_input(one, op) for one in inputs)]),
+        effect=_effect(effect or guessed_effect(op)) + _IDEMPOTENT.format(idempotent=str(is_read).lower()),
+        given="\n".join(["", "[execute.inputs]", *given, ""]) if given else "",
+        approval=_DOES_NOT_ASK if is_read else _ASKS,
         intent=words,
         title=words.capitalize(),
+        body=f"Calls `{op}` of {connector}. {'It only reads.' if is_read else 'A person is asked before each run.'}",
     )
 
 
-def _input(parameter: Parameter) -> str:
-    """One `[[inputs]]` for a parameter, with the rules that an input can have. Its description is the author's."""
+def _summary(words: str, inputs: list[Parameter]) -> str:
+    """The action's words, then the first arguments that are always there and fit on a line."""
+    shown = [one.name for one in inputs if one.required and not {"array", "object"} & set(one.types)]
+    for most in range(_MAX_IN_SUMMARY, 0, -1):
+        places = ", ".join(f"{{{name}}}" for name in shown[:most])
+        if places and len(words) + 1 + len(places) <= _MAX_SUMMARY:
+            return f"{words.capitalize()} {places}"
+    return words.capitalize()
+
+
+def _effect(effect: Effect | None) -> str:
+    return _UNKNOWN_EFFECT if effect is None else _KNOWN_EFFECT.format(effect=effect)
+
+
+def _input(parameter: Parameter, op: str) -> str:
+    """One `[[inputs]]` for a parameter, with the rules that an input can have, and a description that is true of any."""
     kind = next((one for one in _TYPES if one in parameter.types), "string")
     lines = [
         "[[inputs]]",
         f'name = "{parameter.name}"',
         f'type = "{kind}"',
-        'description = "…, for example …"',
+        f'description = "The {words_of(parameter.name)} that {op} takes."',
     ]
     if not parameter.required:
         lines.append("required = false")
@@ -291,15 +376,7 @@ def _write_new(file: Path, text: str) -> None:
         opened.write(text)
 
 
-def _next(connector: Fqn | None, op: str, pin: ConnectorEntry | None, file: Path) -> str:
-    missing = [
-        what
-        for what, is_known in (
-            ("the connector", connector is not None),
-            ("its version", pin is not None),
-            ("the operation", op != _SOME_OP),
-        )
-        if not is_known
-    ]
+def _next(connector: Fqn | None, pin: ConnectorEntry | None, file: Path) -> str:
+    missing = [what for what, is_known in (("the connector", connector), ("its version", pin)) if is_known is None]
     open_yet = f"still to be named: {', '.join(missing)}; " if missing else ""
     return f"{open_yet}then: aileron action add {visible(str(file))}"

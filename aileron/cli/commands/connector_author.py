@@ -24,7 +24,7 @@ from aileron.model.visible import visible
 if TYPE_CHECKING:
     from aileron.model.failure import Failure
     from aileron.model.manifest import ConnectorManifest, OAuth2Provider
-    from aileron.model.names import Fqn
+    from aileron.model.names import Fqn, HostPort
     from aileron.registry.release import Release
     from aileron.registry.signatures import SigningKey
     from aileron.trial.bench import TrialReport
@@ -60,6 +60,13 @@ def new(
     directory: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The directory to make; its last segment, here, unless said.")
     ] = None,
+    op: Annotated[
+        list[str] | None,
+        typer.Option("--op", metavar="OP", help="An operation it has, such as delete_note; may be given again."),
+    ] = None,
+    host: Annotated[
+        str, typer.Option("--host", metavar="NAME:PORT", help="The service that it sends requests to.")
+    ] = "api.example.com:443",
     lang: Annotated[Lang, typer.Option("--lang", help="What it is written in.")] = Lang.PYTHON,
     key: Annotated[
         Path | None,
@@ -69,17 +76,20 @@ def new(
 ) -> None:
     """Make the repository of a connector, which builds and passes its tests, and a key to sign it with.
 
+    Each operation has an action and cases; what it begins with is guessed from its first word (list, get, add, change, delete …).
     The private key is not put into the repository. A key that is in FILE already is used.
     """
-    from aileron.cli.template import repository
+    from aileron.cli.template import FIRST_OPERATIONS, repository
 
     fqn = _repository_name(name)
+    operations, service = op or FIRST_OPERATIONS[lang.value], _host(host)
+    _check_operations(operations, lang)
     place = Path(fqn.path[-1]) if directory is None else directory
     key_file = place.with_name(f"{place.name}.signing-key") if key is None else key
     _check_place(place, key_file, name)
     signing_key, is_new = _key_for(key_file, may_exist=key is not None)
     try:
-        made = repository(fqn, lang.value, signing_key.public, key_file.name)
+        made = repository(fqn, lang.value, signing_key.public, key_file.name, operations=operations, host=service)
         _write_tree(place, made)
     except BaseException:
         if is_new:
@@ -267,6 +277,27 @@ def _repository_name(text: str) -> Fqn:
             f"{name} is a place in a repository, and `new` makes a whole one", fix=f"aileron connector new {whole}"
         )
     return name
+
+
+def _check_operations(operations: Sequence[str], lang: Lang) -> None:
+    from aileron.cli.template import check_operation
+
+    for number, one in enumerate(operations):
+        if one in operations[:number]:
+            raise Problem.usage(f"--op {one} is given twice")
+        try:
+            check_operation(one, lang.value)
+        except ValueError as error:
+            raise Problem.usage(f"--op {error}") from None
+
+
+def _host(text: str) -> HostPort:
+    from aileron.model.names import HostPort
+
+    try:
+        return HostPort.parse(text)
+    except ValueError as error:
+        raise Problem.usage(f"--host {error}") from None
 
 
 def _check_place(directory: Path, key_file: Path, name: str) -> None:

@@ -1,0 +1,94 @@
+"""`aileron demo-server`: a small service on this machine, to try a first connector and action on."""
+
+from __future__ import annotations
+
+import errno
+import secrets
+import socket
+from datetime import datetime
+from typing import Annotated
+
+import typer
+
+from aileron.cli import output
+from aileron.cli.problem import Problem
+from aileron.model.visible import visible
+
+__all__ = ["demo_server"]
+
+_PORT = 8765
+
+
+def demo_server(
+    port: Annotated[
+        int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Listen on this port of localhost.")
+    ] = _PORT,
+) -> None:
+    """Start a small notes service on this machine, to try your first action on.
+
+    It needs an API key, keeps everything in memory, listens on localhost only, and runs until you press Ctrl-C.
+    """
+    import anyio
+
+    listener = _listen(port)
+    anyio.run(_serve, listener, f"localhost:{port}")
+    output.note("\nstopped; the notes are gone")
+
+
+def _listen(port: int) -> socket.socket:
+    try:
+        return socket.create_server(("127.0.0.1", port))
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            why, fix = "another program listens there", f"aileron demo-server --port {port % 65535 + 1}"
+        else:
+            why, fix = error.strerror or str(error), "aileron demo-server --port PORT"
+        raise Problem.usage(f"port {port} cannot be used", why=why, fix=fix) from None
+
+
+def _introduce(address: str, key: str) -> None:
+    """What a person needs to use it, at once: a newcomer has read nothing yet."""
+    output.print_facts([("address", f"http://{address}"), ("API key", key)])
+    allowed = _allowed()
+    if address not in allowed:
+        output.note(
+            "\nThis server speaks HTTP without TLS, which Aileron refuses unless you allow it. In another terminal:\n\n"
+            f"  aileron config set egress.private_plain {visible(','.join([*allowed, address]))}"
+        )
+    output.note("\nRequests appear below. Press Ctrl-C to stop.\n")
+
+
+def _allowed() -> list[str]:
+    """What config.toml of this home already lets Aileron reach without TLS; nothing where it cannot be read."""
+    from aileron.cli.settings import read_text
+    from aileron.config import Home, parse_settings
+    from aileron.model.failure import AileronError
+
+    path = Home.from_environment().config
+    try:
+        return sorted(map(str, parse_settings(read_text(path), path).egress_private_plain))
+    except (AileronError, Problem):  # `config set` says what is wrong with it
+        return []
+
+
+async def _serve(listener: socket.socket, address: str) -> None:
+    import signal
+
+    import anyio
+
+    from aileron.cli.notes_server import NotesServer, serve
+
+    key = f"demo-{secrets.token_hex(16)}"
+    with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        _introduce(address, key)
+
+        async def stopped() -> None:
+            async for _ in signals:
+                return
+
+        await serve(NotesServer(key, _log).app, listener, stopped)
+
+
+def _log(method: str, path: str, status: int) -> None:
+    why = "  (no API key, or that of an earlier start)" if status == 401 else ""
+    output.note(f"{datetime.now():%H:%M:%S}  {status}  {method} {visible(path)}{why}")

@@ -1,0 +1,176 @@
+"""The notes server that `aileron demo-server` starts: a small service with an API key, to write a first connector for.
+
+Runs in the command until it is interrupted, on loopback and nowhere else, without TLS. It trusts no client: a request without
+the key gets 401 and changes nothing.
+
+Rules
+- Everything is in memory and bounded: MAX_NOTES notes of MAX_TEXT characters, MAX_BODY_BYTES of a request.
+- Each request is reported to `log` with its status, never with a header or a body: the key is in one, the note in the other.
+
+    GET /notes?limit=N      the newest notes, newest first
+    POST /notes             {"text": "…"}; the new note, 201
+    GET /notes/ID           one note
+    DELETE /notes/ID        204, and the note is gone
+
+Source: docs/reference/cli.md. Not here: what the command prints (commands/demo_server.py).
+"""
+
+from __future__ import annotations
+
+import hmac
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+from hypercorn.asyncio import serve as serve_http
+from hypercorn.config import Config
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+__all__ = ["MAX_NOTES", "MAX_TEXT", "NotesServer", "serve"]
+
+MAX_NOTES: Final = 100
+"""Notes: the whole list fits into one answer of a connector."""
+MAX_TEXT: Final = 500
+"""Characters of a note: with MAX_NOTES, at most 200 KB of memory."""
+MAX_BODY_BYTES: Final = 4096
+"""A note of MAX_TEXT characters in JSON, with room for escapes."""
+
+Log = Callable[[str, str, int], None]
+"""Told of each request: method, path and query, status."""
+
+
+class _NewNote(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of POST /notes."""
+
+    text: str
+
+
+class _Note(msgspec.Struct, frozen=True):
+    """A note as it is served."""
+
+    id: int
+    text: str
+
+
+class _Refused(Exception):
+    """A request that gets an error status, and why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class NotesServer:
+    """The service as an ASGI application. `key` is the API key that every request has to carry."""
+
+    def __init__(self, key: str, log: Log) -> None:
+        self._authorization = f"Bearer {key}".encode()
+        self._log = log
+        self._notes = [_Note(1, "Water the plants"), _Note(2, "Call Jo")]
+        self._last_id = len(self._notes)
+        one, many = "/notes/{id:int}", "/notes"
+        self.app = Starlette(
+            routes=[
+                Route(many, self._answering(self._list), methods=["GET"]),
+                Route(many, self._answering(self._add), methods=["POST"]),
+                Route(one, self._answering(self._read), methods=["GET"]),
+                Route(one, self._answering(self._delete), methods=["DELETE"]),
+            ],
+            exception_handlers={HTTPException: self._answer_unknown},
+        )
+
+    def _answering(self, handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+        """`handle` behind the key, its refusals as JSON, and every request in the log."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                self._check_key(request)
+                response = await handle(request)
+            except _Refused as refused:
+                response = JSONResponse({"error": str(refused)}, refused.status)
+            self._log(request.method, _path_of(request), response.status_code)
+            return response
+
+        return answer
+
+    async def _answer_unknown(self, request: Request, error: Exception) -> Response:
+        """No such path, or no such method of it: logged, because whoever writes a first connector has mistyped it."""
+        assert isinstance(error, HTTPException)  # which it is registered for
+        self._log(request.method, _path_of(request), error.status_code)
+        return JSONResponse({"error": error.detail}, error.status_code)
+
+    def _check_key(self, request: Request) -> None:
+        given = request.headers.get("Authorization", "").encode()
+        if not hmac.compare_digest(given, self._authorization):
+            raise _Refused(401, "an API key is needed: Authorization: Bearer KEY")
+
+    async def _list(self, request: Request) -> Response:
+        limit = request.query_params.get("limit", str(MAX_NOTES))
+        if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_NOTES):
+            raise _Refused(400, f"limit is a number from 1 to {MAX_NOTES}")
+        return _json(self._notes[::-1][: int(limit)])
+
+    async def _add(self, request: Request) -> Response:
+        text = await _text_of(request)
+        if len(self._notes) >= MAX_NOTES:
+            raise _Refused(507, f"there are {MAX_NOTES} notes already: delete one first")
+        self._last_id += 1
+        note = _Note(self._last_id, text)
+        self._notes.append(note)
+        return _json(note, 201)
+
+    async def _read(self, request: Request) -> Response:
+        return _json(self._find(request))
+
+    async def _delete(self, request: Request) -> Response:
+        self._notes.remove(self._find(request))
+        return Response(status_code=204)
+
+    def _find(self, request: Request) -> _Note:
+        wanted = request.path_params["id"]
+        for note in self._notes:
+            if note.id == wanted:
+                return note
+        raise _Refused(404, "there is no such note")
+
+
+async def serve(app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]) -> None:
+    """Serve `app` on `listener`, which is taken over, until `stopped` returns."""
+    config = Config()
+    config.bind = [f"fd://{listener.detach()}"]
+    config.accesslog = config.errorlog = None
+    config.include_server_header = False
+    config.graceful_timeout = 0.5  # seconds: an answer takes a millisecond
+    await serve_http(app, config, shutdown_trigger=stopped, mode="asgi")  # type: ignore[arg-type] # two types of ASGI
+
+
+async def _text_of(request: Request) -> str:
+    body = bytearray()
+    try:
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > MAX_BODY_BYTES:
+                raise _Refused(413, f"a request has at most {MAX_BODY_BYTES} bytes")
+    except ClientDisconnect:
+        raise _Refused(400, "the request ended before its body") from None
+    try:
+        text = msgspec.json.decode(body, type=_NewNote).text.strip()
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _Refused(400, 'the body is JSON: {"text": "…"}') from None
+    if not 1 <= len(text) <= MAX_TEXT:
+        raise _Refused(400, f"text has 1 to {MAX_TEXT} characters")
+    return text
+
+
+def _json(value: object, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status, media_type="application/json")
+
+
+def _path_of(request: Request) -> str:
+    query = request.url.query
+    return f"{request.url.path}?{query}" if query else request.url.path

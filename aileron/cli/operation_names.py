@@ -1,0 +1,41 @@
+"""What the name of an operation says about it: a first guess for who begins a connector or an action file, who then reads it.
+
+Pure. Nothing is decided by a guess: it is written into a file of the author's, and where the name says nothing, no guess is made.
+
+>>> guessed_effect("delete_note"), guessed_effect("frobnicate")
+(<Effect.DELETE: 'delete'>, None)
+>>> words_of("send-weekly_report")
+'send weekly report'
+
+Source: docs/reference/action-file.md (Effects). Not here: the files (template.py, commands/action_author.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from aileron.model.manifest import Effect
+
+__all__ = ["guessed_effect", "words_of"]
+
+_VERBS: Final[dict[Effect, str]] = {
+    Effect.READ: "check count fetch find get list look query read search show",
+    Effect.CREATE: "add book create draft insert make open register schedule upload",
+    Effect.CHANGE: "assign change edit mark move patch put rename replace set update",
+    Effect.SEND: "announce forward invite mail notify post publish reply send share",
+    Effect.DELETE: "cancel clear delete drop erase purge remove",
+    Effect.PAY: "buy charge order pay purchase refund transfer",
+}
+_EFFECTS: Final = {verb: effect for effect, verbs in _VERBS.items() for verb in verbs.split()}
+_JOINTS: Final = re.compile(r"[-_.]+")
+
+
+def words_of(name: str) -> str:
+    """The name of an action, an operation or a parameter as words."""
+    return _JOINTS.sub(" ", name).strip()
+
+
+def guessed_effect(op: str) -> Effect | None:
+    """By its first word, where that is a verb known here; None otherwise."""
+    return _EFFECTS.get(op.partition("_")[0])

@@ -1,0 +1,132 @@
+"""`aileron demo-server` as a program: what it serves, to whom, how much of it, and how it ends."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.cli.notes_server import MAX_BODY_BYTES, MAX_NOTES, MAX_TEXT
+from tests.cli.command import Command
+
+DEADLINE_S = 30
+
+
+class Served:
+    """One that runs, and what it said at its start."""
+
+    def __init__(self, process: subprocess.Popen[str], port: int) -> None:
+        assert process.stdout is not None
+        self.process, self.port = process, port
+        found = re.fullmatch(
+            rf"address\thttp://localhost:{port}\nAPI key\t(\S+)\n",
+            process.stdout.readline() + process.stdout.readline(),
+        )
+        assert found
+        self.key = found[1]
+
+    def ask(self, method: str, path: str, body: bytes | None = None, *, key: str | None = None) -> tuple[int, Any]:
+        """The status, and what the JSON says."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE_S)
+        try:
+            connection.request(method, path, body, {"Authorization": f"Bearer {self.key if key is None else key}"})
+            answer = connection.getresponse()
+            data = answer.read()
+            return answer.status, json.loads(data) if data else None
+        finally:
+            connection.close()
+
+    def end(self, number: int) -> str:
+        """Its standard error, after this signal; it ends well."""
+        self.process.send_signal(number)
+        _, err = self.process.communicate(timeout=DEADLINE_S)
+        assert self.process.returncode == 0, err
+        return err
+
+
+@pytest.fixture
+def served(aileron: Command) -> Iterator[Served]:
+    """On a port of the test's."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with aileron.start("demo-server", "--port", str(port)) as process:
+        yield Served(process, port)
+        process.kill()
+
+
+def test_it_serves_whoever_has_the_key_on_this_machine(served: Served) -> None:
+    """Notes are listed, added, read and deleted; without the key nothing is, and on another address nobody listens."""
+    asked = [
+        served.ask("POST", "/notes", b'{"text": "mine"}', key="demo-guessed"),
+        served.ask("POST", "/notes", b'{"text": "mine"}'),
+        served.ask("GET", "/notes?limit=2"),
+        served.ask("DELETE", "/notes/2", key=""),
+        served.ask("DELETE", "/notes/2"),
+        served.ask("GET", "/notes/2"),
+        served.ask("GET", "/notes"),
+    ]
+    added = {"id": 3, "text": "mine"}
+
+    assert [status for status, _ in asked] == [401, 201, 200, 401, 204, 404, 200]
+    assert asked[1][1] == added
+    assert asked[2][1] == [added, {"id": 2, "text": "Call Jo"}]
+    assert asked[6][1] == [added, {"id": 1, "text": "Water the plants"}]
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.2", served.port), timeout=DEADLINE_S)
+    told = served.end(signal.SIGINT)
+    assert [line.split()[1:4] for line in told.splitlines() if "/notes/2" in line] == [
+        ["401", "DELETE", "/notes/2"],
+        ["204", "DELETE", "/notes/2"],
+        ["404", "GET", "/notes/2"],
+    ]
+    assert (served.key in told, "mine" in told, told.endswith("\nstopped; the notes are gone\n")) == (
+        False,
+        False,
+        True,
+    )
+
+
+def test_what_it_keeps_is_bounded(served: Served) -> None:
+    """In notes and in characters; a request that is none of its own is told why, and it goes on."""
+    longest = json.dumps({"text": "ä" * MAX_TEXT}).encode()
+    refused = [
+        served.ask("POST", "/notes", json.dumps({"text": "a" * (MAX_TEXT + 1)}).encode()),
+        served.ask("POST", "/notes", b" " * (MAX_BODY_BYTES + 1)),
+        served.ask("POST", "/notes", b'{"text": 1}'),
+        served.ask("POST", "/notes", b'{"text": " "}'),
+        served.ask("GET", "/notes?limit=0"),
+        served.ask("GET", "/nothing"),
+        served.ask("PUT", "/notes"),
+    ]
+    added = [served.ask("POST", "/notes", longest)[0] for _ in range(MAX_NOTES - 1)]
+
+    assert [status for status, _ in refused] == [400, 413, 400, 400, 400, 404, 405]
+    assert all(why["error"] for _, why in refused)
+    assert added == [201] * (MAX_NOTES - 2) + [507]
+    assert len(served.ask("GET", "/notes")[1]) == MAX_NOTES
+    served.end(signal.SIGTERM)
+
+
+def test_it_says_the_one_command_that_lets_aileron_reach_it(aileron: Command, served: Served, home: Path) -> None:
+    """With what is allowed already; and nothing where it is allowed. A port that is taken is said to be."""
+    taken = aileron("demo-server", "--port", str(served.port))
+    said = served.end(signal.SIGINT)
+    command = f"  aileron config set egress.private_plain localhost:{served.port}\n"
+
+    assert command in said
+    assert (taken.code, taken.out) == (2, "")
+    assert f"error: port {served.port} cannot be used\n  why: another program listens there" in taken.err
+    both = f"localhost:9,localhost:{served.port}"
+    for allowed, told in (("localhost:9", True), (both, False)):
+        assert aileron("config", "set", "egress.private_plain", allowed).code == 0
+        with aileron.start("demo-server", "--port", str(served.port)) as process:
+            said = Served(process, served.port).end(signal.SIGINT)
+        assert (f"  aileron config set egress.private_plain {both}\n" in said, "config set" in said) == (told, told)

@@ -1,0 +1,144 @@
+"""The README's first action, done as it stands: its files are written, its commands typed at a terminal, its server started.
+
+Only the port is another, so that two runs of the tests do not meet, and what its comments ask of a person is answered here.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.command import Answers, Command, Said
+from tests.e2e.test_tutorial import free_port
+from tests.support.relay import Agent
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow]
+ROOT: Final = Path(__file__).resolve().parents[2]
+PORT: Final = "8765"
+VAULT, APPROVER = "correct horse battery", "nine of swords, reversed"
+DECISION: Final[Answers] = [
+    ("Approver passphrase: ", APPROVER),
+    ("Approve? ", "y"),
+    ("Approver passphrase: ", APPROVER),
+]
+"""To a question with a preview. The passphrase is asked for again only where the first was not kept for so long."""
+_BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Where the reader works; in a short path, because a socket's path is short."""
+    path = Path(tempfile.mkdtemp(prefix="reader-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def section(port: str) -> str:
+    """What the README says of a first action, at that port."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"^## A first action of your own.*?(?=^## )", text, re.DOTALL | re.MULTILINE)
+    assert found
+    return found[0].replace(PORT, port)
+
+
+def files(text: str) -> dict[str, str]:
+    """The blocks that are no commands, by the path in their first line or else in the sentence before."""
+    found = {}
+    for block in _BLOCK.finditer(text):
+        if block[1] != "console":
+            named = re.match(r"# (\S+)\n", block[2]) or re.search(r"`([^`]+\.md)`[^`]*\Z", text[: block.start()])
+            assert named, block[2][:60]
+            found[named[1]] = block[2]
+    return found
+
+
+def commands(text: str) -> list[list[str]]:
+    """What is typed after `aileron`, in order. The one other command makes `aileron` one."""
+    lines = [line for block in _BLOCK.findall(text) if block[0] == "console" for line in block[1].splitlines()]
+    typed = [shlex.split(line.removeprefix("$ "), comments=True) for line in lines]
+    assert typed.pop(0) == ["source", ".venv/bin/activate"]
+    assert {words[0] for words in typed} == {"aileron"}
+    return [words[1:] for words in typed]
+
+
+def typed(aileron: Command, words: list[str], answers: Answers = ()) -> Said:
+    """One command at a terminal; it ends well."""
+    said = aileron.at_terminal(*words, answers=answers, NO_COLOR="1")
+    assert said.code == 0, (words, said)
+    return said
+
+
+def follow(aileron: Command, todo: list[list[str]], key: str) -> dict[str, Said]:
+    """What each command showed, by its first two words."""
+    answers: dict[str, Answers] = {
+        "vault init": [("New passphrase of the vault: ", VAULT), ("again: ", VAULT)],
+        "binding setup": [("Service [", ""), ("Identity", ""), ("token: ", key)],
+        "approver init": [
+            ("Make the approver's key? [y/N] ", "y"),
+            ("Vault passphrase: ", VAULT),
+            ("New approver passphrase: ", APPROVER),
+            ("again: ", APPROVER),
+        ],
+        "run delete-note": DECISION,
+    }
+    said = {" ".join(words[:2]): typed(aileron, words, answers.get(" ".join(words[:2]), ())) for words in todo}
+    assert set(answers) <= set(said)
+    return said
+
+
+def as_an_agent(aileron: Command) -> list[Any]:
+    """The same from an agent: what it is told of a list, of a deletion that waits, and of that once a person has approved it."""
+    with Agent(aileron.home) as agent:
+
+        def call(tool: str, **arguments: Any) -> Any:
+            params = {"name": tool, "arguments": arguments}
+            return agent.ask("tools/call", params)["result"]["structuredContent"]
+
+        agent.initialize()
+        listed, waits = call("list_notes"), call("delete_note", id=1)
+        assert waits["id"] in aileron("approval", "list").out
+        shown = typed(aileron, ["approve", waits["id"]], DECISION)
+        assert "Water the plants" in shown.out
+        return [listed["result"], waits["status"], call("wait_for_action", id=waits["id"])["result"]]
+
+
+def test_the_first_action_of_the_readme_is_one(folder: Path) -> None:
+    """The connector never has the key, the person sees what the service has, and only what they approve is done."""
+    port = free_port()
+    text = section(port)
+    for path, body in files(text).items():
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_text(body, encoding="utf-8")
+    first, *others = commands(text)
+    assert first == ["demo-server"]
+
+    aileron = Command(folder / "home", folder=str(folder))
+    with aileron.start(*first, "--port", port) as server:
+        try:
+            assert server.stdout is not None
+            key = re.search(r"demo-[0-9a-f]{32}", server.stdout.readline() + server.stdout.readline())
+            assert key
+            said, told = follow(aileron, others, key[0]), as_an_agent(aileron)
+        finally:
+            aileron("daemon", "stop")
+            server.terminate()
+        assert server.stderr is not None
+        served = server.stderr.read()
+
+    assert "Call Jo" in said["run list-notes"].out
+    assert said["run delete-note"].out.index("Call Jo") < said["run delete-note"].out.index("Approve?")
+    assert told == [[{"id": 1, "text": "Water the plants"}], "pending_approval", {"deleted": 1}]
+    assert re.findall(r"\d+  (?:GET|DELETE) /notes\S*", served) == [
+        *("200  GET /notes", "200  GET /notes/2", "204  DELETE /notes/2"),
+        *("200  GET /notes", "200  GET /notes/1", "204  DELETE /notes/1"),
+    ]
+    assert "egress.sending" in said["audit list"].out
+    everything = [path.read_bytes() for path in (folder / "home").rglob("*") if path.is_file()]
+    assert not any(key[0].encode() in data for data in everything)
