@@ -41,12 +41,14 @@ from aileron.actions.inputs import (
     schema_rule,
 )
 from aileron.actions.references import ARGS, STEP_ID, Argument, pieces
+from aileron.actions.summary import MAX_SUMMARY, Place, is_same_name, template_of
 from aileron.model.canonical import sha256_digest
 from aileron.model.document import MAX_NUMBER, Field, Kind, Table, check_text, read_document, refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import (
     ActionFile,
     ApprovalRule,
+    Effect,
     InputSpec,
     InputType,
     PreviewRule,
@@ -114,6 +116,14 @@ SCHEMA: Final = {
         says="`NAME@VERSION` it was copied from; never fetched again by itself",
         pattern=f"{FQN.pattern}@{SEMVER.pattern}",
         example="github://acme/mail/actions/send-email@1.2.0",
+    ),
+    "summary": Field(
+        Kind.STRING,
+        says="what a call does, in a sentence that a person reads first: words, `{NAME}` for a value, and `[…]` for what is left "
+        "out without one ([how it is filled](#the-summary))",
+        pattern=_NOT_EMPTY,
+        bounds=range(1, MAX_SUMMARY + 1),
+        example="Send {subject} to {to}",
     ),
     "requires": Field(
         Kind.TABLE,
@@ -270,6 +280,13 @@ SCHEMA: Final = {
                 "[only reads](mcp.md#hints)",
                 default=False,
             ),
+            "effect": Field(
+                Kind.STRING,
+                says="what the operation does; a person who is asked sees it, and it decides [how loudly they are asked]"
+                "(#effects). Left out, it is `read` where the step is `idempotent`, and otherwise unknown",
+                choices=tuple(effect.value for effect in Effect),
+                example="send",
+            ),
             "inputs": Field(
                 Kind.FREE,
                 says="what the operation gets beside the call's own arguments, and in place of one of the same name",
@@ -352,16 +369,19 @@ def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> Ac
     connectors = _connectors(table, allow_placeholder)
     inputs = _inputs(table)
     steps = _steps(table, {connector.name for connector in connectors}, inputs)
+    approval = _approval(table.table("approval"))
+    preview = _maybe_preview(table.table("approval"), connectors, steps, inputs)
     return ActionFile(
         name=_name(table, "name", ACTION_NAME, "lower-case letters, digits, '.', '_', '-'"),
         version=table.parsed("version", check_semver),
         source=_source(table),
         intent=_words(table.table("match"), "intent"),
+        summary=_summary(table, inputs, preview) if "summary" in table else None,
         connectors=connectors,
         steps=steps,
         inputs=inputs,
-        approval=_approval(table.table("approval")),
-        preview=_maybe_preview(table.table("approval"), connectors, steps, inputs),
+        approval=approval,
+        preview=preview,
         body=parts.body,
         text=text,
         digest=sha256_digest(text.encode()),
@@ -543,8 +563,29 @@ def _step(entry: Table, connectors: set[Fqn], known: _Known) -> StepSpec:
         connector=connector,
         op=_op(entry),
         idempotent=entry.boolean("idempotent", False),
+        effect=Effect(entry.string("effect")) if "effect" in entry else None,
         inputs=_given(entry, f"step {step_id!r}", known),
     )
+
+
+def _summary(table: Table, inputs: tuple[InputSpec, ...], preview: PreviewRule | None) -> str:
+    """Every place in it can be filled: by an argument that is always there, or by a line of the preview."""
+    text = table.string("summary")
+    try:
+        template = template_of(text)
+    except ValueError as error:
+        raise table.refuse("summary", f"summary: {error}") from None
+    labels = () if preview is None else tuple(preview.render)
+    for place in (part for part in template if isinstance(part, Place)):
+        spec = next((one for one in inputs if one.name == place.name), None)
+        is_previewed = any(is_same_name(place.name, label) for label in labels)
+        if spec is None and not is_previewed:
+            known = ", ".join([*(one.name for one in inputs), *labels]) or "none"
+            raise table.refuse("summary", f"summary: {{{place.name}}} is no input and no label of the preview: {known}")
+        if spec is not None and not (spec.is_always_there or place.is_optional or is_previewed):
+            problem = f"input {spec.name!r} may be left out: put its part into brackets, as [ to {{{spec.name}}}]"
+            raise table.refuse("summary", f"summary: {problem}")
+    return text
 
 
 def _op(entry: Table) -> str:

@@ -6,7 +6,8 @@ shown, and passes.
 
 Widens
 - a new file
-- the gate gone; the preview gone, new or changed in any way: it is what the person decides by
+- the gate gone; the preview gone, new or changed in any way: it is what the person decides by; and so the summary, and the
+  effect of a step
 - `irreversible` true to false; the question waiting longer; the undo window shorter
 - in `[[requires.connectors]]` and `[[execute]]` everything but an entry taken away, and `idempotent` true to false
 - an input that is new, of another type, or no longer required; that takes more than before, or is something else when it is not
@@ -72,6 +73,7 @@ def consent_of(
 
 def _differences(before: ActionFile, after: ActionFile) -> Iterator[Change]:
     yield from _changed("name", before.name, after.name, widens=True)
+    yield from _changed("summary", before.summary, after.summary, widens=True)
     yield from _approval(before.approval, after.approval)
     yield from _preview(before.preview, after.preview)
     yield from _entries("requires.connectors", _connectors(before), _connectors(after))
@@ -126,7 +128,12 @@ def _connectors(action: ActionFile) -> dict[str, _Facts]:
 
 def _steps(action: ActionFile) -> dict[str, _Facts]:
     return {
-        step.id: {"connector": str(step.connector), "op": step.op, "inputs": _json(step.inputs)}
+        step.id: {
+            "connector": str(step.connector),
+            "op": step.op,
+            "effect": step.effect or "not said",
+            "inputs": _json(step.inputs),
+        }
         for step in action.steps
     }
 

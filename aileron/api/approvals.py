@@ -140,8 +140,8 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     session: str | UnsetType = UNSET
     agent: str | UnsetType = UNSET
     folder: str | UnsetType = UNSET
-    glance: str | UnsetType = UNSET
-    """In a list: at most 160 characters of what a run is asked for with."""
+    headline: str | UnsetType = UNSET
+    """In a list: what a run would do, in at most 160 characters, as the agent's arguments say it."""
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,8 +22,8 @@ from __future__ import annotations
 import datetime
 import difflib
 import re
-from collections.abc import Mapping
-from typing import Any, Final, assert_never
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias, assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -35,7 +35,6 @@ from aileron.api.runs import RunState
 from aileron.audit.events import EVENT_TYPES
 from aileron.audit.frozen import decision_of, subject_of
 from aileron.audit.questions import candidates_of, plan_digest_of
-from aileron.audit.summary import MAX_SUBJECT_BYTES, summaries_of
 from aileron.ledger import (
     ACTION_KIND,
     MAX_ROWS,
@@ -54,6 +53,7 @@ from aileron.model.outcome import Failed, Outcome, Succeeded
 from aileron.model.timestamp import utc_of_us
 
 __all__ = [
+    "Headlines",
     "approval",
     "approval_result",
     "event_filter",
@@ -68,12 +68,17 @@ __all__ = [
 MAX_SHOWN: Final = 16_000
 """Events that are shown of one run, of 48 MiB at most: steps bound what a connector may write, an action may have many steps."""
 MAX_SHOWN_BYTES: Final = 48 << 20
+_MAX_PLAN_BYTES: Final = 64 << 10
+"""Of a plan that is read for a row of a list: it has up to 800, and is read with every piece of news."""
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
 """How a question ends, for whoever decides."""
 _OPEN: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
 _TIMES: Final = ("expires_at_us", "until_us", "since_us")
+
+Headlines: TypeAlias = Callable[[Iterable[tuple[str, str, bytes | None]]], dict[str, str]]
+"""Of id, action and stored plan of some questions: by id, what each would do in a line."""
 
 
 async def events(ledger: Ledger, wanted: Mapping[str, str]) -> list[dict[str, Any]]:
@@ -142,16 +147,16 @@ async def approval_result(ledger: Ledger, approval_id: str, session: str | None)
     return await ledger.read(look)
 
 
-async def open_approvals(ledger: Ledger) -> list[ApprovalEntry]:
+async def open_approvals(ledger: Ledger, headlines: Headlines | None = None) -> list[ApprovalEntry]:
     """The questions that wait for a person or for their decision to be used, the first to expire first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
-        return _listed(snapshot, snapshot.open_approvals())
+        return _listed(snapshot, snapshot.open_approvals(), headlines)
 
     return await ledger.read(look)
 
 
-async def recent_approvals(ledger: Ledger, limit: int) -> list[ApprovalEntry]:
+async def recent_approvals(ledger: Ledger, limit: int, headlines: Headlines) -> list[ApprovalEntry]:
     """The questions that were decided, taken back or ran out of time last, at most `limit`, the newest first."""
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
@@ -159,7 +164,7 @@ async def recent_approvals(ledger: Ledger, limit: int) -> list[ApprovalEntry]:
         events.sort(key=lambda row: row.seq, reverse=True)
         ids = dict.fromkeys(str(row.facts.get("approval")) for row in events)
         rows = [row for name in ids if (row := snapshot.approval(name)) is not None and row.state not in _OPEN]
-        return _listed(snapshot, rows[:limit])
+        return _listed(snapshot, rows[:limit], headlines)
 
     return await ledger.read(look)
 
@@ -292,11 +297,14 @@ def _subject(snapshot: Snapshot, row: ApprovalRow, digest: str) -> dict[str, Any
     return subject_of(snapshot.plan_of(row, digest) or b"", digest, row.id)
 
 
-def _listed(snapshot: Snapshot, rows: list[ApprovalRow]) -> list[ApprovalEntry]:
-    """Questions, those about runs with a line of what they were asked with, which tells two of one action apart."""
+def _listed(snapshot: Snapshot, rows: list[ApprovalRow], headlines: Headlines | None) -> list[ApprovalEntry]:
+    """Questions, those about runs with what they would do, where somebody can say that."""
+    entries = [_entry(snapshot, row) for row in rows]
+    if headlines is None:
+        return entries
     runs = [row for row in rows if row.kind == ACTION_KIND]
-    lines = summaries_of((row.id, str(row.name), snapshot.subject(row.id, MAX_SUBJECT_BYTES)) for row in runs)
-    return [msgspec.structs.replace(_entry(snapshot, row), glance=lines.get(row.id, UNSET)) for row in rows]
+    lines = headlines((row.id, str(row.name), snapshot.subject(row.id, _MAX_PLAN_BYTES)) for row in runs)
+    return [msgspec.structs.replace(entry, headline=lines.get(entry.approval_id, UNSET)) for entry in entries]
 
 
 def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:

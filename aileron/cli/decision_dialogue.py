@@ -21,7 +21,7 @@ Rules
 - Nothing is sent again: who loses a race is told what the others decided.
 
 Source: docs/reference/cli.md, docs/reference/http-api.md, docs/reference/signed-decisions.md.
-Not here: the options (commands/approval.py), how a question looks (consent.py, plan.py), the key (signing.py).
+Not here: the options (commands/approval.py), how a question looks (card.py), the key (signing.py).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, Q
 from aileron.api.body import Body
 from aileron.api.runs import RunState
 from aileron.cli import output
+from aileron.cli.card import show_card
 from aileron.cli.commands.done import result_of
-from aileron.cli.consent import show_question
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem, report
 from aileron.cli.prompts import ask_now, can_ask
@@ -56,7 +56,7 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
-from aileron.review.decision_flow import Review, UnsignedDecision, review_of
+from aileron.review.decision_flow import Review, UnsignedDecision, already_words, review_of
 
 __all__ = [
     "UNDER_WAY",
@@ -79,7 +79,7 @@ _LEAST_PART = 4
 """Characters of an id that name a question, its constant beginning not counted: one in 65,536 for the digits at its end."""
 _CONSTANT = "act-"
 _YES, _NO, _ALL = ("y", "yes"), ("n", "no"), ("f", "full")
-_MORE = "answer f to see all of it, before you decide"
+_MORE = "answer f to show everything before you decide"
 """Where it is signed: instead of a command, whose answer may be another's."""
 _FIRST_WAIT_S = 2.0
 """Long enough for most; what cannot begin at all is told after it."""
@@ -190,7 +190,7 @@ class Dialogue:
             output.note("")
         note_unsigned(self._standing)
         if is_shown and not self._yes and not _is_yes(review):
-            output.note(f"nothing is decided: it still waits\n  deny: aileron deny {visible(self._id)}")
+            output.note(f"not decided, still waiting\n  deny: aileron deny {visible(self._id)}")
             return UNFINISHED
         if signer is None:
             self.can_begin = not review.lends or open_vault(self._supervisor)
@@ -199,7 +199,7 @@ class Dialogue:
     def _deny(self, signer: Signer | None) -> int:
         review = self._review(signer)
         if signer is not None:
-            output.note(f"to be denied: {visible(review.title)}, asked by {visible(review.asker)}")
+            output.note(f"denying: {review.card(_when).sentence}\nasked by {visible(review.asker)}")
         note_unsigned(self._standing)
         reason = self._reason
         if reason is None and not self._as_json and can_ask():
@@ -215,7 +215,7 @@ class Dialogue:
             if signer is not None or problem.name == "approval_expired":
                 raise
             return UNFINISHED
-        output.note(f"{visible(review.title)} waits for a person\n")
+        output.note("approval required\n")
         review = self._with_preview(review, signer)
         _show(review, self._more(signer))
         note_unsigned(self._standing)
@@ -238,7 +238,7 @@ class Dialogue:
                 output.note("\n".join(problem.lines()))
 
     def _was_second(self, decided: AlreadyDecided) -> int:
-        output.note(f"somebody else has decided it meanwhile: {visible(decided.status)}")
+        output.note(already_words(decided.status))
         self.other = decided
         return OK
 
@@ -246,7 +246,7 @@ class Dialogue:
         review = self._with_preview(self._review(signer), signer)
         if signer is not None:
             signer.wipe()
-        show_question(review, "stdout", more=None)
+        show_card(review, "stdout", more=None)
         return OK
 
     def _review(self, signer: Signer | None) -> Review:
@@ -265,9 +265,9 @@ class Dialogue:
         """With what its preview says, of a plan that has one."""
         if signer is None or not review.is_unread:
             return review
-        output.note("what is there now is read first, for you alone: that takes your signature")
+        output.note("loading the current state first, which only your key can read")
         signer.unlock()
-        output.note("reading what would happen …\n")
+        output.note("loading …\n")
         return review.with_preview(signer.preview(self._supervisor, self._id, review.plan_digest))
 
     def _send(self, decided: UnsignedDecision, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
@@ -297,13 +297,13 @@ class Dialogue:
         if self._as_json:
             output.print_json(settled if problem is None else {**msgspec.to_builtins(settled), **problem.to_json()})
         if problem is not None:
-            output.note(f"approved {visible(self._id)}, and it could not be done")
+            output.note(f"approved {visible(self._id)}, but it failed")
             return report(problem, as_json=False)
         is_denied = settled.status == "denied"
         if not self._as_json or is_denied:
             output.note(f"{'denied' if is_denied else 'approved'} {visible(self._id)}")
         if settled.status == "approved":
-            output.note("it is done when the others it belongs to are approved too")
+            output.note("done once the rest of its group is approved too")
         elif not is_denied and not self._as_json and self._tell is not None:
             self._tell(result_of(kind, settled.result))
         return OK
@@ -339,7 +339,7 @@ def _decided_here(supervisor: Supervisor, asked: ConsentAnswer, tell: Callable[[
     try:
         code = dialogue.settle_here()
     except KeyboardInterrupt:
-        output.note("\ninterrupted; nothing is decided")
+        output.note("\ninterrupted, nothing decided")
         code = INTERRUPTED
     except Problem as problem:
         problem.fix = problem.fix or f"aileron approve {asked.approval_id}"
@@ -354,7 +354,7 @@ def _decided_here(supervisor: Supervisor, asked: ConsentAnswer, tell: Callable[[
 def find(supervisor: Supervisor, typed: str) -> Question:
     """The question with this id, or the one open question whose id begins or ends with it. Problem for none, and for several."""
     if not typed or "/" in typed:  # which would be another route
-        raise Problem.usage(f"{typed!r} is not the id of an approval", fix="aileron approval list")
+        raise Problem.usage(f"{typed!r} is not an approval id", fix="aileron approval list")
     try:
         return _question(supervisor, typed)
     except Problem as problem:
@@ -375,7 +375,7 @@ def _question(supervisor: Supervisor, approval_id: str) -> Question:
         return read(Question, body)
     except Problem as problem:
         raise Problem(
-            f"{visible(approval_id)} cannot be shown whole here, so that nothing is signed",
+            f"{visible(approval_id)} cannot be shown in full here, so nothing is signed",
             exit_code=9,
             name="hash_mismatch",
             why=problem.what,
@@ -388,7 +388,7 @@ def check_waits(question: Question) -> None:
     status, name = question.status, question.approval_id
     if status == "expired":
         raise Problem(
-            f"the time to decide {name} is over, and nothing ran",
+            f"{name} has expired, and nothing ran",
             exit_code=6,
             name="approval_expired",
             fix=f"aileron approval show {name}",
@@ -454,28 +454,36 @@ def note_under_way(state: RunState, wait_s: float) -> None:
     """It is approved, and not over: what it waits for, and where to look."""
     is_approved = state.status == "approved"
     if _is_locked_out(state):
-        lines = ["it begins when the vault is unlocked", "  fix: aileron vault unlock"]
+        lines = ["starts once the vault is unlocked", "  fix: aileron vault unlock"]
     elif is_approved and state.held_until:
-        lines = [f"it is still held, and begins at {output.local_time(state.held_until, 'stderr')}"]
+        lines = [f"held until {output.local_time(state.held_until, 'stderr')}, then it starts"]
     elif is_approved and state.error:
-        lines = [f"it has not begun yet: {visible(state.error.message)}"]
+        lines = [f"not started yet: {visible(state.error.message)}"]
     else:
-        lines = [f"still running after {wait_s:g} s; it goes on"]
+        lines = [f"still running after {wait_s:g} s, and continues"]
     output.note("\n".join([*lines, f"  look: aileron audit show {visible(str(state.audit_id))}"]))
 
 
+def _when(moment: str | None) -> str:
+    return output.local_time(moment, "stderr")
+
+
 def _show(review: Review, more: str | None) -> None:
-    show_question(review, more=more)
+    show_card(review, more=more)
     output.note("")
 
 
 def _is_yes(review: Review) -> bool:
-    while (typed := (ask_now("Approve? [y/N] ") or "").lower()) in _ALL:
+    """Their answer to somebody else's question; of what is heaviest, the word that every surface asks for."""
+    word = review.card(_when).word
+    prompt = f"Type {word} to approve: " if word else "Approve? [y/N] "
+    while (typed := (ask_now(prompt) or "").lower()) in _ALL:
         _show(review, None)
-    return typed in _YES
+    return typed in ((word,) if word else _YES)
 
 
 def _ask_here(review: Review) -> _Said:
+    """Their answer to what they asked for themselves, at this terminal and a moment ago: a letter is enough."""
     while True:
         typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
         if not typed:
@@ -490,7 +498,7 @@ def _ask_here(review: Review) -> _Said:
 
 def _ask_reason() -> str | None:
     """Why not, in the person's words."""
-    return ask_now("Reason (the agent reads it; Enter for none): ") or None
+    return ask_now("Reason (optional, sent to the agent): ") or None
 
 
 def _is_locked_out(state: RunState) -> bool:
@@ -509,7 +517,7 @@ def _left_waiting(answer: ConsentAnswer | ConsentsAnswer, asked: tuple[ConsentAn
     else:
         for one in asked:
             output.write(visible(one.approval_id))
-    output.note("nothing is changed yet: it waits for a person")
+    output.note("nothing changed yet: approval required")
     for one in asked:
         _note_ways(one)
     return UNFINISHED

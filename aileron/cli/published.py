@@ -31,8 +31,8 @@ from aileron.api.fetches import (
     ResolveFetched,
 )
 from aileron.cli import output
+from aileron.cli.card import show_subject
 from aileron.cli.commands.done import tell_done
-from aileron.cli.consent import show_subject
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import OK, Problem
 from aileron.cli.prompts import ask_now, can_ask

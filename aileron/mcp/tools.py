@@ -18,7 +18,7 @@ from typing import Any, Final
 from mcp_types import Tool, ToolAnnotations
 
 from aileron.mcp.agent_port import Offered
-from aileron.model.manifest import ActionFile
+from aileron.model.manifest import ActionFile, Effect
 from aileron.model.names import tool_name
 from aileron.model.visible import visible
 
@@ -116,12 +116,13 @@ def _annotated(offered: Offered) -> ToolAnnotations:
     """What a call can do by itself. Reasons: docs/adr/0019-mcp.md."""
     action = offered.action
     asks = action.approval.required and not offered.granted
-    reads = not asks and all(step.idempotent for step in action.steps)
+    reads = not asks and all(step.does is Effect.READ for step in action.steps)
+    adds = all(step.does in (Effect.READ, Effect.CREATE) for step in action.steps)
     return ToolAnnotations(
         title=action.intent,
         read_only_hint=reads,
-        destructive_hint=not asks and not reads and action.approval.irreversible,
-        idempotent_hint=reads,
+        destructive_hint=not asks and not adds and action.approval.irreversible,
+        idempotent_hint=not asks and all(step.idempotent for step in action.steps),
         open_world_hint=True,
     )
 

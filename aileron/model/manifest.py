@@ -20,6 +20,7 @@ __all__ = [
     "ConnectorManifest",
     "CredentialKind",
     "CredentialNeed",
+    "Effect",
     "HostFunction",
     "InputSpec",
     "InputType",
@@ -46,6 +47,17 @@ class HostFunction(enum.StrEnum):
     AUDIT = "audit"
     HTTP = "http"
     TCP = "tcp"
+
+
+class Effect(enum.StrEnum):
+    """What one step does to the world, as its author says: what a person's question is weighed by, the heaviest last."""
+
+    READ = "read"
+    CREATE = "create"
+    CHANGE = "change"
+    SEND = "send"
+    DELETE = "delete"
+    PAY = "pay"
 
 
 class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
@@ -186,13 +198,19 @@ class RequiredConnector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StepSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[execute]]`. `inputs` holds literals and `${args.x}` references, not yet resolved."""
+    """One `[[execute]]`. `inputs` holds literals and `${args.x}` references, not yet resolved. `effect` as the file says it."""
 
     id: str
     connector: Fqn
     op: str
     idempotent: bool = False
+    effect: Effect | None = None
     inputs: dict[str, Any] = {}
+
+    @property
+    def does(self) -> Effect | None:
+        """What it does: as it is said; what may be run again unasked changes nothing; of the rest nobody knows."""
+        return Effect.READ if self.effect is None and self.idempotent else self.effect
 
 
 class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True):
@@ -226,6 +244,8 @@ class ActionFile(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     source: str | None
     intent: str
+    summary: str | None = None
+    """What a call of it does, in a sentence with places for values (actions/summary.py)."""
     connectors: tuple[RequiredConnector, ...]
     steps: tuple[StepSpec, ...]
     inputs: tuple[InputSpec, ...]

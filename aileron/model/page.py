@@ -1,11 +1,11 @@
-"""The frame of every page of ours: one document, one style sheet, and fields of the answer that leave it nothing else to do.
+"""The frame of every page of ours: one document, one style card, and fields of the answer that leave it nothing else to do.
 
 Pure; used by whoever serves a page in the daemon. What goes into `body` has been escaped by whoever wrote it.
 
 Rules
 - No script runs, nothing is loaded or sent anywhere, nobody may frame it, nothing is kept, and the next page does not learn
   where it came from.
-- The style sheet is allowed by its hash, so a page cannot bring another.
+- The style card is allowed by its hash, so a page cannot bring another.
 
 Source: CSP Level 3, docs/reference/http-api.md. Not here: what a page says (daemon/http/pages.py, oauth/pages.py).
 """

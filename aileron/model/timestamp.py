@@ -11,13 +11,18 @@ Source: RFC 3339. Not here: how long something takes yet (the surfaces count tha
 from __future__ import annotations
 
 import datetime
+import re
 
 from aileron.model.visible import visible
 
-__all__ = ["local_time", "parse_timestamp", "utc", "utc_of_us"]
+__all__ = ["local_time", "parse_timestamp", "spoken_time", "utc", "utc_of_us"]
 
 _MAX_TEXT = 40
 """Characters of what is no moment."""
+_SPOKEN = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:T[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?(?:Z|[+-][0-9]{2}:[0-9]{2})?)?"
+)
+"""RFC 3339's date-time, with or without its zone, and its full-date."""
 
 
 def utc(seconds: float) -> str:
@@ -49,3 +54,22 @@ def local_time(text: object) -> str:
         return visible(str(text))[:_MAX_TEXT]
     is_today = at.date() == datetime.datetime.now().astimezone().date()
     return at.strftime("%H:%M:%S" if is_today else "%Y-%m-%d %H:%M")
+
+
+def spoken_time(value: object) -> str | None:
+    """A moment or a date among somebody's values, as a person says it: `Tue 24 Nov 2026, 10:00 CET`; None for anything else.
+
+    In the machine's own zone, which is named. One that names no zone stays as it is, and says so.
+    """
+    if not isinstance(value, str) or _SPOKEN.fullmatch(value) is None:
+        return None
+    try:
+        at = datetime.datetime.fromisoformat(value)
+        if "T" not in value:
+            return f"{at:%a} {at.day} {at:%b %Y}"
+        here = at if at.tzinfo is None else at.astimezone()
+    except (ValueError, OverflowError):
+        return None
+    clock = f"{here:%H:%M}" if here.second == 0 else f"{here:%H:%M:%S}"
+    zone = ", no time zone" if here.tzinfo is None else f" {here:%Z}"
+    return f"{here:%a} {here.day} {here:%b %Y}, {clock}{zone}"

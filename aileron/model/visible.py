@@ -18,10 +18,24 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["BAR", "GAP", "as_fact", "as_text", "is_bare", "visible", "visible_json", "visible_lines", "without_gaps"]
+__all__ = [
+    "BAR",
+    "FURTHER",
+    "GAP",
+    "as_fact",
+    "as_text",
+    "is_bare",
+    "visible",
+    "visible_json",
+    "visible_lines",
+    "without_gaps",
+]
 
 BAR = "│ "
 """Before each line that somebody else wrote, so that none can pass for a line of ours."""
+
+FURTHER = "↳ "
+"""Before each further row of a line that is longer than the screen is wide, so that none can pass for a line of ours either."""
 
 _MOST_MARKS = 8
 """Marks on one letter: Hebrew and Vietnamese need four; what follows is spelled out."""

@@ -32,13 +32,13 @@ def change_lines(changes: Iterable[Change], more: str | None = None, *, marks: b
         if more is not None and len(lines) >= _MAX_CHANGES:
             lines += missing_lines(len(listed) - number, "changes", more)
             break
-        mark = "WIDER  " if marks and change.widens else ""
+        mark = "ALLOWS MORE: " if marks and change.widens else ""
         where, is_short = change.where, more is not None and marks
         if is_short and where.endswith(": hash"):  # the version stands beside it, and the whole is an f away
             lines.append(f"{mark}{where}: {_digits(change.before)} → {_digits(change.after)}")
             continue
         if is_short and where == "body" and not change.widens:
-            lines.append("body: its prose is another")
+            lines.append("body: changed (description only)")
             continue
         if change.before is not None:  # the arrow says that the value is another
             where = where.removesuffix(" (new)")

@@ -2,14 +2,14 @@
 
 Pure: no terminal, no socket, no key. Each step makes a value, which the next one takes; a surface only shows, asks, signs, sends.
 
-    review_of ─► Review ─► with_preview ─► sheet ─► UnsignedDecision ─(signed, sent)─► settled_words
+    review_of ─► Review ─► with_preview ─► card ─► UnsignedDecision ─(signed, sent)─► settled_words
 
 Rules
 - What is decided is the digest of what a `Review` has, with the preview that it has.
-- What cannot be shown whole can be decided by nobody, whether decisions are signed here or not.
+- What cannot be shown in full can be decided by nobody, whether decisions are signed here or not.
 - A yes takes what was read: where somebody signs and there is a preview, none is decided without it.
 
-Source: docs/reference/signed-decisions.md, docs/reference/console.md. Not here: how a question looks (sheet.py), when a key
+Source: docs/reference/signed-decisions.md, docs/reference/console.md. Not here: how a question looks (card.py), when a key
 counts (tui/guard.py), signatures (approver/signing.py), whether they count (daemon/decisions/service.py).
 """
 
@@ -26,8 +26,8 @@ from aileron.approvals.difference import against_last
 from aileron.model.decision import MismatchError
 from aileron.model.plan import Plan
 from aileron.model.visible import visible_json
+from aileron.review.card import Card, card_of
 from aileron.review.question import asker_of, closed_words, is_run, state_words, title_of, waits
-from aileron.review.sheet import Sheet, sheet_of
 from aileron.review.signed_view import content_of, edited_view, signed_view
 
 if TYPE_CHECKING:
@@ -141,9 +141,9 @@ class Review:
         """All of the question, harmless, for who wants to see it as it is."""
         return visible_json(msgspec.json.format(msgspec.json.encode(self.question), indent=2).decode())
 
-    def sheet(self, when: Callable[[str | None], str]) -> Sheet:
+    def card(self, when: Callable[[str | None], str]) -> Card:
         """As a person reads it; `when` spells a moment. Its `word` is what they type for a yes, None: a key is enough."""
-        return sheet_of(self.question, self.content, self.preview, self.edited, when)
+        return card_of(self.question, self.content, self.preview, self.edited, when)
 
     def with_preview(self, preview: Preview | None) -> Review:
         """The same with what was read for it."""
@@ -176,14 +176,14 @@ def as_told(question: Question) -> Review:
 
 def already_words(status: str | None) -> str:
     """What is said to who comes second."""
-    return f"somebody else has decided it: {state_words(str(status))}"
+    return f"already decided elsewhere: {state_words(str(status))}"
 
 
 def settled_words(settled: Settled, called: str, when: Callable[[str | None], str]) -> str:
     """What came of a decision about what is `called` so."""
     if settled.error:
-        return f"approved, and it could not be done: {settled.error.message}"
-    held = f", held until {when(settled.held_until)} (it can be taken back)" if settled.held_until else ""
+        return f"approved, but it failed: {settled.error.message}"
+    held = f", held until {when(settled.held_until)} (can be withdrawn until then)" if settled.held_until else ""
     return f"{state_words(settled.status)}: {called}{held}"
 
 

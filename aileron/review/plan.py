@@ -34,13 +34,11 @@ __all__ = [
     "hosts_of",
     "missing_lines",
     "operations_of",
-    "plan_facts",
     "preview_elsewhere",
     "preview_facts",
     "settled_of",
     "step_facts",
     "text_lines",
-    "undo_of",
     "unknown_of",
 ]
 
@@ -52,16 +50,6 @@ _MAX_LINES = 12
 """Of one value that has several: half of a small terminal."""
 _MAX_ARGUMENTS = 40
 """Two screens of them; actions declare a handful."""
-
-
-def plan_facts(plan: Plan, more: str | None) -> list[FactRow]:
-    """The whole of it in a few lines: with what, where to, under which account, and whether it can be undone."""
-    return [
-        ("arguments", argument_lines(_in_order(plan), more)),
-        ("reaches", hosts_of(plan.steps) or "nothing"),
-        ("account", accounts_of(plan.steps, more) or "none"),
-        ("undo", undo_of(plan)),
-    ]
 
 
 def operations_of(steps: Iterable[Step]) -> list[str]:
@@ -139,14 +127,9 @@ def _by_the_file(said: Any, value: Any, at: str) -> Iterator[tuple[str, Any]]:
 
 
 def _action_of(plan: Plan) -> ActionFile | None:
-    """The action's file; None where it cannot be read: it may be of another version."""
-    from aileron.actions.manifest import parse_action
-    from aileron.model.failure import AileronError
+    from aileron.review.headline import action_in  # 20 ms, with the first question
 
-    try:
-        return parse_action(plan.action_text, file="the action")
-    except AileronError:
-        return None
+    return action_in(plan.action_text)
 
 
 def _spelled(value: Any) -> str:
@@ -156,18 +139,10 @@ def _spelled(value: Any) -> str:
 def unknown_of(plan: Plan) -> list[str]:
     """Each place that an earlier step's answer fills: nobody can be shown what comes there."""
     return [
-        f"step {number} takes {line}, which nobody knows yet"
+        f"step {number}: {line}, not known yet"
         for number, step in enumerate(plan.steps, start=1)
         for line in _filled_lines(step.filled, None)
     ]
-
-
-def undo_of(plan: Plan) -> list[str]:
-    """Whether it can be undone, and how long it is held after a yes."""
-    lines = ["it cannot be undone" if plan.approval.irreversible else "it can be undone, says the action"]
-    if window_s := plan.approval.undo_window_s:
-        lines.append(f"it is held for {window_s} s after a yes, and can be cancelled until then")
-    return lines
 
 
 class LabelledArgument(NamedTuple):
@@ -245,13 +220,6 @@ def missing_lines(count: int, what: str, more: str) -> list[str]:
     return [f"… {count:,} more {what}:", more]
 
 
-def _in_order(plan: Plan) -> dict[str, Any]:
-    def called(name: str, label: str | None) -> str:
-        return name if not label or label.casefold() == name.casefold() else f"{name} ({label})"
-
-    return {called(name, label): value for name, label, value in given_of(plan)}
-
-
 def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> list[FactRow]:
     """One step, and what runs it. `is_whole`: also what it reaches, and as whom."""
     facts: list[FactRow] = [
@@ -278,7 +246,7 @@ def _filled_lines(places: Iterable[Filled], more: str | None) -> list[str]:
     for place in places:
         values = [part for part in place.parts if not isinstance(part, str)]
         steps = _each(f"{part.step}: {'.'.join(part.path)}" for part in values)
-        lines += cut(f"{place.at.removeprefix('/')} ", f"from the answer of {', '.join(steps)}", more)
+        lines += cut(f"{place.at.removeprefix('/')} ", f"comes from the answer of {', '.join(steps)}", more)
     return lines
 
 
@@ -292,8 +260,8 @@ def _each(names: Iterable[str]) -> list[str]:
 
 
 def _credential(use: CredentialUse | None, more: str | None) -> list[str]:
-    """Whose it is, what it is called, its kind, and what its connector wants it for; nothing where none is used."""
+    """Whose it is, what it is called, and what its connector wants it for; nothing where none is used."""
     if use is None:
         return []
-    whose = str(use.binding) if use.account is None else f"{use.account}, as {use.binding}"
-    return cut("", f"{whose} ({use.need.kind}: {use.need.scope})", more)
+    whose = str(use.binding) if use.account is None else f"{use.account} ({use.binding})"
+    return cut("", f"{whose}: {use.need.scope}", more)

@@ -12,21 +12,18 @@ Not here: the plan itself (plan.py), what a consent is about (subject.py), how i
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from msgspec import UNSET
 
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
-from aileron.review.plan import cut, text_lines
 
 if TYPE_CHECKING:
     from aileron.api.approvals import ApprovalEntry, Question
     from aileron.model.consent import Change
-    from aileron.model.preview import Preview, PreviewField
 
 __all__ = [
     "EXPIRED",
@@ -36,10 +33,9 @@ __all__ = [
     "closed_words",
     "difference_lines",
     "edit_lines",
-    "glance_of",
     "is_run",
     "name_of",
-    "preview_lines",
+    "row_of",
     "session_of",
     "state_words",
     "title_of",
@@ -47,7 +43,7 @@ __all__ = [
     "waits",
 ]
 
-EXPIRED: Final = "its time is over: nothing ran, and nothing can be decided"
+EXPIRED: Final = "expired: nothing ran, and it can no longer be decided"
 KINDS: Final = {
     "action": "run",
     "action_file": "action file",
@@ -61,16 +57,28 @@ KINDS: Final = {
     "passkey": "passkey",
 }
 """What each kind of row is called."""
+_ASKS: Final = {
+    "action_file": ("Add or change the action ", ""),
+    "connector": ("Install the connector ", ""),
+    "connector_update": ("Update the connector ", ""),
+    "trusted_key": ("Trust a signing key of ", ""),
+    "binding": ("Let a connector use ", ""),
+    "secret": ("Replace the secret ", ""),
+    "grant": ("Let ", " run without asking"),
+    "settings": ("Change ", ""),
+    "passkey": ("Let the passkey ", " decide for you"),
+}
+"""What each kind of consent asks for, around its name."""
 _STATES: Final = {
-    "pending_approval": "waits for you",
+    "pending_approval": "waiting for you",
     "approved": "approved",
-    "running": "approved, running",
-    "completed": "approved, done",
-    "failed": "approved, failed",
+    "running": "running",
+    "completed": "done",
+    "failed": "failed",
     "denied": "denied",
     "expired": "expired",
-    "cancelled": "taken back",
-    "unknown": "approved, outcome unknown",
+    "cancelled": "withdrawn",
+    "unknown": "outcome unknown",
 }
 """What each status (model/outcome.py RunStatus) is called."""
 
@@ -110,9 +118,12 @@ def closed_words(question: Question) -> str | None:
     return state_words(question.status) + (f" ({question.reason})" if question.reason else "")
 
 
-def glance_of(entry: ApprovalEntry) -> str:
-    """Of a row of a list, a line of what it was asked with, harmless; empty where there is none."""
-    return visible(entry.glance or "")
+def row_of(entry: ApprovalEntry) -> str:
+    """What it is about, in a row of a list, harmless: of a run what the agent said, of a consent what is asked for."""
+    if entry.headline:
+        return visible(entry.headline)
+    before, after = _ASKS.get(entry.kind, ("", ""))
+    return visible(f"{before}{name_of(entry)}{after}" if before else title_of(entry))
 
 
 def session_of(entry: ApprovalEntry) -> str | None:
@@ -126,41 +137,16 @@ def agent_of(entry: ApprovalEntry) -> str:
 
 
 def asker_of(entry: ApprovalEntry) -> str:
-    """Who asks, for a person: `claude in /home/you/work`, its session where no more is known, or a command of this machine."""
+    """Who asks, for a person: `claude in /home/you/work`, its session where no more is known, or a local command."""
     if entry.agent:
         return f"{entry.agent} in {entry.folder}" if entry.folder else entry.agent
     session = session_of(entry)
-    return f"session {session}" if session else "a command on this machine, of no agent's session"
+    return f"session {session}" if session else "local command, no agent"
 
 
 def unread_text(question: Question) -> str:
     """What it is about, where that is of no type that is known here: the JSON as it came."""
     return json.dumps(question.plan or question.subject or {}, ensure_ascii=False)
-
-
-def preview_lines(preview: Preview | None, more: str | None) -> list[str] | str:
-    """What is there now, as the preview of an action that has one found it."""
-    if preview is None:
-        return "there is one, for whoever signs the decision"
-    if preview.fields is None:
-        return [f"FAILED, nothing is shown: {preview.problem}"]
-    lines: list[str] = []
-    for label, value, is_multiline in _together(preview.fields):
-        if value is not None and (is_multiline or "\n" in value):
-            lines += [f"{label}:", *text_lines(value, more)]
-        else:
-            lines += cut(f"{label}: ", "n/a" if value is None else value, more)
-    return lines or "it says nothing"
-
-
-def _together(fields: Iterable[PreviewField]) -> Iterator[tuple[str, str | None, bool]]:
-    """Label, value and whether it has many lines; neighbours that found nothing as one, so that the rest stays on the screen."""
-    for is_nothing, some in itertools.groupby(fields, lambda field: field.value is None):
-        group = list(some)
-        if is_nothing:
-            yield ", ".join(field.label for field in group), None, False
-        else:
-            yield from ((field.label, field.value, field.multiline) for field in group)
 
 
 def difference_lines(
@@ -174,16 +160,16 @@ def difference_lines(
     if found is UNSET:
         return None
     if found is None:
-        return "there is no approved call of this action to compare it with"
+        return "first time for this action"
     at = when(found.decided_at)
     if found.problem:
-        return f"it cannot be compared with the call approved last ({at}): {found.problem}"
+        return f"not comparable with the call approved {at}: {found.problem}"
     if edited:
-        at += "; your edit not counted"
+        at += " (your edit not counted)"
     changes = change_lines(found.changes, more)
     if not changes:
-        return f"in nothing from the call approved last ({at})"
-    return [f"from the call approved last ({at}):", *changes]
+        return f"same as the call approved {at}"
+    return [f"other than in the call approved {at}:", *changes]
 
 
 def edit_lines(edits: Iterable[tuple[str, Iterable[Change]]], more: str | None) -> list[str] | None:

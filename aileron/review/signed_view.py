@@ -23,7 +23,7 @@ __all__ = ["content_of", "edited_view", "signed_view"]
 
 
 def content_of(question: Question) -> Plan | Subject:
-    """What it is about. MismatchError where it cannot be shown whole: it is of another version, or of another kind."""
+    """What it is about. MismatchError where it cannot be shown in full: it is of another version, or of another kind."""
     try:
         if is_run(question):
             return Plan.from_json(question.plan or {})
@@ -38,7 +38,7 @@ def content_of(question: Question) -> Plan | Subject:
 def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
     """The question with exactly the plan, or subject, that its digest covers, and nothing beside it in either; named by that too.
 
-    MismatchError where its digest is of something else, and where it cannot be shown whole.
+    MismatchError where its digest is of something else, and where it cannot be shown in full.
     """
     content = content_of(question)
     if isinstance(content, PasskeyConsent) and not _is_named_right(content):
@@ -58,8 +58,8 @@ def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
 
 def _not_whole(question: Question) -> MismatchError:
     return MismatchError(
-        f"{question.approval_id[:80]} cannot be shown whole here, so that nothing is signed",
-        "the daemon and this program may be of two versions",
+        f"{question.approval_id[:80]} cannot be shown in full here, so nothing is signed",
+        "the daemon and this program may have different versions",
         "aileron daemon stop",
     )
 

@@ -32,14 +32,15 @@ from aileron.model.consent import (
 from aileron.model.credential import wire_words
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
+from aileron.review.headline import Origin, Span, action_in, quoted
 from aileron.review.plan import FactRow, cut, host_line, missing_lines, text_lines
 
-__all__ = ["SYNCED", "constraint_words", "subject_changes", "subject_facts"]
+__all__ = ["SYNCED", "consent_headline", "constraint_words", "subject_changes", "subject_facts"]
 
 SYNCED: Final = {
-    "no": "no, it stays in one device",
-    "possible": "it can be, by whoever keeps its account",
-    "yes": "yes, by whoever keeps its account",
+    "no": "no, stays on one device",
+    "possible": "possible, through the account it is kept in",
+    "yes": "yes, through the account it is kept in",
 }
 """Whether a passkey is on other devices too."""
 
@@ -56,11 +57,62 @@ def constraint_words(constraint: Constraint) -> str:
         case "one_of" if isinstance(value, list):
             return f"{name} is one of {', '.join(_json(one) for one in value)}"
         case "prefix":
-            return f"{name} begins with {_json(value)}"
+            return f"{name} starts with {_json(value)}"
         case "at_most":
             return f"{name} is at most {_json(value)}"
         case other:
             return f"{name} {other} {_json(value)}"
+
+
+def consent_headline(subject: Subject) -> tuple[Span, ...]:
+    """What would be allowed, in a sentence. Names are a stranger's, in quotes."""
+    return tuple(
+        Span(part) if isinstance(part, str) else Span(quoted(part[0]), Origin.SAID, "name") for part in _said(subject)
+    )
+
+
+def _said(subject: Subject) -> Iterator[str | tuple[str]]:
+    """Words, and names as tuples of one."""
+    match subject:
+        case ActionFileConsent():
+            yield from ("Add the action " if subject.before is None else "Change the action ", (subject.name,))
+        case ConnectorUpdateConsent():
+            yield from (
+                "Update the connector ",
+                (subject.name,),
+                f" from {as_text(subject.before)} to {as_text(subject.version)}",
+            )
+        case ConnectorConsent():
+            yield from ("Install the connector ", (subject.name,), ", version ", (subject.version,))
+        case BindingConsent() if subject.commitment is not None:
+            yield from ("Let ", (subject.connector,), " use the account ", (subject.account or "of an unknown owner",))
+        case BindingConsent():
+            yield from ("Let ", (subject.connector,), " use the secret ", (subject.secret,))
+            if subject.account or subject.username:
+                yield from (" as ", (subject.account or str(subject.username),))
+        case SecretConsent():
+            yield from ("Replace the value of the secret ", (subject.name,))
+        case TrustedKeyConsent():
+            yield from ("Trust another signing key of ", (subject.authority,))
+        case GrantConsent():
+            times = "once" if subject.uses == 1 else f"up to {subject.uses} times"
+            yield from ("Let ", (subject.action,), f" run {times} without asking")
+        case SettingsConsent():
+            yield "Change the settings "
+            yield (", ".join(_changed_settings(subject)),)
+        case PasskeyConsent():
+            yield from ("Let the passkey ", (subject.name,), " decide for you")
+        case impossible:
+            assert_never(impossible)
+
+
+def _changed_settings(subject: SettingsConsent) -> list[str]:
+    before, after = subject.before, subject.after
+    return [
+        key
+        for key in sorted({*before, *after})
+        if before.get(key) != after.get(key) or (key in before) != (key in after)
+    ]
 
 
 def subject_changes(subject: Subject) -> tuple[Change, ...]:
@@ -79,9 +131,9 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
             return list(_of_binding(subject))
         case SecretConsent():
             return [
-                ("secret", f"{subject.name} gets another value"),
+                ("secret", f"{subject.name} gets a new value"),
                 ("used by", list(subject.bindings)),
-                ("value", "not shown; agree only if it was you who set it just now"),
+                ("value", "not shown; approve only if you set it just now"),
                 ("commitment", subject.commitment),
             ]
         case TrustedKeyConsent():
@@ -99,43 +151,45 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
 def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
     """Whose credential it is, and all that it may be used for. A sign-in has no secret yet that anybody could name."""
     connector, is_sign_in = subject.connector, subject.commitment is not None
-    yield "binding", f"{subject.name}{', in place of the one there is' if subject.replaces else ''}"
+    yield "binding", f"{subject.name}{', replacing the existing one' if subject.replaces else ''}"
     if is_sign_in:
-        yield "so that", f"{connector} may use the sign-in that was just made"
-        yield "account", subject.account or "the provider did not say whose it is"
+        yield "allows", f"{connector} to use the sign-in made just now"
+        yield "account", subject.account or "unknown: the provider did not name it"
     else:
-        yield "so that", f"{connector} may use the secret {subject.secret}"
+        yield "allows", f"{connector} to use the secret {subject.secret}"
         yield "user name", subject.username
         yield "account", subject.account
-    yield "reaches", _hosts(subject)
+    yield "goes to", _hosts(subject)
     yield "scopes", list(subject.scopes) or None
     yield "sent as", wire_words(subject.wire) or None
     yield "application", subject.client
     if is_sign_in:
-        yield "value", "not shown; agree only if it was you who signed in just now"
+        yield "value", "not shown; approve only if you signed in just now"
         yield "commitment", subject.commitment
 
 
 def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[FactRow]:
     is_new = subject.before is None
     is_wider = any(change.widens for change in subject.changes)
-    how = "new" if is_new else "wider than what you agreed to" if is_wider else "changed since you agreed to it"
+    how = "new" if is_new else "allows more than you agreed to" if is_wider else "changed since you agreed to it"
     yield "signature", subject.signature
-    yield "action", f"{subject.name}, its file: {how}"
+    yield "action", f"{subject.name} ({how})"
     yield "from", subject.fetched
     if subject.installs:
         count = len(subject.installs)
         yield (
             "with",
-            "1 new connector, asked about by itself" if count == 1 else f"{count} new connectors, each asked about",
+            "1 new connector, approved separately"
+            if count == 1
+            else f"{count} new connectors, each approved separately",
         )
-    yield "so that", "it is installed, and may run" if subject.install else "it may run as it lies there now"
+    yield "allows", "installing and running it" if subject.install else "running the file as it is now"
     if subject.replace:
-        yield "replaces", "the action of that name"
+        yield "replaces", "the installed action of that name"
     intent, when = _what_it_is(subject.text)
     yield "intent", intent
     yield "each run", when
-    yield "reaches", _hosts(subject)
+    yield "goes to", _hosts(subject)
     yield "credential", list(subject.credentials) or "none"
     if not is_new:
         yield "changes", change_lines(subject.changes, more, marks=True) or "none"
@@ -148,14 +202,10 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
 
 def _what_it_is(text: str) -> tuple[str | None, str | None]:
     """What it is for, and whether a run is asked about, out of the very text that is signed; None where that cannot be read."""
-    from aileron.actions.manifest import parse_action
-    from aileron.model.failure import AileronError
-
-    try:
-        action = parse_action(text, file="the action", allow_placeholder=True)
-    except AileronError:
+    action = action_in(text)
+    if action is None:
         return None, None
-    return action.intent, "is asked about" if action.approval.required else "goes through: NOBODY IS ASKED"
+    return action.intent, "needs approval" if action.approval.required else "RUNS WITHOUT APPROVAL"
 
 
 def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactRow]:
@@ -168,34 +218,34 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactR
     yield "for", subject.for_action
     if isinstance(subject, ConnectorUpdateConsent):
         changes = change_lines(subject.changes, more, marks=True)
-        yield "differs", [f"from {subject.before}{':' if changes else ' in nothing it may do'}", *changes]
-    yield "reaches", _hosts(subject)
+        yield "differs", [f"from {subject.before}{':' if changes else ': allows nothing new'}", *changes]
+    yield "goes to", _hosts(subject)
     yield "credential", subject.credential or "none"
     yield "uses", ", ".join(subject.imports) or "nothing"
     yield "limits", ", ".join(f"{name} {as_text(value)}" for name, value in subject.limits.items())
     match subject.on_conflict:
         case "replace":
-            yield "replaces", "other bytes of that version, if there are any: actions pinned to them no longer run"
+            yield "replaces", "any other build of this version; actions pinned to that stop running"
         case "keep_both":
-            yield "beside", "other bytes of that version, if there are any"
+            yield "beside", "any other build of this version"
 
 
 def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:
     """Whose key it is said to be, and what it would be worth."""
     authority = subject.authority
-    whole = " and all their repositories" if authority.count("/") == 2 else ""  # scheme://owner
+    whole = " and all its repositories" if authority.count("/") == 2 else ""  # scheme://owner
     yield "publisher", authority
     yield "key", subject.new
     yield "from", subject.source
-    yield "so that", f"what it signs counts as signed by {authority}{whole}"
-    yield "beside", list(subject.before) or "no other key"
-    yield "compare", "it with what its publisher says elsewhere: whoever has that key can sign for them"
+    yield "allows", f"signatures of this key count as {authority}{whole}"
+    yield "trusted now", list(subject.before) or "no other keys"
+    yield "compare", "this key with what the publisher states elsewhere: whoever holds it can sign for them"
 
 
 def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | None], str]) -> Iterator[FactRow]:
     words = [line for one in subject.constraints for line in cut("", constraint_words(one), more)]
-    yield "grant", f"runs of {subject.action} are not asked about"
-    yield "where", words or "ALWAYS: whatever its arguments are"
+    yield "grant", f"runs of {subject.action} need no approval"
+    yield "where", words or "ALWAYS: with any arguments"
     yield "at most", f"{subject.uses} times"
     yield "until", when(subject.until)
     yield "account", list(subject.credentials) or "none"
@@ -206,11 +256,11 @@ def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
     """Whose it is said to be, and what to compare: nothing proves where it is."""
     yield "passkey", subject.name
     yield "key", subject.key_id
-    yield "compare", "it with what your page shows; agree only if it was you who made it just now"
-    yield "so that", "it decides as your key does, but for other passkeys and settings"
+    yield "compare", "this key with the one on your page; approve only if you created it just now"
+    yield "allows", "deciding in your place, except for other passkeys and settings"
     yield "page", subject.origin
-    yield "copied", SYNCED[subject.synced]
-    yield "device", ", ".join(subject.transports) or "it does not say"
+    yield "synced", SYNCED[subject.synced]
+    yield "device", ", ".join(subject.transports) or "not said"
     yield "model", subject.aaguid
     yield "algorithm", subject.algorithm
 
@@ -219,8 +269,7 @@ def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:
     before, after = subject.before, subject.after
     changes: Iterable[Change] = [
         Change(where=key, before=_maybe_json(before, key), after=_maybe_json(after, key))
-        for key in sorted({*before, *after})
-        if before.get(key) != after.get(key) or (key in before) != (key in after)
+        for key in _changed_settings(subject)
     ]
     return change_lines(changes, more) or ["no change"]
 

@@ -2,7 +2,7 @@
 
 daemon_client.py what it asks of the daemon · waiting.py what waits, in an order that does not move · guard.py when a key may
 decide · key_session.py the approver's key while it is open · sending.py from the second step to what the daemon says ·
-rendering.py sheets and records as rows · app.py the console, of frame.py, queue.py, view.py and screens.py · plain.py the same
+rendering.py cards and records as rows · app.py the console, of frame.py, queue.py, view.py and screens.py · plain.py the same
 in lines
 
 Runs in a process of its own that nobody of the same user can look into (approver/isolation.py). Textual is imported by app.py and

@@ -12,7 +12,7 @@ Rules
 - Without a daemon nothing looks as if it could be decided.
 - Nothing moves by itself, and no colour is the only sign of anything.
 
-Source: docs/reference/console.md. Not here: what a sheet says (review/sheet.py), how it looks (frame.py, view.py, queue.py), what
+Source: docs/reference/console.md. Not here: what a card says (review/card.py), how it looks (frame.py, view.py, queue.py), what
 is sent (sending.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py,
 news.py, decisions.py; here are the keys.
 """
@@ -94,7 +94,7 @@ class Console(DecidingConsole):
         self.key_session.close()
         self._exit_renderables.append(
             Text(
-                f"error: the console ended by a bug of its own ({type(self._exception).__name__}); "
+                f"error: the console stopped on an internal error ({type(self._exception).__name__}); "
                 "look whether something was decided: aileron approval list"
             )
         )
@@ -107,7 +107,7 @@ class Console(DecidingConsole):
         with ContentSwitcher(initial="queue", id="panes"):
             with Container(id="queue"):
                 yield Queue(self.waiting, id="list")
-                yield View(id="sheet")
+                yield View(id="card")
             yield Rows(id="activity", classes="pane", markup=False)
             yield Rows(id="grants", classes="pane", markup=False)
             yield Rows(id="sessions", classes="pane", markup=False)
@@ -180,7 +180,7 @@ class Console(DecidingConsole):
         entry = self._entry()
         if entry is not None and entry.is_open and is_over(entry):
             self.guard.show(entry.id, self.guard.digest, now=time.monotonic(), closed=EXPIRED)
-        if self.sheet is not None and self._review is not None:
+        if self.card is not None and self._review is not None:
             left_s = seconds_left(self._review.question.expires_at)
             self._view.go_on(closed=self._why_closed(), left_s=left_s)
         self._show_frame()
@@ -213,7 +213,7 @@ class Console(DecidingConsole):
         """Change the arguments in an editor; what comes of it is another question, to be read and decided."""
         plan, name, refusal = None if self._review is None else self._review.plan, self.selected, self._refusal("deny")
         if refusal or plan is None or name is None:
-            self._warn(refusal or "only a run has arguments to edit")
+            self._warn(refusal or "only runs have arguments to edit")
             return
         try:
             with self._away():
@@ -222,10 +222,10 @@ class Console(DecidingConsole):
             if not isinstance(wanted, dict):
                 raise ValueError("the arguments are an object")
         except (ValueError, KeyboardInterrupt) as error:
-            self._warn(f"nothing is changed: {error}")
+            self._warn(f"not changed: {error}")
             return
         if wanted == plan.args:
-            self._tell("nothing was changed")
+            self._tell("no changes")
             return
         self._take_away(name)
         self._begin("edit", self._edited, name, wanted)
@@ -241,36 +241,36 @@ class Console(DecidingConsole):
                 self._edit = None if made is None else made.value
                 self._reload()
         if made is None:
-            self._tell("nothing came of your edit: what was asked is as it was", is_bad=True)
+            self._tell("your edit was not applied; the original request is unchanged", is_bad=True)
         elif name != self.selected:
-            self._tell(f"you went on to another: your edit of {name} is not kept", is_bad=True)
+            self._tell(f"you moved on, so your edit of {name} was discarded", is_bad=True)
 
     def action_grant(self) -> None:
         """Not to be asked about the same for a time: a question of its own."""
         plan = None if self._review is None else self._review.plan
-        if plan is None or self.sheet is None:
+        if plan is None or self.card is None:
             return
-        if self.sheet.word is not None:
-            self._warn("not offered: it cannot be undone, so each run is decided by itself")
+        if self.card.word is not None:
+            self._warn("not available: this cannot be undone, so each run is approved separately")
             return
 
         def chosen(wanted: GrantLimits | None) -> None:
             if wanted is not None:
                 self._begin("grant", self._granted, plan, wanted)
 
-        title = Text(f"{visible(plan.action)}, with exactly these arguments, without asking", style="bold")
+        title = Text(f"{visible(plan.action)}, with exactly these arguments, without approval", style="bold")
         self.push_screen(GrantForm(title), chosen)
 
     async def _granted(self, plan: Plan, wanted: GrantLimits) -> None:
         if await self._tried(self._daemon.grant, plan, wanted.uses, wanted.for_s) is not None:
-            self._tell("it waits at the end of the list: read it, and approve it")
+            self._tell("added at the end of the list: read and approve it there")
             await self._refresh_now()
 
     def action_ask_back(self) -> None:
         """A question to the agent."""
         name, refusal = self.selected, self._refusal("deny")
         if refusal or name is None or self._review is None or not self._review.is_run:
-            self._warn(refusal or "nobody asks this but you")
+            self._warn(refusal or "no agent asked for this")
             return
 
         def asked(question: str | None) -> None:
@@ -287,9 +287,9 @@ class Console(DecidingConsole):
     def action_preview(self) -> None:
         """Read what is there now, again."""
         if self._review is None or not self._review.has_preview:
-            self._warn("it has no preview: what would be done is all there is")
+            self._warn("no preview: this action does not load any current state")
         elif not self._is_signed:
-            self._warn("it is for whoever signs: aileron approver init")
+            self._warn("only the approver can load it: aileron approver init")
         else:
             self._begin("preview", self._read_preview)
 
@@ -309,7 +309,7 @@ class Console(DecidingConsole):
                 if is_yes:
                     self._begin("decide", self._taken_back, name)
 
-            what = Text(f"take back the question about {entry.title}\nasked by {entry.asker}: nothing runs for it")
+            what = Text(f"withdraw: {entry.row}\nasked by {entry.asker}; it will not run")
             self.push_screen(Confirm(what, None, verb="take it back"), said)
 
     async def _taken_back(self, name: str) -> None:
@@ -326,7 +326,7 @@ class Console(DecidingConsole):
         was_read = self.guard.is_read
         self.guard.read_to_end()
         self._show_frame()
-        self._warn("all that matters was on the screen" if was_read else "you decide without having read all of it")
+        self._warn("everything was on screen" if was_read else "deciding without having read everything")
 
     def action_read_on(self) -> None:
         """A page further in the question, from the list too; where they are two screens, in the question alone."""
@@ -337,6 +337,10 @@ class Console(DecidingConsole):
         """The question as it came."""
         if self._review is not None:
             self.push_screen(Pages(Text(self._review.as_json)))
+
+    def action_proof(self) -> None:
+        """How it runs, and what is signed, below all that matters; or no more of it."""
+        self._view.unfold()
 
     def action_difference(self) -> None:
         """What is other than in the call approved last."""
@@ -351,7 +355,7 @@ class Console(DecidingConsole):
         """The same question in the browser; its address into the clipboard, where there is none."""
         address = page_of(self._status.web, self.selected) if self._status and self.selected is not None else None
         if address is None:
-            self._tell("it has no page")
+            self._tell("there is no page")
         elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could want this terminal
             self._tell(f"opening {address}")
             self._begin("page", self._opened, address)
@@ -410,7 +414,7 @@ class Console(DecidingConsole):
     def action_snooze(self) -> None:
         """No bell for a while."""
         self._quiet_until = time.monotonic() + _SNOOZE_S
-        self._tell("no bell for ten minutes")
+        self._tell("bell muted for 10 minutes")
 
     async def action_back(self) -> None:
         """From a question to the list, or out of the filter."""
@@ -442,11 +446,11 @@ class Console(DecidingConsole):
 
         self.key_session.look()
         if not self._is_checked:
-            self._warn("the daemon is still asked whose terminal this is")
+            self._warn("still checking who else can use this terminal")
         elif not self._is_signed:
-            self._warn("nobody signs for this home: aileron approver init")
+            self._warn("no approver yet: aileron approver init")
         elif self.key_session.not_kept is not None:
-            self._warn(f"it is asked for each time: {self.key_session.not_kept}")
+            self._warn(f"the passphrase is asked for each time: {self.key_session.not_kept}")
         elif self.key_session.is_open:
             self.key_session.close()
             self._forget_preview()
@@ -454,7 +458,7 @@ class Console(DecidingConsole):
             try:
                 self.key_session.open("to decide for 15 minutes")
             except (AileronError, KeyboardInterrupt) as error:
-                self._tell(str(error) or "it stays locked", is_bad=True)
+                self._tell(str(error) or "still locked", is_bad=True)
             self._reload()
         self._show_frame()
 
@@ -474,8 +478,8 @@ class Console(DecidingConsole):
             if is_yes:
                 self._begin("vault", self._turn_vault)
 
-        words = "lock the vault: runs that need a credential fail, and nothing is decided, until it is opened again"
-        self.push_screen(Confirm(Text(words), None, verb="lock it"), said)
+        words = "lock the vault: runs that need a credential fail, and nothing can be decided, until it is unlocked"
+        self.push_screen(Confirm(Text(words), None, verb="lock"), said)
 
     async def _turn_vault(self) -> None:
         from aileron.model.failure import AileronError
@@ -485,7 +489,7 @@ class Console(DecidingConsole):
                 with self.key_session.asking("vault"):
                     text = self.ask_away("Vault passphrase").reveal().decode()
             except (AileronError, UnicodeDecodeError, KeyboardInterrupt) as error:
-                self._tell(str(error) or "it stays locked", is_bad=True)
+                self._tell(str(error) or "still locked", is_bad=True)
                 return
             await self._tried(self._daemon.unlock_vault, text)
         else:
@@ -511,7 +515,7 @@ class Console(DecidingConsole):
             if is_yes:
                 self._begin("end", self._ended, work, name)
 
-        self.push_screen(Confirm(Text(f"end {what}\n\n").append(facts), None, verb="end it"), said)
+        self.push_screen(Confirm(Text(f"end {what}\n\n").append(facts), None, verb="end"), said)
 
     async def _ended(self, work: Callable[[str], None], name: str) -> None:
         await self._tried(work, name)

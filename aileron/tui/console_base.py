@@ -41,9 +41,9 @@ if TYPE_CHECKING:
     from aileron.api.daemon import Status
     from aileron.api.sessions import Session
     from aileron.model.secret import Secret
+    from aileron.review.card import Card
     from aileron.review.decision_flow import Review
     from aileron.review.record import Record
-    from aileron.review.sheet import Sheet
 
 __all__ = ["Answer", "ConsoleBase", "Hooks", "in_thread", "is_over"]
 
@@ -125,7 +125,7 @@ class ConsoleBase(App[None]):
         self.selected: str | None = None
         self._review: Review | None = None
         self._record: Record | None = None
-        self.sheet: Sheet | None = None
+        self.card: Card | None = None
         self._edit: str | None = None
         self._above = ""
         """What stands above a passphrase that is asked for."""
@@ -146,7 +146,7 @@ class ConsoleBase(App[None]):
 
     @property
     def _view(self) -> View:
-        return self.query_one("#sheet", View)
+        return self.query_one("#card", View)
 
     @property
     def _pane(self) -> str:
@@ -180,7 +180,7 @@ class ConsoleBase(App[None]):
         soon = sum(1 for entry in waiting if 0 < (seconds_left(entry.expires_at) or 3600) < 60)
         parts = [
             " aileron",
-            "" if not self._has_looked else f"{len(waiting)} waiting" if waiting else "nothing waits",
+            "" if not self._has_looked else f"{len(waiting)} waiting" if waiting else "nothing waiting",
             f"! {soon} expiring" if soon else "",
             self._vault_word(),
             self._key_word(),
@@ -212,7 +212,7 @@ class ConsoleBase(App[None]):
             return "empty"
         if entry.status == "approved":
             return "held"
-        if self.sheet is None or self._why_closed() is not None:
+        if self.card is None or self._why_closed() is not None:
             return "closed"
         return "unread" if self.guard.digest is not None and not self.guard.is_read else "queue"
 
@@ -225,7 +225,7 @@ class ConsoleBase(App[None]):
                 yield name, f" {number} {name} "
 
     def _daemon_word(self) -> str:
-        return "asking the daemon …" if self._is_asking else "daemon ok" if self.lost is None else "! NO DAEMON"
+        return "connecting …" if self._is_asking else "daemon ok" if self.lost is None else "! NO DAEMON"
 
     def _vault_word(self) -> str:
         if self._status is None:
@@ -237,7 +237,7 @@ class ConsoleBase(App[None]):
         if not self._is_signed:
             return "! NOT SIGNED"
         if self.key_session.not_kept is not None:
-            return "key: asked each time"
+            return "passphrase each time"
         return (
             f"key open {rendering.duration(self.key_session.left_s)}" if self.key_session.is_open else "key locked (L)"
         )
@@ -338,9 +338,9 @@ class ConsoleBase(App[None]):
             return self._hooks.ask(question)
 
     @contextlib.contextmanager
-    def _asking_about(self, sheet: Sheet) -> Iterator[None]:
+    def _asking_about(self, card: Card) -> Iterator[None]:
         """A passphrase that is asked for in this block has what it is about above it: the screen is gone then."""
-        rows = [Text(), *rendering.essential_rows(sheet, self.size.width - 1, MOST_TOP), Text()]
+        rows = [Text(), *rendering.essential_rows(card, self.size.width - 1, MOST_TOP), Text()]
         self._above = "\n".join(row.plain.rstrip() for row in rows)
         try:
             yield
@@ -364,9 +364,7 @@ class ConsoleBase(App[None]):
         """
         if isinstance(event, (Key, Paste)) and not event.is_forwarded and not self.input_guard.is_key(event.time):
             if self.input_guard.is_to_be_said():
-                self._warn(
-                    f"what was asked for was broken off: keys count again once none was pressed for {REST_S:.0f} s"
-                )
+                self._warn(f"the prompt was interrupted: keys work again after {REST_S:.0f} s without a key press")
             return
         self._pressed_at = event.time if isinstance(event, Key) else None
         try:

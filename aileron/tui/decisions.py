@@ -42,20 +42,20 @@ class DecidingConsole(NewsConsole):
         """The first step of a yes."""
         refusal = self._decision_refusal("approve")
         if refusal is None and self._review is not None and self._review.is_unread:
-            refusal = "what is there now was not read yet: p reads it"
+            refusal = "current state not loaded: press p"
         if refusal is None and self.queue.marked_open:
-            refusal = "several are marked: they can be denied together, and approved one by one (v takes a mark away)"
-        if refusal is not None or self.sheet is None:
+            refusal = "several are marked: deny them together, or approve one at a time (v unmarks)"
+        if refusal is not None or self.card is None:
             self._warn(refusal or "nothing is selected")
             return
         shown = (self.selected, self.guard.digest)
-        facts = rendering.joined(self._view.rows(self.sheet, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
+        facts = rendering.joined(self._view.rows(self.card, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
                 self._second_step(shown, "approve", None)
 
-        self.push_screen(Confirm(facts, self.sheet.word), said)
+        self.push_screen(Confirm(facts, self.card.word), said)
 
     def action_deny(self) -> None:
         """A no, with a reason; of all that are marked."""
@@ -67,12 +67,12 @@ class DecidingConsole(NewsConsole):
 
     def _begin_no(self, *, ends_session: bool) -> None:
         refusal = self._decision_refusal("deny")
-        if refusal is not None or self.sheet is None or self.selected is None:
+        if refusal is not None or self.card is None or self.selected is None:
             self._warn(refusal or "nothing is selected")
             return
         shown = (self.selected, self.guard.digest)
         marked = self.queue.marked_open
-        what = f"{len(marked)} questions" if len(marked) > 1 else self.waiting[(marked or [self.selected])[0]].title
+        what = f"{len(marked)} requests" if len(marked) > 1 else self.waiting[(marked or [self.selected])[0]].row
 
         def said(reason: str | None) -> None:
             if reason is None:
@@ -91,14 +91,14 @@ class DecidingConsole(NewsConsole):
         vault = None if self._status is None else self._status.vault
         refusal = self._refusal(decision)
         if refusal is None and self._is_signed and vault is not None and vault.exists and vault.locked:
-            return "the vault is locked, and who decides for this home is in it: V opens it"
+            return "the vault is locked, and holds who may decide: V unlocks it"
         return refusal
 
     def _refusal(self, decision: Literal["approve", "deny"]) -> str | None:
         if self._pane != "queue":
-            return "decisions are made on the first screen: 1"
+            return "decide on the queue screen: press 1"
         if self.default_screen.has_class("narrow") and not self.default_screen.has_class("open"):
-            return "it is not on the screen: Enter shows it"
+            return "not on screen: press Enter to show it"
         now = time.monotonic() if self._pressed_at is None else self._pressed_at
         return self.guard.refusal(now=now, is_approval=decision == "approve")
 
@@ -114,9 +114,9 @@ class DecidingConsole(NewsConsole):
         # The second step has a wait of its own: what has moved on the screen below it does not count.
         refusal = self.guard.refusal(now=math.inf, is_approval=decision == "approve") or self._why_closed()
         if shown != (self.guard.shown, self.guard.digest) or self._review is None:
-            self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
+            self._tell("the request changed: not decided, look again", is_bad=True)
         elif refusal is not None:
-            self._tell(f"{refusal}: nothing is decided", is_bad=True)
+            self._tell(f"{refusal}: not decided", is_bad=True)
         else:
             self._begin("decide", self._decide, self._review, decision, reason, ends_session=ends_session)
 
@@ -124,7 +124,7 @@ class DecidingConsole(NewsConsole):
         self, review: Review, decision: Literal["approve", "deny"], reason: str | None, *, ends_session: bool
     ) -> None:
         if review is not self._review or review.digest != self.guard.digest:
-            self._tell("it is another one now: nothing is decided, look at it again", is_bad=True)
+            self._tell("the request changed: not decided, look again", is_bad=True)
             return
         if not await self._sent(review, decision, reason):
             return
@@ -158,9 +158,9 @@ class DecidingConsole(NewsConsole):
         if self._is_signed and not review.is_signed:
             self._tell(_NOT_AS_SHOWN, is_bad=True)  # it was shown before somebody signed for this home
             return False
-        sheet, decided = review.sheet(local_time), review.decided(decision, reason)
-        with self._asking_about(sheet):
-            made = signed(self.key_session, decided, is_signed=self._is_signed, called=sheet.title)
+        card, decided = review.card(local_time), review.decided(decision, reason)
+        with self._asking_about(card):
+            made = signed(self.key_session, decided, is_signed=self._is_signed, called=card.called)
         if not isinstance(made, Notice):
             try:
                 body, called = made, visible(review.title)
@@ -168,6 +168,6 @@ class DecidingConsole(NewsConsole):
                     lambda: send(self._daemon, review.id, body, is_a_run=review.is_run, called=called)
                 )
             except GoneError as error:
-                made = Notice(f"nobody answered: look whether it was decided ({error})", is_done=False)
+                made = Notice(f"no answer: check whether it was decided ({error})", is_done=False)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done

@@ -1,4 +1,4 @@
-"""How the console looks and which keys it has: its style sheet, its colours, its help. No behaviour.
+"""How the console looks and which keys it has: its style card, its colours, its help. No behaviour.
 
 Source: docs/reference/console.md. Not here: what the keys do (app.py).
 """
@@ -28,7 +28,7 @@ Screen { layout: vertical; }
 #queue { layout: vertical; height: 100%; }
 Rows { text-wrap: nowrap; text-overflow: ellipsis; }
 #list { height: auto; min-height: 2; max-height: 5; border: none; padding: 0; }
-#sheet { height: 1fr; border-top: solid $primary; }
+#card { height: 1fr; border-top: solid $primary; }
 #essentials { height: auto; max-height: 12; }
 #essentials, #text { width: 100%; text-wrap: nowrap; text-overflow: ellipsis; }
 #body { height: 1fr; border: none; padding: 0; scrollbar-size-vertical: 1; }
@@ -36,11 +36,11 @@ Rows { text-wrap: nowrap; text-overflow: ellipsis; }
 .filtering #filter { display: block; }
 .wide #queue { layout: horizontal; }
 .wide #list { width: 40%; height: 100%; max-height: 100%; }
-.wide #sheet { width: 1fr; border-top: none; border-left: solid $primary; padding: 0 0 0 1; }
+.wide #card { width: 1fr; border-top: none; border-left: solid $primary; padding: 0 0 0 1; }
 .narrow #list { height: 100%; max-height: 100%; }
-.narrow #sheet { display: none; border: none; }
+.narrow #card { display: none; border: none; }
 .narrow.open #list { display: none; }
-.narrow.open #sheet { display: block; }
+.narrow.open #card { display: block; }
 .stale #essentials, .stale #body, .lost #essentials, .lost #body { text-style: dim; }
 #hints { height: 1; }
 .narrow #hints { height: 2; }
@@ -76,43 +76,44 @@ KEYS: Final[list[BindingType]] = [
         ("q", "quit", "quit"),
         ("A", "approve", "approve"),
         ("d", "deny", "deny"),
-        ("D", "deny_and_stop", "deny, end its session"),
+        ("D", "deny_and_stop", "deny and end the session"),
         ("e", "edit", "edit"),
-        ("t", "grant", "for a time"),
+        ("t", "grant", "allow for a while"),
         ("m", "ask_back", "ask the agent"),
-        ("p", "preview", "read what is there now"),
-        ("u", "undo", "take back"),
-        ("space", "read_on", "read on"),
-        ("f", "whole", "all of it"),
-        ("r", "raw", "as it came"),
-        ("equals_sign", "difference", "what differs"),
-        ("exclamation_mark", "unread", "not read"),
-        ("o", "open_page", "web page"),
-        ("y", "copy", "copy the id"),
+        ("p", "preview", "load current state"),
+        ("u", "undo", "withdraw"),
+        ("space", "read_on", "next page"),
+        ("f", "whole", "show full values"),
+        ("r", "raw", "show JSON"),
+        ("equals_sign", "difference", "compare with the last"),
+        ("P", "proof", "show proof"),
+        ("exclamation_mark", "unread", "decide unread"),
+        ("o", "open_page", "open web page"),
+        ("y", "copy", "copy id"),
         ("v", "mark", "mark"),
         ("g", "group", "group"),
-        ("n", "next(1)", "next that waits"),
-        ("N", "next(-1)", "the one before"),
+        ("n", "next(1)", "next waiting"),
+        ("N", "next(-1)", "previous waiting"),
         ("slash", "filter", "filter"),
-        ("z", "snooze", "no bell"),
-        ("L", "key", "open or lock the key"),
-        ("V", "vault", "open or lock the vault"),
-        ("x", "end", "end it"),
+        ("z", "snooze", "mute bell"),
+        ("L", "key", "unlock or lock key"),
+        ("V", "vault", "unlock or lock vault"),
+        ("x", "end", "end"),
         ("escape", "back", "back"),
     )
 ]
 
 HINTS: Final = {
-    "queue": " A approve · d deny · e edit · m ask · p look · = diff · f all · L key · ? help",
-    "lost": " nothing can be decided until the daemon answers · ? help · q quit",
-    "empty": " 1 to 5 screens · L key · / filter · ? help · q quit",
-    "closed": " r raw · = diff · n next that waits · Enter read · / filter · ? help · q quit",
-    "unread": " ↓ more below (Space) · A approve · d deny · e edit · = diff · ? help",
-    "held": " u take back · r raw · = diff · Enter read · / filter · ? help · q quit",
-    "activity": " Enter the run, with every request that left · ? help · q quit",
-    "grants": " x end it · ? help · q quit",
-    "sessions": " x end it · ? help · q quit",
-    "system": " L the approver's key · V the vault · ? help · q quit",
+    "queue": " A approve · d deny · e edit · m ask · p load · P proof · L key · ? help",
+    "lost": " waiting for the daemon: nothing can be decided · ? help · q quit",
+    "empty": " 1–5 screens · L key · / filter · ? help · q quit",
+    "closed": " r JSON · = compare · n next waiting · Enter read · / filter · ? help · q quit",
+    "unread": " ↓ more (Space) · A approve · d deny · e edit · ? help",
+    "held": " u withdraw · r JSON · = compare · Enter read · / filter · ? help · q quit",
+    "activity": " Enter show run · ? help · q quit",
+    "grants": " x revoke · ? help · q quit",
+    "sessions": " x end session · ? help · q quit",
+    "system": " L key · V vault · ? help · q quit",
 }
 
 NAMES: Final = {
@@ -127,34 +128,34 @@ NAMES: Final = {
 ABOUT_A_QUESTION: Final = frozenset(
     (
         *("approve", "deny", "deny_and_stop", "edit", "grant", "ask_back", "preview", "undo", "mark"),
-        *("read_on", "unread", "whole", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
+        *("read_on", "unread", "whole", "proof", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
     )
 )
 """Actions that are none on the other screens."""
 
 HELP: Final = """\
-!   look here          ≠   not as in the call approved last
-│   somebody else's text; what is in a box the agent says: not verified
-Enter, Space and clicks approve nothing; nor does a key that comes in
-the first 0.4 s of what comes up.
+!   needs attention     ≠   differs from an approved call
+“…” values, not ours    │   text from somebody else
+Enter, Space and clicks never approve. Keys pressed in the first
+0.4 s after something new appears are ignored.
 
-DECIDE  A  approve, and then y, or the word it asks for
-        d  deny, with a reason that the agent reads
-        D  deny, and end the agent's session
+DECIDE  A  approve, then y or the word shown
+        d  deny, with a reason for the agent
+        D  deny and end the agent's session
         e  edit the arguments        m  ask the agent
-        t  not to be asked about the same for a time
-        v  mark several: d denies them all
-        u  take it back: a question, or what is held
-        !  I have not read all of it
-READ    Space  the next page of it   f  all of it, however long
-        p  what is there now         =  what differs
-        r  as it came (JSON)         o  the web page
-        y  copy the id
-MOVE    j k ↓ ↑  in the list         Enter, Tab  to the question
-        n  the next that waits       N  the one before
+        t  allow the same for a while
+        v  mark several: d denies all marked
+        u  withdraw a question, or a held run
+        !  decide without reading everything
+READ    Space  next page             f  full values
+        p  load current state        P  proof
+        =  compare                   r  JSON
+        o  open the web page         y  copy the id
+MOVE    j k ↓ ↑  in the list         Enter, Tab  to the card
+        n  next waiting              N  previous waiting
         /  filter: words, agent:x action:x kind:x status:x
-        g  the same as one (×n)      1 to 5  screens    Esc  back
-KEYS    L  open, lock the key        V  open, lock the vault
-OTHER   z  no bell for ten minutes   Ctrl-P  all keys   q  quit
+        g  group identical (×n)      1–5  screens    Esc  back
+KEYS    L  unlock, lock key          V  unlock, lock vault
+OTHER   z  mute bell for 10 min      Ctrl-P  all keys   q  quit
 """
 """Fits a terminal of 80 columns; what matters most stands first, since one of 24 rows shows 20."""

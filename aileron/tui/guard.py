@@ -105,9 +105,9 @@ class Guard:
         if self._closed is not None:
             return self._closed
         if self.digest is None:
-            return "it is still being read"
+            return "still loading"
         if now - self._since < SETTLED_S:
-            return "it has only just come up: look at it, then press the key again"
+            return "this only just appeared: look, then press the key again"
         if is_approval and not self._is_read:
-            return "there is more of it: scroll to its end, or press ! to decide without"
+            return "not all of it was on screen: scroll down, or press ! to decide without reading it"
         return None

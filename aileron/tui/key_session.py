@@ -211,7 +211,7 @@ class KeySession:
             except AileronError as error:
                 if error.failure.failure_class is not FailureClass.UNAUTHORIZED or not left:
                     raise
-                question = f"That is not the passphrase; try again ({left} left). Approver passphrase, {purpose}"
+                question = f"Wrong passphrase, {left} left. Approver passphrase, {purpose}"
 
     @contextlib.contextmanager
     def asking(self, about: str) -> Iterator[None]:
@@ -221,7 +221,7 @@ class KeySession:
         if self._broken_off is not None and self._broken_off[0] != about and self._rests():
             raise AileronError(
                 FailureClass.BUSY,
-                f"a passphrase for something else was asked for just now: wait {REST_S:.0f} s, and see what it is for",
+                f"another passphrase prompt was open just now: wait {REST_S:.0f} s, then check what this one is for",
             )
         try:
             with self._no_echo():

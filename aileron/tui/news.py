@@ -57,7 +57,7 @@ class NewsConsole(ReadingConsole):
                 self._lose(str(error))
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:  # noqa: BLE001 - whatever it answers, the console stays, and nothing can be decided
-                self._lose(f"what it says cannot be shown: {type(error).__name__}")
+                self._lose(f"its answer cannot be shown: {type(error).__name__}")
                 await asyncio.sleep(_RETRY_S)
 
     async def _read_all(self) -> int:
@@ -102,7 +102,9 @@ class NewsConsole(ReadingConsole):
         except RequestRefused as error:
             if name not in self._untold:
                 self._untold.add(name)
-                self._tell(f"{self.waiting[name].title} no longer waits; what became of it: {error}", is_bad=True)
+                self._tell(
+                    f"{self.waiting[name].title} is no longer waiting; its outcome is not known: {error}", is_bad=True
+                )
             return
         self._untold.discard(name)
         self.waiting.settle(name, became.status, kept=self.selected)

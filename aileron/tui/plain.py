@@ -39,7 +39,7 @@ from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 if TYPE_CHECKING:
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
-    from aileron.review.sheet import Sheet
+    from aileron.review.card import Card
 
 __all__ = ["Plain"]
 
@@ -49,25 +49,28 @@ _MOST_LINE: Final = 8192
 _FEW: Final = 20
 """Events, unless more are asked for: one screen."""
 _PROMPT: Final = "> "
+_LEAST_ROW: Final = 24
+"""Cells of what a request is about: less tells nothing apart."""
 _HELP: Final = """\
-list, filter [WORDS]   what waits
-show N                 all of a question
-preview N              read what is there now; only you can
-approve N              and then the word it asks for
-deny N [N …] [REASON]  the agent reads the reason; several are asked about
-stop N [N …] [REASON]  deny, and end the session of the agent that asked
-edit N                 change the arguments in your editor, and show it so
-for N USES MINUTES     ask for a grant: these arguments, not asked about
+list, filter [WORDS]   list what is waiting
+show N                 show the card
+proof N                show how it runs, and what you sign
+preview N              load the current state (approver only)
+approve N              approve, after typing the word shown
+deny N [N …] [REASON]  deny; the reason goes to the agent
+stop N [N …] [REASON]  deny and end the agent's session
+edit N                 edit the arguments in your editor
+for N USES MINUTES     allow the same for a while, without approval
 ask N QUESTION         ask the agent
-diff N                 what differs from the call approved last
-raw N                  as it came
-cancel N               take it back
-record N               what it did, with every request that left
-open N                 its page, to be opened in a browser
-activity [COUNT]       the newest events; run N: of the event of that number
+diff N                 compare with an approved call
+raw N                  show JSON
+cancel N               withdraw it
+record N               show what it did, and every request sent
+open N                 print the address of its page
+activity [COUNT]       list recent events; run N shows the run of event N
 grants, sessions, status
-revoke ID, end ID      a grant, a session
-unlock, lock, vault    the approver's key; open or lock the vault
+revoke ID, end ID      revoke a grant, end a session
+unlock, lock, vault    unlock or lock the key; unlock or lock the vault
 quit"""
 
 
@@ -117,6 +120,7 @@ class Plain:
             "edit": self._on_one(self._edit),
             "for": self._on_one(self._grant),
             "ask": self._on_one(self._ask_back),
+            "proof": self._on_one(self._proof),
             "diff": self._on_one(self._difference),
             "cancel": self._on_one(self._cancel),
             "raw": self._on_one(self._raw),
@@ -143,7 +147,7 @@ class Plain:
         self._try(self._daemon.start)
         self._try(self._look)
         self._try(functools.partial(self._list, ""))
-        self._say("type help for all that can be typed here")
+        self._say("type help for a list of commands")
         try:
             while (line := self._line()) is not None:
                 word, _, rest = line.strip().partition(" ")
@@ -153,7 +157,7 @@ class Plain:
                     continue
                 command = self._commands.get(word)
                 if command is None:
-                    self._say(f"there is no {visible(word):.40}: type help")
+                    self._say(f"unknown command {visible(word):.40}: type help")
                 else:
                     self._try(functools.partial(command, rest.strip()))
         finally:
@@ -235,7 +239,7 @@ class Plain:
         try:
             work()
             if self._is_lost:
-                self._say("the daemon answers again")
+                self._say("the daemon is back")
             self._is_lost = False
         except GoneError as error:
             if not self._is_lost or not prompt:
@@ -244,7 +248,7 @@ class Plain:
         except (RequestRefused, AileronError, ValueError) as error:
             self._complain(visible(str(error)))
         except KeyboardInterrupt:
-            self._say("\nnothing is decided")
+            self._say("\nnot decided")
         except Exception as error:  # noqa: BLE001 - where a command ends: whatever the daemon answered, the console stays
             self._complain(unforeseen(error))
 
@@ -285,10 +289,12 @@ class Plain:
 
     def _title(self, entry: PendingEntry) -> str:
         left = seconds_left(entry.expires_at)
-        when = f", expires in {rendering.duration(left)}" if entry.is_open and left is not None else f", {entry.state}"
-        said = f"{self._numbers.get(entry.id, 0)} {entry.title}, asked by {entry.asker}{when}"
-        is_told = entry.is_open and entry.glance
-        return rendering.cut(f"{said}, with {entry.glance}", self._width()) if is_told else said
+        when = (
+            f" · expires in {rendering.duration(left)}" if entry.is_open and left is not None else f" · {entry.state}"
+        )
+        number, end = self._numbers.get(entry.id, 0), f" · {entry.asker}{when}"
+        row = rendering.cut(f"{number} {entry.row}", max(self._width() - rendering.cells(end), _LEAST_ROW))
+        return f"{row}{end}"
 
     def _list(self, _: str) -> None:
         self._look()
@@ -296,11 +302,11 @@ class Plain:
         for entry in waiting:
             self._say(self._title(entry))
         if not waiting:
-            self._say("nothing matches" if self._wanted else "nothing waits for you")
+            self._say("nothing matches" if self._wanted else "nothing waiting")
         if self._wanted:
-            self._say(f"! only {visible(self._wanted)}; filter alone shows all")
+            self._say(f"! filtered: {visible(self._wanted)} (type filter to show all)")
         if not self._is_signed:
-            self._say("! not signed: any process of this user can decide; aileron approver init")
+            self._say("! decisions are not signed: any process of this user can make them (fix: aileron approver init)")
 
     def _filter(self, wanted: str) -> None:
         self._wanted = wanted
@@ -313,7 +319,7 @@ class Plain:
             number, _, more = rest.partition(" ")
             name = self._named(number)
             if name is None:
-                raise ValueError(f"there is no question {number[:40]!r}: type list")
+                raise ValueError(f"no request {number[:40]!r}: type list")
             if not self._key_session.is_open:  # asked for each time: what the key has opened is for this question
                 self._previews = {key: preview for key, preview in self._previews.items() if key[0] == name}
             work(name, more.strip())
@@ -336,10 +342,10 @@ class Plain:
                 names.append(name)
                 words.pop(0)
             if not names:
-                raise ValueError(f"there is no question {rest.partition(' ')[0][:40]!r}: type list")
+                raise ValueError(f"no request {rest.partition(' ')[0][:40]!r}: type list")
             reason = " ".join(words)
             if len(names) > 1 and not self._agreed(names, reason):
-                self._say("nothing is decided")
+                self._say("not decided")
                 return
             for name in dict.fromkeys(names):
                 self._try(functools.partial(self._deny, name, reason, ends_session=ends_session))
@@ -370,17 +376,24 @@ class Plain:
     def _show(self, name: str, _: str) -> None:
         self._print(self._review(name))
 
-    def _print(self, review: Review) -> Sheet:
+    def _print(self, review: Review) -> Card:
         """All of it, as it is returned."""
-        sheet, width, left = review.sheet(local_time), self._width(), seconds_left(review.question.expires_at)
+        card, width, left = review.card(local_time), self._width(), seconds_left(review.question.expires_at)
         self._say("")
-        self._rows(rendering.essential_rows(sheet, width))
-        if review.closed is not None:
+        self._rows(rendering.essential_rows(card, width))
+        if review.closed == state_words("completed"):
+            self._say(f"✓ {review.closed}")
+        elif review.closed is not None:
             self._complain(visible(review.closed))
         elif left is not None:
             self._say(f"expires in {rendering.duration(left)}")
-        self._rows(rendering.body_rows(sheet.sections, width, is_whole=True)[0])
-        return sheet
+        self._rows(rendering.body_rows(card.sections, width, is_whole=True)[0])
+        self._say(f"▸ proof {self._numbers[review.id]}: how it runs, and what you sign")
+        return card
+
+    def _proof(self, name: str, _: str) -> None:
+        """What is signed, and by what it runs: nobody needs to have read it."""
+        self._rows(rendering.body_rows(self._review(name).card(local_time).proof, self._width(), is_whole=True)[0])
 
     def _read_preview(self, name: str, _: str) -> None:
         self._print(self._read_for(self._review(name)))
@@ -390,15 +403,15 @@ class Plain:
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
         if not review.has_preview:
-            raise ValueError("it has no preview")
-        purpose = f"to read what is there now for {in_a_prompt(review.sheet(local_time).title)}"
+            raise ValueError("no preview: this action does not load any current state")
+        purpose = f"to load the current state for {in_a_prompt(review.card(local_time).called)}"
         with self._key_session.key(purpose, review.id) as key:
             asked = PreviewAsked(key, review.id, review.plan_digest)
         answer = self._daemon.preview(review.id, asked.body, PREVIEW_S)
         try:
             preview = asked.opened(answer)
         except ValueError:
-            raise ValueError("the daemon answered a preview that is none") from None
+            raise ValueError("the daemon sent a preview that cannot be read") from None
         self._previews[review.id, review.plan_digest] = preview
         return review.with_preview(preview)
 
@@ -412,13 +425,13 @@ class Plain:
         word = self._print(review).word or "yes"
         was_open = self._key_session.is_open  # a signal can lock the key, and forget previews, at any time
         if review.closed is not None:
-            raise ValueError("it cannot be decided any more")
+            raise ValueError("this can no longer be decided")
         self._forget_typed()
-        self._write(f"To approve, type  {word}  (anything else decides nothing): ")
+        self._write(f"To approve, type  {word}  (anything else: not decided): ")
         if (self._typed_line() or "").strip() != word:
-            self._say("nothing is decided")
+            self._say("not decided")
         elif self._preview_of(review) is not review.preview or self._key_session.is_open != was_open:
-            self._say("! the approver's key was locked since that was printed: nothing is decided, look at it again")
+            self._say("! the key was locked since this was printed: not decided, look again")
         else:
             self._decide(review, "approve", None)
 
@@ -427,15 +440,15 @@ class Plain:
         is_done, session = self._decide(review, "deny", reason or None), session_of(review.question)
         if is_done and ends_session and session is not None:
             self._daemon.end_session(session)
-            self._say("its session is ended")
+            self._say("session ended")
 
     def _decide(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> bool:
         """Sign it, send it, say what came of it; whether it was done."""
-        sheet, called = review.sheet(local_time), self._called(review.id)
+        card, called = review.card(local_time), self._called(review.id)
         if decision == "deny" and self._is_signed and not self._key_session.is_open:  # a yes has all of it above
-            self._rows(rendering.essential_rows(sheet, self._width()))
+            self._rows(rendering.essential_rows(card, self._width()))
         decided = review.decided(decision, reason)
-        made = signed(self._key_session, decided, is_signed=self._is_signed, called=sheet.title)
+        made = signed(self._key_session, decided, is_signed=self._is_signed, called=card.called)
         try:
             said = (
                 made
@@ -443,7 +456,7 @@ class Plain:
                 else send(self._daemon, review.id, made, is_a_run=review.is_run, called=called)
             )
         except GoneError as error:
-            self._say(f"! nobody answered ({visible(str(error))}): it is not known whether that was decided")
+            self._say(f"! no answer ({visible(str(error))}): it is not known whether this was decided")
             self._say(f"{called}, now: {visible(state_words(self._daemon.outcome(review.id).status))}")
             return False
         self._say(("" if said.is_done else "! ") + visible(said.words))
@@ -453,12 +466,12 @@ class Plain:
         if name not in self._waiting:  # so many were settled since that it is listed no more
             return f"{self._numbers[name]} {visible(name)}"
         entry = self._waiting[name]
-        return f"{self._numbers[name]} {entry.title}, asked by {entry.asker}"
+        return f"{self._numbers[name]} {entry.row} · {entry.asker}"
 
     def _edit(self, name: str, _: str) -> None:
         plan = self._review(name).plan
         if plan is None:
-            raise ValueError("only a run has arguments to edit")
+            raise ValueError("only runs have arguments to edit")
         self._lend_terminal()
         try:
             text = self._edit_text(json.dumps(plan.args, indent=2, ensure_ascii=True) + "\n")
@@ -467,25 +480,25 @@ class Plain:
                 raise
         wanted = json.loads(text)
         if not isinstance(wanted, dict) or wanted == plan.args:
-            raise ValueError("nothing was changed")
+            raise ValueError("no changes")
         self._edits[name] = self._daemon.edit(name, wanted)
         self._print(self._review(name))
 
     def _grant(self, name: str, rest: str) -> None:
         review = self._review(name)
         uses, _, minutes = rest.partition(" ")
-        if review.plan is None or review.sheet(local_time).word is not None:
-            raise ValueError("not offered: it cannot be undone, so each run is decided by itself")
+        if review.plan is None or review.card(local_time).word is not None:
+            raise ValueError("not available: this cannot be undone, so each run is approved separately")
         if not (uses.isdigit() and minutes.strip().isdigit()):
-            raise ValueError("for N USES MINUTES, as in: for 1 3 15")
+            raise ValueError("usage: for N USES MINUTES, for example: for 1 3 15")
         self._daemon.grant(review.plan, int(uses), int(minutes) * 60)
         self._look()
 
     def _ask_back(self, name: str, question: str) -> None:
         if not question:
-            raise ValueError("ask N QUESTION")
+            raise ValueError("usage: ask N QUESTION")
         self._daemon.ask_back(name, question)
-        self._say("asked; the agent reads it with its next look, and show has what it says")
+        self._say("asked; delivered at the agent's next check (show has the answer)")
 
     def _cancel(self, name: str, _: str) -> None:
         self._say(visible(self._daemon.cancel(name).status))
@@ -504,12 +517,12 @@ class Plain:
 
         run = self._daemon.question(name).audit_id
         if not run:
-            raise ValueError("nothing ran for it")
+            raise ValueError("no run yet")
         became = record_of(self._daemon.record(run), self._daemon.outcome(name))
         self._rows(rendering.record_rows(became, self._width()))
 
     def _open(self, name: str, _: str) -> None:
-        self._say(page_of(self._daemon.status().web, name) or "this daemon has no page for it")
+        self._say(page_of(self._daemon.status().web, name) or "there is no page")
 
     # the rest
 
@@ -525,7 +538,7 @@ class Plain:
         at = int(number) if number.isdecimal() and len(number) < 5 else 0
         run = self._events[at - 1].get("run") if 0 < at <= len(self._events) else None
         if run is None:
-            raise ValueError(f"there is no run of an event {number[:40]!r}: type activity")
+            raise ValueError(f"no run for event {number[:40]!r}: type activity")
         self._rows(rendering.record_rows(record_of(self._daemon.record(str(run))), self._width()))
 
     def _grants(self, _: str) -> None:
@@ -552,7 +565,7 @@ class Plain:
     def _unlock(self, _: str) -> None:
         self._key_session.look()
         if self._key_session.not_kept is not None:
-            raise ValueError(f"it is asked for each time: {self._key_session.not_kept}")
+            raise ValueError(f"the passphrase is asked for each time: {self._key_session.not_kept}")
         self._key_session.open("to decide for 15 minutes")
         self._say(self._key_word())
 
@@ -574,7 +587,7 @@ class Plain:
 
     def _key_word(self) -> str:
         if self._key_session.not_kept is not None:
-            return f"the key is asked for each time: {self._key_session.not_kept}"
+            return f"the passphrase is asked for each time: {self._key_session.not_kept}"
         return (
             f"the key is open, {rendering.duration(self._key_session.left_s)} left"
             if self._key_session.is_open

@@ -31,7 +31,7 @@ class Rows(OptionList):
     ]
 
     def get_visual_style(self, *component_classes: str, partial: bool = False) -> Style:
-        """Without colours the row under the cursor is reversed. Textual takes that from no style sheet (8.2)."""
+        """Without colours the row under the cursor is reversed. Textual takes that from no style card (8.2)."""
         style = super().get_visual_style(*component_classes, partial=partial)
         is_marked = self.app.no_color and "option-list--option-highlighted" in component_classes
         return style + Style(reverse=True) if is_marked else style

@@ -2,7 +2,7 @@
 
 What cannot be shown is said in its place, and cannot be decided.
 
-Not here: how it is laid out (view.py, review/sheet.py), keys that decide (decisions.py).
+Not here: how it is laid out (view.py, review/card.py), keys that decide (decisions.py).
 """
 
 from __future__ import annotations
@@ -67,18 +67,18 @@ class ReadingConsole(ConsoleBase):
 
     def _select(self, name: str | None) -> None:
         self.selected = name
-        self._review = self.sheet = self._record = self._edit = None
+        self._review = self.card = self._record = self._edit = None
         self._view.turn(is_whole=False)
         self._view.scroll_to_begin()
         self.guard.show(name, None, now=time.monotonic())
         if name is not None:
-            self._view.say(Text("reading it …", style="dim"))
+            self._view.say(Text("loading …", style="dim"))
             self._reload()
 
     def _take_away(self, name: str) -> None:
         """An edit of it is on its way: what it is about to replace can be decided no more, whatever the daemon tells of it."""
         self._editing.add(name)
-        self._review = self.sheet = None
+        self._review = self.card = None
         self.guard.cannot_show(name, _EDITING, now=time.monotonic())
         self._view.say(Text(f"{_EDITING} …", style="dim"))
         self._show_frame()
@@ -132,17 +132,17 @@ class ReadingConsole(ConsoleBase):
             self._refuse(name, unforeseen(error))
 
     def _put_up(self, review: Review) -> None:
-        before, self.sheet = self.sheet, review.sheet(local_time)
+        before, self.card = self.card, review.card(local_time)
         has_ended = self._record is not None and not self._has_record_shown
         self._has_record_shown = self._record is not None
         if review.digest != self.guard.digest or has_ended:
             self._view.scroll_to_begin()
         self.guard.show(self.selected, review.digest, now=time.monotonic(), closed=self._why_closed())
-        if has_ended or self.sheet != before:
+        if has_ended or self.card != before:
             self.guard.disturb(now=time.monotonic())
             self.guard.read_anew()
         self._view.put(
-            self.sheet,
+            self.card,
             review.digest,
             closed=self._why_closed(),
             left_s=seconds_left(review.question.expires_at),
@@ -152,13 +152,13 @@ class ReadingConsole(ConsoleBase):
     def _refuse(self, name: str, why: str) -> None:
         """It is not such that it could be decided."""
         if name == self.selected and name not in self._editing:
-            self._review = self.sheet = None
+            self._review = self.card = None
             self.guard.cannot_show(name, why, now=time.monotonic())
             self._view.say(Text(f"! {visible(why)}", style="bold red"))
 
     def on_view_all_seen(self, event: View.AllSeen) -> None:
         """All of a question has been on the screen: of the one that is there now, or of what it has replaced."""
-        if event.digest == self.guard.digest and event.sheet == self.sheet:
+        if event.digest == self.guard.digest and event.card == self.card:
             self.guard.read_to_end()
             self._show_frame()
 
@@ -175,20 +175,20 @@ class ReadingConsole(ConsoleBase):
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
         from aileron.model.failure import AileronError
 
-        review, name, sheet = self._review, self.selected, self.sheet
-        if review is None or name is None or sheet is None:
+        review, name, card = self._review, self.selected, self.card
+        if review is None or name is None or card is None:
             return
-        purpose = f"to read what is there now for {in_a_prompt(sheet.title)}"
+        purpose = f"to load the current state for {in_a_prompt(card.called)}"
         try:
-            with self._asking_about(sheet), self.key_session.key(purpose, name) as key:
+            with self._asking_about(card), self.key_session.key(purpose, name) as key:
                 asked = PreviewAsked(key, name, review.plan_digest)
             answer = await in_thread(self._daemon.preview, name, asked.body, PREVIEW_S)
             preview = asked.opened(answer)
         except (AileronError, RequestRefused, GoneError, KeyboardInterrupt) as error:
-            self._tell(str(error) or "it was not read", is_bad=True)
+            self._tell(str(error) or "not loaded", is_bad=True)
             return
         except ValueError:
-            self._tell("the daemon answered a preview that is none", is_bad=True)
+            self._tell("the daemon sent a preview that cannot be read", is_bad=True)
             return
         if self.selected == name and self._review is review:
             self._review = review.with_preview(preview)

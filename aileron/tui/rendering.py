@@ -1,4 +1,4 @@
-"""Sheets, entries and records as rows of a terminal: rich `Text`, laid out for a width in cells.
+"""Cards, entries and records as rows of a terminal: rich `Text`, laid out for a width in cells.
 
 Pure. What comes in is harmless already (review/); here it is folded, never interpreted: no markup, no links. A tone is a style
 and the sign that the line has anyway, so that a terminal without colours, or a reader of the plain text, has the same.
@@ -23,18 +23,17 @@ from rich.text import Text
 
 from aileron.model.text_width import text_width
 from aileron.model.timestamp import local_time
-from aileron.model.visible import BAR, as_fact, as_text, visible
+from aileron.model.visible import BAR, FURTHER, as_fact, as_text, visible
 from aileron.tui.waiting import PendingEntry, seconds_left
 
 if TYPE_CHECKING:  # 8 ms, with the first question and not before the first frame
     from aileron.api.approver import ApproverFacts, GrantEntry
     from aileron.api.daemon import Status
     from aileron.api.sessions import Session
+    from aileron.review.card import Card, Fact, Line, Section
     from aileron.review.record import Left, Record
-    from aileron.review.sheet import Fact, Line, Section, Sheet
 
 __all__ = [
-    "FURTHER",
     "MAX_ROWS",
     "body_rows",
     "cells",
@@ -60,13 +59,11 @@ __all__ = [
     "system_text",
 ]
 
-FURTHER: Final = "↳ "
-"""Before each further row of a line that is longer than the screen is wide."""
 MAX_ROWS: Final = 200
 """Of one fact: eight small screens."""
 _LONGEST_NOTE: Final = "expires in 59:59"
-_MOST_TITLE: Final = 2
-"""Rows of a title where it stands in what is never scrolled away: names of connectors can be as long as an address."""
+_MOST_HEADLINE: Final = 2
+"""Rows of the sentence where it stands in what is never scrolled away: a name in it can be as long as an address."""
 _WIDER: Final = "\ufe0f"
 """It makes the character before it a picture, two cells wide; some terminals give it a cell of its own."""
 _KNOWN: Final = 4096
@@ -87,10 +84,15 @@ _LABEL: Final = 12
 """Of a fact of the system."""
 _ASKER: Final = 10
 _SHORT_ASKER: Final = 7
-_LEAST_GLANCE: Final = 12
-"""Cells: less of what it was asked with tells nothing apart."""
-_STYLES: Final = {"plain": "", "alarm": "bold red", "changed": "bold yellow", "quoted": "", "soft": "dim"}
-"""By tone (review/sheet.py), which are texts."""
+_STYLES: Final = {
+    "plain": "",
+    "marked": "bold yellow",
+    "alarm": "bold red",
+    "changed": "bold yellow",
+    "quoted": "",
+    "soft": "dim",
+}
+"""By tone (review/card.py), which are texts."""
 _SIGNS: Final = {
     "pending_approval": " ",
     "approved": "✓",
@@ -104,41 +106,42 @@ _SIGNS: Final = {
 }
 
 
-def essential_rows(sheet: Sheet, width: int, most: int | None = None, *, note: str = "") -> list[Text]:
-    """What is never scrolled away: the verdict, the facts that matter most, the alarms; in `most` rows, where that is given.
+def essential_rows(card: Card, width: int, most: int | None = None, *, note: str = "") -> list[Text]:
+    """What is never scrolled away: the sentence, the verdict, the alarms, what decides; in `most` rows, where that is given.
 
     What needs more than its share says how much more there is: `cut_short` has all of that, for the body. The verdict is there
     however few rows they are. `note` is short, and stands beside the verdict, or below it.
     """
-    groups = _groups(sheet, width)
-    rows = _verdict_rows(sheet, width, note, is_short=most is not None)
-    room = _shares([len(group) for group in groups], _room_below(sheet, width, most))
-    for number, (group, share) in enumerate(zip(groups, room, strict=True)):
+    groups, least = _groups(card, width), _least_of(card)
+    rows = _head_rows(card, width, note, most)
+    room = None if most is None else most - len(_head_rows(card, width, _LONGEST_NOTE, most))
+    shares = _shares(groups, least, room)
+    for number, (group, share) in enumerate(zip(groups, shares, strict=True)):
         if len(group) <= share:
             rows += group
         else:
-            is_of_alarms = number == len(sheet.essentials)
-            rows += _shortened(_begun(_alarms(sheet, width), share) if is_of_alarms else group, share, width)
+            is_of_alarms = bool(card.alarms) and number == 0
+            rows += _shortened(_begun(_alarms(card, width), share) if is_of_alarms else group, share, width)
     return rows
 
 
-def cut_short(sheet: Sheet, width: int, most: int) -> list[Section]:
+def cut_short(card: Card, width: int, most: int) -> list[Section]:
     """What `essential_rows` has not shown whole in `most` rows, as a section of its own; nothing where it has.
 
     All of it, where not even a row for each is there: then what stands above is a beginning, and what matters is below.
     """
-    from aileron.review.sheet import Fact, Line, Section
+    from aileron.review.card import Fact, Line, Section
 
-    groups = _groups(sheet, width)
-    facts = [*sheet.essentials, *([Fact("alarms", sheet.alarms)] if sheet.alarms else [])]
-    shares = _shares([len(group) for group in groups], _room_below(sheet, width, most))
+    groups = _groups(card, width)
+    facts = [*([Fact("alarms", card.alarms)] if card.alarms else []), *card.essentials]
+    shares = _shares(groups, _least_of(card), most - len(_head_rows(card, width, _LONGEST_NOTE, most)))
     is_none_whole = 0 in shares
     left = [
         fact for fact, group, share in zip(facts, groups, shares, strict=True) if is_none_whole or len(group) > share
     ]
-    if not _is_in_a_row(sheet, width) and len(folded(sheet.title, width)) > _MOST_TITLE:
-        left.insert(0, Fact("title", (Line(sheet.title),)))
-    return [Section("what is cut short above, whole", tuple(left))] if left else []
+    if len(list(further(card.sentence, width))) > _MOST_HEADLINE:
+        left.insert(0, Fact("headline", (Line(card.sentence),)))
+    return [Section("cut short above, in full", tuple(left))] if left else []
 
 
 def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tuple[list[Text], bool]:
@@ -165,7 +168,7 @@ def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tup
 
 
 def entry_row(entry: PendingEntry, width: int, *, is_marked: bool = False, count: int = 1) -> Text:
-    """One question in the list: a sign, what, with what, who, and how long it waits yet, in one row."""
+    """One question in the list: a sign, what it would do, who asks, and how long it waits yet, in one row."""
     left = seconds_left(entry.expires_at)
     is_soon = entry.is_open and left is not None and left < _SOON_S
     when = duration(left) if entry.is_open and left is not None else "" if entry.is_open else entry.state
@@ -174,14 +177,12 @@ def entry_row(entry: PendingEntry, width: int, *, is_marked: bool = False, count
     column = _ASKER if width >= 60 else _SHORT_ASKER
     asker = cut(entry.asker, column)
     end = f"{asker}{' ' * (column - cells(asker))} {when:>9}"
-    title = entry.title + (f" ×{count}" if count > 1 else "")
     room = max(width - cells(end) - 4, 8)
-    name = cut(title, room)
-    rest = room - cells(name)
-    glance = cut(f" {BAR}{entry.glance}", rest) if entry.glance and rest >= _LEAST_GLANCE else ""
+    times = f"×{count} " if count > 1 else ""
+    row = f"{times}{entry.row}"
     style = "" if entry.is_open else "dim"
-    row = Text(f"{sign} {name}", style=style, no_wrap=True, overflow="ellipsis").append(glance, style="dim")
-    return row.append(f"{' ' * max(rest - cells(glance), 0)}  {end}")
+    text = Text(f"{sign} {cut(row, room)}", style=style, no_wrap=True, overflow="ellipsis")
+    return text.append(f"{' ' * max(room - cells(cut(row, room)), 0)}  {end}")
 
 
 def record_rows(record: Record, width: int) -> list[Text]:
@@ -205,7 +206,7 @@ def record_rows(record: Record, width: int) -> list[Text]:
 
 def difference_rows(lines: Iterable[str], width: int) -> Iterator[Text]:
     """What differs, as the command line has it: a bar before what somebody else wrote."""
-    from aileron.review.sheet import Line, Tone
+    from aileron.review.card import Line, Tone
 
     for text in map(as_text, lines):
         tone = Tone.QUOTED if text.startswith(BAR) else Tone.PLAIN
@@ -386,14 +387,19 @@ def _labelled(name: str, value: str, width: int) -> Iterator[Text]:
         yield Text((name if number == 0 else "").ljust(_LABEL) + line)
 
 
-def _groups(sheet: Sheet, width: int) -> list[list[Text]]:
-    groups = [list(_fact_rows(fact, width)) for fact in sheet.essentials]
-    alarms = list(itertools.chain.from_iterable(_alarms(sheet, width)))
-    return [*groups, alarms] if alarms else groups
+def _groups(card: Card, width: int) -> list[list[Text]]:
+    groups = [list(_fact_rows(fact, width)) for fact in card.essentials]
+    alarms = list(itertools.chain.from_iterable(_alarms(card, width)))
+    return [alarms, *groups] if alarms else groups
 
 
-def _alarms(sheet: Sheet, width: int) -> list[list[Text]]:
-    return [list(_line_rows(alarm, width, "")) for alarm in sheet.alarms]
+def _least_of(card: Card) -> list[int]:
+    """Rows of each group that it keeps the longest: one for each alarm, and one for each fact."""
+    return [*([len(card.alarms)] if card.alarms else []), *(1 for _ in card.essentials)]
+
+
+def _alarms(card: Card, width: int) -> list[list[Text]]:
+    return [list(_line_rows(alarm, width, "")) for alarm in card.alarms]
 
 
 def _begun(alarms: list[list[Text]], most: int) -> list[Text]:
@@ -416,17 +422,18 @@ def cells_of(character: str) -> int:
     return max(size, text_width(character))
 
 
-def _shares(wanted: list[int], most: int | None) -> list[int]:
-    """How many rows each group has, where all of them have `most`: the longest give first, down to one.
+def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> list[int]:
+    """How many rows each group has, where all of them have `most`: the longest give first, down to the `least` of each.
 
-    Where there is not one for each, the first and the last have theirs: what it does, and the alarms.
+    Where there is not so much for each, the last have none: the alarms stand first, each with its beginning, then where it goes.
     """
-    shares = list(wanted)
-    while most is not None and sum(shares) > most and max(shares, default=1) > 1:
-        shares[shares.index(max(shares))] -= 1
-    for at in [*range(len(shares) - 2, 0, -1), 0, len(shares) - 1] if most is not None and shares else []:
-        if sum(shares) > max(most or 0, 0):
-            shares[at] = 0
+    shares = [len(group) for group in groups]
+    if most is None:
+        return shares
+    while sum(shares) > most and (giving := [at for at, share in enumerate(shares) if share > least[at]]):
+        shares[max(giving, key=shares.__getitem__)] -= 1
+    for at in reversed(range(len(shares))):
+        shares[at] = max(0, shares[at] - max(0, sum(shares) - max(most, 0)))
     return shares
 
 
@@ -470,37 +477,35 @@ def _line_rows(line: Line, width: int, indent: str) -> Iterator[Text]:
         yield Text.assemble(indent, (before, "dim"), (row, style))
 
 
-def _verdict_rows(sheet: Sheet, width: int, note: str, *, is_short: bool) -> list[Text]:
-    """Title and verdict in a row, or below each other where that is not wide enough; and the note where there is room.
+def _head_rows(card: Card, width: int, note: str, most: int | None) -> list[Text]:
+    """The sentence, whose its values are, the verdict with the note; in few rows the verdict first, then the sentence begun."""
+    headline = [_headline_row(row, number) for number, row in enumerate(further(card.sentence, width))]
+    source = [] if card.source is None else [Text(row, style="dim") for row in folded(card.source.text, width)]
+    verdict = _verdict_rows(card, width, note)
+    if most is None:
+        return [*headline, *source, *verdict]
+    if len(headline) > _MOST_HEADLINE:
+        headline = _shortened(headline, _MOST_HEADLINE, width)
+    rows = [*headline, *source[:1], *verdict]
+    return rows if len(rows) <= most else [*verdict, *headline]
 
-    `is_short`: no title, however long, moves the verdict off the screen.
-    """
-    style = _STYLES[sheet.verdict.tone]
-    title = [Text(row, style="bold") for row in folded(sheet.title, width)]
-    verdict = [Text(row, style=style) for row in further(sheet.verdict.text, width)]
-    if _is_in_a_row(sheet, width):
-        rows = [Text.assemble((f"{sheet.title}  ", "bold"), (sheet.verdict.text, style))]
-    elif is_short:
-        rows = [*verdict, *(title if len(title) <= _MOST_TITLE else _shortened(title, _MOST_TITLE, width))]
-    else:
-        rows = [*title, *verdict]
+
+def _headline_row(row: str, number: int) -> Text:
+    """One row of the sentence; the sign before a further one is ours."""
+    sign = len(FURTHER) if number else 0
+    return Text.assemble((row[:sign], "dim"), (row[sign:], "bold"))
+
+
+def _verdict_rows(card: Card, width: int, note: str) -> list[Text]:
+    """The verdict, and the note beside it where there is room."""
+    rows = [Text(row, style=_STYLES[card.verdict.tone]) for row in further(card.verdict.text, width)]
     if note.startswith("!"):
         return [*rows, *(Text(row, style="bold") for row in further(note, width))]
-    if note and cells(rows[-1].plain) + 2 + cells(note) <= width:
-        rows[-1] = rows[-1] + Text(f"  {note}")
+    if note and cells(rows[-1].plain) + 3 + cells(note) <= width:
+        rows[-1] = Text.assemble(rows[-1], (f"   {note}", "dim"))
     elif note:
-        rows.append(Text(note))
+        rows.append(Text(note, style="dim"))
     return rows
-
-
-def _is_in_a_row(sheet: Sheet, width: int) -> bool:
-    """Title and verdict fit beside each other."""
-    return cells(f"{sheet.title}  {sheet.verdict.text}") <= width
-
-
-def _room_below(sheet: Sheet, width: int, most: int | None) -> int | None:
-    """Rows that the verdict leaves, with its longest note."""
-    return None if most is None else most - len(_verdict_rows(sheet, width, _LONGEST_NOTE, is_short=True))
 
 
 class _Frame:

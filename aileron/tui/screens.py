@@ -34,7 +34,7 @@ __all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette
 _BESIDE_FACTS: Final = 9
 """Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
 _BACK: Final = "Esc  back"
-_MORE: Final = "↓ ↑ PgDn PgUp  all of it"
+_MORE: Final = "↓ ↑ PgDn PgUp  scroll"
 _SCROLLING: Final = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
 _CSS: Final = """
 Confirm, Line, GrantForm, Pages { align: center middle; }
@@ -137,7 +137,7 @@ class Confirm(_Once, ModalScreen[bool]):
             self.dismiss(True)
         else:
             self.query_one("#hint", Static).update(
-                Text(f"! that is not  {self._word}: nothing is decided.  Esc  back", style="bold red")
+                Text(f"! not  {self._word}: not decided.  Esc  back", style="bold red")
             )
 
     def action_dismiss_no(self) -> None:
@@ -203,7 +203,7 @@ class GrantForm(_Once, ModalScreen[GrantLimits | None]):
             yield Static(
                 Text(
                     "\n1  3 times, within 15 minutes\n2  10 times, within an hour\n3  50 times, within 8 hours\n\n"
-                    "It is asked about as a question of its own, with exactly these arguments.     Esc  back"
+                    "This creates a request of its own, for exactly these arguments.     Esc  back"
                 )
             )
 

@@ -41,7 +41,7 @@ class Notice:
 def signed(key_session: KeySession, decided: UnsignedDecision, *, is_signed: bool, called: str) -> Decision | Notice:
     """A decision as it is sent, signed where somebody signs for this home; or why it is not.
 
-    `called` is the title of its sheet, which the question for a passphrase names: nobody knows an id by heart, and where each use
+    `called` is the title of its card, which the question for a passphrase names: nobody knows an id by heart, and where each use
     asks, that question may be all that keeps one decision from another.
     May ask for the passphrase, so it is for the thread that has the terminal.
     """
@@ -61,7 +61,7 @@ def signed(key_session: KeySession, decided: UnsignedDecision, *, is_signed: boo
 
 
 def in_a_prompt(title: str) -> str:
-    """The title of a sheet in a question for a passphrase, which is one row: no longer than leaves room for the rest."""
+    """The title of a card in a question for a passphrase, which is one row: no longer than leaves room for the rest."""
     return title if len(title) <= _MOST_CALLED else f"{title[: _MOST_CALLED - 1]}…"
 
 
@@ -87,4 +87,4 @@ def page_of(web: str, approval_id: str) -> str | None:
 
 def unforeseen(error: Exception) -> str:
     """Words for what nobody foresaw: its class, since its own may hold anything."""
-    return f"it cannot be shown or done, by a bug or by what the daemon answered ({type(error).__name__})"
+    return f"failed, through an internal error or a bad answer of the daemon ({type(error).__name__})"

@@ -2,7 +2,7 @@
 
 A widget. It shows what it is given, says when all of that has been on the screen, and knows nothing of deciding.
 
-Not here: what is said (review/sheet.py), how it is folded (rendering.py), when it may be decided (guard.py).
+Not here: what is said (review/card.py), how it is folded (rendering.py), when it may be decided (guard.py).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from textual.message import Message
 from textual.widgets import Static
 
 from aileron.model.visible import visible
+from aileron.review.question import state_words
 from aileron.tui import rendering
 
 if TYPE_CHECKING:
+    from aileron.review.card import Card
     from aileron.review.record import Record
-    from aileron.review.sheet import Sheet
 
 __all__ = ["MOST_TOP", "View"]
 
@@ -32,6 +33,8 @@ MOST_TOP: Final = 11
 _LEAST_BODY: Final = 3
 """Rows that are left for the rest on any screen: what is never scrolled away has so many fewer."""
 _LEAST_WIDTH: Final = 20
+_FOLDED: Final = Text("▸ proof: how it runs, and what you sign (P)", style="dim")
+"""In place of what nobody needs to have read."""
 
 
 class _Rows(Static):
@@ -46,18 +49,18 @@ class _Body(VerticalScroll):
     """The part that scrolls; says when its end is on the screen."""
 
     class EndSeen(Message):
-        """All that matters has been on the screen, of this sheet."""
+        """All that matters has been on the screen, of this card."""
 
-        def __init__(self, sheet: Sheet) -> None:
+        def __init__(self, card: Card) -> None:
             super().__init__()
-            self.sheet = sheet
+            self.card = card
 
-    sheet: Sheet | None = None
+    card: Card | None = None
     """Whose rows they are: a message is on its way for a while, and they may be others when it arrives."""
     matter_rows: int | None = None
-    """How many of its rows have to be read; None: nothing is shown yet. The fine print stands below them."""
+    """How many of its rows have to be read; None: nothing is shown yet. The proof stands below them."""
     all_rows = 0
-    """With the fine print."""
+    """With the proof."""
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "scroll_down", show=False),
         Binding("k", "scroll_up", show=False),
@@ -70,14 +73,14 @@ class _Body(VerticalScroll):
 
     def check_end(self) -> None:
         """Tell, if the last row that matters is on the screen."""
-        if not self.is_attached or self.matter_rows is None or self.sheet is None:
+        if not self.is_attached or self.matter_rows is None or self.card is None:
             return
         seen = self._seen_rows()
         if seen and self.scroll_y + seen >= self.matter_rows + self._rows_too_many():
-            self.post_message(self.EndSeen(self.sheet))
+            self.post_message(self.EndSeen(self.card))
 
     def _seen_rows(self) -> int:
-        """How many rows are on the screen: on a small one, some or all lie below its end, or below that of the sheet."""
+        """How many rows are on the screen: on a small one, some or all lie below its end, or below that of the card."""
         try:
             seen = self.screen.find_widget(self).visible_region
         except NoWidget:  # it is laid out nowhere
@@ -95,22 +98,23 @@ class View(Container):
     """The question under the cursor."""
 
     class AllSeen(Message):
-        """All of it has been on the screen: of this sheet, of what has this digest."""
+        """All of it has been on the screen: of this card, of what has this digest."""
 
-        def __init__(self, sheet: Sheet, digest: str) -> None:
+        def __init__(self, card: Card, digest: str) -> None:
             super().__init__()
-            self.sheet = sheet
+            self.card = card
             self.digest = digest
 
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
-        self._sheet: Sheet | None = None
+        self._card: Card | None = None
         self._digest = ""
         self._why_closed: str | None = None
         self._left_s: float | None = None
         self._record: Record | None = None
         self._is_whole = False
         self._is_cut = False
+        self._has_proof = False
         self._most_top = MOST_TOP
 
     def compose(self) -> ComposeResult:
@@ -120,16 +124,16 @@ class View(Container):
 
     def put(
         self,
-        sheet: Sheet,
+        card: Card,
         digest: str,
         *,
         closed: str | None,
         left_s: float | None,
         record: Record | None = None,
     ) -> None:
-        """Show a sheet, of what has this digest; `closed` says why it cannot be decided any more, `record` what came of it."""
+        """Show a card, of what has this digest; `closed` says why it cannot be decided any more, `record` what came of it."""
         self._digest = digest
-        self._sheet, self._why_closed, self._left_s, self._record = sheet, closed, left_s, record
+        self._card, self._why_closed, self._left_s, self._record = card, closed, left_s, record
         self.paint()
 
     def on_resize(self) -> None:
@@ -143,7 +147,7 @@ class View(Container):
 
     def say(self, text: Text) -> None:
         """Show a line in place of a question."""
-        self._sheet = None
+        self._card = None
         if not self.query("#essentials"):
             return
         self.query_one("#body", _Body).matter_rows = None
@@ -154,6 +158,11 @@ class View(Container):
     def turn(self, *, is_whole: bool | None = None) -> None:
         """All of it, however long, or as much as is usual; the other of the two unless said."""
         self._is_whole = not self._is_whole if is_whole is None else is_whole
+        self.paint()
+
+    def unfold(self) -> None:
+        """The proof, or no more of it."""
+        self._has_proof = not self._has_proof
         self.paint()
 
     def read(self) -> None:
@@ -168,29 +177,29 @@ class View(Container):
         """To the first row of it."""
         self.query_one("#body", _Body).scroll_home(animate=False, immediate=True)
 
-    def rows(self, sheet: Sheet, width: int, most_top: int) -> list[Text]:
-        """All that matters of a sheet in the order in which it stands here, as much of each fact as here."""
-        cut = rendering.cut_short(sheet, width, most_top)
-        matter = [*cut, *(section for section in sheet.sections if not section.is_fine_print)]
-        top = rendering.essential_rows(sheet, width, most_top)
+    def rows(self, card: Card, width: int, most_top: int) -> list[Text]:
+        """All that matters of a card in the order in which it stands here, as much of each fact as here."""
+        cut = rendering.cut_short(card, width, most_top)
+        matter = [*cut, *card.sections]
+        top = rendering.essential_rows(card, width, most_top)
         return [*top, Text(), *rendering.body_rows(matter, width, is_whole=self._is_whole)[0][:-1]]
 
     def paint(self) -> None:
         """Lay it out for the room there is now."""
-        if self._sheet is None or not self.query("#essentials"):  # the second: it is being taken down
+        if self._card is None or not self.query("#essentials"):  # the second: it is being taken down
             return
         width = self._room()
-        sheet = self._now(self._sheet)
+        card = self._now(self._card)
         self._most_top = min(MOST_TOP, max(self.size.height - _LEAST_BODY, 1))
-        cut = rendering.cut_short(sheet, width, self._most_top)
-        matter = [*cut, *(section for section in sheet.sections if not section.is_fine_print)]
-        fine = [section for section in sheet.sections if section.is_fine_print]
+        cut = rendering.cut_short(card, width, self._most_top)
+        matter = [*cut, *card.sections]
         rows, is_cut = rendering.body_rows(matter, width, is_whole=self._is_whole)
         rows = [*self._outcome(width), *rows]
-        self._is_cut = is_cut or self._is_cropped([*self._top(sheet, width), *rows])
-        whole = [*rows, *rendering.body_rows(fine, width, is_whole=self._is_whole)[0]]
+        self._is_cut = is_cut or self._is_cropped([*self._top(card, width), *rows])
+        proof = rendering.body_rows(card.proof, width, is_whole=self._is_whole)[0] if self._has_proof else [_FOLDED]
+        whole = [*rows, *proof]
         body = self.query_one("#body", _Body)
-        body.matter_rows, body.all_rows, body.sheet = len(rows) - 1, len(whole), self._sheet  # the last is empty
+        body.matter_rows, body.all_rows, body.card = len(rows) - 1, len(whole), self._card  # the last is empty
         self._paint_top()
         self.query_one("#text", Static).update(rendering.joined(whole))
         self.call_after_refresh(body.check_end)
@@ -200,17 +209,18 @@ class View(Container):
         return any(rendering.cells(row.plain) > self.size.width - 1 for row in rows)  # one for the scroll bar
 
     def _paint_top(self) -> None:
-        if self._sheet is None or not self.query("#essentials"):
+        if self._card is None or not self.query("#essentials"):
             return
         self.set_class(self._why_closed is not None, "stale")
-        self.query_one("#essentials", Static).update(rendering.joined(self._top(self._now(self._sheet), self._room())))
+        self.query_one("#essentials", Static).update(rendering.joined(self._top(self._now(self._card), self._room())))
 
-    def _now(self, sheet: Sheet) -> Sheet:
-        """Where it is settled: what came of it for a verdict, and no alarms. Whether it can be undone is among the facts."""
+    def _now(self, card: Card) -> Card:
+        """Where it is settled: what came of it for a verdict, and no alarms: the card is the receipt then."""
         if self._why_closed is None:
-            return sheet
-        verdict = dataclasses.replace(sheet.verdict, text=f"! {visible(self._why_closed)}")
-        return dataclasses.replace(sheet, verdict=verdict, alarms=())
+            return card
+        is_done = self._why_closed == state_words("completed")
+        verdict = dataclasses.replace(card.verdict, text=f"{'✓' if is_done else '!'} {visible(self._why_closed)}")
+        return dataclasses.replace(card, verdict=verdict, alarms=())
 
     def _room(self) -> int:
         return max(self.size.width - 2, _LEAST_WIDTH)
@@ -218,13 +228,13 @@ class View(Container):
     def on__body_end_seen(self, event: _Body.EndSeen) -> None:
         """All of it, unless something was left out."""
         event.stop()
-        if self._sheet is not None and not self._is_cut and event.sheet == self._sheet:
-            self.post_message(self.AllSeen(self._sheet, self._digest))
+        if self._card is not None and not self._is_cut and event.card == self._card:
+            self.post_message(self.AllSeen(self._card, self._digest))
 
-    def _top(self, sheet: Sheet, width: int) -> list[Text]:
+    def _top(self, card: Card, width: int) -> list[Text]:
         is_open = self._why_closed is None and self._left_s is not None
         note = f"expires in {rendering.duration(self._left_s or 0)}" if is_open else ""
-        return rendering.essential_rows(sheet, width, self._most_top, note=note)
+        return rendering.essential_rows(card, width, self._most_top, note=note)
 
     def _outcome(self, width: int) -> list[Text]:
         """What became of a run, and every request that left for it."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from aileron.model.visible import visible
-from aileron.review.question import agent_of, glance_of, name_of, state_words, title_of
+from aileron.review.question import agent_of, name_of, row_of, state_words, title_of
 
 if TYPE_CHECKING:
     from aileron.api.approvals import ApprovalEntry
@@ -44,13 +44,13 @@ class PendingEntry:
     expires_at: str
     same: str
     """What is alike in questions that ask for the same: kind and name."""
-    glance: str = ""
-    """A line of what it was asked with, by the agent."""
+    row: str = ""
+    """What it would do, as the agent says."""
 
     @property
     def state(self) -> str:
         """What came of it, in words."""
-        return state_words(self.status).removeprefix("approved, ")
+        return state_words(self.status)
 
     @property
     def is_open(self) -> bool:
@@ -133,7 +133,7 @@ def matches(entry: PendingEntry, wanted: str) -> bool:
         "kind": entry.kind,
         "status": f"{entry.status} {entry.state}",
     }
-    whole = " ".join((entry.id, entry.title, entry.glance, *fields.values())).casefold()
+    whole = " ".join((entry.id, entry.title, entry.row, *fields.values())).casefold()
     for word in wanted.casefold().split():
         name, colon, value = word.partition(":")
         if value not in fields[name].casefold() if colon and name in fields else word not in whole:
@@ -162,5 +162,5 @@ def _entry(one: ApprovalEntry) -> PendingEntry:
         status=visible(one.status),
         expires_at=one.expires_at,
         same=visible(f"{one.kind} {name_of(one)}"),
-        glance=glance_of(one),
+        row=row_of(one),
     )

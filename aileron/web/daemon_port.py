@@ -2,7 +2,7 @@
 
 Pure. Nothing of a question may be shown before somebody unlocked, and nothing here checks that: sessions.py and admission.py do.
 
-Not here: HTTP (admission.py), what a person reads (review/sheet.py).
+Not here: HTTP (admission.py), what a person reads (review/card.py).
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class DecisionForms:
         if is_led_here:
             problem = "The second step begins on this page: look at it, and then press Approve…"
             return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.FORBIDDEN)
-        if is_long(shown.sheet) and fields.get("read") not in ("all", "part"):
+        if is_long(shown.card) and fields.get("read") not in ("all", "part"):
             problem = "It is long: say below whether you have read all of it."
             return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.BAD_REQUEST)
         return self._confirm_page(session, shown, edit, fields.get("read", "all"))
@@ -104,11 +104,7 @@ class DecisionForms:
             status,
             **self._admission.frame(session),
             **shown.values(edit),
-            effect=list(
-                itertools.takewhile(
-                    lambda section: not section.is_said and not section.is_fine_print, shown.sheet.sections
-                )
-            ),
+            effect=list(itertools.takewhile(lambda section: not section.is_said, shown.card.sections)),
             problem=problem,
             read=read,
             **self._questions.passkeys_for(shown),
@@ -176,7 +172,7 @@ class DecisionForms:
             return self._questions.waiting_page(
                 session, shown, edit, problem, HTTPStatus.BAD_REQUEST, reason[:MAX_REASON]
             )
-        word = shown.sheet.word
+        word = shown.card.word
         if decision == "approve" and word is not None and fields.get("word", "").strip() != word:
             problem = f"That is not the word. Nothing was decided: type {word}."
             return self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)

@@ -11,7 +11,7 @@ Rules
 - What a decision would be about is the digest of what is shown: with the preview that this session read, where there is one.
 - A page of elsewhere that leads here has nothing read from a service by that.
 
-Source: docs/reference/page.md. Not here: the decision (decision_forms.py), what a question says (review/sheet.py).
+Source: docs/reference/page.md. Not here: the decision (decision_forms.py), what a question says (review/card.py).
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from aileron.api.approvals import ApprovalEntry
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
 from aileron.model.timestamp import local_time
+from aileron.review.card import Card
 from aileron.review.decision_flow import Review, review_of
 from aileron.review.question import state_words
 from aileron.review.record import record_of, result_lines
-from aileron.review.sheet import Sheet
 from aileron.web.admission import Admission, is_approval_id, on_to
 from aileron.web.daemon_port import DaemonPort
 from aileron.web.forms import FormError, is_from_here, query_of, read_form
@@ -62,7 +62,7 @@ class QuestionView(NamedTuple):
     """One question, as it stands now for one session."""
 
     review: Review
-    sheet: Sheet
+    card: Card
     mark: str
     """Another one once something about the question is."""
 
@@ -71,7 +71,7 @@ class QuestionView(NamedTuple):
         question = self.review.question
         return {
             "id": question.approval_id,
-            "sheet": self.sheet,
+            "card": self.card,
             "is_lasting": not self.review.is_run,
             "digest": self.review.digest,
             "edit": edit or "",
@@ -143,7 +143,7 @@ class QuestionPages:
             note=note,
             problem=problem,
             reason=reason,
-            is_long=is_long(shown.sheet),
+            is_long=is_long(shown.card),
             can_preview=review.has_preview,
             is_unread=review.is_unread,
             **self.passkeys_for(shown),
@@ -204,7 +204,7 @@ class QuestionPages:
         review = review_of(question, is_signed=True, edit=edit)
         if review.waits and review.has_preview:
             review = review.with_preview(await self._preview(session, approval_id, review.plan_digest, read=read))
-        return QuestionView(review, review.sheet(local_time), mark_of([question]))
+        return QuestionView(review, review.card(local_time), mark_of([question]))
 
     async def _preview(
         self, session: Session, approval_id: str, digest: str, *, read: bool = True, again: bool = False
@@ -259,7 +259,7 @@ class QuestionPages:
         if review.waits and review.has_preview:
             found = await self._preview(session, approval_id, review.plan_digest, again=True)
             if found is not None and found.problem is not None:
-                session.leave_note(approval_id, "When you asked for what is there now, it could not be read.")
+                session.leave_note(approval_id, "The current state could not be loaded.")
         return on_to(approval_id, edit)
 
     def passkeys_for(self, shown: QuestionView) -> dict[str, Any]:

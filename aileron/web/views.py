@@ -5,7 +5,7 @@ Pure. Everything it is given is hostile text, and is spelled out when it is prin
 Rules
 - A run's requests are those on record: one that left and never came back says so.
 
-Source: docs/reference/audit-events.md. Not here: the question itself (review/sheet.py).
+Source: docs/reference/audit-events.md. Not here: the question itself (review/card.py).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import msgspec
 
 from aileron.api.approvals import ApprovalEntry, Question
 from aileron.model.timestamp import local_time, parse_timestamp
-from aileron.review.question import KINDS, asker_of, glance_of, name_of, state_words
+from aileron.review.card import Card
+from aileron.review.question import KINDS, asker_of, row_of, state_words
 from aileron.review.record import Left
-from aileron.review.sheet import Sheet
 
 __all__ = [
     "QueueRow",
@@ -47,7 +47,6 @@ class QueueRow:
     id: str
     title: str
     kind: str
-    glance: str
     asker: str
     status: str
     state: str
@@ -89,9 +88,8 @@ def entry_of(row: ApprovalEntry) -> QueueRow:
     """A row of the queue."""
     return QueueRow(
         id=row.approval_id,
-        title=name_of(row),
+        title=row_of(row),
         kind=KINDS.get(row.kind, row.kind),
-        glance=glance_of(row),
         asker=asker_of(row),
         status=row.status,
         state=state_words(row.status),
@@ -116,10 +114,10 @@ def mark_of(rows: Iterable[ApprovalEntry]) -> str:
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
 
 
-def is_long(sheet: Sheet) -> bool:
+def is_long(card: Card) -> bool:
     """Whether it is more than a screen holds, so that a person says whether they read all of it."""
     rows = 0
-    for section in sheet.sections:
+    for section in card.sections:
         for fact in section.facts:
             rows += sum(1 + len(line.text) // _ROW for line in fact.lines)
     return rows > _LONG_ROWS

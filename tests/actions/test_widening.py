@@ -78,6 +78,13 @@ CHANGES: list[tuple[str, str, dict[str, bool], dict[str, bool]]] = [
     ),
     ("idempotent = false\n", "", {}, {}),
     (
+        'op = "send_email"\nidem',
+        'op = "send_email"\neffect = "send"\nidem',
+        {"execute send: effect": True},
+        {"execute send: effect": True},
+    ),
+    ("[[requires", 'summary = "Send to {to}"\n\n[[requires', {"summary": True}, {"summary": True}),
+    (
         'op = "get_draft"\nmulti',
         'op = "get_drafts"\nmulti',
         {"approval.preview.op": True},

@@ -179,7 +179,6 @@ async def test_questions_are_listed_with_what_they_are_about(ledger: Ledger, pen
         "audit_id": pending.run_id,
         "action": "send-email",
         "session": "local",
-        "glance": "to=a@example.com",
     }
     assert Plan.from_json((as_json(await query.approval(ledger, pending.approval_id)))["plan"]) == plan
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from aileron.tui.rendering import FURTHER
+from aileron.model.visible import FURTHER
 from tests.browser.paging import PHONE, unlocked
 from tests.cli.test_console_terminal import variables, words
 from tests.support.browser import Browser, needs_browser
@@ -82,7 +82,7 @@ REQUESTS: Final = (
             "undo the action can be removed again",
             "differs ≠ 2 of 3 changes allow more",
             "each run ! goes through: NOBODY IS ASKED",
-            "changes ! WIDER approval.required: true → false",
+            "changes ! ALLOWS MORE: approval.required: true → false",
         ),
         is_read=False,
     ),

@@ -11,7 +11,6 @@ import msgspec
 
 from aileron.approver import keyfile
 from aileron.approver.box import seal
-from aileron.audit.summary import summaries_of
 from aileron.model.consent import (
     ActionFileConsent,
     BindingConsent,
@@ -33,6 +32,7 @@ from aileron.model.manifest import ApprovalRule, CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, PlannedPreview, Step
 from aileron.model.secret import Secret
+from aileron.review.headline import rows_of
 from tests.cli.person import APPROVER
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen
 
@@ -96,16 +96,16 @@ def plan(args: dict[str, Any] | None = None, *, hosts: tuple[str, ...] = ("mail.
         "action_digest": _HASH,
         "action_text": "",
         "args": args,
-        "steps": (_step("send_mail", args, *hosts),),
+        "steps": (_step(str(more.get("action", "send-mail")).replace("-", "_"), args, *hosts),),
         "approval": ApprovalRule(required=True),
     }
     return Plan(**{**fields, **more})
 
 
-def previewed(args: dict[str, Any] | None = None) -> Plan:
+def previewed(args: dict[str, Any] | None = None, **more: Any) -> Plan:
     """The same with a preview."""
     step = _step("get_draft", {}, "mail.example:443", read_only=True)
-    return plan(args, preview=PlannedPreview(step=step, render=(("To", "to"),)))
+    return plan(args, preview=PlannedPreview(step=step, render=(("To", "to"),)), **more)
 
 
 def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:
         "edits": [],
         "conversation": [],
         "difference": None,
-        "glance": summaries_of([("", "", msgspec.json.encode({"args": of.args}))]).get("", ""),
+        "headline": rows_of([("", "", msgspec.json.encode(of.to_json()))])[""],
         **more,
     }
 

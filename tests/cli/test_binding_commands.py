@@ -345,7 +345,7 @@ def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):
     assert lines["sent as"] == "Authorization: Bearer"  # as check-manifest has it
 
     assert lines["account"] == "mira@example.com"
-    assert (lines["asked for"], lines["granted"], lines["reaches"]) == (
+    assert (lines["asked for"], lines["granted"], lines["goes to"]) == (
         "mail.read\tmail.send",
         "mail.read",
         "mail.example:443",
@@ -380,12 +380,12 @@ def test_a_consent_says_whose_it_is_and_all_it_is_for(fake: FakeDaemon, aileron:
     said = aileron("approval", "show", ID)
     lines = dict(line.split("\t", 1) for line in said.out.splitlines() if "\t" in line)
     assert said.code == 0, said
-    assert lines["binding"] == f"{NAME}, in place of the one there is"
-    assert lines["so that"] == f"{MAIL} may use the sign-in that was just made"
+    assert lines["binding"] == f"{NAME}, replacing the existing one"
+    assert lines["allows"] == f"{MAIL} to use the sign-in made just now"
     assert (lines["account"], lines["scopes"]) == ("mira@example.com", "mail.read\tmail.send")
-    assert (lines["reaches"], lines["application"]) == ("mail.example:443\tup.example:443", everything.client)
+    assert (lines["goes to"], lines["application"]) == ("mail.example:443\tup.example:443", everything.client)
     assert lines["commitment"] == "ef" * 32
-    assert "only if it was you" in lines["value"]
+    assert "only if you signed in" in lines["value"]
 
     stored = msgspec.structs.replace(everything, replaces=False, account=None, commitment=None, client=None, scopes=())
     asks(fake, subject_question(stored))

@@ -146,7 +146,7 @@ def test_whose_it_is_stands_in_plan_approval_and_record(aileron: Command, real: 
     bind(real, "home")
     kept = {"kind": "basic", "scope": "Whatever the test server allows"}
     for words in (("run", "fetch", "--dry-run"), ("run", "ask-first", "--dry-run")):
-        assert "home, as basic/notes/home" in aileron(*words).out
+        assert "home (basic/notes/home)" in aileron(*words).out
         (step,) = aileron(*words, "--json").json["plan"]["steps"]
         use = step["grant"]["credential"]
         assert {name: use["need"][name] for name in kept} == kept

@@ -62,18 +62,18 @@ def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(ask
     question = asking.asked("ask-first", {"text": "hello there"})
     with Tmux(words(), variables(asking.path)) as at:
         at.until(
-            "1 waiting", "key: asked each time", "ask-first", "CANNOT BE UNDONE", "hello there", "reaches", "differs"
+            "1 waiting", "passphrase each time", "ask-first", "CANNOT BE UNDONE", "hello there", "goes to", "compared"
         )
         at.keys("L")
-        at.until("it is asked for each time")
+        at.until("the passphrase is asked for each time")
         at.keys("Enter")
-        at.until_pressed("End", "digest")
+        at.until_pressed("End", "▸ proof")
         at.until_pressed("A", "and press Enter")
-        at.type("ask-first")
+        at.type("yes")
         at.until("Approver passphrase, to approve")
         assert asking.result(question, wait=0)["status"] == "pending_approval"
         at.type(APPROVER)
-        at.until("! approved, done", "REQUESTS THAT LEFT", "nothing waits")
+        at.until("✓ done", "REQUESTS THAT LEFT", "nothing waiting")
         assert APPROVER not in at.text
         at.keys("q")
         at.until_over()
@@ -87,19 +87,19 @@ def test_a_no_in_tmux_asks_too_and_the_agent_reads_its_reason(asking: DaemonHome
     question = asking.asked("ask-first", {"text": "hello there"})
     with Tmux(words(), variables(asking.path)) as at:
         at.until("ask-first", "CANNOT BE UNDONE")
-        at.until_pressed("d", "deny ask-first")
+        at.until_pressed("d", "deny ")
         at.type("not today")
         at.until("Approver passphrase, to deny")
         at.keys("C-c")
         at.until("1 waiting")
         time.sleep(REST_S * 1.1)  # what is pressed sooner may be the rest of a passphrase
-        at.until_pressed("d", "deny ask-first")
+        at.until_pressed("d", "deny ")
         at.type("not today")
         at.until("Approver passphrase, to deny")
         at.type("a guess")
-        at.until("That is not the passphrase; try again (2 left)")
+        at.until("Wrong passphrase, 2 left")
         at.type(APPROVER)
-        at.until("denied", "nothing waits")
+        at.until("denied", "nothing waiting")
 
     result = asking.result(question)
     assert (result["status"], result["reason"]) == ("denied", "not today")
@@ -110,7 +110,7 @@ def test_at_a_plain_terminal_the_key_stays_open_and_a_word_decides(asking: Daemo
     """`--plain`: one passphrase for two decisions."""
     first, second = (asking.asked("ask-first", {"text": text}) for text in ("one", "two"))
     aileron = Command(asking.path)
-    word = "decides nothing): "
+    word = "not decided): "
     said = at_terminal(
         aileron,
         "console",
@@ -119,10 +119,10 @@ def test_at_a_plain_terminal_the_key_stays_open_and_a_word_decides(asking: Daemo
             ("> ", "unlock"),
             ("to decide for 15 minutes: ", APPROVER),
             ("left", "approve 1"),
-            (word, "ask-first"),
-            ("approved: 1 ask-first", "approve 2"),
-            (word, "ask-first"),
-            ("approved: 2 ask-first", "record 1"),
+            (word, "yes"),
+            ("approved: 1 ", "approve 2"),
+            (word, "yes"),
+            ("approved: 2 ", "record 1"),
             ("ON RECORD", "quit"),
         ],
     )
@@ -161,7 +161,7 @@ def test_the_screen_is_left_as_it_was(home: Path, fake: FakeDaemon, size: tuple[
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
     with Tmux(["sh", "-c", script], variables(home), size=size) as at:
-        at.until("nothing waits")
+        at.until("nothing waiting")
         at.keys("q")
         at.until("before", "after", "icanon")
         at.type("typed again")
@@ -174,7 +174,7 @@ def test_whatever_signal_ends_it_the_screen_is_put_right(home: Path, fake: FakeD
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     script = f"echo before; {' '.join(words())}; echo after; stty -a | grep -o ' icanon'; cat"
     with Tmux(["sh", "-c", script], variables(home)) as at:
-        at.until("nothing waits")
+        at.until("nothing waiting")
         state = "#{cursor_flag} #{alternate_on} #{mouse_any_flag}"
         assert at.do("display-message", "-p", state).split() == ["0", "1", "1"]
         psutil.Process(at.pid).children(recursive=True)[-1].send_signal(number)
@@ -209,7 +209,7 @@ def at_pty(
     processes = [psutil.Process(started.pid)]
     try:
         seen, until = b"", time.monotonic() + 30
-        while b"nothing waits" not in seen:
+        while b"nothing waiting" not in seen:
             assert time.monotonic() < until, seen
             if select.select([master], [], [], 0.2)[0]:
                 seen += os.read(master, 65536)
@@ -251,7 +251,7 @@ def test_a_console_ends_with_its_session_of_tmux(home: Path, fake: FakeDaemon, p
     """`tmux kill-session`."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
     with Tmux(words(*plain), variables(home)) as at:
-        at.until("nothing waits")
+        at.until("nothing waiting")
         processes = [psutil.Process(at.pid), *psutil.Process(at.pid).children(recursive=True)]
         at.do("kill-session")
         assert ended(processes, 5.0)

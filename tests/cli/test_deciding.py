@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from aileron.cli.run import OPTIONS
+from aileron.review.question import state_words
 from tests.cli.command import Command, Said
 from tests.cli.questions import plan
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
@@ -20,9 +21,9 @@ OTHER = "act-20261121T040001-fedcba98765432100ff5"
 ONE = f"/v1/action-approvals/{ID}"
 RUN = "/v1/actions/act/run"
 PASSPHRASE = "correct horse battery"
-YES_OR_NO = "Approve? [y/N] "
+YES_OR_NO = "to approve: "
 THREE_WAYS = "leave it waiting: "
-WHY = "Enter for none): "
+WHY = "sent to the agent): "
 UNSIGNED = "not signed: any process of this user can decide; aileron approver init\n"
 LOCKED = error("vault_locked", 423, "the vault is locked; run `aileron vault unlock`")[1]["error"]
 
@@ -135,7 +136,7 @@ def test_what_still_runs_when_the_wait_is_over_is_approved_all_the_same(fake: Fa
     said = aileron("approve", ID, "--wait", "300ms")
 
     assert (said.code, said.out) == (0, "")
-    assert said.err.endswith("still running after 0.3 s; it goes on\n  look: aileron audit show run-1\n")
+    assert said.err.endswith("still running after 0.3 s, and continues\n  look: aileron audit show run-1\n")
     assert aileron("approve", ID, "--wait", "0", "--json").json["status"] == "running"
 
 
@@ -179,7 +180,7 @@ def test_a_question_whose_time_is_over_is_not_asked(fake: FakeDaemon, aileron: C
     said = aileron.at_terminal("approve", ID, NO_COLOR="1")
 
     assert said.code == 6
-    assert said.out.startswith(f"error: the time to decide {ID} is over")
+    assert said.out.startswith(f"error: {ID} has expired")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +215,7 @@ def test_a_digest_that_is_not_asked_about_is_a_wrong_call(fake: FakeDaemon, aile
 @pytest.mark.parametrize("part", ["cafe", "89abcdefcafe", "act-20261121T040000", "act-20261121T040000-0123"])
 def test_a_part_of_an_id_is_enough_where_it_is_shown(fake: FakeDaemon, aileron: Command, part: str):
     """Its end or its beginning, of those that are open."""
-    said = aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "y")])
+    said = aileron.at_terminal("approve", part, answers=[(YES_OR_NO, "yes")])
 
     assert said.code == 0, said
     assert len(decisions(fake)) == 1
@@ -268,21 +269,22 @@ def test_an_id_cannot_be_another_route(fake: FakeDaemon, aileron: Command, word:
 
 def test_what_would_be_done_is_shown_before_the_question(fake: FakeDaemon, aileron: Command):
     """Action, who asks, every argument, hosts and credential; then a yes is a yes."""
-    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "y")], NO_COLOR="1")
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")], NO_COLOR="1")
     shown = said.out.partition(YES_OR_NO)[0].splitlines()
 
     assert said.code == 0, said
+    assert "Act: body “Dear Mira”" in shown
     assert "action      act 1.0.0" in shown
-    assert "asked by    a command on this machine, of no agent's session" in shown
-    assert shown[shown.index("arguments   body =") :][1:3] == ["            │ Dear", "            │ Mira"]
-    assert "reaches     mail.example:443" in shown
-    assert "account     basic/mail/home (basic: a mail account)" in shown
-    assert "undo        it cannot be undone" in shown
-    assert 'given       to = "mira@example.com"' in shown
+    assert "asked by    local command, no agent" in shown
+    assert shown[shown.index("body        │ Dear") :][1] == "            │ Mira"
+    assert "goes to     mail.example:443" in shown
+    assert "account     basic/mail/home: a mail account" in shown
+    assert "! CANNOT BE UNDONE · effect not declared" in shown
+    assert "to          mira@example.com" in shown
     assert said.out.endswith(f'approved {ID}\n{{\n  "sent": 1\n}}\n')
 
 
-@pytest.mark.parametrize("typed", ["", "n", "no", "yep", "approve", "y y", "\x04"])
+@pytest.mark.parametrize("typed", ["", "n", "no", "y", "yep", "approve", "yes yes", "\x04"])
 def test_anything_but_a_yes_leaves_it_waiting(fake: FakeDaemon, aileron: Command, typed: str):
     """Also the end of input: 75, and nothing is sent."""
     said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)])
@@ -292,7 +294,7 @@ def test_anything_but_a_yes_leaves_it_waiting(fake: FakeDaemon, aileron: Command
     assert decisions(fake) == []
 
 
-@pytest.mark.parametrize("typed", ["y", "Y", "yes", " YES "])
+@pytest.mark.parametrize("typed", ["yes", " YES "])
 def test_a_yes_has_several_spellings(fake: FakeDaemon, aileron: Command, typed: str):
     """With or without capitals."""
     assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, typed)]).code == 0
@@ -310,7 +312,7 @@ def test_only_the_result_is_on_standard_output(fake: FakeDaemon, home: Path, tmp
     """`aileron approve ID > FILE` at a terminal: the plan and the question are seen, the file has the result."""
     kept = tmp_path / "result"
     script = f'exec {sys.executable} -m aileron "$@" > {kept}'
-    said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID, answers=[(YES_OR_NO, "y")])
+    said = Command(home, program=["sh", "-c", script, "sh"]).at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")])
 
     assert said.code == 0
     assert "mail.example:443" in said.out
@@ -365,7 +367,7 @@ def test_a_locked_vault_is_opened_before_the_decision_where_the_passphrase_was_g
 def test_a_locked_vault_is_opened_at_the_terminal(fake: FakeDaemon, aileron: Command):
     """After the yes and before the decision; the passphrase is not seen."""
     fake.is_locked = True
-    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "y"), ("Its passphrase: ", PASSPHRASE)])
+    said = aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes"), ("Its passphrase: ", PASSPHRASE)])
 
     assert said.code == 0
     assert posts(fake) == ["/v1/vault/unlock", f"{ONE}/decide"]
@@ -389,7 +391,7 @@ def test_what_cannot_begin_is_approved_and_says_when_it_begins(fake: FakeDaemon,
     assert (said.code, said.out) == (0, "")
     assert said.err == (
         f"{UNSIGNED}approved {ID}\n"
-        "it begins when the vault is unlocked\n  fix: aileron vault unlock\n  look: aileron audit show run-1\n"
+        "starts once the vault is unlocked\n  fix: aileron vault unlock\n  look: aileron audit show run-1\n"
     )
     assert aileron("approve", ID, "--json").json["error"]["class"] == "vault_locked"
 
@@ -400,7 +402,7 @@ def test_what_waits_for_something_else_says_what(fake: FakeDaemon, aileron: Comm
         "GET", f"{ONE}/result", result("approved", error=error("busy", 429, "64 runs are under way")[1]["error"])
     )
 
-    assert "it has not begun yet: 64 runs are under way\n" in aileron("approve", ID, "--wait", "0").err
+    assert "not started yet: 64 runs are under way\n" in aileron("approve", ID, "--wait", "0").err
 
 
 def test_without_a_credential_nobody_looks_at_the_vault(fake: FakeDaemon, aileron: Command):
@@ -410,7 +412,7 @@ def test_without_a_credential_nobody_looks_at_the_vault(fake: FakeDaemon, ailero
     alone["steps"][0]["grant"]["credential"] = None
     fake.script("GET", ONE, (200, question(plan=alone)))
 
-    assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "y")]).code == 0
+    assert aileron.at_terminal("approve", ID, answers=[(YES_OR_NO, "yes")]).code == 0
     assert fake.asked("GET", "/v1/vault/status") == []
 
 
@@ -512,7 +514,7 @@ def test_a_run_asks_the_person_at_its_terminal(fake: FakeDaemon, aileron: Comman
     assert said.code == 0
     assert decisions(fake) == [{"decision": "approve", "digest": "sha256:shown"}]
     before, _, after = said.out.partition(THREE_WAYS)
-    assert "reaches     mail.example:443" in before
+    assert "goes to     mail.example:443" in before
     assert after == 'y\n{\n  "sent": 1\n}\n'
     assert {seen.socket for seen in fake.asked("POST", RUN)} == {"agent"}
 
@@ -582,7 +584,7 @@ def test_somebody_elses_decision_that_came_first_stands(
     said = at_the_question(aileron, (THREE_WAYS, typed), *([(WHY, "")] if typed == "n" else []))
 
     assert said.code == code
-    assert f"somebody else has decided it meanwhile: {status}\n" in said.out
+    assert f"already decided elsewhere: {state_words(status)}\n" in said.out
     assert told in said.out
 
 
@@ -592,7 +594,7 @@ def test_what_was_decided_before_it_could_be_shown_is_followed(fake: FakeDaemon,
     said = at_the_question(aileron)
 
     assert said.code == 0
-    assert said.out.startswith("somebody else has decided it meanwhile: running\n")
+    assert said.out.startswith("already decided elsewhere: running\n")
     assert decisions(fake) == []
 
 

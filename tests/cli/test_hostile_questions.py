@@ -17,7 +17,7 @@ from tests.support.hostile_text import (
     assert_no_line_begins,
 )
 
-OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by", "WIDER ")
+OURS = ("  fix: curl", "Approve? [y/N] yes", "Approver's passphrase", "signed by", "ALLOWS MORE: ")
 """What none of these texts may begin a line with."""
 LATER = "2036-11-21T04:00:00.000Z"
 
@@ -152,7 +152,7 @@ def test_every_kind_of_question_is_harmless(fake: FakeDaemon, aileron: Command):
         for shown in (
             aileron.at_terminal("approval", "show", "a"),
             aileron.at_terminal("approval", "show", "a", "--full"),
-            aileron.at_terminal("approve", "a", answers=[("\nApprove? [y/N] ", "n")]),
+            aileron.at_terminal("approve", "a", answers=[("to approve: ", "n")]),
         ):
             assert shown.code in (0, 75) or (kind == text and shown.code == 9), (
                 shown
@@ -169,8 +169,8 @@ def test_what_stands_beside_a_run_is_harmless(fake: FakeDaemon, aileron: Command
     for words, answers in (
         (("approval", "show", "a"), []),
         (("approval", "show", "a", "--full"), []),
-        (("approve", "a"), [("\nApprove? [y/N] ", "n")]),
-        (("deny", "a"), [("none): ", "")]),
+        (("approve", "a"), [("to approve: ", "n")]),
+        (("deny", "a"), [("sent to the agent): ", "")]),
     ):
         fake.script(
             "POST", "/v1/action-approvals/a/decide", (200, {"status": "denied", "approval_id": text, "audit_id": text})
@@ -275,7 +275,7 @@ def test_a_megabyte_does_not_push_the_question_away(fake: FakeDaemon, aileron: C
         {"where": "args.body", "before": text, "after": text, "widens": False} for text in long
     ]
     fake.script("GET", "/v1/action-approvals/a", (200, asked))
-    shown = aileron.at_terminal("approve", "a", answers=[("\nApprove? [y/N] ", "n")])
+    shown = aileron.at_terminal("approve", "a", answers=[("to approve: ", "n")])
 
     assert_harmless(shown.out)
     assert len(shown.out.splitlines()) < 400

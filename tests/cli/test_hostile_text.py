@@ -253,9 +253,9 @@ def test_what_a_person_is_asked_about_is_harmless(fake: FakeDaemon, aileron: Com
     }
     fake.script("POST", "/v1/actions/act/run", (202, pending))
     for words, answers in (
-        (("approve", "a", "--wait", "0"), [("\nApprove? [y/N] ", "y")]),
-        (("approve", "a"), [("\nApprove? [y/N] ", "n")]),
-        (("deny", "a"), [("none): ", "no")]),
+        (("approve", "a", "--wait", "0"), [("to approve: ", "yes")]),
+        (("approve", "a"), [("to approve: ", "n")]),
+        (("deny", "a"), [("sent to the agent): ", "no")]),
         (("run", "act", "--wait", "0"), [("leave it waiting: ", "y")]),
         (("run", "act"), [("leave it waiting: ", "")]),
     ):

@@ -153,7 +153,7 @@ def test_an_action_comes_with_its_connectors_and_one_question_each(
     assert (declined.code, nothing) == (6, "")
     assert agreed.code == 0
     shown = " ".join(agreed.out.split())
-    for said in ("(1 of 3)", "(3 of 3)", "is asked about", "2 new connectors", f"next: aileron binding setup {MAIL}"):
+    for said in ("(1 of 3)", "(3 of 3)", "needs approval", "2 new connectors", f"next: aileron binding setup {MAIL}"):
         assert said in shown
     listed = aileron("action", "list").out.rstrip("\n")
     assert (listed.startswith("say-both\t1.0.0"), listed.split("\t")[-1]) == (True, source)
@@ -227,7 +227,7 @@ def test_a_conflict_is_resolved_in_an_editor(
 
     assert (unasked.code, "--theirs" in unasked.err) == (2, True)
     assert (left.code, "a conflict is left" in left.out, untouched) == (2, True, mine)
-    assert (declined.code, "say, its file" in declined.out) == (6, True)
+    assert (declined.code, "action      say (" in declined.out) == (6, True)
     assert done.code == 0
     assert "Mine." in file.read_text(encoding="utf-8")
     assert 'version = "1.1.0"' in file.read_text(encoding="utf-8")
@@ -293,14 +293,16 @@ def test_each_part_is_signed_where_somebody_signs(aileron: Command, publisher: P
     source = publisher.action("say", "1.0.0", [publisher.connector("1.0.0")])
     yes, no = ("leave it waiting: ", "y"), ("leave it waiting: ", "n")
 
-    declined = at_terminal(aileron, "action", "add", source, answers=[yes, SIGN, no, ("Enter for none): ", ""), SIGN])
+    declined = at_terminal(
+        aileron, "action", "add", source, answers=[yes, SIGN, no, ("sent to the agent): ", ""), SIGN]
+    )
     nothing = aileron("connector", "list").out + aileron("action", "list").out
     waiting = aileron("action", "add", source, "--yes")
     ids = waiting.out.split()
     agreed = at_terminal(aileron, "action", "add", source, answers=[yes, SIGN, yes, SIGN])
 
     assert (declined.code, nothing) == (5, "")
-    assert "it is done when the others it belongs to are approved too" in declined.out
+    assert "done once the rest of its group is approved too" in declined.out
     assert (waiting.code, len(ids)) == (75, 2)
     assert agreed.code == 0, agreed
     assert "2 of 2" in agreed.out

@@ -54,14 +54,14 @@ def test_all_of_a_long_value_is_shown_before_it_is_signed(real: DaemonHome, word
     """Cut, with how to see the rest; seen from the answer that is signed, whatever else a socket in between would say by then."""
     aileron, seen = Command(real.path), list[str]()
     approval_id = real.asked("give-back", {"text": WORDS})["approval_id"]
-    answers = [("Approve? [y/N] ", word) for word in (*words, "y")]
+    answers = [("to approve: ", word) for word in (*words, "yes")]
 
     with Between(real.path, lambda passed: harmless(passed, seen, approval_id)):
         said = aileron.at_terminal("approve", approval_id, answers=[*answers, SIGN], NO_COLOR="1")
 
-    before, _, after = flat(said.out).partition("Approve?[y/N]" + words[0])
+    before, _, after = flat(said.out).partition("toapprove:" + words[0])
     assert said.code == 0, said
-    assert "answerftoseeallofit" in before
+    assert "answerftoshoweverything" in before
     assert flat(TAIL) not in before
     assert flat(TAIL) in after
     assert "harmless" not in said.out

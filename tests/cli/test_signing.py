@@ -23,6 +23,7 @@ from aileron.model.decision import (
 )
 from aileron.model.plan import Plan
 from aileron.model.secret import Secret
+from aileron.review.question import state_words
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, SIGN, at_terminal, flat
 from tests.cli.questions import (
@@ -42,9 +43,9 @@ from tests.support.fake_daemon import FakeDaemon, Reply, error
 from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless, assert_no_line_begins, hostile
 
 PASSPHRASE = "Approver passphrase: "
-YES_OR_NO = "Approve? [y/N] "
+YES_OR_NO = "to approve: "
 THREE_WAYS = "leave it waiting: "
-WHY = "Enter for none): "
+WHY = "sent to the agent): "
 FIELDS = [
     {"label": "To", "value": "mira@example.com", "multiline": False},
     {"label": "Body", "value": "Dear Mira\nall of it", "multiline": True},
@@ -86,13 +87,13 @@ def assert_signed(approver: Approver, body: dict[str, Any], digest: str, decisio
 
 def test_what_was_shown_is_signed_after_a_yes(fake: FakeDaemon, aileron: Command, approver: Approver):
     """Shown, asked about, then the passphrase; the digest is computed, the newest row of the record is signed with it."""
-    said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "y"), SIGN])
+    said = at_terminal(aileron, "approve", ID, "--reason", "fine", answers=[(YES_OR_NO, "yes"), SIGN])
 
     assert said.code == 0, said
     (body,) = sent(fake)
     assert body["reason"] == "fine"
     assert_signed(approver, body, plan().digest, "approve")
-    assert said.out.index('to = "mira@example.com"') < said.out.index(YES_OR_NO) < said.out.index(PASSPHRASE)
+    assert said.out.index("Send mail: to “mira@example.com”") < said.out.index(YES_OR_NO) < said.out.index(PASSPHRASE)
     assert "not signed" not in said.out
 
 
@@ -120,7 +121,7 @@ def test_yes_answers_only_the_yes_or_no(fake: FakeDaemon, aileron: Command, appr
 
     assert said.code == 0, said
     assert YES_OR_NO not in said.out
-    assert 'to = "mira@example.com"' in said.out
+    assert "Send mail: to “mira@example.com”" in said.out
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
 
@@ -149,7 +150,7 @@ def test_standard_input_from_elsewhere_is_no_terminal(fake: FakeDaemon, home: Pa
 def test_a_slip_in_the_passphrase_is_asked_again(fake: FakeDaemon, aileron: Command, approver: Approver):
     """Twice."""
     wrong = (PASSPHRASE, "something else")
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), wrong, wrong, SIGN])
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, SIGN])
 
     assert said.code == 0, said
     assert "try again (1 left)" in said.out
@@ -159,7 +160,7 @@ def test_a_slip_in_the_passphrase_is_asked_again(fake: FakeDaemon, aileron: Comm
 def test_the_third_wrong_passphrase_ends_it(fake: FakeDaemon, aileron: Command, approver: Approver):
     """6, and nothing is sent."""
     wrong = (PASSPHRASE, "something else")
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), wrong, wrong, wrong])
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), wrong, wrong, wrong])
 
     assert said.code == 6
     assert "wrong passphrase" in said.out
@@ -168,7 +169,7 @@ def test_the_third_wrong_passphrase_ends_it(fake: FakeDaemon, aileron: Command, 
 
 def test_an_interrupt_at_the_passphrase_decides_nothing(fake: FakeDaemon, aileron: Command, approver: Approver):
     """130."""
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), (PASSPHRASE, "\x03")])
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), (PASSPHRASE, "\x03")])
 
     assert said.code == 130
     assert sent(fake) == []
@@ -178,7 +179,7 @@ def test_the_vaults_passphrase_is_another_one(fake: FakeDaemon, aileron: Command
     """Where it is locked both are asked for, each by its name."""
     fake.passphrase, fake.is_locked = "the vault's", True
     fake.approver = {"status": "locked"}
-    answers = [("Its passphrase: ", "the vault's"), (YES_OR_NO, "y"), SIGN]
+    answers = [("Its passphrase: ", "the vault's"), (YES_OR_NO, "yes"), SIGN]
     said = at_terminal(aileron, "approve", ID, answers=answers)
 
     assert said.code == 0, said
@@ -189,7 +190,7 @@ def test_another_key_in_the_file_signs_nothing(fake: FakeDaemon, aileron: Comman
     """9: whoever put it there knows its passphrase, and is not this home's approver."""
     with keyfile.create(home / "approver.json", Secret(APPROVER.encode()), replace=True):
         pass
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN])
 
     assert said.code == 9
     assert f"is not that of this home's approver, {approver.key_id}" in flat(said)
@@ -266,18 +267,15 @@ def test_the_preview_is_shown_first_and_signed_with_the_plan(fake: FakeDaemon, a
     """The passphrase comes before it: nobody else may see it."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
-    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "y")])
+    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "yes")])
 
     assert said.code == 0, said
     digest = digest_with_preview(previewed().digest, preview_digest({"fields": FIELDS}))
     assert_signed(approver, sent(fake)[0], digest, "approve")
     assert said.out.count(PASSPHRASE) == 1
     shown = said.out.partition(YES_OR_NO)[0]
-    assert (
-        "preview     To: mira@example.com\n            Body:\n            │ Dear Mira\n            │ all of it\n"
-        in shown
-    )
-    assert shown.index("preview  ") < shown.index("arguments  ")
+    assert "\nTo          mira@example.com\nBody        │ Dear Mira\n            │ all of it\n" in shown
+    assert shown.index("current state, loaded") < shown.index("arguments from the agent")
 
 
 def test_a_preview_cannot_be_left_out_by_who_answers(fake: FakeDaemon, aileron: Command, approver: Approver):
@@ -286,16 +284,16 @@ def test_a_preview_cannot_be_left_out_by_who_answers(fake: FakeDaemon, aileron: 
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, FIELDS))
     said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "n")])
 
-    assert "preview     To: mira@example.com" in said.out
+    assert "\nTo          mira@example.com\n" in said.out
 
 
 def test_a_preview_that_failed_is_shown_as_failed(fake: FakeDaemon, aileron: Command, approver: Approver):
     """With its reason; then the plan alone is signed."""
     asks(fake, question(previewed()))
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, previewed().digest, None, "it took \x1b[2Jlong"))
-    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "y")])
+    said = at_terminal(aileron, "approve", ID, answers=[SIGN, (YES_OR_NO, "yes")])
 
-    assert "preview     FAILED, nothing is shown: it took \\x1b[2Jlong\n" in said.out
+    assert "\n! current state could not be loaded: it took \\x1b[2Jlong\n" in said.out
     assert_signed(approver, sent(fake)[0], previewed().digest, "approve")
 
 
@@ -414,11 +412,11 @@ def test_what_is_held_says_so(fake: FakeDaemon, aileron: Command, approver: Appr
     fake.script(
         "GET", f"{ONE}/result", (200, {"status": "approved", "held_until": "2099-11-21T04:01:00Z", "audit_id": "r"})
     )
-    said = at_terminal(aileron, "approve", ID, "--wait", "0", answers=[(YES_OR_NO, "y"), SIGN])
+    said = at_terminal(aileron, "approve", ID, "--wait", "0", answers=[(YES_OR_NO, "yes"), SIGN])
 
     assert said.code == 0
     assert f"held until 2099-11-21 04:01:00\n  cancel: aileron approval cancel {ID}\n" in said.out
-    assert "it is still held, and begins at 2099-11-21 04:01:00\n" in said.out
+    assert "held until 2099-11-21 04:01:00, then it starts\n" in said.out
 
 
 # An action whose file needs consent
@@ -451,7 +449,7 @@ def test_consent_is_given_in_place_and_it_runs_again_once(fake: FakeDaemon, aile
     said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "y"), SIGN])
 
     assert said.code == 0, said
-    assert "WIDER  approval.required: true → false" in said.out
+    assert "ALLOWS MORE: approval.required: true → false" in said.out
     assert said.out.endswith("\n7\n")
     assert_signed(approver, sent(fake)[0], subject_digest(SUBJECTS["action_file"]), "approve")
     assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 2
@@ -507,28 +505,28 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
     }
     words = {
         "action_file": [
-            "wider than what you agreed to",
-            "WIDER  approval.required: true → false",
+            "allows more than you agreed to",
+            "ALLOWS MORE: approval.required: true → false",
             "│ # Send a mail",
         ],
-        "connector": ["from         /home/mira/connector-mail", "reaches", "mail.example:443", "unsigned", "http, log"],
+        "connector": ["from         /home/mira/connector-mail", "goes to", "mail.example:443", "unsigned", "http, log"],
         "connector_update": [
             "differs      from 1.4.0:",
-            "WIDER  reaches: new, files.example:443",
+            "ALLOWS MORE: reaches: new, files.example:443",
             "publisher    Example",
             "for          send-mail",
         ],
-        "binding": ["may use the secret pw", "user name   mira", "mail.example:443"],
-        "secret": ["pw gets another value", "used by     basic/mail/home", "agree only if it was you"],
+        "binding": ["to use the secret pw", "user name   mira", "mail.example:443"],
+        "secret": ["pw gets a new value", "used by     basic/mail/home", "approve only if you set it just now"],
         "trusted_key": [
-            "and all their",
+            "and all its",
             "/home/mira/acme.pub",
-            "no other key",
-            "compare     it with what its publisher",
+            "no other keys",
+            "compare     this key with what the publisher",
         ],
         "grant": [
             'to is one of "mira@example.com", "a@example.com"',
-            'subject begins with "[ci] "',
+            'subject starts with "[ci] "',
             "size is at most 7",
             "10 times",
         ],
@@ -536,9 +534,9 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "passkey": [
             "passkey     Mira's phone",
             "key         webauthn:a323e0d6723f28fe86de63d6f2e96cc2",
-            "agree only if it was you",
+            "this key with the one on your page",
             "page        http://localhost:24100",
-            "copied      yes, by whoever keeps its account",
+            "synced      yes, through the account it is kept in",
             "device      hybrid, internal",
         ],
     }
@@ -555,7 +553,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
     }
     subject = SUBJECTS[kind]
     asks(fake, subject_question(subject), answer={"status": "completed", "result": results[kind]})
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "allow"), SIGN])
 
     assert said.code == 0, said
     assert_signed(approver, sent(fake)[0], subject_digest(subject), "approve")
@@ -566,7 +564,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
 
 
 @pytest.mark.parametrize(
-    ("gate", "words"), [("", "NOBODY IS ASKED"), ("[approval]\nrequired = true\n", "is asked about")]
+    ("gate", "words"), [("", "RUNS WITHOUT APPROVAL"), ("[approval]\nrequired = true\n", "needs approval")]
 )
 def test_whether_an_action_will_ask_is_said(
     fake: FakeDaemon, aileron: Command, approver: Approver, gate: str, words: str
@@ -607,7 +605,7 @@ def test_a_consent_that_could_not_be_carried_out_says_why(fake: FakeDaemon, aile
     """With the code of its failure; as JSON it is one object."""
     failed = error("hash_mismatch", 409, "other bytes by now")[1]["error"]
     asks(fake, subject_question(SUBJECTS["connector"]), answer={"status": "failed", "error": failed})
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "allow"), SIGN])
 
     assert said.code == 9
     assert "error: other bytes by now\n" in said.out
@@ -682,7 +680,7 @@ def test_a_change_waits_where_nobody_can_sign(
 
     assert (plain.code, as_json.code) == (75, 75)
     assert plain.out == f"{ID}\n"
-    assert plain.err.startswith("nothing is changed yet: it waits for a person\n")
+    assert plain.err.startswith("nothing changed yet: approval required\n")
     assert f"  approve: aileron approve {ID}\n" in plain.err
     assert as_json.json["approval_id"] == ID
     assert sent(fake) == []
@@ -729,7 +727,7 @@ def test_a_change_that_somebody_else_decided_is_as_they_said(
     said = at_terminal(aileron, *changes["action_file"], answers=[(THREE_WAYS, "y"), SIGN])
 
     assert said.code == code, said
-    assert f"somebody else has decided it meanwhile: {status}" in said.out
+    assert f"already decided elsewhere: {state_words(status)}" in said.out
 
 
 def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]]):
@@ -743,7 +741,7 @@ def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, cha
 
     assert said.code == 0, said
     assert THREE_WAYS not in said.out
-    assert "WIDER  approval.required" in said.out
+    assert "ALLOWS MORE: approval.required" in said.out
 
 
 @pytest.mark.parametrize(
@@ -778,22 +776,22 @@ def edits(fake: FakeDaemon, approver: Approver) -> Plan:
 def test_edited_arguments_are_shown_and_signed(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
     """In an editor: what was edited, and the new plan, whose digest is signed."""
     editor = "sed -i s/mira@/anna@/"
-    said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "y"), SIGN], EDITOR=editor)
+    said = at_terminal(aileron, "approval", "edit", ID, answers=[(YES_OR_NO, "yes"), SIGN], EDITOR=editor)
 
     assert said.code == 0, said
     assert [seen.body for seen in fake.asked("POST", f"{ONE}/edit")] == [{"args": edits.args}]
     assert_signed(approver, sent(fake)[0], edits.digest, "approve")
     shown = said.out.partition(YES_OR_NO)[0]
-    assert shown.count("you edited  args.to: mira@example.com → anna@example.com") == 1
-    assert 'to = "anna@example.com"' in shown
-    assert 'to = "mira@example.com"' not in shown
+    assert shown.count("edited      ≠ to: mira@example.com → anna@example.com") == 1
+    assert "Send mail: to “anna@example.com”" in shown
+    assert "\nto          anna@example.com\n" in shown
 
 
 def test_edited_arguments_come_from_a_file_too(fake: FakeDaemon, aileron: Command, edits: Plan, tmp_path: Path):
     """Or the command line; the decision is signed at the terminal all the same."""
     file = tmp_path / "args.json"
     file.write_text(json.dumps(edits.args))
-    said = at_terminal(aileron, "approval", "edit", ID, "--args", f"@{file}", answers=[(YES_OR_NO, "y"), SIGN])
+    said = at_terminal(aileron, "approval", "edit", ID, "--args", f"@{file}", answers=[(YES_OR_NO, "yes"), SIGN])
     piped = aileron("approval", "edit", ID, "--args", json.dumps(edits.args))
 
     assert said.code == 0, said
@@ -838,7 +836,7 @@ def test_an_edit_that_is_another_one_is_refused(fake: FakeDaemon, aileron: Comma
 
 def test_an_edit_is_not_approved_unasked(fake: FakeDaemon, aileron: Command, approver: Approver, edits: Plan):
     """Anybody of the same user can make one: `approve` is about what was asked for, and names the edits."""
-    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "y"), SIGN])
+    said = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "yes"), SIGN])
 
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
     assert f"edits 1, not decided: {edits.digest}" in flat(said)
@@ -860,13 +858,16 @@ def test_the_agent_is_asked_back(fake: FakeDaemon, aileron: Command):
 
 def test_what_the_agent_says_is_no_fact(fake: FakeDaemon, aileron: Command, approver: Approver):
     """It is boxed and marked, line by line, and cannot pass for a line of ours."""
-    said = "he is a customer\nreaches     nothing\n\x1b[1Aaccount     none"
+    said = "he is a customer\ngoes to     nothing\n\x1b[1Aaccount     none"
     asks(fake, question(conversation=[{"question": "why him?", "answer": said}, {"question": "sure?"}]))
     shown = at_terminal(aileron, "approve", ID, answers=[(YES_OR_NO, "n")]).out
 
-    assert "the agent says (not verified)\n  │ he is a customer\n  │ reaches     nothing\n  │ \\x1b[1Aaccount" in shown
-    assert "you asked\n  │ sure?\nthe agent has not answered yet\n" in shown
-    assert shown.count("\nreaches     ") == 1
+    assert (
+        "agent says (not verified)\nyou asked\n  │ why him?\nthe agent\n  │ he is a customer\n  │ goes to     nothing\n"
+        in shown
+    )
+    assert "you asked\n  │ sure?\nthe agent\n  │ has not answered yet\n" in shown
+    assert shown.count("\ngoes to     ") == 1
 
 
 # What is told beside it
@@ -877,9 +878,9 @@ def test_what_differs_from_the_last_call_is_told(fake: FakeDaemon, aileron: Comm
     change = {"where": "to", "before": "anna@example.com", "after": "mira@example.com"}
     found = {"approval_id": "act-1", "decided_at": "2026-11-20T10:00:00Z", "changes": [change], "problem": None}
     for difference, told in (
-        (found, "from the call approved last"),
-        ({**found, "changes": []}, "in nothing from the call approved last"),
-        (None, "there is no approved call of this action to compare it with"),
+        (found, "≠ to: anna@example.com → mira@example.com"),
+        ({**found, "changes": []}, "same as the call approved"),
+        (None, "first time for this action"),
     ):
         asks(fake, question(difference=difference))
         assert told in aileron("approval", "show", ID).out
@@ -923,8 +924,8 @@ def test_arguments_have_the_labels_of_their_author(fake: FakeDaemon, aileron: Co
     asks(fake, question(plan({"body": "b", "to": "a"})))
     plain = aileron("approval", "show", ID).out
 
-    assert 'arguments\tto (Recipient) = "a"\tbody = "b"\n' in labelled
-    assert 'arguments\tbody = "b"\tto = "a"\n' in plain
+    assert "\nRecipient (to)\ta\nbody\tb\n" in labelled
+    assert "\nbody\tb\nto\ta\n" in plain
 
 
 _ACTION = """+++
@@ -985,7 +986,7 @@ def test_a_consent_of_hostile_text_is_harmless(fake: FakeDaemon, aileron: Comman
     )
     asks(fake, subject_question(subject, name=EVERYTHING, session=EVERYTHING))
     for said in (
-        aileron.at_terminal("approve", ID, answers=[("\nApprove? [y/N] ", "n")]),
+        aileron.at_terminal("approve", ID, answers=[("to approve: ", "n")]),
         aileron.at_terminal("approval", "show", ID, "--full"),
         aileron.at_terminal("approval", "list"),
     ):
@@ -1006,7 +1007,7 @@ def test_what_stands_beside_a_plan_is_harmless(fake: FakeDaemon, aileron: Comman
     fields = [{"label": text, "value": text, "multiline": many} for many in (False, True)]
     digest = previewed({"to": text, "body": text + "\n" + text}).digest
     fake.script("POST", f"{ONE}/preview", sealed_preview(approver, digest, fields))
-    said = aileron.at_terminal("approve", ID, answers=[SIGN, ("\nApprove? [y/N] ", "n")])
+    said = aileron.at_terminal("approve", ID, answers=[SIGN, ("to approve: ", "n")])
 
     assert said.code == 75, said
     assert_harmless(said.out)

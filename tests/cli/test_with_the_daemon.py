@@ -146,7 +146,7 @@ def test_a_dry_run_leaves_no_record(aileron: Command):
     before = aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"]
     said = aileron("run", "fetch", "--dry-run")
 
-    assert "account\tmira, as basic/probe/me (basic: Whatever the test server allows)\n" in said.out
+    assert "account\tmira (basic/probe/me): Whatever the test server allows\n" in said.out
     assert aileron("audit", "list", "--limit", "1", "--json").json["events"][0]["seq"] == before
 
 
@@ -283,7 +283,7 @@ def test_a_gated_action_waits_and_can_be_looked_at(aileron: Command, asked: str,
     before = upstream.effects
     shown = aileron("approval", "show", asked)
 
-    assert 'arguments\tpath = "/x"' in shown.out
+    assert "path\t/x" in shown.out
     assert asked in aileron("approval", "list").out
     assert upstream.effects == before
     assert aileron("deny", asked).code == 0
@@ -322,7 +322,7 @@ def test_what_is_denied_or_taken_back_does_not_happen(aileron: Command, asked: s
     ("answers", "code", "effects"),
     [
         ([(ASKS, "y")], 0, 1),
-        ([(ASKS, "n"), ("none): ", "not today")], 5, 0),
+        ([(ASKS, "n"), ("sent to the agent): ", "not today")], 5, 0),
         ([(ASKS, "")], 75, 0),
         ([(ASKS, "\x03")], 130, 0),
     ],
@@ -352,7 +352,7 @@ def test_who_reads_while_somebody_else_decides_is_told(aileron: Command, real: D
     said = aileron.at_terminal("run", "effect", "path=/x", answers=[(ASKS, late)], NO_COLOR="1")
 
     assert said.code == 5, said.out
-    assert "somebody else has decided it meanwhile: denied\n" in said.out
+    assert "already decided elsewhere: denied\n" in said.out
     assert "error: a person denied it: somebody was quicker\n" in said.out
     assert upstream.effects == before
 
@@ -380,7 +380,7 @@ def test_what_is_approved_with_a_locked_vault_begins_when_it_is_unlocked(
     said = aileron("approve", asked)
 
     assert said.code == 0
-    assert "it begins when the vault is unlocked\n  fix: aileron vault unlock\n" in said.err
+    assert "starts once the vault is unlocked\n  fix: aileron vault unlock\n" in said.err
     assert upstream.effects == before
     assert f"{asked}\t" in aileron("approval", "list").out
     assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import http.client
 import os
 import pty
 import re
@@ -28,13 +29,10 @@ from typing import NamedTuple
 
 import pytest
 
-from aileron.actions.manifest import parse_action
-from aileron.registry.build import build
-
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
-    "first-action.md": ("aileron-lesson", 5),
+    "first-action.md": ("aileron-lesson", 4),
     "publish-and-update.md": ("aileron-publishing", 6),
 }
 """Each page with the reader's directory, and how many files they make at least."""
@@ -173,13 +171,20 @@ def missing(shown: tuple[str, ...], printed: str) -> str | None:
     return None
 
 
-def wait_listening(port: str) -> None:
-    """Until the reader's server answers, as it does for a reader who types the next command."""
+def wait_answering(port: str, *, over_tls: bool) -> None:
+    """Until the reader's server answers, as it does for a reader who types the next command. Over TLS: until it listens."""
     until = time.monotonic() + COMMAND_S
     while time.monotonic() < until:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", int(port)), timeout=1):
-            return
-    raise TimeoutError(f"nobody listens on {port}")
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if over_tls:
+                socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
+                return
+            connection = http.client.HTTPConnection("127.0.0.1", int(port), timeout=1)
+            with contextlib.closing(connection):
+                connection.request("HEAD", "/")
+                connection.getresponse()
+                return
+    raise TimeoutError(f"nobody answers on {port}")
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -197,28 +202,7 @@ def test_the_tutorial_does_what_it_says(shell: Shell, home: Path, page: str) -> 
         is_asked = isinstance(after, Command) and after.text == "echo $?"
         assert (status == 0) or is_asked, f"{step.text}: {printed}"
         assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
-        if step.text.endswith("server.py &"):
-            wait_listening(port)
+        if step.text.endswith("&"):
+            wait_answering(port, over_tls="demo-server" not in step.text)
 
     assert not (home / folder).exists()
-
-
-def test_the_first_action_of_the_readme_is_one(tmp_path: Path) -> None:
-    """Its manifest and program build, its action parses, and the connector has the operation it calls."""
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    written = {}
-    for language in ("toml", "python"):
-        (block,) = [body for kind, body in _BLOCK.findall(text) if kind == language]
-        name = block.partition("\n")[0].removeprefix("# ")
-        written[name] = tmp_path / name
-        written[name].parent.mkdir(exist_ok=True)
-        written[name].write_text(block, encoding="utf-8")
-    (action_text,) = [body for kind, body in _BLOCK.findall(text) if kind == "markdown"]
-
-    built = build(tmp_path / "advice")
-    action = parse_action(action_text, file="README.md", allow_placeholder=True)
-
-    assert sorted(written) == ["advice/connector.py", "advice/manifest.toml"]
-    assert built.archive
-    assert [str(connector.name) in built.manifest.decode() for connector in action.connectors] == [True]
-    assert all(f"def {step.op}(" in written["advice/connector.py"].read_text() for step in action.steps)

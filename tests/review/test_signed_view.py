@@ -69,5 +69,5 @@ def test_a_passkey_is_shown_by_the_id_of_the_key_that_would_decide() -> None:
         msgspec.structs.replace(subject, credential_id="=="),
         msgspec.structs.replace(subject, key_id=passkey_id(b"another", key)),
     ):
-        with pytest.raises(MismatchError, match="cannot be shown whole"):
+        with pytest.raises(MismatchError, match="cannot be shown in full"):
             viewed(_passkey_question(wrong))

@@ -48,7 +48,7 @@ async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> 
     began = time.monotonic()
     async with world.console() as shown:
         await shown.until("200 waiting")
-        await shown.until("does")
+        await shown.until("goes to")
         took_s = time.monotonic() - began
         await shown.press("end")
         await shown.until("a199 1.2.0")
@@ -58,7 +58,7 @@ async def test_two_hundred_that_wait_are_listed_in_their_order(world: World) -> 
         await shown.press("home")
         await shown.until("a000 1.2.0")
 
-    assert rows == ["a195", "a196", "a197", "a198", "a199"]
+    assert rows == ["A195:", "A196:", "A197:", "A198:", "A199:"]
     assert took_s < 15
 
 
@@ -69,11 +69,11 @@ async def test_what_is_decided_stays_in_its_place(world: World) -> None:
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         await shown.approve()
-        await shown.until("✓ one")
+        await shown.until("✓ One")
         world.settle(asked[1], "denied")
-        await shown.until("✗ two")
+        await shown.until("✗ Two")
         await shown.until("1 waiting")
-        assert [row.split()[0] for row in shown.rows[2:5]] == ["✓", "✗", "three"]
+        assert [row.split()[0] for row in shown.rows[2:5]] == ["✓", "✗", "Three:"]
 
         await shown.press("n")
         await shown.until("three 1.2.0")
@@ -89,7 +89,7 @@ async def test_what_is_settled_elsewhere_waits_nowhere_whatever_its_kind_and_its
         await shown.until(f"{len(asked)} waiting")
         for one, status in zip(asked, itertools.cycle(ends), strict=False):
             world.settle(one, status.value)
-        await shown.until("nothing waits")
+        await shown.until("nothing waiting")
         words = [shown.app.waiting[one["approval_id"]].state for one in asked]
 
     assert {status.value for status in ends} <= {one["status"] for one in asked}
@@ -106,12 +106,12 @@ async def test_what_nobody_can_say_the_end_of_waits_no_more_and_that_is_said(wor
         world.settle(asked, "completed")
         await shown.until("1 waiting")
         await shown.until("no longer waits")
-        await shown.until(lambda: any("secret pw no longer waits" in one and "a bug" in one for one in shown.told))
+        await shown.until(lambda: any("secret pw is no longer waiting" in one and "a bug" in one for one in shown.told))
         world.happen("binding.created")
         await shown.until(lambda: len(world.fake.asked("GET", "/v1/action-approvals/act-secret/result")) > 1)
         world.fake.script("GET", "/v1/action-approvals/act-secret/result", (200, dict(asked)))
         world.happen("binding.created")
-        await shown.until("✓ secret pw")
+        await shown.until("✓ Replace the secret pw")
 
     assert sum("no longer waits" in one for one in shown.told) == 1
 
@@ -122,17 +122,17 @@ async def test_a_filter_is_to_be_seen_and_goes_with_escape(world: World) -> None
         named("send-mail", agent="claude"), named("delete-repo", agent="codex"), named("send-file", agent="codex")
     )
     async with world.console() as shown:
-        await shown.until("send-file")
+        await shown.until("Send file")
         await shown.press("slash")
         await shown.type("agent:codex send")
         await shown.press("enter")
         await shown.until("! only agent:codex send")
-        await shown.until_not("delete-repo")
+        await shown.until_not("Delete repo")
         await shown.until("send-file 1.2.0")
-        assert "send-mail" not in shown.text
+        assert "Send mail" not in shown.text
 
         await shown.press("escape")
-        await shown.until("delete-repo")
+        await shown.until("Delete repo")
         assert "! only" not in shown.text
 
         await shown.press("slash")
@@ -154,11 +154,11 @@ async def test_the_same_asked_often_is_one_line(world: World) -> None:
     world.ask(*same, named("other"))
     async with world.console() as shown:
         await shown.until("6 waiting")
-        await shown.until("does")
+        await shown.until("goes to")
         await shown.press("g")
-        await shown.until("send-mail ×5")
-        await shown.until("other")
-        assert sum("send-mail" in row for row in shown.rows[2:4]) == 1
+        await shown.until("×5 Send mail")
+        await shown.until("Other")
+        assert sum("Send mail" in row for row in shown.rows[2:4]) == 1
         await shown.press("g")
         await shown.until_not("×5")
 
@@ -170,17 +170,17 @@ async def test_several_that_are_marked_are_denied_together_and_never_approved(wo
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         await shown.press("v", "j", "j", "v")
-        await shown.until("● three")
+        await shown.until("● Three")
         await shown.until("three 1.2.0")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until_told("several are marked")
         await shown.press("d")
-        await shown.until("deny 2 questions")
+        await shown.until("deny 2 requests")
         await shown.type("no more")
         await shown.press("enter")
-        await shown.until("✗ three")
-        await shown.until("✗ one")
+        await shown.until("✗ Three")
+        await shown.until("✗ One")
 
     assert world.sent_to() == [asked[0]["approval_id"], asked[2]["approval_id"]]
     assert {(body["decision"], body["reason"], body["digest"]) for body in world.sent()} == {
@@ -196,7 +196,7 @@ async def test_a_mark_counts_only_while_its_question_waits_and_is_listed(world: 
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         await shown.press("v", "j", "v", "j")
-        await shown.until("● two")
+        await shown.until("● Two")
         await shown.until("three 1.2.0")
         world.settle(asked[0], "expired")
         await shown.until("expired")
@@ -222,10 +222,10 @@ async def test_a_mark_stays_on_what_could_not_be_denied(world: World) -> None:
         await shown.until("two 1.2.0")
         await shown.settled()
         await shown.press("d")
-        await shown.until("deny 2 questions")
+        await shown.until("deny 2 requests")
         await shown.press("enter")
-        await shown.until("✗ two")
-        await shown.until("● one")
+        await shown.until("✗ Two")
+        await shown.until("● One")
 
 
 async def test_the_first_that_comes_rings_and_what_waited_does_not(
@@ -235,7 +235,7 @@ async def test_the_first_that_comes_rings_and_what_waited_does_not(
     rung: list[int] = []
     monkeypatch.setattr(Console, "bell", lambda _: rung.append(1))
     async with world.console() as shown:
-        await shown.until("nothing waits")
+        await shown.until("nothing waiting")
         assert rung == []
         world.ask(named("first"))
         await shown.until("first 1.2.0")
@@ -269,9 +269,9 @@ async def test_a_slow_daemon_holds_no_key_back(world: World) -> None:
                 await shown.until(lambda path=path: any(seen.path.endswith(path) for seen in world.fake.seen))
                 began = time.monotonic()
                 await shown.press("question_mark")
-                await shown.until("!   look here")
+                await shown.until("!   needs attention")
                 await shown.press("escape")
-                await shown.until_not("!   look here")
+                await shown.until_not("!   needs attention")
                 assert time.monotonic() - began < 10
             gate.set()
     finally:
@@ -287,11 +287,11 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_list(world: 
         named("n" * 60, args={"to": "c@example.com"}),
     )
     async with world.console() as shown:
-        await shown.until("send │ to=mira@example.com body=xxx")
+        await shown.until("Send: to “mira@example.com”, body “xxx")
         rows = shown.rows[2:6]
-        assert "send │ to=mallory@evil.example  " in rows[1]
-        assert 'send │ to="\\u001b[2J\\u202e done"' in rows[2]
-        assert "│" not in rows[3]
+        assert "Send b: to “mallory@evil.example”  " in rows[1]
+        assert "Send c: to “\\x1b[2J\\u202e done”" in rows[2]
+        assert "…" in rows[3]
         assert [re.search(r"a command +[0-9]+ d$", row.rstrip()) is None for row in rows] == [False] * 4
         await shown.press("slash")
         await shown.type("evil")
@@ -307,10 +307,10 @@ async def test_the_list_is_in_the_order_in_which_was_asked(world: World) -> None
     early = named("asked-early", created_at="2026-11-21T03:00:00Z")
     world.ask(late, early)
     async with world.console() as shown:
-        await shown.until("asked-late")
+        await shown.until("Asked late")
         rows = shown.rows[2:4]
 
-    assert [row.strip("! ").split()[0] for row in rows] == ["asked-early", "asked-late"]
+    assert [row.strip("! ").partition(":")[0] for row in rows] == ["Asked early", "Asked late"]
     assert rows[1].startswith("!")
     assert rows[1].endswith(" soon")
 
@@ -325,9 +325,9 @@ async def test_one_that_is_marked_is_denied_wherever_the_cursor_is(world: World)
         await shown.until("under-cursor 1.2.0")
         await shown.settled()
         await shown.press("d")
-        await shown.until("deny marked-one")
+        await shown.until("deny Marked one")
         await shown.press("enter")
-        await shown.until("✗ marked-one")
+        await shown.until("✗ Marked one")
 
     assert world.sent_to() == [asked[0]["approval_id"]]
 
@@ -344,7 +344,7 @@ async def test_a_denial_goes_out_signed_with_its_reason(world: World) -> None:
         await shown.until("CANNOT BE UNDONE")
         await shown.settled()
         await shown.press("d")
-        await shown.until("deny send-mail")
+        await shown.until("deny Send mail")
         await shown.type("ask Mira first")
         await shown.press("enter")
         await shown.until(lambda: world.sent())
@@ -405,7 +405,7 @@ async def test_edited_arguments_are_another_question_and_that_is_signed(world: W
         await shown.settled()
         await shown.press("e")
         await shown.until("to        mira@example.org")
-        await shown.until("YOU EDITED")
+        await shown.until("edited    ")
         await shown.approve()
         await shown.until(lambda: world.sent())
 
@@ -447,7 +447,7 @@ async def test_what_is_edited_cannot_be_decided_while_the_edit_is_on_its_way(wor
         may_answer.set()
         await shown.until(f"to        mira@example.{'org' if is_made else 'com'}")
         if not is_made:
-            await shown.until_told("nothing came of your edit")
+            await shown.until_told("your edit was not applied")
         await shown.approve()
         await shown.until(lambda: world.sent())
 
@@ -473,7 +473,7 @@ async def test_an_edit_of_what_is_on_the_screen_no_more_is_not_kept(world: World
         await shown.press("e", "j")
         await shown.until("other 1.2.0")
         may_answer.set()
-        await shown.until_told("your edit of act-20261121T040000-pay is not kept")
+        await shown.until_told("your edit of act-20261121T040000-pay was discarded")
         await shown.press("k")
         await shown.until("to        mira@example.com")
 
@@ -493,7 +493,7 @@ async def test_an_edit_of_which_nothing_comes_changes_nothing(world: World, left
         await shown.until("CANNOT BE UNDONE")
         await shown.settled()
         await shown.press("e")
-        await shown.until_told("nothing is changed: ")
+        await shown.until_told("not changed: ")
     assert world.sent("edit") == []
 
 
@@ -537,18 +537,18 @@ async def test_what_is_taken_back_is_cancelled_only_where_it_is_seen(world: Worl
         await shown.settled()
         for key in ("n", "enter", "u"):
             await shown.press("u")
-            await shown.until("take back the question about one")
+            await shown.until("withdraw: One")
             await shown.settled()
             await shown.press(key)
-            await shown.until_not("take back the question")
+            await shown.until_not("withdraw: ")
             await shown.settled()
         assert world.sent("cancel") == []
 
         await shown.press("u")
-        await shown.until("take back the question about one")
+        await shown.until("withdraw: One")
         await shown.settled()
         await shown.press("y")
-        await shown.until("cancelled")
+        await shown.until("withdrawn")
 
     assert len(world.sent("cancel")) == 1
 
@@ -561,14 +561,14 @@ async def test_a_grant_is_offered_for_what_can_be_undone_only(world: World) -> N
         await shown.until("for-good 1.2.0")
         await shown.settled()
         await shown.press("t")
-        await shown.until_told("not offered: it cannot be undone")
+        await shown.until_told("not available: this cannot be undone")
         await shown.press("n")
         await shown.until("undoable 1.2.0")
         await shown.settled()
         await shown.press("t")
         await shown.until("10 times, within an hour")
         await shown.press("2")
-        await shown.until_told("it waits at the end of the list")
+        await shown.until_told("added at the end of the list")
 
     (body,) = world.sent("grants")
     assert (body["action"], body["uses"], body["for_s"]) == ("undoable", 10, 3600)
@@ -656,7 +656,7 @@ async def test_what_fails_after_a_yes_is_said(world: World) -> None:
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         await shown.approve()
-        await shown.until_told(r"approved, and it could not be done: it is full\x1b[2J")
+        await shown.until_told(r"approved, but it failed: it is full\x1b[2J")
 
 
 async def test_what_somebody_else_decided_is_said(world: World) -> None:
@@ -671,7 +671,7 @@ async def test_what_somebody_else_decided_is_said(world: World) -> None:
         asked["status"] = "denied"
         await shown.settled()
         await shown.press("y")
-        await shown.until_told("somebody else has decided it: denied")
+        await shown.until_told("already decided elsewhere: denied")
 
 
 # the other screens
@@ -789,8 +789,8 @@ async def test_what_is_said_in_passing_is_short_and_stands_over_nothing_that_com
     )
     async with world.console() as shown:
         await shown.unlock()
-        await shown.until("! To is mallory@evil.example")
-        (alarm,) = [row for row in shown.rows if "! To is mallory" in row]
+        await shown.until("! To: the agent said")
+        (alarm,) = [row for row in shown.rows if "! To: the agent said" in row]
         await shown.press("p")
         await shown.until("Nothing differs")
         assert [len(one) for one in shown.told] == [len("! ") + 160]
@@ -850,10 +850,10 @@ async def test_help_and_the_palette_name_every_key(world: World) -> None:
     """`?` in one page, Ctrl-P to be searched; nothing there writes the screen into a file."""
     async with world.console((100, 45)) as shown:
         await shown.press("question_mark")
-        await shown.until("OTHER   z  no bell for ten minutes   Ctrl-P  all keys")
+        await shown.until("OTHER   z  mute bell for 10 min      Ctrl-P  all keys")
         await shown.press("escape", "ctrl+p")
         await shown.type("deny")
-        await shown.until("deny, end its session  (D)")
+        await shown.until("deny and end the session  (D)")
         assert "creenshot" not in shown.text
 
 
@@ -871,13 +871,13 @@ async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
         await shown.pilot.resize_terminal(60, 20)
         await shown.press("escape")
         await shown.until_not("and press Enter")
-        await shown.until("two")
-        assert "WHAT WILL BE DONE" not in shown.text
+        await shown.until("Two")
+        assert "ARGUMENTS FROM" not in shown.text
         await shown.press("enter")
         await shown.until("two 1.2.0")
         await shown.pilot.resize_terminal(140, 45)
         await shown.until("only@in.two")
-        await shown.until("one")
+        await shown.until("One")
 
 
 async def test_a_resize_is_of_the_size_that_there_is_now(world: World) -> None:
@@ -906,14 +906,14 @@ async def test_without_colours_there_is_none_and_attributes_mark_what_they_did(
             segment for row in shown.drawn for segment in row if segment.text.strip() and segment.style is not None
         ]
         styles = {
-            text: [one.style for one in drawn if text in one.text] for text in ("! CANNOT BE UNDONE", "one", "two")
+            text: [one.style for one in drawn if text in one.text] for text in ("! CANNOT BE UNDONE", "One", "Two")
         }
 
     colours = {colour for one in drawn for colour in (one.style.color, one.style.bgcolor) if one.style and colour}
     assert {colour.is_default for colour in colours} <= {True}, colours
     assert [(style.bold, style.dim) for style in styles["! CANNOT BE UNDONE"] if style] == [(True, None)]
-    assert next(bool(style.reverse) for style in styles["one"] if style)
-    assert not any(style.reverse for style in styles["two"] if style)
+    assert next(bool(style.reverse) for style in styles["One"] if style)
+    assert not any(style.reverse for style in styles["Two"] if style)
 
 
 async def test_what_is_no_place_for_a_console_ends_it_before_anything_is_asked(world: World) -> None:
@@ -961,7 +961,7 @@ async def test_the_countdown_on_the_screen_goes_on(world: World) -> None:
         ("A", "", ("y", "y"), ["approve"]),
         ("A", "", ("y", "x"), ["approve"]),
         ("A", "", ("n", "n"), []),
-        ("A", "pay", ("enter", "enter"), ["approve"]),
+        ("A", "yes", ("enter", "enter"), ["approve"]),
         ("d", "", ("enter", "enter"), ["deny"]),
         ("d", "", ("escape", "escape"), []),
         ("u", "", ("n", "y"), []),
@@ -1024,26 +1024,28 @@ async def test_a_passphrase_is_asked_for_with_what_it_decides_above_it(world: Wo
         await shown.until("read-mail 1.2.0")
         await shown.press("j")
         await shown.until("pay-all 1.2.0")
-        await shown.approve("pay-all")
+        await shown.approve("yes")
         await shown.until(lambda: world.sent())
         await shown.press("g", "home", "v", "end", "v")
-        await shown.until("● other")
+        await shown.until("● Other")
         await shown.settled()
         await shown.press("d")
-        await shown.until("deny 2 questions")
+        await shown.until("deny 2 requests")
         await shown.press("enter")
         await shown.until(lambda: len(world.sent()) == 3)
 
     assert world.asked_for == [
-        "Approver passphrase, to approve pay-all 1.2.0",
-        "Approver passphrase, to deny read-mail 1.2.0",
-        "Approver passphrase, to deny other 1.2.0",
+        "Approver passphrase, to approve pay-all",
+        "Approver passphrase, to deny read-mail",
+        "Approver passphrase, to deny other",
     ]
     first, second, third = world.said_above
-    assert "\npay-all 1.2.0  ! CANNOT BE UNDONE" in first
-    assert "reaches   mail.example:443" in first
-    assert "\nread-mail 1.2.0  can be undone" in second
-    assert "\nother 1.2.0  can be undone" in third
+    assert "\nPay all: to" in first
+    assert "\n! CANNOT BE UNDONE" in first
+    assert "goes to   mail.example:443" in first
+    assert "\nRead mail: to" in second
+    assert "\n~ effect not declared · can be undone" in second
+    assert "\nOther: to" in third
 
 
 async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: World) -> None:
@@ -1066,7 +1068,7 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
         await shown.press("n")
         await shown.until("pay-all 1.2.0")
         await shown.approve()
-        await shown.until_told("for something else was asked for just now: wait 3 s")
+        await shown.until_told("another passphrase prompt was open just now: wait 3 s")
         assert world.asked_for == []
         world.fake.passphrase, world.fake.is_locked = "the vault's", True
         world.happen("vault.locked")
@@ -1082,7 +1084,7 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
         await shown.approve()
         await shown.until(lambda: world.sent())
 
-    assert asked == world.asked_for == ["Approver passphrase, to approve read-mail 1.2.0"]
+    assert asked == world.asked_for == ["Approver passphrase, to approve read-mail"]
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
 
 
@@ -1096,8 +1098,8 @@ async def test_what_was_approved_with_its_preview_shows_what_came_of_it(world: W
     async with world.console() as shown:
         await shown.unlock()
         await shown.until("is read")
-        await shown.approve("send-mail")
-        await shown.until("! approved, done")
+        await shown.approve("yes")
+        await shown.until("✓ done")
         await shown.until("REQUESTS THAT LEFT")
 
     assert world.sent()[0]["digest"] != asked["digest"]
@@ -1128,7 +1130,7 @@ async def test_the_rest_of_a_passphrase_is_no_key(world: World, monkeypatch: pyt
             await shown.press(key)
         assert len(shown.app.screen_stack) == 1
         assert "[1 queue]" in shown.text
-        assert sum("keys count again once none was pressed" in one for one in shown.told) == 1
+        assert sum("keys work again after" in one for one in shown.told) == 1
         shown.rested()
         world.ask_passphrase = ask
         await shown.approve()
@@ -1155,7 +1157,7 @@ async def test_what_is_typed_between_two_tries_is_no_key(world: World) -> None:
         await shown.pilot.pause()
         assert (tries, len(shown.app.screen_stack)) == ([], 1)
         await shown.press("question_mark")
-        await shown.until("!   look here")
+        await shown.until("!   needs attention")
 
 
 async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(
@@ -1173,15 +1175,15 @@ async def test_what_an_editor_leaves_behind_when_it_is_killed_is_no_key(
         await shown.until("one 1.2.0")
         await shown.settled()
         await shown.press("e", "question_mark")
-        await shown.until("!   look here")
+        await shown.until("!   needs attention")
         await shown.press("escape")
         world.edit = killed
         await shown.settled()
         await shown.press("e")
         await shown.until_told("the editor was killed")
         await shown.press("question_mark")
-        await shown.until_told("keys count again once none was pressed for 3 s")
-        assert "!   look here" not in shown.text
+        await shown.until_told("keys work again after 3 s without a key press")
+        assert "!   needs attention" not in shown.text
 
 
 async def test_the_vault_is_locked_with_two_keys_and_opened_with_its_passphrase(world: World) -> None:
@@ -1208,10 +1210,10 @@ async def test_space_turns_the_page_of_the_question_from_the_list_too(world: Wor
     """So that all of it can be read with the cursor where it is; End goes to another question there."""
     world.ask(named("one", reversible=True, args={"body": "\n".join(f"line {n}" for n in range(40))}), named("two"))
     async with world.console() as shown:
-        await shown.until("↓ more below (Space)")
+        await shown.until("↓ more (Space)")
         for _ in range(6):
             await shown.press("space")
-        await shown.until("record    run-one")
+        await shown.until("▸ proof")
         await shown.until(" A approve · d deny")
         assert shown.app.selected == "act-20261121T040000-one"
 
@@ -1264,6 +1266,6 @@ async def test_a_locked_vault_is_said_before_anything_is_typed(world: World) -> 
         await shown.settled()
         for key in ("A", "d"):
             await shown.press(key)
-            await shown.until_told("the vault is locked, and who decides for this home is in it: V opens it")
+            await shown.until_told("the vault is locked, and holds who may decide: V unlocks it")
 
     assert world.sent() == []

@@ -54,7 +54,7 @@ async def open_on(shown: Shown, world: World) -> None:
     await shown.unlock()
     if shown.app.size.width < 80:
         await shown.press("enter")
-    await shown.until("! To is mallory@evil.example")
+    await shown.until("! To: the agent said")
     denied = next(one for one in world.fake.approvals if one.get("action") == "delete-repo")
     world.settle(denied, "denied")
     await shown.until("2 waiting")
@@ -82,7 +82,7 @@ async def test_the_second_step(world: World, size: str) -> None:
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
         await open_on(shown, world)
         await shown.press(*["enter"] * (size != "60x20"), "end")
-        await shown.until("record    run-1")
+        await shown.until("▸ proof")
         await shown.press("A")
         await shown.until("press Enter.")
         shown.app.screen.query_one("#word").cursor_blink = False  # type: ignore[attr-defined]
@@ -98,12 +98,12 @@ async def test_without_a_daemon(world: World) -> None:
     async with world.console(clock=lambda: 0.0) as shown:
         await open_on(shown, world)
         world.lose_daemon()
-        await shown.until("nothing can be decided until the daemon answers")
+        await shown.until("waiting for the daemon: nothing can be decided")
         rows = shown.rows
 
     assert rows[0].rstrip().endswith("! NO DAEMON")
     assert rows[1].startswith(" ! the daemon does not answer (")
-    assert rows[-1] == " nothing can be decided until the daemon answers · ? help · q quit"
+    assert rows[-1] == " waiting for the daemon: nothing can be decided · ? help · q quit"
 
 
 async def test_a_list_on_a_narrow_screen(world: World) -> None:

@@ -158,7 +158,7 @@ def test_after_a_prompt_that_was_broken_off_there_is_none_for_anything_else(home
     with pytest.raises(KeyboardInterrupt):
         home.key_session.open("to approve pay", "act-1")
     for purpose, about in (("to approve pay", "act-2"), ("to deny pay", "act-1"), ("to decide", "")):
-        with pytest.raises(AileronError, match="for something else was asked for just now: wait 3 s"):
+        with pytest.raises(AileronError, match="another passphrase prompt was open just now: wait 3 s"):
             home.key_session.open(purpose, about)
     with pytest.raises(AileronError, match="wait 3 s"), home.key_session.asking("vault"):
         pass

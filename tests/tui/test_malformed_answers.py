@@ -109,7 +109,7 @@ async def test_a_moment_that_no_clock_has_is_shown_as_it_came(
     world.happen("vault.locked", session="ses-1")
     world.rows[-1]["at"] = moment
     async with world.console() as shown:
-        await shown.until("from the call approved last")
+        await shown.until("same as the call approved")
         await shown.press("2")
         await shown.until("vault.locked")
         if str(moment).startswith("0001"):

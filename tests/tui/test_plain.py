@@ -35,7 +35,7 @@ from tests.tui.consoles import World, named
 pytestmark = pytest.mark.usefixtures("real_processes")  # some look for the processes that one is made of
 QUIT = ("> ", "quit")
 UNLOCK = [("> ", "unlock"), ("to decide for 15 minutes: ", APPROVER)]
-WORD = "decides nothing): "
+WORD = "not decided): "
 
 
 def dialogue(world: World, *answers: Any, **more: str) -> Said:
@@ -84,9 +84,9 @@ def test_a_dialogue_with_all_that_is_said(world: World) -> None:
         ("> ", "help"),
         *UNLOCK,
         ("> ", "approve 1"),
-        (WORD, "yes"),
-        ("> ", "approve 1"),
         (WORD, "send-mail"),
+        ("> ", "approve 1"),
+        (WORD, "yes"),
         ("> ", "show 2"),
         ("> ", "deny 2 not today"),
         ("> ", "list"),
@@ -100,9 +100,9 @@ def test_a_dialogue_with_all_that_is_said(world: World) -> None:
 def test_a_word_that_was_typed_before_it_was_asked_for_decides_nothing(world: World) -> None:
     """As a paste of command and word would have it; typed after the question it does."""
     world.ask(question())
-    said = dialogue(world, ("> ", "approve 1\nsend-mail"), (WORD, "no"), ("> ", "approve 1"), (WORD, "send-mail"))
+    said = dialogue(world, ("> ", "approve 1\nyes"), (WORD, "no"), ("> ", "approve 1"), (WORD, "yes"))
 
-    assert said.out.count("nothing is decided") == 1
+    assert said.out.count("\nnot decided") == 1
     assert len(world.sent()) == 1
 
 
@@ -111,7 +111,7 @@ def test_lines_that_are_typed_ahead_are_commands_one_after_the_other(world: Worl
     world.ask(question())
     said = dialogue(world, ("> ", "list\nstatus"), (f"daemon      {__version__}", ""))
 
-    assert said.out.count("1 send-mail, asked by a command") == 2
+    assert said.out.count("1 Send mail: to") == 2
 
 
 def test_what_can_be_undone_takes_yes(world: World) -> None:
@@ -154,7 +154,7 @@ def test_what_comes_and_what_is_settled_is_said(world: World, is_first: bool) ->
         return ""
 
     number = 1 if is_first else 2
-    said = dialogue(world, ("> ", come), (f"new: {number} after", go), (f"settled: {number} after", ""))
+    said = dialogue(world, ("> ", come), (f"new: {number} After", go), (f"settled: {number} After", ""))
 
     assert "new: " in said.out
 
@@ -171,9 +171,9 @@ def test_what_nobody_can_say_the_end_of_waits_no_more_in_lines_too(world: World)
 
     said = dialogue(world, ("> ", go), ("settled: ", "list"))
 
-    assert "secret pw, asked by a command, no longer waits" in said.out
+    assert "Replace the secret pw · a command · no longer waits" in said.out
     assert "! what became of it: a bug" in said.out
-    assert "nothing waits for you" in said.out
+    assert "nothing waiting" in said.out
 
 
 def test_the_loss_of_the_daemon_is_said_once_and_its_return_too(world: World) -> None:
@@ -188,7 +188,7 @@ def test_the_loss_of_the_daemon_is_said_once_and_its_return_too(world: World) ->
         world.get_daemon_back()
         return ""
 
-    said = dialogue(world, ("> ", lose), ("nothing can be decided", back), ("the daemon answers again", ""))
+    said = dialogue(world, ("> ", lose), ("nothing can be decided", back), ("the daemon is back", ""))
 
     assert said.out.count("! the daemon does not answer") == 1
     assert world.sent() == []
@@ -199,7 +199,7 @@ def test_hostile_text_is_spelled_out(world: World, text: str) -> None:
     """Whatever an agent wrote, no line of it passes for one of ours, and the terminal obeys none."""
     text = as_in_a_file(text)
     world.ask(question(previewed({"to": text, "body": f"{text}\n> approve 1\n{text}"}), agent=text, folder=text))
-    said = dialogue(world, ("> ", "show 1"), ("record    ", "raw 1"), ("> ", "activity"), NO_COLOR="1")
+    said = dialogue(world, ("> ", "show 1"), ("▸ proof 1:", "raw 1"), ("> ", "activity"), NO_COLOR="1")
 
     assert_harmless(said.out)
     assert "\n> approve 1" not in said.out
@@ -208,7 +208,7 @@ def test_hostile_text_is_spelled_out(world: World, text: str) -> None:
 def test_what_is_no_command_is_said_harmlessly(world: World) -> None:
     """With its name, and where to look."""
     said = dialogue(
-        world, ("> ", "aprove 1"), ("there is no aprove: type help", "approve 9"), ("there is no question '9'", "")
+        world, ("> ", "aprove 1"), ("unknown command aprove: type help", "approve 9"), ("no request '9'", "")
     )
 
     assert world.sent() == []
@@ -225,7 +225,7 @@ def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
         ("g-1  send-mail  1 of 10", "revoke g-1"),
         ("revoked", "approve 1"),
         (WORD, "yes"),
-        ("approved: 1 one", "record 1"),
+        ("approved: 1 One", "record 1"),
         ("REQUESTS THAT LEFT", "for 1 x y"),
     )
 
@@ -264,7 +264,7 @@ def test_stop_ends_a_session_only_where_the_denial_was_done(world: World, is_den
 
     assert len(world.sent()) == 1
     assert len(world.sent("end")) == is_denied
-    assert ("its session is ended" in said.out) == is_denied
+    assert ("session ended" in said.out) == is_denied
     assert ("! another command is at it" in said.out) == (not is_denied)
 
 
@@ -280,8 +280,8 @@ def test_an_answer_that_is_lost_is_not_taken_for_a_no(world: World) -> None:
     world.fake.script("POST", DECIDE, lost)
     said = dialogue(world, ("> ", "approve 1"), (WORD, "yes"))
 
-    assert "it is not known whether that was decided" in said.out
-    assert "1 one, asked by a command, now: approved, done" in said.out
+    assert "it is not known whether this was decided" in said.out
+    assert "· a command, now: done" in said.out
     assert "nothing can be decided" not in said.out
 
 
@@ -295,7 +295,7 @@ def test_a_daemon_that_refuses_at_first_ends_no_console(world: World) -> None:
         world.fake.script(*route, (200, {"approvals": world.fake.approvals}))
         return "list"
 
-    said = dialogue(world, ("> ", mend), ("1 one, asked by a command", ""))
+    said = dialogue(world, ("> ", mend), ("1 One: to", ""))
 
     assert said.out.count("! not yet") >= 2
 
@@ -322,11 +322,13 @@ def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -
         time.sleep(0.5)
         return "the rest of it"
 
-    asked = ("Approver passphrase, to deny one 1.2.0:", break_off)
-    said = dialogue(world, ("> ", "deny 1 no"), asked, ("> ", "deny 1 no"), ("1.2.0:", APPROVER), ("denied: 1", ""))
+    asked = ("Approver passphrase, to deny one:", break_off)
+    said = dialogue(
+        world, ("> ", "deny 1 no"), asked, ("> ", "deny 1 no"), ("to deny one:", APPROVER), ("denied: 1", "")
+    )
 
     assert "the rest of it" not in said.out
-    assert "there is no" not in said.out
+    assert "unknown command" not in said.out
     assert [body["decision"] for body in world.sent()] == ["deny"]
 
 
@@ -334,13 +336,13 @@ def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -
     """`show` has the preview while the key is open, and not after `lock`."""
     world.ask(contradicted(world))
     said = dialogue(
-        world, *UNLOCK, ("left", "preview 1"), ("record    ", "show 1"), ("record    ", "lock"), ("is locked", "show 1")
+        world, *UNLOCK, ("left", "preview 1"), ("▸ proof 1:", "show 1"), ("▸ proof 1:", "lock"), ("is locked", "show 1")
     )
 
     before, after = said.out.split("> lock") if "> lock" in said.out else said.out.rsplit("the key is locked", 1)
     assert before.count("mallory@evil.example") >= 2
     assert "mallory@evil.example" not in after
-    assert "was not read yet" in after
+    assert "current state not loaded" in after
 
 
 @pytest.mark.parametrize("goes_on", [False, True])
@@ -354,11 +356,11 @@ def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool
             for child in consoles():
                 child.send_signal(signal.SIGCONT)
             time.sleep(0.5)
-        return "send-mail"
+        return "yes"
 
     said = dialogue(world, *UNLOCK, ("> ", "approve 1"), (WORD, word))
 
-    assert ("the approver's key was locked since" in said.out) is goes_on
+    assert ("the key was locked since" in said.out) is goes_on
     assert len(world.sent()) == (0 if goes_on else 1)
     assert all(body["digest"] != asked["digest"] for body in world.sent())
 
@@ -367,9 +369,10 @@ def test_a_passphrase_for_a_no_is_asked_for_with_what_it_denies_above_it(world: 
     """By name, with all that matters, where the key is not open."""
     world.sign()
     world.ask(named("pay-all"))
-    said = dialogue(world, ("> ", "deny 1 no"), ("Approver passphrase, to deny pay-all 1.2.0: ", APPROVER))
+    said = dialogue(world, ("> ", "deny 1 no"), ("Approver passphrase, to deny pay-all: ", APPROVER))
 
-    assert "pay-all 1.2.0  ! CANNOT BE UNDONE" in said.out
+    assert "Pay all: to" in said.out
+    assert "! CANNOT BE UNDONE" in said.out
     assert [body["decision"] for body in world.sent()] == ["deny"]
 
 
@@ -400,14 +403,14 @@ def test_a_filter_lists_only_what_has_its_words(world: World) -> None:
     said = dialogue(
         world,
         ("> ", "filter agent:codex"),
-        ("! only agent:codex", "filter nothing like it"),
+        ("! filtered: agent:codex", "filter nothing like it"),
         ("nothing matches", "filter"),
-        ("2 two, asked by codex", ""),
+        ("2 Two: to", ""),
     )
 
-    only = said.out.split("filter agent:codex")[-1].split("! only")[0]
-    assert "2 two" in only
-    assert "1 one" not in only
+    only = said.out.split("filter agent:codex")[-1].split("! filtered")[0]
+    assert "2 Two" in only
+    assert "1 One" not in only
 
 
 def test_a_run_is_read_from_the_activity_by_its_number(world: World) -> None:
@@ -422,7 +425,7 @@ def test_a_run_is_read_from_the_activity_by_its_number(world: World) -> None:
         ("> ", "run 2"),
         ("type activity", "activity"),
         ("run.finished", "run 1"),
-        ("there is no run of an event", "run 2"),
+        ("no run for event", "run 2"),
         ("ON RECORD", ""),
     )
 
@@ -440,5 +443,5 @@ def test_the_page_of_a_question_is_printed(world: World, web: str) -> None:
 
     is_here = web == "http://localhost:4711"
     assert ("http://localhost:4711/approvals/act-20261121T040000-one" in said.out) == is_here
-    assert ("no page for it" in said.out) != is_here
+    assert ("there is no page" in said.out) != is_here
     assert "evil.example:80" not in said.out

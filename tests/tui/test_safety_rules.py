@@ -76,7 +76,7 @@ async def test_a_question_that_changes_while_the_second_step_is_open_is_not_deci
         await shown.until(lambda: shown.app.guard.digest == other.digest)
         await shown.settled()
         await shown.press("y")
-        await shown.until_told("it is another one now")
+        await shown.until_told("the request changed")
 
         assert world.sent() == []
 
@@ -159,9 +159,9 @@ async def test_after_something_new_has_come_a_key_is_dead_for_400_ms(
         await shown.settled()
         monkeypatch.setattr(guard, "SETTLED_S", 3600.0)  # which no busy machine outlasts
         world.ask(named("second"))
-        await shown.until("second")
+        await shown.until("Second")
         await shown.press("exclamation_mark", "A")
-        await shown.until_told("it has only just come up")
+        await shown.until_told("this only just appeared")
         assert "any other key" not in shown.text
 
         monkeypatch.setattr(guard, "SETTLED_S", 0.0)
@@ -272,17 +272,17 @@ async def test_what_is_new_comes_last_and_the_cursor_stays_on_its_question(world
     first, second = named("first"), named("second", args={"to": "only@in.second"})
     world.ask(first, second)
     async with world.console() as shown:
-        await shown.until("second")
+        await shown.until("Second")
         await shown.press("j")
         await shown.until("only@in.second")
         world.ask(named("third"))
-        await shown.until("third")
+        await shown.until("Third")
         world.settle(first, "denied")
         await shown.until("denied")
         await shown.pilot.pause()
 
-        names = [row.strip("✗ ").split()[0] for row in shown.rows[2:5]]
-        assert (names, shown.app.selected) == (["first", "second", "third"], second["approval_id"])
+        names = [row.strip("✗ ").split(":")[0] for row in shown.rows[2:5]]
+        assert (names, shown.app.selected) == (["First", "Second", "Third"], second["approval_id"])
         assert [row.split()[0] for row in shown.rows[2:3]] == ["✗"]
         assert "only@in.second" in shown.text
 
@@ -290,43 +290,98 @@ async def test_what_is_new_comes_last_and_the_cursor_stays_on_its_question(world
 # 3 two steps
 
 
-async def test_what_cannot_be_undone_takes_its_word(world: World) -> None:
-    """Neither `y` nor another word: the action's name, and Enter."""
+async def test_what_cannot_be_undone_and_nobody_declares_takes_a_word(world: World) -> None:
+    """Neither `y` nor another word, and Enter after it."""
     world.ask(question())
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
-        for word in ("y", "yes", "send-mai", "SEND-MAIL", "send-mail!"):
+        for word in ("y", "ye", "YES", "yes!", "send-mail", "allow", "delete"):
             await shown.settled()
             await shown.type(word)
             await shown.press("enter")
-            await shown.until("nothing is decided")
+            await shown.until("not decided")
             await shown.press(*["backspace"] * len(word))
         assert world.sent() == []
 
-        await shown.type("send-mail")
+        await shown.type("yes")
         await shown.press("enter")
         await shown.until(lambda: world.sent())
 
 
+_DECLARED = """+++
+name = "act"
+version = "1.2.0"
+[[requires.connectors]]
+name = "github://example/connector-mail"
+version = "1.4.0"
+hash = "sha256:%s"
+capabilities = ["act"]
+[match]
+intent = "act"
+[[execute]]
+id = "one"
+connector = "github://example/connector-mail"
+op = "act"
+effect = "%s"
++++
+"""
+
+
+@pytest.mark.parametrize("effect", ["delete", "pay"])
+async def test_what_deletes_or_pays_takes_its_word(world: World, effect: str) -> None:
+    """Neither `y` nor the word of another effect; its own, and Enter."""
+    world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
+    async with world.console() as shown:
+        await shown.until(f"! {effect.upper()}S")
+        await shown.settled()
+        await shown.press("exclamation_mark", "A")
+        await shown.until(f"type  {effect}  and press Enter")
+        for word in ("y", "yes", "delete" if effect == "pay" else "pay"):
+            await shown.settled()
+            await shown.type(word)
+            await shown.press("enter")
+            await shown.until("not decided")
+            await shown.press(*["backspace"] * len(word))
+        assert world.sent() == []
+
+        await shown.type(effect)
+        await shown.press("enter")
+        await shown.until(lambda: world.sent())
+
+
+@pytest.mark.parametrize(("effect", "sign"), [("create", "+"), ("change", "~"), ("send", "»")])
+async def test_what_creates_changes_or_sends_takes_a_key(world: World, effect: str, sign: str) -> None:
+    """Though it cannot be undone: a capital `A`, and a `y` after it."""
+    world.ask(question(plan(action_text=_DECLARED % ("cd" * 32, effect))))
+    async with world.console() as shown:
+        await shown.until(f"{sign} {effect}s")
+        await shown.settled()
+        await shown.press("a", "y")
+        assert world.sent() == []
+
+        await shown.approve()
+        await shown.until(lambda: world.sent())
+
+
 @pytest.mark.parametrize("kind", SUBJECTS)
-async def test_what_lasts_takes_the_name_of_its_kind(world: World, kind: str) -> None:
-    """For each kind of consent: `y` decides nothing, its kind does."""
+async def test_what_lasts_takes_a_word(world: World, kind: str) -> None:
+    """For each kind of consent: `y` decides nothing, `allow` does."""
     world.ask(subject_question(SUBJECTS[kind]))
     async with world.console() as shown:
-        await shown.until("A LASTING PERMISSION")
+        await shown.until("LASTING PERMISSION")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
         await shown.settled()
         await shown.press("y", "enter")
-        await shown.until("nothing is decided")
+        await shown.until("not decided")
         assert world.sent() == []
 
         await shown.press("backspace")
-        await shown.type(kind.replace("_", " "))
+        await shown.type("allow")
         await shown.press("enter")
         await shown.until(lambda: world.sent())
 
@@ -373,13 +428,13 @@ async def test_enter_space_a_click_and_a_paste_approve_nothing(world: World) -> 
         await shown.settled()
         for row in range(24):
             await shown.pilot.click(offset=(20, row))
-        shown.app.screen.query_one("#word").post_message(_paste("send-mail\n"))
+        shown.app.screen.query_one("#word").post_message(_paste("yes\n"))
         await shown.pilot.pause()
         await shown.press("enter")
-        await shown.until("nothing is decided")
+        await shown.until("not decided")
         assert world.sent() == []
 
-        await shown.type("send-mail")
+        await shown.type("yes")
         await shown.press("enter")
         await shown.until(lambda: world.sent())
 
@@ -389,7 +444,7 @@ async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -
     world.ask(question())
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
-        for key, title in (("A", "and press Enter"), ("d", "deny send-mail"), ("m", "ask the agent")):
+        for key, title in (("A", "and press Enter"), ("d", "deny Send mail"), ("m", "ask the agent")):
             await shown.settled()
             await shown.press("exclamation_mark", key)
             await shown.until(title)
@@ -401,7 +456,7 @@ async def test_a_key_in_the_second_step_reaches_nothing_below_it(world: World) -
 
         await shown.settled()
         await shown.press("d")
-        await shown.until("deny send-mail")
+        await shown.until("deny Send mail")
         await shown.type("no")
         await shown.press("enter")
         await shown.until(lambda: world.sent())
@@ -419,27 +474,27 @@ async def test_the_palette_does_not_come_up_over_the_second_step(world: World) -
         await shown.until("any other key")
         await shown.press("ctrl+p")
         await shown.pilot.pause()
-        assert "deny, end its session" not in shown.text
+        assert "deny and end the session" not in shown.text
         await shown.press("escape")
         await shown.until_not("any other key")
         await shown.press("ctrl+p")
         await shown.type("deny")
-        await shown.until("deny, end its session  (D)")
+        await shown.until("deny and end the session  (D)")
 
 
 @pytest.mark.parametrize("is_final", [True, False], ids=["a word", "a key"])
 async def test_all_of_the_effect_can_be_read_in_the_second_step(world: World, is_final: bool) -> None:
-    """On the smallest screen, with arrows and page keys, while the word is typed; in the order of the sheet."""
+    """On the smallest screen, with arrows and page keys, while the word is typed; in the order of the card."""
     body = "\n".join(f"line {number}" for number in range(30))
     world.ask(named("one", reversible=not is_final, args={"to": "mira@example.com", "body": body}))
     async with world.console((60, 20)) as shown:
-        await shown.until("one")
+        await shown.until("One")
         await shown.press("enter")
-        await shown.until("reaches")
+        await shown.until("goes to")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("↓ ↑ PgDn PgUp")
-        assert "undo      it " in shown.text
+        assert "asked by  " in shown.text
         assert "line 29" not in shown.text
         seen = []
         if is_final:
@@ -454,7 +509,7 @@ async def test_all_of_the_effect_can_be_read_in_the_second_step(world: World, is
         assert lines == [f"line {number}" for number in range(30)]
         for _ in range(12):
             await shown.press("pageup")
-        await shown.until("undo      it ")
+        await shown.until("asked by  ")
         await shown.press("down", "up")
         await shown.settled()
         await shown.press(*(["e", "enter"] if is_final else ["y"]))
@@ -479,7 +534,7 @@ async def test_a_long_name_pushes_nothing_off_the_screen(world: World, width: in
         await shown.unlock()
         if width < 80:
             await shown.press("enter")
-        await shown.until("! a0 is evil")
+        await shown.until("! a0: the agent said")
         for fact in (
             "! CANNOT BE UNDONE",
             "expires in",
@@ -500,10 +555,10 @@ async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) 
     async with world.console() as shown:
         await shown.until("line 1")
         await shown.settled()
-        sheet, digest = shown.app.sheet, str(shown.app.guard.digest)
-        assert sheet is not None
-        shown.app.post_message(View.AllSeen(sheet, "sha256:" + "00" * 32))
-        shown.app.post_message(View.AllSeen(dataclasses.replace(sheet, sections=()), digest))
+        card, digest = shown.app.card, str(shown.app.guard.digest)
+        assert card is not None
+        shown.app.post_message(View.AllSeen(card, "sha256:" + "00" * 32))
+        shown.app.post_message(View.AllSeen(dataclasses.replace(card, sections=()), digest))
         await shown.pilot.pause()
         await shown.press("A")
         await shown.until_told("there is more of it")
@@ -539,7 +594,7 @@ async def test_nothing_that_an_agent_wrote_is_obeyed_by_the_screen(world: World,
     world.ask(asked)
     shown_texts = []
     async with world.console((100, 30)) as shown:
-        await shown.until("differs")
+        await shown.until("compared")
         await shown.press("enter")
         for _ in range(30):
             shown_texts.append(shown.text)
@@ -575,7 +630,7 @@ async def test_a_host_in_other_letters_is_marked(world: World) -> None:
     world.fake.approvals.clear()
     world.ask(named("plain-one"))
     async with world.console() as shown:
-        await shown.until("reaches   mail.example:443")
+        await shown.until("goes to   mail.example:443")
         assert "not in plain letters" not in shown.text
 
 
@@ -587,7 +642,7 @@ async def test_what_is_said_beside_it_later_has_to_be_read_too(world: World) -> 
         await shown.until(" A approve · d deny")
         answer = "\n".join(f"line {number}" for number in range(300))
         world.replace(asked, conversation=[{"question": "why?", "answer": answer}])
-        await shown.until("↓ more below")
+        await shown.until("↓ more (Space)")
         await shown.settled()
         await shown.press("A")
         await shown.until_told("there is more of it")
@@ -640,7 +695,7 @@ async def test_a_word_counts_as_of_when_its_enter_was_pressed(
         came_up = shown.app.screen.since
         await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
         pressed(shown, "a", "b", "enter", at=came_up + after_s)
-        await shown.until("nothing is decided" if after_s < 0.5 else lambda: world.sent())
+        await shown.until("not decided" if after_s < 0.5 else lambda: world.sent())
 
     assert bool(world.sent()) is (after_s > 0.5)
 
@@ -675,7 +730,7 @@ async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(w
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
         await shown.press("enter", "end")
-        await shown.until("record    run-1")
+        await shown.until("▸ proof")
         await shown.settled()
         await shown.press("A")
         await shown.until_told("there is more of it")
@@ -685,7 +740,7 @@ async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(w
         for _ in range(12):
             await shown.press("pagedown")
         await shown.press("f", "end")
-        await shown.until("record    run-1")
+        await shown.until("▸ proof")
         await shown.settled()
         await shown.press("A")
         await shown.until("and press Enter")
@@ -704,7 +759,7 @@ async def test_what_the_agent_says_stands_boxed_below_what_is_known(world: World
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console((100, 45)) as shown:
         await shown.unlock()
-        await shown.until("WHAT IS THERE NOW")
+        await shown.until("CURRENT STATE")
         rows = shown.rows
 
     at = [
@@ -727,7 +782,7 @@ async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: 
     world.fake.script("POST", f"{ONE}/preview", *answers)
     async with world.console() as shown:
         await shown.unlock()
-        await shown.until("! To is mallory@evil.example, and the agent says mira@example.com")
+        await shown.until("! To: the agent said “mira@example.com”, the service has “mallory@evil.example”")
         await shown.press("p")
         await shown.until_not("mallory")
         assert "and the agent says" not in shown.text
@@ -870,8 +925,8 @@ async def test_a_preview_has_to_be_read_where_there_is_one(world: World) -> None
         await shown.press("exclamation_mark", "A")
         await shown.until_told("what is there now was not read yet: p reads it")
         await shown.press("p")
-        await shown.until("WHAT IS THERE NOW")
-        await shown.approve("send-mail")
+        await shown.until("CURRENT STATE")
+        await shown.approve("yes")
         await shown.until(lambda: world.sent())
 
     assert world.sent()[0]["digest"] not in (asked["digest"], None)
@@ -894,8 +949,8 @@ async def test_before_the_daemon_has_answered_it_is_asked_and_not_missing(world:
         shown = Shown(app, pilot)
         await shown.until("asking the daemon …")
         await shown.pilot.resize_terminal(90, 24)
-        await shown.until("nothing can be decided until the daemon answers")
-        assert not [words for words in ("NO DAEMON", "does not answer", "nothing waits") if words in shown.text]
+        await shown.until("waiting for the daemon: nothing can be decided")
+        assert not [words for words in ("NO DAEMON", "does not answer", "nothing waiting") if words in shown.text]
         await shown.press("A")
         await shown.until_told("nothing is selected")
         answers.set()
@@ -1079,7 +1134,7 @@ async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> N
         await shown.unlock()
         await shown.settled()
         await shown.press("e")
-        await shown.until_told("nothing was changed")
+        await shown.until_told("no changes")
         await shown.until("key locked (L)")
         assert (held, world.is_held) == ([(False, False)], True)
 
@@ -1113,7 +1168,14 @@ async def test_every_sign_is_there_without_its_colour(
             if segment.style
         }
 
-    for sign in ("! CANNOT BE UNDONE", "≠ from the call approved last", "✗ gone", "denied", "[1 queue]", "│ Dear Mira"):
+    for sign in (
+        "! CANNOT BE UNDONE",
+        "≠ to: other than in the call approved",
+        "✗ Gone",
+        "denied",
+        "[1 queue]",
+        "│ Dear Mira",
+    ):
         assert sign in text
     if theme == "NO_COLOR":
         assert {max(c.get_truecolor()) - min(c.get_truecolor()) for c in colours if c is not None} <= {0}
@@ -1147,18 +1209,18 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console() as shown:
         await shown.unlock()
-        await shown.until("WHAT IS THERE NOW")
+        await shown.until("CURRENT STATE")
         await shown.settled()
         text = shown.text
 
         for fact in (
-            "does      send_mail, by github://example/connector-mail@1.4.0",
-            "undo      it cannot be undone",
-            "reaches   mail.example:443",
-            "account   basic/mail/home (basic: a mail account)",
+            "Send mail: to “mira@example.com”, body “Dear Mira the invoice is paid.”",
+            "! CANNOT BE UNDONE · effect not declared",
+            "goes to   mail.example:443",
+            "account   basic/mail/home: a mail account",
             "asked by  claude in /home/x/w",
-            "differs   ≠ from the call approved last (2026-11-20 09:12): to",
-            "! To is mallory@evil.example, and the agent says mira@example.com",
+            "compared  ≠ to: other than in the call approved 2026-11-20 09:12",
+            "! To: the agent said “mira@example.com”, the service has “mallory@evil.example”",
             "To        mallory@evil.example",
             "to        mira@example.com",
             "≠ new, was a@b",
@@ -1166,9 +1228,9 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
             assert fact in text
 
         await shown.press("exclamation_mark", "A")
-        await shown.until("type  send-mail  and press Enter")
-        assert "! To is mallory@evil.example" in shown.text
-        assert "reaches   mail.example:443" in shown.text
+        await shown.until("type  yes  and press Enter")
+        assert "! To: the agent said" in shown.text
+        assert "goes to   mail.example:443" in shown.text
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
@@ -1177,17 +1239,17 @@ async def test_at_80_by_24_all_that_matters_of_a_consent_is_there_without_scroll
     subject = SUBJECTS[kind]
     world.ask(subject_question(subject))
     async with world.console() as shown:
-        await shown.until("A LASTING PERMISSION")
+        await shown.until("LASTING PERMISSION")
         text = shown.text
 
     built = msgspec.to_builtins(subject)
     for name in ("undo", "asked by"):
         assert f"\n{name}  " in text
-    assert "WHAT YOU WOULD AGREE TO" in text
+    assert "WHAT YOU WOULD ALLOW" in text
     for host in built.get("reaches") or ():
         assert host in text
     if built.get("reaches"):
-        assert "\nreaches  " in text
+        assert "\ngoes to  " in text
     if isinstance(subject, BindingConsent):
         assert "basic/mail/home" in text
     if any(change.get("widens", True) for change in built.get("changes") or ()):
@@ -1204,12 +1266,12 @@ async def test_a_long_folder_and_many_alarms_push_nothing_off_the_screen(world: 
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console() as shown:
         await shown.unlock()
-        await shown.until("! a0 is evil")
+        await shown.until("! a0: the agent said")
         text = shown.text
         assert "more rows below" in text
-        for name in ("does ", "undo ", "reaches ", "account ", "asked by ", "differs "):
+        for name in ("goes to ", "account ", "asked by ", "compared "):
             assert f"\n{name}" in text
-        assert "WHAT IS CUT SHORT ABOVE, WHOLE" in text
+        assert "CUT SHORT ABOVE, IN FULL" in text
 
 
 async def test_below_80_columns_list_and_question_are_two_screens(world: World) -> None:
@@ -1217,16 +1279,16 @@ async def test_below_80_columns_list_and_question_are_two_screens(world: World) 
     world.ask(reversible())
     async with world.console((60, 20)) as shown:
         await shown.until("send-mail")
-        assert "reaches" not in shown.text
+        assert "goes to" not in shown.text
         await shown.settled()
         await shown.press("exclamation_mark", "A")
-        await shown.until_told("it is not on the screen: Enter shows it")
+        await shown.until_told("not on screen: press Enter to show it")
         await shown.press("enter")
-        await shown.until("reaches   mail.example:443")
+        await shown.until("goes to   mail.example:443")
         await shown.press("escape")
-        await shown.until_not("reaches")
+        await shown.until_not("goes to")
         await shown.press("enter")
-        await shown.until("reaches")
+        await shown.until("goes to")
         await shown.press("exclamation_mark")
         await shown.approve()
         await shown.until(lambda: world.sent())

@@ -18,7 +18,7 @@ from tests.support.upstream_http import CountingServer
 pytestmark = pytest.mark.jail
 
 NEVER = "act-20260101T000000-00000000000000000000"
-UNREAD = "When you asked for what is there now, it could not be read."
+UNREAD = "The current state could not be loaded."
 
 
 def opened(person: PageClient, question: dict[str, object]) -> Reply:
@@ -86,11 +86,11 @@ def test_what_cannot_be_undone_takes_its_word(home: DaemonHome, person: PageClie
     assert "! CANNOT BE UNDONE" in page.words
     confirm = person.submit(page.form("/approve"))
 
-    for word in ("", "yes", "Gated"):
+    for word in ("", "y", "gated"):
         wrong = person.submit(confirm.form("/decide"), word=word)
         assert (wrong.status, "That is not the word" in wrong.words) == (400, True)
     assert (home.result(asked, wait=0)["status"], upstream.effects) == ("pending_approval", before)
-    person.submit(confirm.form("/decide"), word=" gated ")
+    person.submit(confirm.form("/decide"), word=" yes ")
     assert home.result(asked)["status"] == "completed"
     done = opened(person, asked).words
     assert "approved, done" in done
@@ -141,16 +141,16 @@ def test_a_reason_that_is_too_long_is_not_lost(home: DaemonHome, person: PageCli
 
 
 def test_a_consent_is_decided_too(home: DaemonHome, person: PageClient) -> None:
-    """With its word, which is its kind; it is carried out."""
+    """With its word; it is carried out."""
     answer = home.ask("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"})
     assert answer.status == 202, answer.body
     page = opened(person, answer.body)
-    assert "! A LASTING PERMISSION" in page.words
+    assert "! LASTING PERMISSION" in page.words
     confirm = person.submit(page.form("/approve"))
-    assert "It lasts. Type secret" in confirm.words
-    over = person.submit(confirm.form("/decide"), word="secret")
+    assert "Type allow to approve" in confirm.words
+    over = person.submit(confirm.form("/decide"), word="allow")
 
-    assert "approved, done" in over.words
+    assert "✓ done" in over.words
     assert home.must("GET", f"/v1/action-approvals/{answer.body['approval_id']}")["status"] == "completed"
 
 
@@ -158,11 +158,11 @@ def test_what_is_held_can_be_taken_back(home: DaemonHome, person: PageClient, up
     """Its page says until when, and has a button."""
     asked, before = home.asked("held", {"path": "/effect/held"}), upstream.effects
     confirm = person.submit(opened(person, asked).form("/approve"))
-    over = person.submit(confirm.form("/decide"), word="held")
-    assert "It is held until" in over.words
+    over = person.submit(confirm.form("/decide"), word="yes")
+    assert "Held until" in over.words
     back = person.submit(over.form("/cancel"))
 
-    assert "taken back" in back.words
+    assert "withdrawn" in back.words
     assert (home.result(asked)["status"], upstream.effects) == ("cancelled", before)
 
 
@@ -177,7 +177,7 @@ def test_the_agent_is_asked_and_its_answer_stands_apart(home: DaemonHome, person
 
     assert '<section class="said">' in text
     assert "&lt;b&gt;trust me&lt;/b&gt;" in text
-    assert text.index("what will be done") < text.index("agent says (not verified)") < text.index("trust me")
+    assert text.index("arguments from the agent") < text.index("agent says (not verified)") < text.index("trust me")
 
 
 # What was shown is what is decided
@@ -192,11 +192,11 @@ def test_a_preview_is_read_once_and_a_contradiction_is_an_alarm(
     reads = len([one for one in upstream.requests if one[1] == "/read"])
     for _ in range(3):
         page = opened(person, asked)
-        assert "! Path is /effect/other, and the agent says /effect/mine" in page.words
+        assert "! Path: the agent said “/effect/mine”, the service has “/effect/other”" in page.words
     confirm = person.submit(page.form("/approve"))
-    assert "! Path is /effect/other" in confirm.words
+    assert "the service has “/effect/other”" in confirm.words
     assert len([one for one in upstream.requests if one[1] == "/read"]) == reads + 1
-    person.submit(confirm.form("/decide"), word="previewed")
+    person.submit(confirm.form("/decide"), word="yes")
 
     assert home.result(asked)["status"] == "completed"
     assert events(home, "approval.decided")[-1]["preview"]
@@ -212,18 +212,18 @@ def test_another_preview_between_showing_and_deciding_is_another_question(
     confirm = person.submit(first.form("/approve"))
     upstream.page = "/effect/swapped"
     second = person.submit(opened(person, asked).form("/preview"))
-    assert "! Path is /effect/swapped" in second.words
+    assert "the service has “/effect/swapped”" in second.words
 
-    for form, more in ((first.form("/approve"), {}), (confirm.form("/decide"), {"word": "previewed"})):
+    for form, more in ((first.form("/approve"), {}), (confirm.form("/decide"), {"word": "yes"})):
         refused = person.submit(form, **more)
         assert refused.status == 409
         assert "It is another one now than the one you decided about: nothing was signed." in refused.words
-        assert "! Path is /effect/swapped" in refused.words
+        assert "the service has “/effect/swapped”" in refused.words
     assert home.result(asked, wait=0)["status"] == "pending_approval"
     denied = person.submit(first.form("/decide", decision="deny"))
     assert denied.status == 409
     confirm = person.submit(second.form("/approve"))
-    person.submit(confirm.form("/decide"), word="previewed")
+    person.submit(confirm.form("/decide"), word="yes")
     assert home.result(asked)["status"] == "completed"
 
 
@@ -237,7 +237,7 @@ def test_an_edit_is_shown_and_decided_in_place_of_the_original(home: DaemonHome,
     edited = person.get(f"/approvals/{asked['approval_id']}?edit={edit}")
     assert "text two" in edited.words
     confirm = person.submit(edited.form("/approve"))
-    person.submit(confirm.form("/decide"), word="say")
+    person.submit(confirm.form("/decide"), word="yes")
 
     result = home.result(asked)
     assert (result["status"], result["executed_arguments"]) == ("completed", {"text": "two"})
@@ -272,7 +272,7 @@ def test_what_ran_out_of_time_stays_with_the_reason_and_without_a_form(home: Dae
     assert late.status == 409
     assert "Its time was over before you decided." in late.words
     shown = opened(person, asked)
-    assert "Nobody decided it in time" in shown.words
+    assert "Not decided in time" in shown.words
     assert [form.action for form in shown.forms] == ["/approvals/lock"]
     assert "expired" in person.get("/approvals").words
 
@@ -286,7 +286,7 @@ def test_a_long_question_asks_whether_all_of_it_was_read(home: DaemonHome, perso
     assert (refused.status, "say below whether you have read all of it" in refused.words) == (400, True)
     part = person.submit(page.form("/approve"), read="part")
     assert "! You have not read all of it." in part.words
-    person.submit(part.form("/decide"), word="say")
+    person.submit(part.form("/decide"), word="yes")
 
     assert home.result(asked)["status"] == "completed"
     assert "I have read" not in opened(person, home.asked("say", {"text": "short"})).words
@@ -329,7 +329,7 @@ def test_whatever_others_wrote_does_nothing_on_the_page(home: DaemonHome, person
     assert home.agent.request("POST", f"{this}/answer", {"answer": text[:3000]}).status == 200
     page = opened(person, asked)
     confirm = person.submit(page.form("/approve"), read="part")
-    person.submit(confirm.form("/decide"), word="say", reason=text[:3000])
+    person.submit(confirm.form("/decide"), word="yes", reason=text[:3000])
     result = home.result(asked)
     assert result["status"] == "completed", result
     for shown in (page, confirm, opened(person, asked), person.get("/approvals")):
@@ -360,7 +360,7 @@ def test_a_page_of_elsewhere_has_nothing_read_by_leading_here(
     led = {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
     page = person.get(f"/approvals/{asked['approval_id']}", **led)
 
-    assert "! what is there now was not read yet" in page.words
+    assert "! current state not loaded" in page.words
     assert len([one for one in upstream.requests if one[1] == "/read"]) == reads
     assert [form.action.rpartition("/")[2] for form in page.forms] == ["lock", "preview", "ask"]
     assert person.submit(page.form("/preview")).form("/approve")
@@ -407,10 +407,10 @@ def test_a_preview_that_cannot_be_read_says_so_and_a_no_is_still_possible(
     asked = home.asked("previewed", {"path": "/effect/mine"})
     home.must("POST", "/v1/vault/lock")
     page = opened(person, asked)
-    assert "! what is there now could not be read: " in page.words
+    assert "! current state could not be loaded: " in page.words
     assert "aileron vault unlock" in page.words
     home.unlock()
-    assert "could not be read" not in opened(person, asked).words
+    assert "could not be loaded" not in opened(person, asked).words
     person.submit(opened(person, asked).form("/decide", decision="deny"))
     assert home.result(asked)["status"] == "denied"
 
@@ -431,11 +431,11 @@ def test_what_is_read_again_is_shown_or_why_it_could_not_be(
     home.unlock()
 
     assert (UNREAD in again.words) is is_locked
-    assert ("! what is there now could not be read: " in again.words) is is_locked
-    assert ("! Path is /effect/swapped" in again.words) is not is_locked
+    assert ("! current state could not be loaded: " in again.words) is is_locked
+    assert ("the service has “/effect/swapped”" in again.words) is not is_locked
     assert again.form("/approve").fields["digest"] != first.form("/approve").fields["digest"]
-    stale = person.submit(confirm.form("/decide"), word="previewed")
-    assert (stale.status, "! Path is /effect/swapped" in stale.words) == (409, True)
+    stale = person.submit(confirm.form("/decide"), word="yes")
+    assert (stale.status, "the service has “/effect/swapped”" in stale.words) == (409, True)
     assert UNREAD not in opened(person, asked).words
     assert home.result(asked, wait=0)["status"] == "pending_approval"
 
@@ -454,7 +454,7 @@ def test_what_could_not_be_read_again_is_forgotten_though_nothing_is_read_in_its
     home.unlock()
 
     assert UNREAD in page.words
-    assert "! what is there now was not read yet" in page.words
+    assert "! current state not loaded" in page.words
     assert [form.action.rpartition("/")[2] for form in page.forms] == ["lock", "preview", "ask"]
     read = person.submit(page.form("/preview"))
     assert UNREAD not in read.words
@@ -467,12 +467,12 @@ def test_a_run_that_failed_says_how_and_what_was_not_let_out(home: DaemonHome, p
     for action, args in (("fails", {}), ("strays", {"url": "https://elsewhere.example/take?it=1"})):
         asked = home.asked(action, args)
         confirm = person.submit(opened(person, asked).form("/approve"))
-        person.submit(confirm.form("/decide"), word=action)
+        person.submit(confirm.form("/decide"), word="yes")
         assert home.result(asked)["status"] == "failed"
         pages.append(opened(person, asked).words)
     failed, strayed = pages
 
-    assert "approved, failed" in failed
+    assert "failed · " in failed
     assert "! external_api_error: the upstream said 503" in failed
     assert "! capability_denied: " in strayed
     assert "elsewhere.example" in strayed

@@ -48,7 +48,7 @@ def opened(browser: PageClient, asked: dict[str, Any]) -> Reply:
 def says_yes(browser: PageClient, page: Reply) -> Reply:
     """Both steps, from this page on."""
     confirm = browser.submit(page.form("/approve"))
-    return browser.submit(confirm.form("/decide"), word="previewed")
+    return browser.submit(confirm.form("/decide"), word="yes")
 
 
 def waits(home: DaemonHome, asked: dict[str, Any]) -> bool:
@@ -63,7 +63,7 @@ def test_what_a_terminal_read_before_the_page_did_is_not_decided(
     before, effects = terminal.preview(home, asked["approval_id"])["digest"], upstream.effects
     upstream.page = SWAPPED
     page = opened(person, asked)
-    assert f"! Path is {SWAPPED}" in page.words
+    assert f"the service has “{SWAPPED}”" in page.words
 
     refused = terminal.decide(home, asked["approval_id"], digest=before)
 
@@ -86,7 +86,7 @@ def test_what_the_page_read_before_a_terminal_did_is_not_decided(
     assert (refused.status, SINCE in refused.words) == (400, True)
     assert waits(home, asked)
     again = opened(person, asked)
-    assert (f"! Path is {SWAPPED}" in again.words, again.form("/approve").fields["digest"]) == (True, now)
+    assert (f"the service has “{SWAPPED}”" in again.words, again.form("/approve").fields["digest"]) == (True, now)
     assert says_yes(person, again).status == 200
     assert home.result(asked)["status"] == "completed"
 
@@ -98,7 +98,7 @@ def test_what_one_browser_read_before_another_did_is_not_decided(
     first = opened(person, asked)
     upstream.page = SWAPPED
     second = opened(other, asked)
-    assert f"! Path is {SWAPPED}" in second.words
+    assert f"the service has “{SWAPPED}”" in second.words
 
     refused = says_yes(person, first)
 
@@ -138,7 +138,7 @@ def test_a_reading_that_fails_leaves_the_newest_what_it_was(
     upstream.page = SWAPPED
     newest = terminal.preview(home, asked["approval_id"])["digest"]
     home.must("POST", "/v1/vault/lock")
-    assert "! what is there now could not be read: " in opened(person, asked).words
+    assert "! current state could not be loaded: " in opened(person, asked).words
     home.unlock()
 
     refused = terminal.decide(home, asked["approval_id"], digest=before)

@@ -41,7 +41,7 @@ def device(home: DaemonHome) -> Device:
     asked = made.made().body
     person = PageClient(home)
     confirm = person.submit(person.unlock(to=asked["approval_id"]).form("/approve")).form("/decide")
-    person.submit(confirm, **({"word": "passkey"} if "word" in confirm.fields else {}))
+    person.submit(confirm, **({"word": "allow"} if "word" in confirm.fields else {}))
     assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]] == [made.key_id]
     return made
 
@@ -103,10 +103,10 @@ def test_a_challenge_takes_the_forms_token_and_its_word(home: DaemonHome, strang
     confirm = stranger.submit(page.form("/approve")).form("/decide")
     deny = page.form("/decide", decision="deny")
     for form, values in (
-        (confirm, {"token": "0" * 64, "word": "gated"}),
-        (confirm, {"token": deny.fields["token"], "word": "gated"}),
-        (confirm, {"word": "gate"}),
-        (confirm, {"digest": f"sha256:{'0' * 64}", "word": "gated"}),
+        (confirm, {"token": "0" * 64, "word": "yes"}),
+        (confirm, {"token": deny.fields["token"], "word": "yes"}),
+        (confirm, {"word": "ye"}),
+        (confirm, {"digest": f"sha256:{'0' * 64}", "word": "yes"}),
     ):
         refused = challenged(stranger, form, **values)
         assert refused.status in (400, 403), (values, refused.status)
@@ -114,11 +114,11 @@ def test_a_challenge_takes_the_forms_token_and_its_word(home: DaemonHome, strang
     told = json.loads(challenged(stranger, deny, reason="no").text)
     other = stranger.post(deny.action, {**deny.fields, **answered(device, told), "reason": "yes"})
     assert other.status == 401
-    told = json.loads(challenged(stranger, confirm, word="gated").text)
+    told = json.loads(challenged(stranger, confirm, word="yes").text)
     without = stranger.post(confirm.action, {**confirm.fields, **answered(device, told)})
     assert without.status == 400
     assert state(home, asked) == "pending_approval"
-    done = stranger.post(confirm.action, {**confirm.fields, **answered(device, told), "word": "gated"})
+    done = stranger.post(confirm.action, {**confirm.fields, **answered(device, told), "word": "yes"})
     assert done.status == 303
     assert home.result(asked)["status"] == "completed"
 

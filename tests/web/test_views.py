@@ -42,13 +42,13 @@ async def test_two_questions_about_one_action_are_told_apart_in_the_queue() -> N
     """By the beginning of what they were asked with, harmless; what has none has no empty line."""
     desk = ToldDesk()
     lines = ["to=mira@example.com", "to=\u202e<b>mallory</b>", ""]
-    desk.questions = [asking(approval_id=f"{ASKED[:-1]}{n}", glance=line) for n, line in enumerate(lines)]
+    desk.questions = [asking(approval_id=f"{ASKED[:-1]}{n}", headline=line) for n, line in enumerate(lines)]
     async with browser_of(desk) as browser:
         page = (await browser.get("/approvals")).text
 
-    assert '<span class="glance">to=mira@example.com</span>' in page
-    assert '<span class="glance">to=\\u202e&lt;b&gt;mallory&lt;/b&gt;</span>' in page
-    assert page.count('class="glance"') == 2
+    assert '<span class="name">to=mira@example.com</span>' in page
+    assert '<span class="name">to=\\u202e&lt;b&gt;mallory&lt;/b&gt;</span>' in page
+    assert page.count('class="name"') == len(lines)
 
 
 # What came of a question
@@ -79,7 +79,7 @@ async def test_a_run_says_what_was_blotted_out_and_whether_there_is_more(scrubbe
         page = (await browser.get(f"/approvals/{ASKED}")).text
 
     assert ("the secret came back 2 times, and was blotted out" in page) is (scrubbed == 2)
-    assert ("There is more on record than stands here" in page) is is_cut
+    assert ("More on record:" in page) is is_cut
     assert "class=some-class" in page
 
 
@@ -143,7 +143,7 @@ async def test_what_makes_no_sense_is_a_page_that_says_so(change: dict[str, obje
 
     if page.status_code != 200:
         assert page.status_code in (500, 409)  # the second: what it is about is none
-        assert ("That cannot be shown." if page.status_code == 500 else "cannot be shown whole") in page.text
+        assert ("That cannot be shown." if page.status_code == 500 else "cannot be shown in full") in page.text
         assert page.status_code == 409 or f"aileron approval show {ASKED}" in page.text
         assert "Traceback" not in page.text
         assert page.headers["content-security-policy"].startswith("default-src 'none'")

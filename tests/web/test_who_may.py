@@ -231,7 +231,7 @@ def test_a_cookie_in_another_process_is_refused_and_locks_the_page(home: DaemonH
     assert lock["reason"] == "process"
     after = person.get("/approvals")
     assert "its cookie came from another program than this browser" in after.words
-    assert "What waits for you" not in after.words
+    assert "Waiting for you" not in after.words
 
 
 def test_a_cookie_from_a_process_that_hides_is_refused_and_locks_the_page(home: DaemonHome, person: PageClient) -> None:
@@ -242,7 +242,7 @@ def test_a_cookie_from_a_process_that_hides_is_refused_and_locks_the_page(home: 
 
     assert status == 403
     assert "This page is locked." in text or "cannot be found out which program asks" in text
-    assert "What waits for you" not in person.get("/approvals").words
+    assert "Waiting for you" not in person.get("/approvals").words
 
 
 def test_a_cookie_that_came_over_several_connections_of_one_process_is_one_session(person: PageClient) -> None:
@@ -250,7 +250,7 @@ def test_a_cookie_that_came_over_several_connections_of_one_process_is_one_sessi
     for address in ("127.0.0.1", "::1") * 3:
         client = PageClient.__new__(PageClient)
         client.__dict__.update(person.__dict__, _address=address)
-        assert "What waits for you" in client.get("/approvals").words
+        assert "Waiting for you" in client.get("/approvals").words
 
 
 def test_a_cookie_is_looked_for_among_others_of_its_name(home: DaemonHome, person: PageClient) -> None:
@@ -258,7 +258,7 @@ def test_a_cookie_is_looked_for_among_others_of_its_name(home: DaemonHome, perso
     own = person.cookie
     name = str(own).partition("=")[0]
     person.cookie = f"{name}={'A' * 43}; {own}; other=1"
-    assert "What waits for you" in person.get("/approvals").words
+    assert "Waiting for you" in person.get("/approvals").words
     person.cookie = f"{name}={'A' * 43}"
     assert "Approver passphrase" in person.get("/approvals").words
 

@@ -11,10 +11,10 @@ from msgspec import UNSET
 from aileron.api.approvals import ApprovalEntry, ApprovalList, AskBack, Asked, Edited, EditRequest, Question
 from aileron.cli import decision_dialogue, output
 from aileron.cli.arguments import from_json
+from aileron.cli.card import show_card
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
-from aileron.cli.consent import show_question
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
 from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
@@ -206,7 +206,7 @@ def show(
     )
     output.write("")
     more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)
-    show_question(as_told(entry), "stdout", more=more)
+    show_card(as_told(entry), "stdout", more=more)
     if entry.has_preview and output.is_terminal("stderr"):
         output.note(f"\nwhat would happen:\n  aileron approval show {visible(name)} --preview")
 

@@ -27,6 +27,7 @@ from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import utc
+from aileron.review.headline import rows_of
 
 __all__ = ["ApprovalQueue"]
 
@@ -58,7 +59,7 @@ class ApprovalQueue:
 
     async def listed(self) -> list[ApprovalEntry]:
         """What waits for a person, the first to expire first."""
-        return await query.open_approvals(self._ledger)
+        return await query.open_approvals(self._ledger, rows_of)
 
     async def show(self, approval_id: str) -> Question:
         """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""

@@ -43,6 +43,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.preview import Preview
 from aileron.model.secret import Secret
 from aileron.review.decision_flow import UnsignedDecision
+from aileron.review.headline import rows_of
 from aileron.web import daemon_port
 
 __all__ = ["SURFACE", "PageService"]
@@ -159,7 +160,7 @@ class PageService:
 
     async def recent(self) -> list[ApprovalEntry]:
         """What is over, the newest first."""
-        return [*await query.recent_approvals(self._ledger, _RECENT)]
+        return [*await query.recent_approvals(self._ledger, _RECENT, rows_of)]
 
     async def question(self, approval_id: str) -> Question:
         """Whole."""

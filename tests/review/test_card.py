@@ -1,4 +1,4 @@
-"""The sheet of a question: what a surface shows of it, in which order, and what in it is an alarm."""
+"""The card of a question: what a surface shows of it, in which order, and what in it is an alarm."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from aileron.model.manifest import ApprovalRule
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Filled, StepValue
 from aileron.model.preview import Preview, PreviewField
+from aileron.review.card import Card, Line, Section, Tone
 from aileron.review.decision_flow import Review, as_told, review_of
 from aileron.review.question import difference_lines
-from aileron.review.sheet import Line, Section, Sheet, Tone
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
 from tests.cli.test_hostile_questions import question as hostile_consent
 from tests.cli.test_hostile_questions import run_question, subjects
@@ -33,9 +33,9 @@ def told_of(asked: dict[str, Any]) -> Review:
     return as_told(msgspec.convert(asked, Question))
 
 
-def sheet(asked: dict[str, Any], preview: Preview | None = None) -> Sheet:
-    """Its sheet."""
-    return told_of(asked).with_preview(preview).sheet(when)
+def card(asked: dict[str, Any], preview: Preview | None = None) -> Card:
+    """Its card."""
+    return told_of(asked).with_preview(preview).card(when)
 
 
 def difference(*changes: dict[str, Any], problem: str | None = None) -> dict[str, Any]:
@@ -54,25 +54,30 @@ def told(sections: tuple[Section, ...]) -> list[str]:
     return [section.title for section in sections]
 
 
-def lines(one: Sheet) -> list[Line]:
+def lines(one: Card) -> list[Line]:
     """All of it, line by line."""
-    facts = [*one.essentials, *(fact for section in one.sections for fact in section.facts)]
-    return [one.verdict, *one.alarms, *(line for fact in facts for line in fact.lines)]
+    facts = [*one.essentials, *(fact for section in (*one.sections, *one.proof) for fact in section.facts)]
+    return [
+        one.verdict,
+        *([one.source] if one.source else []),
+        *one.alarms,
+        *(line for fact in facts for line in fact.lines),
+    ]
 
 
-def essential(one: Sheet, name: str) -> list[str]:
+def essential(one: Card, name: str) -> list[str]:
     """What stands under a name above what scrolls."""
     return [line.text for fact in one.essentials if fact.name == name for line in fact.lines]
 
 
-def test_a_run_says_effect_undo_destination_account_asker_and_difference() -> None:
+def test_a_run_says_destination_account_asker_and_comparison() -> None:
     """In this order."""
-    one = sheet(question(agent="claude", folder="/w"))
+    one = card(question(agent="claude", folder="/w"))
 
-    assert [fact.name for fact in one.essentials] == ["does", "undo", "reaches", "account", "asked by", "differs"]
-    assert essential(one, "reaches") == ["mail.example:443"]
+    assert [fact.name for fact in one.essentials] == ["goes to", "account", "asked by", "compared", "action"]
+    assert essential(one, "goes to") == ["mail.example:443"]
     assert essential(one, "asked by") == ["claude in /w"]
-    assert essential(one, "differs") == ["≠ no call of this action was approved before"]
+    assert essential(one, "compared") == ["first time for this action"]
 
 
 @pytest.mark.parametrize(
@@ -81,62 +86,63 @@ def test_a_run_says_effect_undo_destination_account_asker_and_difference() -> No
         ({"agent": "claude", "folder": "/w"}, "claude in /w"),
         ({"agent": "claude"}, "claude"),
         ({"session": "ses-1"}, "session ses-1"),
-        ({"session": "local"}, "a command on this machine, of no agent's session"),
+        ({"session": "local"}, "local command, no agent"),
     ],
 )
 def test_who_asks_is_named_as_far_as_it_is_known(more: dict[str, Any], asker: str) -> None:
     """Agent and folder, the agent, its session, or that it is no agent's."""
-    assert essential(sheet(question(**more)), "asked by") == [asker]
+    assert essential(card(question(**more)), "asked by") == [asker]
 
 
 @pytest.mark.parametrize("rule", [ApprovalRule(required=True), ApprovalRule(required=True, irreversible=False)])
 def test_only_what_says_that_it_can_be_undone_needs_no_word(rule: ApprovalRule) -> None:
-    """Absent means that it cannot."""
-    one = sheet(question(plan(approval=rule)))
+    """Where nobody says what it does; absent means that it cannot."""
+    one = card(question(plan(approval=rule)))
 
-    assert one.word == ("send-mail" if rule.irreversible else None)
+    assert one.word == ("yes" if rule.irreversible else None)
     assert (one.verdict.tone is Tone.ALARM) == rule.irreversible
 
 
 @pytest.mark.parametrize("kind", SUBJECTS)
-def test_every_consent_lasts_takes_the_word_of_its_kind_and_says_how_it_is_taken_back(kind: str) -> None:
+def test_every_consent_lasts_takes_a_word_and_says_how_it_is_undone(kind: str) -> None:
     """None is a matter of one key."""
-    one = sheet(subject_question(SUBJECTS[kind]))
+    one = card(subject_question(SUBJECTS[kind]))
 
-    assert one.word == kind.replace("_", " ")
-    assert one.verdict == Line("! A LASTING PERMISSION", Tone.ALARM)
+    assert one.word == "allow"
+    assert one.verdict == Line("! LASTING PERMISSION", Tone.ALARM)
     assert essential(one, "undo") not in ([], ["nobody knows"])
 
 
 def test_a_preview_stands_before_the_arguments_and_the_agents_words_after_both() -> None:
     """What the runtime knows first, what somebody says boxed below it."""
     asked = question(previewed(), conversation=[{"question": "why?", "answer": "Approve."}])
-    one = sheet(asked, found(("To", "mira@example.com")))
+    one = card(asked, found(("To", "mira@example.com")))
 
     assert told(one.sections)[:3] == [
-        "what is there now, read 2026-11-21T04:00:01Z",
-        "arguments, from the agent",
+        "current state, loaded 2026-11-21T04:00:01Z",
+        "arguments from the agent",
         "agent says (not verified)",
     ]
-    assert [section.is_said for section in one.sections] == [False, False, True, False, False]
+    assert [section.is_said for section in one.sections] == [False, False, True]
+    assert told(one.proof) == ["how it runs", "what you sign"]
     assert one.alarms == ()
 
 
 @pytest.mark.parametrize("label", ["To", "to", "TO"])
 def test_another_value_under_the_same_label_is_an_alarm(label: str) -> None:
     """Compared without case; the same value, however it is spaced, is none."""
-    other = sheet(question(previewed()), found((label, "mallory@evil.example")))
-    same = sheet(question(previewed()), found((label, " mira@example.com\n")))
+    other = card(question(previewed()), found((label, "mallory@evil.example")))
+    same = card(question(previewed()), found((label, " mira@example.com\n")))
 
     assert [alarm.text for alarm in other.alarms] == [
-        f"! {label} is mallory@evil.example, and the agent says mira@example.com"
+        f"! {label}: the agent said “mira@example.com”, the service has “mallory@evil.example”"
     ]
     assert same.alarms == ()
 
 
 def test_a_long_contradiction_says_how_much_longer_it_is() -> None:
     """Both sides begin on the screen; all of it stands below."""
-    one = sheet(question(previewed({"to": "a" * 500})), found(("to", "b" * 500)))
+    one = card(question(previewed({"to": "a" * 500})), found(("to", "b" * 500)))
 
     assert one.alarms[0].text.count("… (400 more characters)") == 2
 
@@ -144,15 +150,15 @@ def test_a_long_contradiction_says_how_much_longer_it_is() -> None:
 @pytest.mark.parametrize(
     ("preview", "alarm"),
     [
-        (None, "! what is there now was not read yet"),
-        (Preview(None, "it timed out", None, None), "! what is there now could not be read: it timed out"),
+        (None, "! current state not loaded"),
+        (Preview(None, "it timed out", None, None), "! current state could not be loaded: it timed out"),
     ],
     ids=["not read", "failed"],
 )
 def test_a_preview_that_is_not_there_is_an_alarm(preview: Preview | None, alarm: str) -> None:
     """Only where the action has one."""
-    assert [line.text for line in sheet(question(previewed()), preview).alarms] == [alarm]
-    assert sheet(question()).alarms == ()
+    assert [line.text for line in card(question(previewed()), preview).alarms] == [alarm]
+    assert card(question()).alarms == ()
 
 
 def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above() -> None:
@@ -162,10 +168,10 @@ def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above(
         {"where": "args.cc (left out)", "before": "c@d", "after": None},
         {"where": "steps.one.op", "before": "x", "after": "send_mail"},
     ]
-    one = sheet(question(difference=difference(*changes)))
+    one = card(question(difference=difference(*changes)))
 
-    assert essential(one, "differs") == [
-        "≠ from the call approved last (then): to, cc (left out)",
+    assert essential(one, "compared") == [
+        "≠ to, cc (left out): other than in the call approved then",
         "≠ steps.one.op: x → send_mail",
     ]
     marked = [line.text for line in lines(one) if line.tone is Tone.CHANGED]
@@ -173,19 +179,18 @@ def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above(
 
 
 def test_what_the_file_says_by_itself_stands_with_what_would_be_done() -> None:
-    """And not in the fine print: an argument is what a person looks at, and a file may put anything beside it."""
+    """And not in the proof: an argument is what a person looks at, and a file may put anything beside it."""
     of = plan({"to": "mira@example.com", "copies": 1})
     (step,) = of.steps
     args = {"to": "mira@example.com", "copies": True, "bcc": "mallory@evil.example"}
-    one = sheet(question(msgspec.structs.replace(of, steps=(msgspec.structs.replace(step, args=args),))))
-    (section,) = (each for each in one.sections if each.title == "and with this, set by the action's file")
+    one = card(question(msgspec.structs.replace(of, steps=(msgspec.structs.replace(step, args=args),))))
+    (section,) = (each for each in one.sections if each.title == "set by the action file")
 
     assert [(fact.name, fact.lines[0].text) for fact in section.facts] == [
         ("bcc", "mallory@evil.example"),
         ("copies", "true"),
     ]
-    assert not section.is_fine_print
-    assert "set by the action's file" not in str(told(sheet(question(of)).sections))
+    assert "set by the action file" not in str(told(card(question(of)).sections))
 
 
 _TEXT = """+++
@@ -249,8 +254,8 @@ def test_no_argument_hides_what_the_file_says() -> None:
         Filled(at="/message/from", parts=(StepValue(step="one", path=("email",)),)),
     )
     second = msgspec.structs.replace(step, id="two", args=given, filled=filled)
-    one = sheet(question(msgspec.structs.replace(of, steps=(step, second))))
-    (section,) = (each for each in one.sections if each.title == "and with this, set by the action's file")
+    one = card(question(msgspec.structs.replace(of, steps=(step, second))))
+    (section,) = (each for each in one.sections if each.title == "set by the action file")
 
     assert sorted((fact.name, fact.lines[0].text) for fact in section.facts) == [
         ("bcc (step 2)", "all@company.example"),
@@ -271,16 +276,14 @@ def test_what_an_earlier_step_answers_is_an_alarm() -> None:
         args={**step.args, "to": "${one.sender}"},
         filled=(Filled(at="/to", parts=(StepValue(step="one", path=("sender",)),)),),
     )
-    one = sheet(question(msgspec.structs.replace(of, steps=(step, later))))
+    one = card(question(msgspec.structs.replace(of, steps=(step, later))))
 
-    assert [line.text for line in one.alarms] == [
-        "! step 2 takes to from the answer of one: sender, which nobody knows yet"
-    ]
-    assert sheet(question(msgspec.structs.replace(of, steps=(step, step)))).alarms == ()
+    assert [line.text for line in one.alarms] == ["! step 2: to comes from the answer of one: sender, not known yet"]
+    assert card(question(msgspec.structs.replace(of, steps=(step, step)))).alarms == ()
 
 
 def test_a_preview_that_goes_elsewhere_says_so_above_what_scrolls() -> None:
-    """It is read before anybody says yes, with an account; where the run takes the same it stands in the fine print."""
+    """It is read before anybody says yes, with an account; where the run takes the same it stands in the proof."""
     of = previewed()
     assert of.preview is not None
     read = of.preview.step
@@ -292,29 +295,27 @@ def test_a_preview_that_goes_elsewhere_says_so_above_what_scrolls() -> None:
         of, preview=msgspec.structs.replace(of.preview, step=msgspec.structs.replace(read, grant=there))
     )
 
-    assert essential(sheet(question(away)), "reads") == [
+    assert essential(card(question(away)), "loads from") == [
         "log.example:443",
-        "as basic/mail/work (basic: a mail account)",
+        "as basic/mail/work: a mail account",
     ]
-    assert essential(sheet(question(of)), "reads") == []
-    (how,) = (section for section in sheet(question(of)).sections if section.title == "how")
+    assert essential(card(question(of)), "loads from") == []
+    (how,) = (section for section in card(question(of)).proof if section.title == "how it runs")
     assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
 
 
-@pytest.mark.parametrize(
-    ("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""'), (None, "n/a")]
-)
-def test_what_a_preview_found_is_shown_as_it_is(value: str | None, shown: str) -> None:
+@pytest.mark.parametrize(("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""')])
+def test_what_a_preview_found_is_shown_as_it_is(value: str, shown: str) -> None:
     """It is text, whatever the service called it: quotes only where blanks would not be seen."""
-    one = sheet(question(previewed()), found(("Place", value)))
+    one = card(question(previewed()), found(("Place", value)))
 
     assert [line.text for fact in one.sections[0].facts for line in fact.lines] == [shown]
 
 
 def test_what_is_not_there_contradicts_what_the_agent_says_is() -> None:
     """As another value does."""
-    assert [line.text for line in sheet(question(previewed()), found(("To", None))).alarms] == [
-        "! To is not there, and the agent says mira@example.com"
+    assert [line.text for line in card(question(previewed()), found(("To", None))).alarms] == [
+        "! To: the agent said “mira@example.com”, the service has nothing"
     ]
 
 
@@ -323,7 +324,7 @@ def test_letters_from_the_right_do_not_turn_an_arrow_around() -> None:
     right, left = {"where": "x", "before": "אבג", "after": "דהו"}, {"where": "x", "before": "abc", "after": "דהו"}
     asked = difference(right, left, {"where": "x", "before": "a", "after": "b"})
 
-    assert essential(sheet(question(difference=asked)), "differs") == [
+    assert essential(card(question(difference=asked)), "compared") == [
         "≠ x: was אבג",
         "≠ x: is דהו",
         "≠ x: was abc",
@@ -336,18 +337,16 @@ def test_what_cannot_be_compared_is_not_said_to_be_the_first() -> None:
     """That would be a reason to look less."""
     asked = question(difference=difference(problem="the vault is locked"))
 
-    assert essential(sheet(asked), "differs") == [
-        "! it cannot be compared with the call approved last (then): the vault is locked"
-    ]
+    assert essential(card(asked), "compared") == ["! not comparable with the call approved then: the vault is locked"]
     assert difference_lines(told_of(asked).question, (), None, when) == (
-        "it cannot be compared with the call approved last (then): the vault is locked"
+        "not comparable with the call approved then: the vault is locked"
     )
 
 
 @pytest.mark.parametrize("value", ["true", "7", "", " x ", "null", '"a"', 7, None, ["a"], {"a": 1}])
 def test_a_text_is_not_mistaken_for_something_else(value: object) -> None:
     """A text that reads as JSON, or has blanks around it, is shown as JSON."""
-    one = sheet(question(plan({"x": value})))
+    one = card(question(plan({"x": value})))
     (line,) = next(fact.lines for section in one.sections for fact in section.facts if fact.name == "x")
 
     assert json.loads(line.text) == value
@@ -357,12 +356,12 @@ def test_every_mark_is_in_the_text_as_well() -> None:
     """No tone is the only sign of anything."""
     change = {"where": "args.to (new)", "before": None, "after": "x"}
     for asked in (question(difference=difference(change)), *map(subject_question, SUBJECTS.values())):
-        for line in lines(sheet(asked)):
+        for line in lines(card(asked)):
             assert (line.tone is not Tone.ALARM) or line.text.startswith("! ")
             assert (line.tone is not Tone.CHANGED) or line.text.startswith("≠ ")
 
 
-def test_whatever_is_said_no_line_of_a_sheet_is_obeyed() -> None:
+def test_whatever_is_said_no_line_of_a_card_is_obeyed() -> None:
     """The whole corpus in every field of every kind, known and not."""
     asked = [
         run_question(EVERYTHING),
@@ -370,10 +369,10 @@ def test_whatever_is_said_no_line_of_a_sheet_is_obeyed() -> None:
     ]
     preview = found((EVERYTHING, EVERYTHING))
     for one in asked:
-        made = told_of(one).with_preview(preview).sheet(lambda _: "then")
-        texts = [made.title, made.word or "", *(section.title for section in made.sections)]
+        made = told_of(one).with_preview(preview).card(lambda _: "then")
+        texts = [made.sentence, made.called, made.word or "", *(section.title for section in made.sections)]
         names = [fact.name for fact in made.essentials] + [
-            fact.name for section in made.sections for fact in section.facts
+            fact.name for section in (*made.sections, *made.proof) for fact in section.facts
         ]
         for text in [*texts, *names, *(line.text for line in lines(made))]:
             assert "\n" not in text
@@ -390,11 +389,11 @@ def test_a_subject_that_this_version_does_not_know_is_shown_as_it_came_and_canno
     subject = {**known["subject"], **change}
     later = {**known, "subject": subject}
 
-    assert "reaches" in [fact.name for fact in sheet(known).essentials]
+    assert "goes to" in [fact.name for fact in card(known).essentials]
     assert review_of(msgspec.convert(known, Question), is_signed=is_signed).waits
-    with pytest.raises(MismatchError, match="cannot be shown whole"):
+    with pytest.raises(MismatchError, match="cannot be shown in full"):
         review_of(msgspec.convert(later, Question), is_signed=is_signed)
-    (as_it_came, *_) = sheet(later).sections
+    (as_it_came, *_) = card(later).sections
     assert json.loads(as_it_came.facts[1].lines[0].text) == json.loads(json.dumps(subject))
 
 
@@ -407,6 +406,124 @@ def test_what_a_person_edited_is_told_against_what_was_asked() -> None:
 
     assert (review.digest, review.plan) == (other.digest, other)
     assert [(change.where, change.after) for change in review.edited] == [("args.body (new)", "Dear Mira.")]
-    assert "you edited" in told(review.sheet(when).sections)
-    assert "you edited" not in told(review_of(asked, is_signed=True).sheet(when).sections)
+    assert essential(review.card(when), "edited")[0].startswith("≠ body: ")
+    assert essential(review_of(asked, is_signed=True).card(when), "edited") == []
     assert [digest for digest, _ in review_of(asked, is_signed=True).edits] == [other.digest]
+
+
+def test_what_the_service_has_not_is_left_out_and_named_in_the_proof() -> None:
+    """An empty line says nothing; that it was empty is part of what is signed."""
+    one = card(question(previewed()), found(("Subject", "Hi"), ("Cc", None), ("Bcc", None)))
+
+    assert [fact.name for fact in one.sections[0].facts] == ["Subject"]
+    assert [line.text for fact in one.proof[1].facts if fact.name == "empty" for line in fact.lines] == ["Cc, Bcc"]
+
+
+_OF_EFFECT = """+++
+name = "send-mail"
+version = "1.2.0"
+[[requires.connectors]]
+name = "github://example/connector-mail"
+version = "1.4.0"
+hash = "sha256:%s"
+capabilities = ["send_mail"]
+[match]
+intent = "send a mail"
+[[execute]]
+id = "one"
+connector = "github://example/connector-mail"
+op = "send_mail"
+%s
++++
+"""
+
+
+@pytest.mark.parametrize(
+    ("effect", "is_final", "verdict", "tone", "word"),
+    [
+        ("read", True, "· reads", Tone.PLAIN, None),
+        ("create", True, "+ creates", Tone.PLAIN, None),
+        ("create", False, "+ creates · can be undone", Tone.PLAIN, None),
+        ("change", True, "~ changes · cannot be undone", Tone.MARKED, None),
+        ("change", False, "~ changes · can be undone", Tone.MARKED, None),
+        ("send", True, "» sends · cannot be undone", Tone.MARKED, None),
+        ("delete", True, "! DELETES · cannot be undone", Tone.ALARM, "delete"),
+        ("delete", False, "~ deletes · can be undone", Tone.MARKED, None),
+        ("pay", True, "! PAYS · cannot be undone", Tone.ALARM, "pay"),
+        ("pay", False, "! PAYS · can be undone", Tone.ALARM, "pay"),
+        (None, True, "! CANNOT BE UNDONE · effect not declared", Tone.ALARM, "yes"),
+        (None, False, "~ effect not declared · can be undone", Tone.MARKED, None),
+    ],
+)
+def test_an_alarm_is_for_what_deletes_or_pays_and_for_what_nobody_declares(
+    effect: str | None, is_final: bool, verdict: str, tone: Tone, word: str | None
+) -> None:
+    """That a new event cannot be undone is no alarm; the word is short, and only for what is heaviest."""
+    text = _OF_EFFECT % ("cd" * 32, "" if effect is None else f'effect = "{effect}"')
+    one = card(question(plan(action_text=text, approval=ApprovalRule(required=True, irreversible=is_final))))
+
+    assert (one.verdict.text, one.verdict.tone, one.word) == (verdict, tone, word)
+
+
+def test_of_several_steps_the_heaviest_counts_and_one_that_is_not_declared_is_as_heavy_as_any() -> None:
+    """Each is named once."""
+    text = _OF_EFFECT % ("cd" * 32, 'effect = "send"')
+    more = '\n[[execute]]\nid = "two"\nconnector = "github://example/connector-mail"\nop = "send_mail"\n'
+    of = plan(action_text=text)
+    (step,) = of.steps
+    both = (step, msgspec.structs.replace(step, id="two"))
+
+    def verdict(said: str) -> str:
+        twice = text.replace("+++\n", "", 1).replace("+++", f"{more}{said}\n+++")
+        return card(question(msgspec.structs.replace(of, action_text=f"+++\n{twice}", steps=both))).verdict.text
+
+    assert verdict('effect = "delete"') == "! DELETES AND SENDS · cannot be undone"
+    assert verdict("idempotent = true") == "» sends · cannot be undone"
+    assert verdict("") == "! CANNOT BE UNDONE · effect not declared"
+
+
+@pytest.mark.parametrize(
+    ("args", "preview", "touches"),
+    [
+        ({"to": "ann@example.com"}, (), []),
+        ({"to": "ann@example.com, Bob <bob@example.com>"}, (), ["2 addresses in to"]),
+        ({"to": "me", "labels": ["a", "b", "c"]}, (), ["3 items in labels"]),
+        ({"draft": "r-1"}, (("To", ", ".join(f"m{n}@example.com" for n in range(37))),), ["37 addresses in To"]),
+        ({"to": "a@x.example, b@x.example"}, (("To", "a@x.example; b@x.example; c@x.example"),), ["3 addresses in To"]),
+        ({"text": "Hello, write to ann@example.com, or call"}, (), []),
+    ],
+)
+def test_how_many_it_touches_is_said_where_it_is_more_than_one(
+    args: dict[str, Any], preview: tuple[tuple[str, str], ...], touches: list[str]
+) -> None:
+    """What the service counts stands before what the agent says of the same."""
+    assert essential(card(question(previewed(args)), found(*preview)), "touches") == touches
+
+
+@pytest.mark.parametrize(
+    ("value", "alarm"),
+    [
+        ("mira@example.com", None),
+        ("Grüße aus Köln, Übersicht.pdf", None),
+        ("Привет, Мира", None),
+        ("mira@ex\u0430mple.com", "x may look like something else: mira@ex<U+0430>mple.com, ex<U+0430>mple"),
+        ("see p\u0430ypal.com", "x may look like something else: p<U+0430>ypal.com, p<U+0430>ypal"),
+        ("\u0440\u0430\u0443.com", "x may look like something else: <U+0440><U+0430><U+0443>.com"),
+        ("münchen@example.de", "x may look like something else: m<U+00FC>nchen@example.de"),
+        ("paid\u202egnp.exe", "x has hidden characters, shown below as codes"),
+        (["fine", "zero\u200bwidth"], "x has hidden characters, shown below as codes"),
+    ],
+)
+def test_letters_that_are_not_what_they_seem_are_an_alarm(value: Any, alarm: str | None) -> None:
+    """A word in two alphabets, an address beyond ASCII, what nobody sees; a language is none."""
+    assert [line.text for line in card(question(plan({"x": value}))).alarms] == (
+        [] if alarm is None else [f"! {alarm}"]
+    )
+
+
+def test_the_same_moment_in_another_zone_contradicts_nothing() -> None:
+    """Another moment does, and both are told as they came."""
+    of = previewed({"to": "2026-11-24T10:00:00+01:00"})
+
+    assert card(question(of), found(("To", "2026-11-24T09:00:00Z"))).alarms == ()
+    assert len(card(question(of), found(("To", "2026-11-24T10:00:00Z"))).alarms) == 1

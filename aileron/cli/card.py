@@ -1,0 +1,127 @@
+"""The card of a question at a terminal, and in a pipe: the same in the same order as the console and the page have it.
+
+Runs in commands. All of it was written by somebody else: agents, authors of actions and connectors, services, and whatever
+answered for the daemon; review/card.py has made it harmless.
+
+Rules
+- What is too long ends with how much is missing and what shows it; where `more` is None everything is shown, the proof as well.
+- In a pipe: name and values of each fact, with tabs between.
+
+Source: docs/reference/cli.md. Not here: what is said (review/), asking and signing (decision_dialogue.py, signing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from aileron.cli import output
+from aileron.cli.plan import COLUMN
+from aileron.model.consent import Subject
+from aileron.model.visible import BAR, FURTHER, visible
+from aileron.review.card import Card, Fact, Line, Section, Tone
+from aileron.review.decision_flow import Review
+from aileron.review.plan import missing_lines
+from aileron.review.question import edit_lines
+from aileron.review.subject import subject_facts
+
+__all__ = ["show_card", "show_subject"]
+
+_MAX_LINES: Final = 12
+"""Of one fact: half of a small terminal."""
+_MAX_CHARACTERS: Final = 600
+"""Of one line: eight rows of a terminal; an address, a title or a paragraph has fewer."""
+_MAX_FACTS: Final = 40
+"""Of one section: two screens; actions declare a handful of arguments."""
+_MAX_SAID: Final = 12
+"""Facts of a conversation, the newest: six turns."""
+_STYLES: Final = {Tone.ALARM: "red", Tone.CHANGED: "bold", Tone.MARKED: "bold", Tone.SOFT: "dim"}
+
+
+def show_card(review: Review, stream: str = "stderr", *, more: str | None = None) -> None:
+    """One question; `more` is the command that shows what is too long for a terminal, None shows everything.
+
+    Says nothing of its state: whoever asks knows that it waits.
+    """
+    card = review.card(_when)
+    _print_head(card, stream)
+    facts = [*card.essentials, Fact("expires", (Line(output.time_left(review.question.expires_at, stream)),))]
+    _print_facts(facts, stream, more)
+    for section in card.sections:
+        _print_section(section, stream, more)
+    if (edits := edit_lines(review.edits, more)) is not None:
+        _print_section(Section("your edits", (Fact("edits", tuple(map(Line, edits))),)), stream, more)
+    if more is None:
+        for section in card.proof:
+            _print_section(section, stream, more)
+    elif card.proof:
+        output.write("", stream)
+        output.write(output.styled(f"▸ proof: {visible(more)}", "dim", stream), stream)
+
+
+def show_subject(subject: Subject, stream: str = "stderr", *, more: str | None = None) -> None:
+    """What would be agreed to, before there is a question about it."""
+    output.print_facts(subject_facts(subject, more, _when), stream, column=COLUMN)
+
+
+def _print_head(card: Card, stream: str) -> None:
+    """The sentence, whose its values are, the verdict, the alarms."""
+    named = [("headline", Line(card.sentence)), ("values", card.source), ("verdict", card.verdict)]
+    lines = [(name, line) for name, line in named if line is not None] + [("alarm", alarm) for alarm in card.alarms]
+    for name, line in lines:
+        if not output.is_terminal(stream):
+            output.write(f"{name}\t{line.text}", stream)
+            continue
+        style = "bold" if name == "headline" else _STYLES.get(line.tone)
+        for number, row in enumerate(output.folded(line.text, len(FURTHER))):
+            shown = output.styled(row, style, stream) if style else row
+            output.write(f"{FURTHER}{shown}" if number else shown, stream)
+
+
+def _print_section(section: Section, stream: str, more: str | None) -> None:
+    if not section.facts:
+        return
+    output.write("", stream)
+    if output.is_terminal(stream):
+        output.write(output.styled(section.title, "bold", stream), stream)
+    if section.is_said:
+        _print_box(section, stream, more)
+    else:
+        _print_facts(section.facts, stream, more)
+
+
+def _print_facts(facts: Sequence[Fact], stream: str, more: str | None) -> None:
+    shown = facts if more is None else facts[:_MAX_FACTS]
+    rows: list[tuple[str, list[str]]] = [(fact.name, list(_lines(fact, more))) for fact in shown]
+    if more is not None and len(shown) < len(facts):
+        rows.append(("", missing_lines(len(facts) - len(shown), "facts", more)))
+    output.print_facts(rows, stream, column=COLUMN)
+
+
+def _lines(fact: Fact, more: str | None) -> Iterator[str]:
+    """With a bar before what somebody else wrote, and how much is missing where it is cut."""
+    for line in fact.lines if more is None else fact.lines[:_MAX_LINES]:
+        text = f"{BAR}{line.text}" if line.tone is Tone.QUOTED else line.text
+        missing = 0 if more is None else len(text) - _MAX_CHARACTERS
+        yield text if missing <= 0 else f"{text[:_MAX_CHARACTERS]}…"
+        if more is not None and missing > 0:
+            yield from missing_lines(missing, "characters", more)
+    left = sum(len(line.text) for line in fact.lines[_MAX_LINES:])
+    if more is not None and len(fact.lines) > _MAX_LINES:
+        yield from missing_lines(left, "characters", more)
+
+
+def _print_box(section: Section, stream: str, more: str | None) -> None:
+    """Somebody's words, a bar before each row: none can pass for a line of ours."""
+    left = 0 if more is None else max(len(section.facts) - _MAX_SAID, 0)
+    if more is not None and left:
+        output.write("\n".join(missing_lines(left // 2, "questions, earlier", visible(more))), stream)
+    for fact in section.facts[left:]:
+        output.write(output.styled(fact.name, "dim", stream), stream)
+        for text in _lines(fact, more):
+            for row in output.folded(text.removeprefix(BAR), len(output.GUTTER)):
+                output.write(output.GUTTER + row, stream)
+
+
+def _when(moment: str | None) -> str:
+    return output.local_time(moment, "stderr")

@@ -1,0 +1,449 @@
+"""One question laid out for a screen: what would happen, in a sentence, and below it only what decides.
+
+Pure; every surface shows the same card in the same order, and only lays it out. Every text in it has been made harmless
+(model/visible.py): a surface may print it, and must not interpret it.
+
+    headline · verdict · alarms · essentials (a few short lines that are never scrolled away) · sections · proof
+
+Rules
+- What the runtime knows stands first; what somebody says stands last, in a section of its own, as not verified.
+- Nothing is cut: a surface that shows less says how much less. What is empty is left out.
+- The proof (how it runs, what is signed) is folded: a key away, and nobody needs to have read it before they decide.
+- A mark is a word or a sign as well as a tone: no tone is the only sign of anything.
+
+Source: docs/reference/console.md, docs/adr/0045-one-card.md. Not here: the sentence (headline.py), how loud it is (weight.py),
+whether the digest is of what is shown (signed_view.py), colours, keys.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aileron.actions.summary import is_same_name
+from aileron.model.plan import Plan
+from aileron.model.timestamp import spoken_time
+from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
+from aileron.review.alarms import alarms, spelled
+from aileron.review.changes import is_on_one_line
+from aileron.review.headline import Span, headline_of, source_of, spelled_out
+from aileron.review.plan import (
+    LabelledArgument,
+    accounts_of,
+    given_of,
+    hosts_of,
+    preview_elsewhere,
+    preview_facts,
+    settled_of,
+    step_facts,
+)
+from aileron.review.question import asker_of, title_of, unread_text
+from aileron.review.subject import consent_headline, subject_changes, subject_facts
+from aileron.review.touched import touched_of
+from aileron.review.weight import CONSENT, UNREADABLE, Verdict, Weight, verdict_of
+
+if TYPE_CHECKING:
+    from aileron.api.approvals import Question
+    from aileron.model.consent import Change, Subject
+    from aileron.model.preview import Preview, PreviewField
+
+__all__ = ["Card", "Fact", "Line", "Section", "Tone", "Weight", "card_of"]
+
+_ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
+"""How a difference names an argument (approvals/difference.py)."""
+_AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
+"""What lines of ours begin with, and what looks like it."""
+_MOST_ALARMS: Final = 3
+"""Lines of a consent that are lifted above what scrolls; all of them stand below as well."""
+_SHORT: Final = {"credential": "account"}
+_OF_CONSENT: Final = frozenset({"account", "goes to"})
+"""Facts of a consent that are never scrolled away."""
+_PROOF: Final = frozenset({"hash", "commitment", "limits", "algorithm", "model", "action file"})
+"""Facts of a consent that identify it: they are signed, and told a key away."""
+_WITHDRAWN: Final = {
+    "action_file": "you can remove the action; what it did by then stays done",
+    "connector": "you can remove it",
+    "connector_update": "you can go back: the earlier version stays installed",
+    "trusted_key": "you can revoke it; what was installed by then stays",
+    "binding": "you can revoke it; what was done with it by then stays done",
+    "secret": "no: the current value is overwritten",
+    "grant": "you can revoke it; runs that it let through stay done",
+    "settings": "you can change them back",
+    "passkey": "you can revoke it; what it decided by then stays decided",
+}
+
+
+class Tone(enum.StrEnum):
+    """How a line is meant."""
+
+    PLAIN = "plain"
+    MARKED = "marked"
+    """A verdict to be noticed; begins with `~ ` or `» `."""
+    ALARM = "alarm"
+    """Begins with `! `: look here."""
+    CHANGED = "changed"
+    """Begins with `≠ `: other than last time."""
+    QUOTED = "quoted"
+    """One line of somebody else's text: a surface puts a bar before each row of it."""
+    SOFT = "soft"
+
+
+_TONES: Final = {Weight.LIGHT: Tone.PLAIN, Weight.MARKED: Tone.MARKED, Weight.HEAVY: Tone.ALARM}
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """One line, harmless, without its bar."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclasses.dataclass(frozen=True)
+class Fact:
+    """A name and what is to be said of it; no line: nothing."""
+
+    name: str
+    lines: tuple[Line, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """Facts under a title. `is_said`: somebody's words, boxed and not verified."""
+
+    title: str
+    facts: tuple[Fact, ...]
+    is_said: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """One question. `headline` is a sentence, `source` whose its values are, `verdict` what it does in a word.
+
+    `word` is what a person types in the second step of what is heaviest; None: a key is enough. `called` is a short name for it.
+    `proof` is folded.
+    """
+
+    headline: tuple[Span, ...]
+    source: Line | None
+    verdict: Line
+    weight: Weight
+    word: str | None
+    called: str
+    alarms: tuple[Line, ...]
+    essentials: tuple[Fact, ...]
+    sections: tuple[Section, ...]
+    proof: tuple[Section, ...]
+
+    @property
+    def sentence(self) -> str:
+        """The headline as a text."""
+        return spelled_out(self.headline)
+
+
+def card_of(
+    question: Question,
+    content: Plan | Subject | None,
+    preview: Preview | None,
+    edited: Sequence[Change],
+    when: Callable[[str | None], str],
+) -> Card:
+    """The card of a question about `content`, which was made of it (signed_view.py); `when` spells a moment.
+
+    `preview` is what the person may see of it; None where it was not read. `edited` is what they changed of what was asked.
+    """
+    if content is None:
+        return _of_unreadable(question)
+    if isinstance(content, Plan):
+        return _of_run(question, content, preview, edited, when)
+    return _of_consent(question, content, when)
+
+
+def _of_run(
+    question: Question,
+    plan: Plan,
+    preview: Preview | None,
+    edited: Sequence[Change],
+    when: Callable[[str | None], str],
+) -> Card:
+    given = given_of(plan)
+    changes = _argument_changes(question)
+    verdict = verdict_of(plan)
+    headline = headline_of(plan, preview)
+    source = source_of(headline)
+    return Card(
+        headline=headline,
+        source=_line(source, Tone.SOFT) if source else None,
+        verdict=_verdict_line(verdict),
+        weight=verdict.weight,
+        word=verdict.word,
+        called=visible(plan.action),
+        alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in alarms(plan, preview)),
+        essentials=tuple(
+            fact for fact in _run_essentials(question, plan, preview, edited, given, changes, when) if fact.lines
+        ),
+        sections=tuple(_run_sections(question, plan, preview, given, changes, when)),
+        proof=tuple(_run_proof(question, plan, preview, when)),
+    )
+
+
+def _run_essentials(
+    question: Question,
+    plan: Plan,
+    preview: Preview | None,
+    edited: Sequence[Change],
+    given: list[LabelledArgument],
+    changes: dict[str, tuple[str, str | None]],
+    when: Callable[[str | None], str],
+) -> Iterator[Fact]:
+    """What decides, beside the sentence and the alarms."""
+    if edited:
+        yield Fact("edited", tuple(line for change in edited for line in _change(change).lines))
+    yield _fact("goes to", hosts_of(plan.steps) or "nowhere: no network")
+    yield _fact("account", accounts_of(plan.steps) or "none")
+    yield _fact("loads from", preview_elsewhere(plan))
+    yield _fact("touches", touched_of(plan, preview))
+    if window_s := plan.approval.undo_window_s:
+        yield _fact("undo", f"held for {window_s} s after approval, and can be withdrawn until then")
+    yield Fact("asked by", (_theirs(asker_of(question)),))
+    yield Fact("compared", tuple(_difference(question, given, changes, when)))
+    yield _fact("action", f"{plan.action} {plan.action_version}")
+
+
+def _of_consent(question: Question, subject: Subject, when: Callable[[str | None], str]) -> Card:
+    named = ((_SHORT.get(name, name), value) for name, value in subject_facts(subject, None, when))
+    facts = [_fact(name, value) for name, value in named if value is not None]
+    changes = subject_changes(subject)
+    wider = sum(1 for change in changes if change.widens)
+    compared = (_line(f"≠ {wider} of {len(changes)} changes allow more", Tone.CHANGED),) if wider else ()
+    alarms = [line for fact in facts for line in fact.lines if line.tone is Tone.ALARM]
+    more = len(alarms) - _MOST_ALARMS
+    essentials = (
+        *(fact for fact in facts if fact.name in _OF_CONSENT),
+        _fact("undo", _WITHDRAWN[question.kind]),
+        Fact("asked by", (_theirs(asker_of(question)),)),
+        Fact("compared", compared),
+    )
+    proof = tuple(fact for fact in facts if fact.name in _PROOF)
+    return Card(
+        headline=consent_headline(subject),
+        source=None,
+        verdict=_verdict_line(CONSENT),
+        weight=CONSENT.weight,
+        word=CONSENT.word,
+        called=visible(title_of(question)),
+        alarms=(*alarms[:_MOST_ALARMS], *([_line(f"! {more} more of these below", Tone.ALARM)] if more > 0 else [])),
+        essentials=tuple(fact for fact in essentials if fact.lines),
+        sections=(
+            Section("what you would allow", tuple(fact for fact in facts if fact.name not in _OF_CONSENT | _PROOF)),
+            *_said(question),
+        ),
+        proof=(Section("what you sign", (*proof, _fact("digest", question.digest))),),
+    )
+
+
+def _of_unreadable(question: Question) -> Card:
+    """What another version asked, and was decided: as it came, since nobody knows here what it means."""
+    return Card(
+        headline=(Span(visible(title_of(question))),),
+        source=None,
+        verdict=_verdict_line(UNREADABLE),
+        weight=UNREADABLE.weight,
+        word=UNREADABLE.word,
+        called=visible(title_of(question)),
+        alarms=(),
+        essentials=(Fact("asked by", (_theirs(asker_of(question)),)),),
+        sections=(
+            Section("as received", (_fact("kind", question.kind), Fact("content", _text_lines(unread_text(question))))),
+            *_said(question),
+        ),
+        proof=(Section("what you sign", (_fact("digest", question.digest),)),),
+    )
+
+
+def _verdict_line(verdict: Verdict) -> Line:
+    return Line(verdict.text, _TONES[verdict.weight])
+
+
+def _run_sections(
+    question: Question,
+    plan: Plan,
+    preview: Preview | None,
+    given: list[LabelledArgument],
+    changes: dict[str, tuple[str, str | None]],
+    when: Callable[[str | None], str],
+) -> Iterator[Section]:
+    if preview is not None and preview.fields is not None:
+        found = tuple(_previewed(preview.fields)) or (_fact("found", "nothing"),)
+        yield Section(f"current state, loaded {when(preview.taken_at)}", found)
+    arguments = tuple(_argument(one, changes.get(one.name)) for one in given)
+    gone = tuple(
+        Fact(visible(name), (_was("left out, was ", before),))
+        for name, (how, before) in changes.items()
+        if how == "left out"
+    )
+    yield Section("arguments from the agent", (*arguments, *gone) or (_fact("arguments", "none"),))
+    if settled := tuple(_settled(plan)):
+        yield Section("set by the action file", settled)
+    yield from _said(question)
+
+
+def _run_proof(
+    question: Question, plan: Plan, preview: Preview | None, when: Callable[[str | None], str]
+) -> Iterator[Section]:
+    yield Section("how it runs", tuple(_steps(plan)))
+    empty = [] if preview is None else [visible(field.label) for field in preview.fields or () if field.value is None]
+    yield Section(
+        "what you sign",
+        tuple(
+            fact
+            for fact in (
+                _fact("rule", "approval always required (action file)"),
+                _fact("file", plan.action_digest),
+                _fact("digest", question.digest),
+                _fact("empty", ", ".join(empty) or []),
+                _fact("asked", when(question.created_at)),
+                _fact("session", question.session or []),
+                _fact("record", question.audit_id or []),
+            )
+            if fact.lines
+        ),
+    )
+
+
+def _previewed(fields: list[PreviewField]) -> Iterator[Fact]:
+    for field in fields:
+        if field.value is not None:
+            yield Fact(visible(field.label), _found_lines(field.value))
+
+
+def _argument(one: LabelledArgument, change: tuple[str, str | None] | None) -> Fact:
+    name = one.label or one.name
+    if not is_same_name(name, one.name):
+        name = f"{name} ({one.name})"
+    lines = _value_lines(one.value)
+    if change is not None:
+        how, before = change
+        lines = (*lines, _was(f"{how}, was " if before is not None else how, before))
+    return Fact(visible(name), lines)
+
+
+def _was(how: str, before: str | None) -> Line:
+    return _line(f"≠ {how}" + ("" if before is None else without_gaps(spelled(before))), Tone.CHANGED)
+
+
+def _difference(
+    question: Question,
+    given: list[LabelledArgument],
+    changes: dict[str, tuple[str, str | None]],
+    when: Callable[[str | None], str],
+) -> Iterator[Line]:
+    found = question.difference
+    if not found:
+        yield Line("first time for this action", Tone.PLAIN)
+        return
+    at = when(found.decided_at)
+    if found.problem:
+        yield _line(f"! not comparable with the call approved {at}: {found.problem}", Tone.ALARM)
+        return
+    if not found.changes:
+        yield _line(f"same as the call approved {at}", Tone.PLAIN)
+        return
+    names = [one.label or one.name for one in given if one.name in changes]
+    names += [f"{name} (left out)" for name, (how, _) in changes.items() if how == "left out"]
+    if names:
+        yield _line(f"≠ {', '.join(names)}: other than in the call approved {at}", Tone.CHANGED)
+    for change in found.changes:
+        if _ARGUMENT.fullmatch(change.where) is None:
+            yield from _change(change).lines
+
+
+def _argument_changes(question: Question) -> dict[str, tuple[str, str | None]]:
+    """By argument: how it differs from the call approved last, and what it was."""
+    listed = question.difference.changes if question.difference else []
+    matches = ((_ARGUMENT.fullmatch(change.where), change) for change in listed)
+    return {match[1]: (match[2], change.before) for match, change in matches if match is not None}
+
+
+def _change(change: Change) -> Fact:
+    argument = _ARGUMENT.fullmatch(change.where)
+    where, before, after = argument[1] if argument else change.where, change.before, change.after
+    was, now = without_gaps(spelled(before)), "gone" if after is None else without_gaps(spelled(after))
+    if before is None:
+        texts = [now]
+    elif is_on_one_line(f"{was}{now}"):
+        texts = [f"{was} → {now}"]
+    else:
+        texts = [f"was {was}", f"is {now}"]
+    return Fact(visible(where), tuple(_line(f"≠ {where}: {text}", Tone.CHANGED) for text in texts))
+
+
+def _said(question: Question) -> Iterator[Section]:
+    facts: list[Fact] = []
+    for turn in question.conversation or ():
+        answer = turn.answer
+        said = _text_lines(answer) if answer is not msgspec.UNSET else (Line("has not answered yet", Tone.SOFT),)
+        facts += [Fact("you asked", _text_lines(turn.question)), Fact("the agent", said)]
+    if facts:
+        yield Section("agent says (not verified)", tuple(facts), is_said=True)
+
+
+def _settled(plan: Plan) -> Iterator[Fact]:
+    """What no argument says, and every run of this action has."""
+    for name, value in settled_of(plan):
+        yield Fact(visible(name), _value_lines(value))
+
+
+def _steps(plan: Plan) -> Iterator[Fact]:
+    for name, value in preview_facts(plan):
+        yield _fact(name, value)
+    for number, step in enumerate(plan.steps, start=1):
+        for name, value in step_facts(number, step, None, is_whole=len(plan.steps) > 1):
+            if value is not None and not (name == "given" and step.args == plan.args):
+                yield _fact(name, value)
+
+
+def _value_lines(value: Any) -> tuple[Line, ...]:
+    if isinstance(value, str) and "\n" in value:
+        return _text_lines(value)
+    if (moment := spoken_time(value)) is not None:
+        return (Line(f"{moment} ({value})"),)
+    return (_theirs(spelled(value)),)
+
+
+def _theirs(text: str) -> Line:
+    """One line of somebody else's; quoted where it begins like one of ours, or a gap in it could have another begin so."""
+    shown = visible(text)
+    return Line(shown, Tone.QUOTED if shown.startswith(_AS_OURS) or GAP.search(shown) else Tone.PLAIN)
+
+
+def _found_lines(text: str) -> tuple[Line, ...]:
+    """What a preview found: a text whatever it was, so that quotes tell nothing apart; but blanks at its ends."""
+    if spoken_time(text) is not None:
+        return _value_lines(text)
+    return _value_lines(text) if "\n" in text or text != text.strip() or not text else (_theirs(text),)
+
+
+def _text_lines(text: str) -> tuple[Line, ...]:
+    return tuple(Line(line, Tone.QUOTED) for line in visible_lines(text))
+
+
+def _fact(name: str, value: str | Sequence[str] | None) -> Fact:
+    """A fact as the command line has it: a text, or several with a bar before what somebody else wrote."""
+    values = [value] if isinstance(value, str) or value is None else value
+    return Fact(visible(name), tuple(_line(as_text(one), Tone.PLAIN) for one in values))
+
+
+def _line(text: str, tone: Tone) -> Line:
+    """On one line, with its tone found in its mark where it has one."""
+    shown = visible(text)
+    if shown.startswith(BAR):
+        return Line(shown.removeprefix(BAR), Tone.QUOTED)
+    if "(! not in plain letters" in shown or shown.startswith(("ALLOWS MORE: ", "RUNS WITHOUT", "ALWAYS: ")):
+        return Line(f"! {shown}", Tone.ALARM)
+    return Line(shown, tone)

@@ -1,0 +1,300 @@
+"""What would happen, in one sentence: the first line of a card, and of a row in a list.
+
+Pure. The words are the action's author's (actions/summary.py), or ours where the file has no summary; the values are somebody
+else's, and each says whose: what the service said when the preview was read, or what the agent gave. A text is always in quotes,
+which nothing inside it can close, so that no value can go on as if it were the sentence.
+
+    Delete “Dentist”, Tue 24 Nov 2026, 10:00 CET
+
+Rules
+- What the preview found under a place's name stands there, and never what the agent said of it.
+- Without a summary: the operation, then the arguments that tell this call from others; never an id or a date first.
+- In a list only the agent has spoken: no preview was read for it, and nothing of it was signed.
+
+Source: docs/reference/action-file.md (The summary). Not here: what decides (card.py), how it looks.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import functools
+import json
+import os.path
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aileron.actions.manifest import parse_action
+from aileron.actions.summary import Part, Words, as_compared, template_of
+from aileron.model.failure import AileronError
+from aileron.model.timestamp import spoken_time
+from aileron.model.visible import visible, without_gaps
+from aileron.review.several import several
+
+if TYPE_CHECKING:
+    from aileron.model.manifest import ActionFile
+    from aileron.model.plan import Plan
+    from aileron.model.preview import Preview
+
+__all__ = ["Origin", "Span", "action_in", "headline_of", "quoted", "rows_of", "source_of", "spelled_out"]
+
+_MAX_VALUE: Final = 60
+"""Characters of one value: a title, an address, the beginning of a text."""
+_MAX_ROW_VALUE: Final = 32
+_MAX_ROW: Final = 160
+"""Characters of a row; no list is wider."""
+_MOST: Final = 3
+"""Arguments where there is no summary."""
+_BEFORE: Final = 6
+"""Characters before the first one in which two values of a list differ."""
+_TITLES: Final = ("title", "subject", "name", "summary", "to", "recipient", "recipients", "channel", "text", "query")
+_IS_ID: Final = re.compile(r"(.*_)?(id|uid|uuid|guid|key|hash|etag|href)", re.IGNORECASE)
+_CLOSING: Final = str.maketrans(dict.fromkeys('"“”„‟«»〝〞＂❝❞', "'"))
+
+
+class Origin(enum.StrEnum):
+    """Who says it."""
+
+    WORDS = "words"
+    """The author of the action, or this program."""
+    SAID = "said"
+    """The agent, as an argument: nobody checked it."""
+    FOUND = "found"
+    """The service, when the preview was read."""
+    MISSING = "missing"
+    """Nobody yet: only the preview has it, and it was not read."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Span:
+    """A part of the sentence, harmless. `name`: of a value."""
+
+    text: str
+    origin: Origin = Origin.WORDS
+    name: str = ""
+
+
+def headline_of(plan: Plan, preview: Preview | None) -> tuple[Span, ...]:
+    """The sentence about a plan, with what the preview found in its places where it was read."""
+    action = action_in(plan.action_text)
+    fields = () if preview is None else preview.fields or ()
+    values = _Values(plan.args, {as_compared(field.label): field.value for field in fields}, _labels_in(action))
+    if action is not None and action.summary is not None:
+        return tuple(_filled(template_of(action.summary), values))
+    ops = [step.op for step in plan.steps]
+    return tuple(_made_up(ops, values, _by_weight(plan.args)[:_MOST]))
+
+
+def source_of(spans: Iterable[Span]) -> str:
+    """Whose the values of a sentence are, in words; empty where it has none."""
+    by_origin: dict[Origin, list[str]] = {}
+    for span in spans:
+        if span.name:
+            by_origin.setdefault(span.origin, []).append(span.name)
+    said, found, missing = (by_origin.get(origin, []) for origin in (Origin.SAID, Origin.FOUND, Origin.MISSING))
+    parts = []
+    if found:
+        parts.append("confirmed by the service" if not said else f"confirmed by the service: {', '.join(found)}")
+    if said:
+        parts.append("the rest from the agent" if found else "from the agent, not confirmed")
+    if missing:
+        parts.append(f"not loaded: {', '.join(missing)}")
+    return " · ".join(parts)
+
+
+def spelled_out(spans: Iterable[Span]) -> str:
+    """The sentence as a text."""
+    return "".join(span.text for span in spans)
+
+
+@functools.lru_cache(maxsize=64)  # of at most 256 KiB each; a list has many questions about few actions
+def action_in(text: str) -> ActionFile | None:
+    """The action whose file this is, installed or not; None where it cannot be read: it may be of another version."""
+    try:
+        return parse_action(text, file="the action", allow_placeholder=True)
+    except AileronError:
+        return None
+
+
+def _labels_in(action: ActionFile | None) -> dict[str, str]:
+    """By argument, what its author calls it."""
+    return {} if action is None else {spec.name: spec.label or spec.name for spec in action.inputs}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Values:
+    """What the places of a sentence are filled from; `found` by the label as it is compared, `labels` by argument."""
+
+    args: Mapping[str, Any]
+    found: Mapping[str, str | None]
+    labels: Mapping[str, str]
+
+    def span(self, name: str, most: int = _MAX_VALUE) -> Span | None:
+        """The value under a name; None where it is known to be nothing."""
+        argument = self._argument(name)
+        for known in (name, *(() if argument is None else (argument, self.labels.get(argument, argument)))):
+            if as_compared(known) in self.found:
+                value = self.found[as_compared(known)]
+                return None if value is None else Span(quoted(value, most), Origin.FOUND, visible(name))
+        if argument is not None and argument in self.args:
+            value = self.args[argument]
+            return None if value is None else Span(quoted(value, most), Origin.SAID, visible(name))
+        is_unread = not self.found and argument is None
+        return Span(f"({visible(name)} not loaded)", Origin.MISSING, visible(name)) if is_unread else None
+
+    def _argument(self, name: str) -> str | None:
+        """The argument that a name means: its own name, or its label."""
+        known = {*self.args, *self.labels}
+        return (
+            name
+            if name in known
+            else next((one for one in sorted(known) if as_compared(one) == as_compared(name)), None)
+        )
+
+
+def _filled(template: Sequence[Part], values: _Values, most: int = _MAX_VALUE) -> Iterator[Span]:
+    spans = {part: values.span(part.name, most) for part in template if not isinstance(part, Words)}
+    empty = {part.group for part, span in spans.items() if span is None or span.origin is Origin.MISSING}
+    for part in template:
+        if part.group is not None and part.group in empty:
+            continue
+        if isinstance(part, Words):
+            yield Span(visible(part.text))
+        else:
+            yield spans[part] or Span("(nothing)", Origin.MISSING, visible(part.name))
+
+
+def _made_up(ops: Iterable[str], values: _Values, names: Iterable[str], most: int = _MAX_VALUE) -> Iterator[Span]:
+    """Where the file says nothing: what its operations are called, and what tells this call from others."""
+    said = ", then ".join(visible(op.replace("_", " ")) for op in ops)
+    yield Span(said[:1].upper() + said[1:])
+    before = ": "
+    for name in names:
+        span = values.span(name, most)
+        if span is not None:
+            yield Span(f"{before}{visible(name)} ")
+            yield span
+            before = ", "
+
+
+def _by_weight(args: Mapping[str, Any], telling: Iterable[str] = ()) -> list[str]:
+    """Names of arguments, those first that tell what it is about: titles, then what differs and is short, ids and dates last."""
+    telling = set(telling)
+
+    def rank(name: str) -> tuple[bool, int, bool, bool, str]:
+        value = args[name]
+        title = _TITLES.index(name) if name in _TITLES else len(_TITLES)
+        is_poor = _IS_ID.fullmatch(name) is not None or spoken_time(value) is not None
+        return is_poor, title, name not in telling, len(str(value)) > _MAX_VALUE, name
+
+    return sorted((name for name, value in args.items() if value is not None), key=rank)
+
+
+def quoted(value: Any, most: int = _MAX_VALUE) -> str:
+    """One value, harmless: a text in quotes that it cannot close, a moment in the person's own time, else JSON.
+
+    Of several, the first and how many more.
+    """
+    if (moment := spoken_time(value)) is not None:
+        return moment
+    if (found := several(value)) is not None:
+        return f"{quoted(found.parts[0], most)} and {len(found.parts) - 1:,} more"
+    if not isinstance(value, str):
+        return visible(_cut(_json(value), most))
+    text = without_gaps(visible(" ".join(value[: 4 * most].split("\n")).strip())).translate(_CLOSING)
+    return f"“{_cut(text, most)}”"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))  # also with half a surrogate pair in it
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+class _Asked(msgspec.Struct):
+    """Of a stored plan, what a row is made of."""
+
+    args: dict[str, Any] = {}
+    action_text: str = ""
+    steps: list[_AskedStep] = []
+
+
+class _AskedStep(msgspec.Struct):
+    """Of a step, what it is called."""
+
+    op: str = ""
+
+
+def rows_of(asked: Iterable[tuple[str, str, bytes | None]]) -> dict[str, str]:
+    """By id, of id, action and stored plan: the sentence as the agent's arguments fill it, in at most 160 characters.
+
+    Rows about one action that would read alike go on with the arguments that tell them apart. Nothing for no plan.
+    """
+    plans = {name: (action, plan) for name, action, stored in asked if (plan := _plan_in(stored)) is not None}
+    by_action: dict[str, list[Mapping[str, Any]]] = {}
+    for action, plan in plans.values():
+        by_action.setdefault(action, []).append(plan.args)
+    telling = {action: _telling(each) for action, each in by_action.items()}
+    rows = {name: _row(plan, telling[action]) for name, (action, plan) in plans.items()}
+    alike = _alike(rows)
+    for name in alike:
+        action, plan = plans[name]
+        rows[name] = _told_apart(rows[name], plan.args, telling[action])
+    return {name: _cut(row, _MAX_ROW) for name, row in rows.items()}
+
+
+def _plan_in(stored: bytes | None) -> _Asked | None:
+    try:
+        return None if stored is None else msgspec.json.decode(stored, type=_Asked)
+    except msgspec.DecodeError:
+        return None
+
+
+def _row(plan: _Asked, telling: Mapping[str, int]) -> str:
+    action = action_in(plan.action_text)
+    values = _Values(plan.args, {}, _labels_in(action))
+    if action is not None and action.summary is not None:
+        return spelled_out(_filled(template_of(action.summary), values, _MAX_ROW_VALUE))
+    names = _by_weight(plan.args, telling)[:_MOST]
+    return spelled_out(_made_up([step.op for step in plan.steps], values, names, _MAX_ROW_VALUE))
+
+
+def _alike(rows: Mapping[str, str]) -> list[str]:
+    """Those that another one reads like."""
+    by_text: dict[str, list[str]] = {}
+    for name, row in rows.items():
+        by_text.setdefault(row, []).append(name)
+    return [name for names in by_text.values() if len(names) > 1 for name in names]
+
+
+def _told_apart(row: str, args: Mapping[str, Any], telling: Mapping[str, int]) -> str:
+    more = [
+        f"{visible(name)} {_from(args[name], telling[name])}" for name in _by_weight(args, telling) if name in telling
+    ]
+    return f"{row} · {', '.join(more)}" if more else row
+
+
+def _from(value: Any, at: int) -> str:
+    """So much of a value that the character `at`, from which on it is another, is there."""
+    text = value if isinstance(value, str) else _json(value)
+    begin = 0 if at < _MAX_ROW_VALUE - 1 or at >= len(text) else at - _BEFORE
+    return quoted(("…" if begin else "") + text[begin:], _MAX_ROW_VALUE)
+
+
+def _telling(each: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Names that do not say the same in all of them, and from which character on they differ."""
+    spelled = [
+        {name: value if isinstance(value, str) else _json(value) for name, value in args.items()} for args in each
+    ]
+    names = {name for args in spelled for name in args}
+    values = {name: {args[name] for args in spelled if name in args} for name in names}
+    return {
+        name: len(os.path.commonprefix(list(some)))  # noqa: RUF071 - character by character
+        for name, some in values.items()
+        if len(some) > 1 or any(name not in args for args in spelled)
+    }

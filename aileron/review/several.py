@@ -1,0 +1,35 @@
+"""What stands for more than one: the addresses of a mail, the members of a list.
+
+Pure. Source: docs/reference/console.md. Not here: what is said of it (touched.py, headline.py).
+
+>>> several("ann@example.com, Bob <bob@example.com>")
+Several(parts=['ann@example.com', 'Bob <bob@example.com>'], what='addresses')
+>>> several("ann@example.com"), several("@all: hello, you")
+(None, None)
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NamedTuple
+
+__all__ = ["Several", "several"]
+
+_ADDRESS: Final = re.compile(r"[^@<>]*<?[^\s@<>,;]+@[^\s@<>,;]+>?\s*")
+"""One of a list: `ann@example.com`, `Ann <ann@example.com>`."""
+
+
+class Several(NamedTuple):
+    """Two parts or more, and what they are called together."""
+
+    parts: list[Any]
+    what: str
+
+
+def several(value: Any) -> Several | None:
+    """The parts of a value; None where it is one, or none."""
+    if isinstance(value, list):
+        return Several(value, "items") if len(value) > 1 else None
+    parts = re.split(r"[,;]", value) if isinstance(value, str) and "@" in value and "\n" not in value else []
+    is_list = len(parts) > 1 and all(_ADDRESS.fullmatch(part) for part in parts)
+    return Several([part.strip() for part in parts], "addresses") if is_list else None

@@ -1,0 +1,32 @@
+"""How many a run touches: addresses that a mail goes to, members of a list.
+
+Pure. One is what a person expects, and is not said. Source: docs/reference/console.md. Not here: which (card.py has all of them).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aileron.actions.summary import as_compared
+from aileron.model.visible import visible
+from aileron.review.plan import given_of
+from aileron.review.several import several
+
+if TYPE_CHECKING:
+    from aileron.model.plan import Plan
+    from aileron.model.preview import Preview
+
+__all__ = ["touched_of"]
+
+
+def touched_of(plan: Plan, preview: Preview | None) -> list[str]:
+    """One line: `14 addresses in To, 3 items in labels`; none where everything is one. What the preview found counts first."""
+    values = [(one.label or one.name, one.value) for one in given_of(plan)]
+    if preview is not None and preview.fields is not None:
+        values += [(field.label, field.value) for field in preview.fields]
+    counted = {
+        as_compared(name): f"{len(found.parts):,} {found.what} in {visible(name)}"
+        for name, value in values
+        if (found := several(value)) is not None
+    }
+    return [", ".join(counted.values())] if counted else []

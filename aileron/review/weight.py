@@ -1,0 +1,88 @@
+"""How heavy a question is: what its steps do, as the action's author says, and so how loudly it is asked.
+
+Pure. The word is the author's, as the whole file is, and part of what is signed; nothing is allowed or refused by it. What nobody
+says is as heavy as what is heaviest, unless the file says that it can be undone.
+
+| effect | sign | second step |
+|---|---|---|
+| read, create | `·` `+` | a key |
+| change, send; delete that can be undone | `~` `»` | a key |
+| delete, pay; what nobody says and cannot be undone | `!` | a word |
+| a consent | `!` | a word |
+
+Source: docs/reference/action-file.md (Effects), docs/adr/0045-one-card.md. Not here: how it is drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Final
+
+from aileron.model.manifest import Effect
+from aileron.review.headline import action_in
+
+if TYPE_CHECKING:
+    from aileron.model.plan import Plan
+
+__all__ = ["CONSENT", "UNREADABLE", "Verdict", "Weight", "verdict_of"]
+
+
+class Weight(enum.StrEnum):
+    """How loudly a question is asked."""
+
+    LIGHT = "light"
+    MARKED = "marked"
+    HEAVY = "heavy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """What is said in a word beside the sentence. `word`: what a person types for a yes; None: a key is enough."""
+
+    text: str
+    weight: Weight
+    word: str | None = None
+
+
+CONSENT: Final = Verdict("! LASTING PERMISSION", Weight.HEAVY, "allow")
+UNREADABLE: Final = Verdict("! FROM ANOTHER VERSION: shown as received", Weight.HEAVY, "allow")
+_DOES: Final = {
+    Effect.READ: "reads",
+    Effect.CREATE: "creates",
+    Effect.CHANGE: "changes",
+    Effect.SEND: "sends",
+    Effect.DELETE: "deletes",
+    Effect.PAY: "pays",
+}
+_SIGNS: Final = {Effect.READ: "·", Effect.CREATE: "+", Effect.CHANGE: "~", Effect.SEND: "»", Effect.DELETE: "~"}
+_HEAVIEST_FIRST: Final = tuple(reversed(Effect))
+
+
+def verdict_of(plan: Plan) -> Verdict:
+    """Of a run."""
+    is_final = plan.approval.irreversible
+    undo = "cannot be undone" if is_final else "can be undone"
+    effects = _effects_of(plan)
+    if effects is None:
+        if is_final:
+            return Verdict("! CANNOT BE UNDONE · effect not declared", Weight.HEAVY, "yes")
+        return Verdict(f"~ effect not declared · {undo}", Weight.MARKED)
+    heaviest, words = effects[0], " and ".join(_DOES[effect] for effect in effects)
+    if heaviest is Effect.PAY or (heaviest is Effect.DELETE and is_final):
+        return Verdict(f"! {words.upper()} · {undo}", Weight.HEAVY, heaviest.value)
+    weight = Weight.LIGHT if heaviest in (Effect.READ, Effect.CREATE) else Weight.MARKED
+    # That nothing undoes an event that was added is so of every one of them, and a warning that is always there warns of nothing.
+    is_told = weight is Weight.MARKED or not is_final
+    return Verdict(f"{_SIGNS[heaviest]} {words}" + (f" · {undo}" if is_told else ""), weight)
+
+
+def _effects_of(plan: Plan) -> tuple[Effect, ...] | None:
+    """What its steps do, each once, the heaviest first; reading is said where nothing else is done. None: of one nobody says."""
+    action = action_in(plan.action_text)
+    said = {} if action is None else {step.id: step.does for step in action.steps}
+    does = {said.get(step.id) for step in plan.steps}
+    known = tuple(effect for effect in _HEAVIEST_FIRST if effect in does)
+    if None in does or not known:
+        return None
+    return tuple(effect for effect in known if effect is not Effect.READ) or (Effect.READ,)

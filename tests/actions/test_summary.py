@@ -1,0 +1,123 @@
+"""The summary of an action file: which texts are one, and that whatever is one comes back as it was written."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from aileron.actions.manifest import parse_action
+from aileron.actions.summary import MAX_SUMMARY, Place, Words, is_same_name, template_of
+from aileron.model.failure import AileronError
+from aileron.model.manifest import Effect
+
+Text = Callable[..., str]
+
+PREVIEW = (
+    ('["send_email"]', '["send_email", "get_draft"]'),
+    (
+        'expires_in = "10m"\n',
+        'expires_in = "10m"\n\n[approval.preview]\nop = "get_draft"\n\n[approval.preview.render]\n"In reply to" = "a.b"\n',
+    ),
+)
+
+
+def summary(text: str) -> tuple[str, str]:
+    """A change of the fixture's file that gives it a summary."""
+    return ("[[requires", f"summary = '{text}'\n\n[[requires")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Send {to", "'{' at character 6 opens or closes nothing"),
+        ("Send to}", "'}' at character 8 opens or closes nothing"),
+        ("Send {}", "'{' at character 6"),
+        ("Send [to {a[b]}]", "'{' at character 10"),
+        ("Send [to [{to}]]", "'[' at character 10"),
+        ("Send ]", "']' at character 6"),
+        ("Send [to {to}", "a '[' is not closed"),
+        ("Send [now]", "without a {NAME} in it is never left out"),
+        ("Send “{to}”", "“ is not for a summary"),
+        ("Send {count}", "input 'count' may be left out: put its part into brackets, as [ to {count}]"),
+        ("Send {cc}", "{cc} is no input and no label of the preview: to, count"),
+        ("x" * 121, "121"),
+    ],
+)
+def test_what_is_no_summary_is_refused_with_its_line(action_text: Text, text: str, reason: str) -> None:
+    """Beside each, what is one."""
+    assert parse_action(action_text(summary("Send to {to}[, {count} times]")), file="a.md").summary is not None
+
+    with pytest.raises(AileronError, match=r"a\.md:6: .*summary") as refused:
+        parse_action(action_text(summary(text)), file="a.md")
+    assert reason in str(refused.value)
+
+
+def test_a_label_of_the_preview_is_named_as_it_is_compared(action_text: Text) -> None:
+    """Case, spaces, `_` and `-` do not count; without the preview nothing has that name."""
+    for name in ("In reply to", "in_reply_to", "IN-REPLY-TO"):
+        text = f"Answer {{{name}}}"
+        assert parse_action(action_text(*PREVIEW, summary(text)), file="a.md").summary == text
+        assert is_same_name(name, "In reply to")
+        with pytest.raises(AileronError, match="is no input and no label"):
+            parse_action(action_text(summary(text)), file="a.md")
+
+
+def test_an_argument_that_may_be_left_out_needs_no_brackets_where_the_preview_has_it(action_text: Text) -> None:
+    """The card says that it was not read."""
+    named = ('"In reply to" = "a.b"', '"count" = "a.b"')
+    assert parse_action(action_text(*PREVIEW, named, summary("Send {count}")), file="a.md").summary == "Send {count}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "does"),
+    [
+        ("", None),
+        ("idempotent = true\n", Effect.READ),
+        ('effect = "pay"\n', Effect.PAY),
+        ('idempotent = true\neffect = "change"\n', Effect.CHANGE),
+    ],
+)
+def test_what_a_step_does_is_what_the_file_says(action_text: Text, lines: str, does: Effect | None) -> None:
+    """What may be repeated unsaid only reads; of the rest nobody knows."""
+    step = parse_action(action_text(("idempotent = false\n", lines)), file="a.md").steps[0]
+
+    assert step.does is does
+
+
+def test_another_word_is_no_effect(action_text: Text) -> None:
+    """The nearest one is named."""
+    with pytest.raises(AileronError, match=r"effect 'deletes' is not one of read, create, .*; did you mean 'delete'\?"):
+        parse_action(action_text(("idempotent = false\n", 'effect = "deletes"\n')), file="a.md")
+
+
+WORDS = st.text(st.characters(exclude_characters='{}[]"“”„«»', exclude_categories=("Cs",)), min_size=1, max_size=8)
+NAMES = WORDS.map(str.strip).filter(bool)
+GROUPS = st.lists(st.one_of(WORDS, NAMES.map(lambda name: f"{{{name}}}")), max_size=3).map("".join)
+
+
+@given(st.lists(st.one_of(WORDS, NAMES.map(lambda name: f"{{{name}}}"), st.tuples(GROUPS, NAMES)), max_size=6))
+def test_what_is_read_is_what_was_written(pieces: list[str | tuple[str, str]]) -> None:
+    """Parts put together again are the text."""
+    text = "".join(piece if isinstance(piece, str) else f"[{piece[0]}{{{piece[1]}}}]" for piece in pieces)
+    assume(len(text) <= MAX_SUMMARY)
+
+    written, last = "", None
+    for part in (*template_of(text), None):
+        group = None if part is None else part.group
+        if group != last:
+            written += ("]" if last is not None else "") + ("[" if group is not None else "")
+        last = group
+        written += "" if part is None else part.text if isinstance(part, Words) else f"{{{part.name}}}"
+    assert written == text
+    assert all(isinstance(part, Words | Place) for part in template_of(text))
+
+
+@given(st.text('{}[]ab "“', max_size=12))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    """With ValueError, and nothing else."""
+    with contextlib.suppress(ValueError):
+        assert all(part.group is None or part.group > 0 for part in template_of(text))

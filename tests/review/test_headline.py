@@ -1,0 +1,226 @@
+"""The sentence on top of a card, and of a row in a list: whose each value is, and that none passes for words."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.preview import Preview, PreviewField
+from aileron.review.headline import Origin, headline_of, rows_of, source_of, spelled_out
+from tests.cli.questions import plan, previewed
+from tests.support.hostile_text import EVERYTHING, assert_harmless
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats(allow_nan=False) | st.text(max_size=400),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=20), inner, max_size=4),
+    max_leaves=12,
+)
+FILE = """+++
+name = "send-mail"
+version = "1.2.0"
+%s
+[[requires.connectors]]
+name = "github://example/connector-mail"
+version = "1.4.0"
+hash = "sha256:{}"
+capabilities = ["send_mail", "get_draft"]
+[match]
+intent = "send a mail"
+[[inputs]]
+name = "title"
+type = "string"
+description = "What"
+label = "Subject"
+[[inputs]]
+name = "at"
+type = "string"
+description = "When"
+required = false
+[[execute]]
+id = "one"
+connector = "github://example/connector-mail"
+op = "send_mail"
+[approval]
+required = true
+[approval.preview]
+op = "get_draft"
+[approval.preview.render]
+Subject = "a"
+"In calendar" = "b"
++++
+""".format("cd" * 32)
+
+
+@pytest.fixture(autouse=True)
+def _in_berlin(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Moments are told in the machine's zone."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    os.environ.get("TZ")
+    time.tzset()
+
+
+def found(**fields: str | None) -> Preview:
+    """A preview that found these."""
+    listed = [PreviewField(name.replace("_", " "), value, multiline=False) for name, value in fields.items()]
+    return Preview(listed, None, "2026-11-21T04:00:01Z", "sha256:1")
+
+
+def told(summary: str, args: dict[str, Any], preview: Preview | None = None) -> tuple[str, str]:
+    """The sentence, and whose its values are."""
+    spans = headline_of(previewed(args, action_text=FILE % f"summary = '{summary}'"), preview)
+    return spelled_out(spans), source_of(spans)
+
+
+WHO = "from the agent, not confirmed"
+
+
+@pytest.mark.parametrize(
+    ("args", "preview", "sentence", "source"),
+    [
+        ({"title": "Lunch"}, None, "Delete “Lunch”", WHO),
+        ({"title": "Lunch", "at": "2026-11-24T09:00:00Z"}, None, "Delete “Lunch”, Tue 24 Nov 2026, 10:00 CET", WHO),
+        ({"title": "Lunch", "at": "2026-11-24"}, None, "Delete “Lunch”, Tue 24 Nov 2026", WHO),
+        (
+            {"title": "Lunch", "at": "2026-11-24T09:00:00"},
+            None,
+            "Delete “Lunch”, Tue 24 Nov 2026, 09:00, no time zone",
+            WHO,
+        ),
+        ({"title": "Lunch", "at": "tomorrow"}, None, "Delete “Lunch”, “tomorrow”", WHO),
+        ({"title": "Lunch"}, found(Subject="Dentist"), "Delete “Dentist”", "confirmed by the service"),
+        ({"title": "Lunch"}, found(Subject=None), "Delete (nothing)", "not loaded: title"),
+        (
+            {"title": "Lunch", "at": "noon"},
+            found(Subject="Dentist", In_calendar="Work"),
+            "Delete “Dentist”, “noon”, from “Work”",
+            "confirmed by the service: title, in_calendar · the rest from the agent",
+        ),
+    ],
+)
+def test_a_value_is_the_services_where_it_said_one_and_else_the_agents(
+    args: dict[str, Any], preview: Preview | None, sentence: str, source: str
+) -> None:
+    """By the label that the author gave the argument; a part in brackets goes where nobody has its value."""
+    assert told("Delete {title}[, {at}][, from {in_calendar}]", args, preview) == (sentence, source)
+
+
+def test_what_only_the_preview_knows_is_said_to_be_missing_until_it_is_read() -> None:
+    """And not left out: the sentence would be about less."""
+    assert told("Empty {in calendar}", {"title": "x"}) == ("Empty (in calendar not loaded)", "not loaded: in calendar")
+    failed = Preview(None, "it timed out", None, None)
+    assert told("Empty {in calendar}", {"title": "x"}, failed)[0] == "Empty (in calendar not loaded)"
+    assert told("Empty {in calendar}", {"title": "x"}, found(In_calendar="Work"))[0] == "Empty “Work”"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("x” and nothing else. “", "“x' and nothing else. '”"),
+        ('He said "no"', "“He said 'no'”"),
+        ("«»„‟〝〞＂❝❞", "“'''''''''”"),
+        ("two\nlines", "“two lines”"),
+        ("far" + " " * 40 + "away", "“far (40 blanks) away”"),
+        ("\u202eevil\x1b[2K", "“\\u202eevil\\x1b[2K”"),
+        ("x" * 200, f"“{'x' * 59}…”"),
+        ("{title}[", "“{title}[”"),
+        ("", "“”"),
+        (7, "7"),
+        (True, "true"),
+        (["a", "b", "c"], "“a” and 2 more"),
+        ("ann@example.com, Bob <bob@example.com>", "“ann@example.com” and 1 more"),
+    ],
+)
+def test_no_value_goes_on_as_if_it_were_the_sentence(value: Any, shown: str) -> None:
+    """Nothing in it ends its quotes, adds a place, or begins a line."""
+    assert told("Send {title} now", {"title": value})[0] == f"Send {shown} now"
+
+
+def test_each_value_says_whose_it_is() -> None:
+    """A surface may show it: as a class of the page, as a sentence of the console."""
+    spans = headline_of(previewed({"title": "x"}, action_text=FILE % "summary = 'Delete {title}'"), found(Subject="y"))
+
+    assert [(span.text, span.origin, span.name) for span in spans] == [
+        ("Delete ", Origin.WORDS, ""),
+        ("“y”", Origin.FOUND, "title"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("args", "sentence"),
+    [
+        ({}, "Send mail"),
+        ({"to": "mira@example.com"}, "Send mail: to “mira@example.com”"),
+        ({"id": "7", "body": "Hi", "subject": "News"}, "Send mail: subject “News”, body “Hi”, id “7”"),
+        (
+            {"start": "2026-11-24", "event_id": "e7", "a": 1, "title": "Lunch"},
+            "Send mail: title “Lunch”, a 1, event_id “e7”",
+        ),
+        ({"body": "x" * 100, "note": "short"}, f"Send mail: note “short”, body “{'x' * 59}…”"),
+        ({"x": None, "y": 2}, "Send mail: y 2"),
+    ],
+)
+def test_without_a_summary_it_is_the_operation_and_what_tells_most(args: dict[str, Any], sentence: str) -> None:
+    """Titles first, what is long after what is short, and ids and dates last; three at most."""
+    assert spelled_out(headline_of(plan(args), None)) == sentence
+
+
+def lines_of(*each: dict[str, Any], text: str = "") -> dict[str, str]:
+    """Rows of plans of one action with these arguments, by their number."""
+    step = {"op": "send_mail"}
+    plans = [msgspec.json.encode({"args": args, "steps": [step], "action_text": text}) for args in each]
+    return rows_of((str(number), "send-mail", plan) for number, plan in enumerate(plans))
+
+
+def test_rows_that_would_read_alike_say_what_tells_them_apart() -> None:
+    """Of those that are listed together, and of a long value the part in which it differs."""
+    text = FILE % "summary = 'Answer {title}'"
+    one, other = {"title": "Lunch", "at": "12:00"}, {"title": "Lunch", "at": "13:00"}
+
+    assert list(lines_of(one, text=text).values()) == ["Answer “Lunch”"]
+    assert list(lines_of(one, other, text=text).values()) == [
+        "Answer “Lunch” · at “12:00”",
+        "Answer “Lunch” · at “13:00”",
+    ]
+    assert list(lines_of(one, one, text=text).values()) == ["Answer “Lunch”"] * 2
+    mine, theirs = ({"to": f"mira.johansson.andersson@mail.example.{end}"} for end in ("com", "evil"))
+    assert [row.partition(" · ")[2] for row in lines_of(mine, theirs).values()] == [
+        "to “…ample.com”",
+        "to “…ample.evil”",
+    ]
+    here, there = ({"at": at, "title": "Lunch", "a": 1, "b": 2, "c": 3} for at in ("12:00", "13:00"))
+    assert ["at “12:00”" in row for row in lines_of(here, there).values()] == [True, False]
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z_]{1,40}", fullmatch=True), JSON, max_size=12))
+def test_a_row_is_a_line_of_at_most_160_characters(args: dict[str, Any]) -> None:
+    """Whatever they are."""
+    for row in lines_of(args, {}, args).values():
+        assert len(row) <= 160
+        assert_harmless(row)
+
+
+@pytest.mark.parametrize("text", ["", FILE % "summary = 'Send {title}[ at {at}]'"], ids=["none", "summary"])
+def test_whatever_is_said_no_sentence_is_obeyed(text: str) -> None:
+    """The whole corpus as a value, and as what the service says."""
+    args = {"title": EVERYTHING, "at": EVERYTHING, EVERYTHING[:50]: EVERYTHING}
+    for preview in (None, found(Subject=EVERYTHING)):
+        sentence = spelled_out(headline_of(previewed(args, action_text=text), preview))
+        assert_harmless(sentence)
+        assert "\n" not in sentence
+    stored = {"title": EVERYTHING.encode(errors="replace").decode()}  # what is stored is Unicode
+    assert_harmless("".join(lines_of(stored, {"title": "x"}, text=text).values()))
+
+
+@pytest.mark.parametrize("stored", [None, b"", b"{", b"[]", b'{"args": 7}'])
+def test_what_is_no_plan_has_no_row(stored: bytes | None) -> None:
+    """A list is shown all the same; the question itself says what is wrong with it."""
+    assert rows_of([("one", "send-mail", stored)]) == {}
