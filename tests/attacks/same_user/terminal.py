@@ -58,9 +58,10 @@ PERSON: Final = Someone(
         (r"vault[^\n]*passphrase[^\n]*:|passphrase of the vault[^\n]*:", PASSPHRASE),
         (r"passphrase[^\n]*:", APPROVER),
         (r"\[y/N\]:?|\[y\]es[^\n]*:", "y"),
+        *((rf"Type {word} to approve:", word) for word in ("allow", "delete", "pay", "yes")),
     )
 )
-"""Knows both passphrases and says yes."""
+"""Knows both passphrases, says yes, and types the word that a heavy question asks for."""
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
