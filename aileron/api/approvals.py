@@ -142,6 +142,10 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     folder: str | UnsetType = UNSET
     headline: str | UnsetType = UNSET
     """In a list: what a run would do, in at most 160 characters, as the agent's arguments say it."""
+    asked_back: Literal["waiting", "answered"] | UnsetType = UNSET
+    """In a list: a person asked whoever asked, who has not answered yet, or has."""
+    group: str | UnsetType = UNSET
+    """In a list: questions with the same one are agreed to together, or not at all."""
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
@@ -166,7 +170,7 @@ class Round(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Against the last call of this action that a person approved. `problem`: why it cannot be compared."""
+    """Against the most similar call of this action that a person approved. `problem`: why it cannot be compared."""
 
     approval_id: str
     decided_at: str | None
@@ -186,6 +190,8 @@ class Question(ApprovalEntry, frozen=True, kw_only=True):
     asked_digest: str | UnsetType = UNSET
     """Of what it was asked with, where another was decided."""
     difference: Difference | UnsetType | None = UNSET
+    asked_today: int | UnsetType = UNSET
+    """How many runs the session that asks has asked for since midnight, this one counted."""
     subject: dict[str, Any] | UnsetType = UNSET
 
 

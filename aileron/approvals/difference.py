@@ -1,27 +1,28 @@
-"""What is other than last time: a call against the last one of the same action that a person approved.
+"""What is other than before: a call against the most similar one of the same action that a person approved.
 
 Pure; runs in the daemon. A person who approves the tenth call of an action reads what they read nine times, so what is not as it
-was is said on top: another recipient, a larger amount, a host that was not there.
+was is said on top: another recipient, a larger amount, a host that was not there. Where mails go to two people in turn, the
+newest call is always the other one's, and much would differ each time; from the most similar one only what is new does.
 
 >>> [(change.where, change.before, change.after) for change in _arguments({"amount": 10}, {"amount": 1000})]
 [('args.amount (larger)', '10', '1000')]
 
-Source: docs/reference/consents.md. Not here: which call was the last (audit/), and changes of the file (actions/widening.py).
+Source: docs/reference/consents.md. Not here: which calls were approved (audit/), and changes of the file (actions/widening.py).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aileron.model.consent import Change
 from aileron.model.plan import Plan, Step
 
-__all__ = ["against_last"]
+__all__ = ["differences", "most_similar"]
 
 
-def against_last(before: Plan, now: Plan) -> tuple[Change, ...]:
+def differences(before: Plan, now: Plan) -> tuple[Change, ...]:
     """Arguments that differ, hosts that are new, another credential, another connector: in this order.
 
     `where` names the argument and says how it differs: `args.to (new)`, `args.amount (larger)` or `(smaller)`, `args.cc (added)`
@@ -33,6 +34,12 @@ def against_last(before: Plan, now: Plan) -> tuple[Change, ...]:
         *_credentials(_steps(before), _steps(now)),
         *_connectors(_steps(before), _steps(now)),
     )
+
+
+def most_similar(approved: Iterable[Plan], now: Plan) -> int:
+    """Which of some approved calls, at least one and the newest first, differs in the least; the newest of several that do."""
+    counts = [len(differences(before, now)) for before in approved]
+    return counts.index(min(counts))
 
 
 def _steps(plan: Plan) -> tuple[Step, ...]:

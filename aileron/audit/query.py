@@ -23,7 +23,7 @@ import datetime
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, assert_never
+from typing import Any, Final, Literal, TypeAlias, assert_never
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -69,7 +69,7 @@ MAX_SHOWN: Final = 16_000
 """Events that are shown of one run, of 48 MiB at most: steps bound what a connector may write, an action may have many steps."""
 MAX_SHOWN_BYTES: Final = 48 << 20
 _MAX_PLAN_BYTES: Final = 64 << 10
-"""Of a plan that is read for a row of a list: it has up to 800, and is read with every piece of news."""
+"""Of a plan, or a consent, that is read for a row of a list: it has up to 1,000, and is read with every piece of news."""
 _UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION: Final = re.compile(r"(?a:(\d{1,6})([smhdw]))")
 _ENDS: Final = ("approval.decided", "approval.expired", "approval.cancelled")
@@ -175,17 +175,27 @@ async def approval(ledger: Ledger, approval_id: str) -> Question:
     The plan of a run is the decided one, or that it was asked with; `asked_digest` names the latter where they differ.
     AileronError: not_found, hash_mismatch.
     """
+    midnight_us = _midnight_us(ledger.now_us())
 
     def look(snapshot: Snapshot) -> Question:
         row = snapshot.approval(approval_id)
         if row is None:
             raise _not_found("approval", approval_id)
         question = Question(**msgspec.structs.asdict(_entry(snapshot, row)), head=str(snapshot.head()))
+        if question.agent:
+            asked = snapshot.count_asked(str(question.session), midnight_us)
+            question = msgspec.structs.replace(question, asked_today=asked)
         if row.kind == ACTION_KIND:
             return _about_run(snapshot, row, question)
         return msgspec.structs.replace(question, subject=_subject(snapshot, row, row.digest))
 
     return await ledger.read(look)
+
+
+def _midnight_us(now_us: int) -> int:
+    """When the day began where the person is: on this machine."""
+    now = datetime.datetime.fromtimestamp(now_us / 1_000_000).astimezone()
+    return int(now.replace(hour=0, minute=0, second=0, microsecond=0).timestamp() * 1_000_000)
 
 
 def outcome_of(row: RunRow) -> Outcome | None:
@@ -304,7 +314,36 @@ def _listed(snapshot: Snapshot, rows: list[ApprovalRow], headlines: Headlines | 
         return entries
     runs = [row for row in rows if row.kind == ACTION_KIND]
     lines = headlines((row.id, str(row.name), snapshot.subject(row.id, _MAX_PLAN_BYTES)) for row in runs)
-    return [msgspec.structs.replace(entry, headline=lines.get(entry.approval_id, UNSET)) for entry in entries]
+    return [
+        msgspec.structs.replace(
+            entry,
+            headline=lines.get(entry.approval_id, UNSET),
+            asked_back=_asked_back(snapshot, row),
+            group=_group(snapshot, row),
+        )
+        for entry, row in zip(entries, rows, strict=True)
+    ]
+
+
+def _asked_back(snapshot: Snapshot, row: ApprovalRow) -> Literal["waiting", "answered"] | UnsetType:
+    rounds = snapshot.conversation(row.id) if row.kind == ACTION_KIND else ()
+    if not rounds:
+        return UNSET
+    return "waiting" if rounds[-1].answer is None else "answered"
+
+
+class _Grouped(msgspec.Struct):
+    """Of a stored consent, what it is agreed to together with."""
+
+    group: str | None = None
+
+
+def _group(snapshot: Snapshot, row: ApprovalRow) -> str | UnsetType:
+    stored = None if row.kind == ACTION_KIND else snapshot.subject(row.id, _MAX_PLAN_BYTES)
+    try:
+        return UNSET if stored is None else _said(msgspec.json.decode(stored, type=_Grouped).group)
+    except msgspec.DecodeError:  # it is another question's fault, and no reason not to list this one
+        return UNSET
 
 
 def _entry(snapshot: Snapshot, row: ApprovalRow) -> ApprovalEntry:

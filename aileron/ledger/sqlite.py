@@ -136,24 +136,27 @@ class Snapshot(States):
         """The newest event. Every ledger has one, the genesis row."""
         return Head(*self._db.execute(_HEAD).fetchone())
 
-    def last_approved(self, action: str, before_run: str) -> ApprovalRow | None:
-        """The question about another run of this action that a person approved last and that was used.
+    def approved_before(self, action: str, before_run: str, limit: int) -> list[ApprovalRow]:
+        """The questions about other runs of this action that a person approved and that were used, the newest first.
 
-        Where `before_run` was decided itself, the last one before that.
+        Where `before_run` was decided itself, those before that.
         """
-        row = self._db.execute(
+        rows = self._db.execute(
             f"SELECT {APPROVAL_COLUMNS} FROM approvals INDEXED BY approvals_used"  # noqa: S608 - constants
             " WHERE state = 'redeemed' AND kind = 'action' AND name = ? AND run <> ? AND decided_us <="
             " coalesce((SELECT a.decided_us FROM runs r JOIN approvals a ON a.id = r.approval WHERE r.id = ?), ?)"
-            " ORDER BY decided_us DESC LIMIT 1",
-            (action, before_run, before_run, _NEVER_US),
-        ).fetchone()
-        return approval_row(row) if row else None
+            " ORDER BY decided_us DESC LIMIT ?",
+            (action, before_run, before_run, _NEVER_US, limit),
+        )
+        return [approval_row(row) for row in rows]
 
-    def count_asked(self, session: str) -> int:
-        """How many runs a session asked for."""
-        counted = "SELECT count(*) FROM events INDEXED BY events_session WHERE session = ? AND type = 'run.requested'"
-        count: int = self._db.execute(counted, (session,)).fetchone()[0]
+    def count_asked(self, session: str, since_us: int = 0) -> int:
+        """How many runs a session asked for, since then."""
+        counted = (
+            "SELECT count(*) FROM events INDEXED BY events_session"
+            " WHERE session = ? AND type = 'run.requested' AND at_us >= ?"
+        )
+        count: int = self._db.execute(counted, (session, since_us)).fetchone()[0]
         return count
 
     def events(self, wanted: EventFilter) -> list[EventRow]:

@@ -210,9 +210,15 @@ def _run_essentials(
     yield _fact("touches", touched_of(plan, preview))
     if window_s := plan.approval.undo_window_s:
         yield _fact("undo", f"held for {window_s} s after approval, and can be withdrawn until then")
-    yield Fact("asked by", (_theirs(asker_of(question)),))
+    yield Fact("asked by", tuple(_asked_by(question)))
     yield Fact("compared", tuple(_difference(question, given, changes, when)))
     yield _fact("action", f"{plan.action} {plan.action_version}")
+
+
+def _asked_by(question: Question) -> Iterator[Line]:
+    yield _theirs(asker_of(question))
+    if question.asked_today and question.asked_today > 1:
+        yield Line(f"request {question.asked_today:,} of this agent session today", Tone.SOFT)
 
 
 def _of_consent(question: Question, subject: Subject, when: Callable[[str | None], str]) -> Card:
@@ -357,7 +363,7 @@ def _difference(
     names = [one.label or one.name for one in given if one.name in changes]
     names += [f"{name} (left out)" for name, (how, _) in changes.items() if how == "left out"]
     if names:
-        yield _line(f"≠ {', '.join(names)}: other than in the call approved {at}", Tone.CHANGED)
+        yield _line(f"≠ {', '.join(names)}: differs from the most similar call, approved {at}", Tone.CHANGED)
     for change in found.changes:
         if _ARGUMENT.fullmatch(change.where) is None:
             yield from _change(change).lines

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Literal
 import msgspec
 
 from aileron.api.approvals import Decision, Question, Settled
-from aileron.approvals.difference import against_last
+from aileron.approvals.difference import differences
 from aileron.model.decision import MismatchError
 from aileron.model.plan import Plan
 from aileron.model.visible import visible_json
@@ -196,4 +196,4 @@ def _content_if_any(question: Question) -> Plan | Subject | None:
 
 def _changes(asked: Plan | Subject | None, edited: Plan | Subject | None) -> tuple[Change, ...]:
     """What a person's version of a plan has other than what was asked; nothing where one of them cannot be read."""
-    return against_last(asked, edited) if isinstance(asked, Plan) and isinstance(edited, Plan) else ()
+    return differences(asked, edited) if isinstance(asked, Plan) and isinstance(edited, Plan) else ()

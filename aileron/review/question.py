@@ -1,4 +1,4 @@
-"""A question of the queue: what it is called, who asks, what its preview says, and what differs from the call approved last.
+"""A question of the queue: what it is called, who asks, what a list says of it, and what differs from a call approved before.
 
 Pure. A question is the daemon's answer to `GET /v1/action-approvals/{id}`, with words of agents and strangers in it. A digest
 covers a plan, a subject and a preview; what is said beside them (who asks, what was approved before, what the agent says) is the
@@ -13,6 +13,7 @@ Not here: the plan itself (plan.py), what a consent is about (subject.py), how i
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -38,6 +39,7 @@ __all__ = [
     "row_of",
     "session_of",
     "state_words",
+    "tags_of",
     "title_of",
     "unread_text",
     "waits",
@@ -69,6 +71,7 @@ _ASKS: Final = {
     "passkey": ("Let the passkey ", " decide for you"),
 }
 """What each kind of consent asks for, around its name."""
+_ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}
 _STATES: Final = {
     "pending_approval": "waiting for you",
     "approved": "approved",
@@ -118,12 +121,36 @@ def closed_words(question: Question) -> str | None:
     return state_words(question.status) + (f" ({question.reason})" if question.reason else "")
 
 
-def row_of(entry: ApprovalEntry) -> str:
-    """What it is about, in a row of a list, harmless: of a run what the agent said, of a consent what is asked for."""
+def row_of(entry: ApprovalEntry, tags: str = "") -> str:
+    """What it is about, in a row of a list, harmless: of a run what the agent said, of a consent what is asked for.
+
+    `tags` stand before it (tags_of).
+    """
+    if tags:
+        return f"[{tags}] {row_of(entry)}"
     if entry.headline:
         return visible(entry.headline)
     before, after = _ASKS.get(entry.kind, ("", ""))
     return visible(f"{before}{name_of(entry)}{after}" if before else title_of(entry))
+
+
+def tags_of(entries: Sequence[ApprovalEntry]) -> dict[str, str]:
+    """By id, in words of ours, what a list says of those it is about: asked back, asked twice, of a group. Most have none."""
+    listed = [entry for entry in entries if waits(entry)]
+    same = Counter((entry.kind, entry.digest) for entry in listed)
+    together = Counter(entry.group for entry in listed if entry.group)
+    seen: Counter[str] = Counter()
+    found: dict[str, str] = {}
+    for entry in listed:
+        tags = [_ASKED_BACK[entry.asked_back]] if entry.asked_back else []
+        if same[entry.kind, entry.digest] > 1:
+            tags.append(f"{same[entry.kind, entry.digest]} identical")
+        if entry.group and together[entry.group] > 1:
+            seen[entry.group] += 1
+            tags.append(f"{seen[entry.group]} of {together[entry.group]}")
+        if tags:
+            found[entry.approval_id] = ", ".join(tags)
+    return found
 
 
 def session_of(entry: ApprovalEntry) -> str | None:
@@ -152,7 +179,7 @@ def unread_text(question: Question) -> str:
 def difference_lines(
     question: Question, edited: Sequence[Change], more: str | None, when: Callable[[str | None], str]
 ) -> list[str] | str | None:
-    """What differs from the call approved last, where the question says; `when` spells a moment.
+    """What differs from the most similar approved call, where the question says; `when` spells a moment.
 
     `edited`: what the person changed of it since, which no difference counts.
     """
@@ -169,7 +196,7 @@ def difference_lines(
     changes = change_lines(found.changes, more)
     if not changes:
         return f"same as the call approved {at}"
-    return [f"other than in the call approved {at}:", *changes]
+    return [f"differs from the most similar call, approved {at}:", *changes]
 
 
 def edit_lines(edits: Iterable[tuple[str, Iterable[Change]]], more: str | None) -> list[str] | None:

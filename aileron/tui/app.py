@@ -343,7 +343,7 @@ class Console(DecidingConsole):
         self._view.unfold()
 
     def action_difference(self) -> None:
-        """What is other than in the call approved last."""
+        """What differs from the most similar approved call."""
         if self._review is None:
             return
         found = difference_lines(self._review.question, self._review.edited, None, local_time)

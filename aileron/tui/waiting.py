@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from aileron.model.visible import visible
-from aileron.review.question import agent_of, name_of, row_of, state_words, title_of
+from aileron.review.question import agent_of, name_of, row_of, state_words, tags_of, title_of
 
 if TYPE_CHECKING:
     from aileron.api.approvals import ApprovalEntry
@@ -100,10 +100,11 @@ class PendingList:
         """
         asked = sorted(listed, key=lambda one: (one.created_at, one.approval_id))  # as the page has it
         now = {one.approval_id: one for one in asked}
+        tags = tags_of(asked)
         new = tuple(name for name in now if name not in self._entries)
         gone = tuple(entry.id for entry in self._entries.values() if not entry.is_over and entry.id not in now)
         for name, one in now.items():
-            self._entries[name] = _entry(one)
+            self._entries[name] = _entry(one, tags.get(name, ""))
         for name in gone:
             if self._entries[name].is_open:
                 self._entries[name] = dataclasses.replace(self._entries[name], status=_LEFT)
@@ -152,7 +153,7 @@ def seconds_left(moment: str | None, now: datetime.datetime | None = None) -> fl
         return None
 
 
-def _entry(one: ApprovalEntry) -> PendingEntry:
+def _entry(one: ApprovalEntry, tags: str) -> PendingEntry:
     return PendingEntry(
         id=visible(one.approval_id),
         title=visible(title_of(one)),
@@ -162,5 +163,5 @@ def _entry(one: ApprovalEntry) -> PendingEntry:
         status=visible(one.status),
         expires_at=one.expires_at,
         same=visible(f"{one.kind} {name_of(one)}"),
-        row=row_of(one),
+        row=row_of(one, tags),
     )

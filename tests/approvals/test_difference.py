@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.approvals.difference import against_last
+from aileron.approvals.difference import differences, most_similar
 from aileron.model.consent import Change
 from aileron.model.plan import Plan, PlannedPreview
 from tests.approvals.conftest import MAIL, POST, step, use
@@ -38,7 +38,7 @@ def test_an_argument_that_differs_is_named(
     plan: Plan, changes: dict[str, Any], expected: tuple[str, str | None, str | None, bool]
 ) -> None:
     """With how it differs, what it was and what it is."""
-    (change,) = against_last(plan, called(plan, **changes))
+    (change,) = differences(plan, called(plan, **changes))
 
     assert (change.where, change.before, change.after, change.widens) == expected
 
@@ -48,8 +48,8 @@ def test_a_host_that_was_not_reached_before_is_told(plan: Plan) -> None:
     hosts = ("api.example.com:443", "mail.example.com:465")
     wider = msgspec.structs.replace(plan, steps=(step(hosts=hosts), step(hosts=hosts)))
 
-    assert against_last(plan, wider) == (Change(where="host (new)", before=None, after="api.example.com:443"),)
-    assert against_last(wider, plan) == ()
+    assert differences(plan, wider) == (Change(where="host (new)", before=None, after="api.example.com:443"),)
+    assert differences(wider, plan) == ()
 
 
 def test_what_only_the_preview_reaches_is_told(plan: Plan) -> None:
@@ -57,7 +57,7 @@ def test_what_only_the_preview_reaches_is_told(plan: Plan) -> None:
     reading = PlannedPreview(step=step(POST, hosts=("api.example.com:443",), credential=None), render=(("A", "b"),))
     now = msgspec.structs.replace(plan, preview=reading)
 
-    assert [change.where for change in against_last(plan, now)] == ["host (new)", f"connector {POST}"]
+    assert [change.where for change in differences(plan, now)] == ["host (new)", f"connector {POST}"]
 
 
 def test_another_credential_is_told(plan: Plan) -> None:
@@ -66,8 +66,8 @@ def test_another_credential_is_told(plan: Plan) -> None:
     none = msgspec.structs.replace(plan, steps=(step(credential=None),))
     where = f"credential of {MAIL}"
 
-    assert against_last(plan, work) == (Change(where=where, before="basic/mail/home", after="basic/mail/work"),)
-    assert against_last(none, plan) == (Change(where=where, before=None, after="basic/mail/home"),)
+    assert differences(plan, work) == (Change(where=where, before="basic/mail/home", after="basic/mail/work"),)
+    assert differences(none, plan) == (Change(where=where, before=None, after="basic/mail/home"),)
 
 
 def test_another_connector_is_told(plan: Plan) -> None:
@@ -76,7 +76,7 @@ def test_another_connector_is_told(plan: Plan) -> None:
     other = msgspec.structs.replace(plan, steps=(step(hash="sha256:" + "cd" * 32),))
 
     for now in (newer, other):
-        (change,) = against_last(plan, now)
+        (change,) = differences(plan, now)
         assert change.where == f"connector {MAIL}"
         assert (change.before, change.after) == (
             f"1.2.0 sha256:{'ab' * 32}",
@@ -91,7 +91,7 @@ def test_arguments_come_first(plan: Plan) -> None:
         steps=(step(hosts=("a.example.com:443",), credential=use("work"), version="2.0.0"),),
     )
 
-    assert [change.where for change in against_last(plan, now)] == [
+    assert [change.where for change in differences(plan, now)] == [
         "args.to (new)",
         "args.amount (larger)",
         "host (new)",
@@ -107,7 +107,7 @@ CALLS = st.dictionaries(st.sampled_from(["a", "b", "c"]), VALUES)
 @given(CALLS, CALLS)
 def test_every_argument_that_differs_is_told(plan: Plan, before: dict[str, Any], now: dict[str, Any]) -> None:
     """Also where Python holds two values for equal: `1` and `true` are not."""
-    changes = against_last(msgspec.structs.replace(plan, args=before), msgspec.structs.replace(plan, args=now))
+    changes = differences(msgspec.structs.replace(plan, args=before), msgspec.structs.replace(plan, args=now))
     told = [change.where.removeprefix("args.").split(" ")[0] for change in changes]
     absent = object()
     differing = {
@@ -117,4 +117,15 @@ def test_every_argument_that_differs_is_told(plan: Plan, before: dict[str, Any],
     }
 
     assert sorted(told) == sorted(differing)
-    assert against_last(plan, plan) == ()
+    assert differences(plan, plan) == ()
+
+
+def test_the_most_similar_call_is_the_one_that_differs_in_the_least(plan: Plan) -> None:
+    """However many are newer; of several alike the newest; a new host counts as an argument does."""
+    to_ann, to_bob = called(plan), called(plan, to="bob@example.com", amount=99)
+    elsewhere = msgspec.structs.replace(to_ann, steps=(step(hosts=("evil.example:443",)),))
+
+    assert most_similar([to_bob, to_ann], called(plan, amount=11)) == 1
+    assert most_similar([to_ann, to_ann], called(plan, amount=11)) == 0
+    assert most_similar([to_bob], to_ann) == 0
+    assert most_similar([to_ann, elsewhere], elsewhere) == 1

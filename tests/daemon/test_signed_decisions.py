@@ -14,9 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from aileron.api.approvals import ApprovalList
 from aileron.approver.box import Recipient
 from aileron.client import Answer
 from aileron.model.plan import Plan
+from aileron.review.question import tags_of
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home, probe_action
 from tests.support.upstream_http import CountingServer
@@ -277,6 +279,44 @@ def test_the_difference_to_the_last_approved_call(home: DaemonHome, approver: Ap
     assert (same["approval_id"], same["changes"]) == (first["approval_id"], [])
     assert [(change["before"], change["after"]) for change in other["changes"]] == [("/one", "/three")]
     assert (same["problem"], other["problem"]) == (None, None)
+
+
+def test_a_call_is_compared_with_the_most_similar_one_that_was_signed(own_home: DaemonHome, approver: Approver) -> None:
+    """And not with the newest; an older row that says that it was approved, and was not signed so, does not count."""
+    home = own_home
+    asked = [home.asked("gated", {"path": path}) for path in ("/one", "/two")]
+    for each in asked:
+        approver.decide(home, each["approval_id"])
+        assert home.result(each)["status"] == "completed"
+    waits = home.asked("gated", {"path": "/one"})["approval_id"]
+
+    same = approver.shown(home, waits)["difference"]
+    with sqlite3.connect(home.path / "ledger.db") as ledger:
+        ledger.execute("UPDATE approvals SET reason = 'forged' WHERE id = ?", (asked[0]["approval_id"],))
+    other = approver.shown(home, waits)["difference"]
+
+    assert (same["approval_id"], same["changes"], same["problem"]) == (asked[0]["approval_id"], [], None)
+    assert (other["approval_id"], other["problem"]) == (asked[1]["approval_id"], None)
+    assert [(change["before"], change["after"]) for change in other["changes"]] == [("/two", "/one")]
+
+
+def test_a_list_says_what_was_asked_back_and_what_is_asked_twice(own_home: DaemonHome, approver: Approver) -> None:
+    """Of two identical questions one was asked back about, and then answered."""
+    home = own_home
+    first, second = (home.asked("gated", {"path": "/same"})["approval_id"] for _ in range(2))
+
+    def listed() -> dict[str, str]:
+        answer = home.must("GET", "/v1/action-approvals")
+        return tags_of(msgspec.convert(answer, ApprovalList).approvals)
+
+    before = listed()
+    home.must("POST", f"/v1/action-approvals/{first}/ask", {"question": "why twice?"})
+    asked = listed()
+    home.agent.request("POST", f"/v1/action-approvals/{first}/answer", {"answer": "by mistake"})
+
+    assert before == {first: "2 identical", second: "2 identical"}
+    assert asked == {first: "no answer yet, 2 identical", second: "2 identical"}
+    assert listed() == {first: "answered, 2 identical", second: "2 identical"}
 
 
 def test_what_cannot_be_compared_is_told_as_that(home: DaemonHome, approver: Approver) -> None:

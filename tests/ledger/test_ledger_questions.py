@@ -82,8 +82,8 @@ def decide(ledger: Ledger, number: int, *moves: ApprovalState, **changes: Any) -
 
 def last(ledger: Ledger, before: str, action: str = "greet") -> str | None:
     """Which question about the action was used last."""
-    row = ledger.read_now(lambda snapshot: snapshot.last_approved(action, before))
-    return None if row is None else row.id
+    rows = ledger.read_now(lambda snapshot: snapshot.approved_before(action, before, 1))
+    return rows[0].id if rows else None
 
 
 def test_the_last_of_an_action_that_was_used_is_found(ledger: Ledger) -> None:
@@ -113,7 +113,7 @@ def test_the_last_of_an_action_is_one_look_into_an_index(ledger: Ledger, path: P
 
     def look(snapshot: Snapshot) -> None:
         snapshot._db.set_trace_callback(statements.append)
-        snapshot.last_approved("greet", "run-2")
+        snapshot.approved_before("greet", "run-2", 10)
         snapshot._db.set_trace_callback(None)
 
     ledger.read_now(look)

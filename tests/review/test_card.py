@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from aileron.api.approvals import Question
+from aileron.api.approvals import ApprovalEntry, Question
 from aileron.model.decision import MismatchError
 from aileron.model.manifest import ApprovalRule
 from aileron.model.names import BindingName, HostPort
@@ -16,7 +16,7 @@ from aileron.model.plan import Filled, StepValue
 from aileron.model.preview import Preview, PreviewField
 from aileron.review.card import Card, Line, Section, Tone
 from aileron.review.decision_flow import Review, as_told, review_of
-from aileron.review.question import difference_lines
+from aileron.review.question import difference_lines, row_of, tags_of
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
 from tests.cli.test_hostile_questions import question as hostile_consent
 from tests.cli.test_hostile_questions import run_question, subjects
@@ -36,6 +36,12 @@ def told_of(asked: dict[str, Any]) -> Review:
 def card(asked: dict[str, Any], preview: Preview | None = None) -> Card:
     """Its card."""
     return told_of(asked).with_preview(preview).card(when)
+
+
+def entry(id: str, *, digest: str | None = None, **more: Any) -> ApprovalEntry:
+    """A row of a list."""
+    fixed = {"kind": "connector", "name": "x", "status": "pending_approval", "created_at": "t", "expires_at": "t"}
+    return msgspec.convert({"approval_id": id, "digest": digest or id, **fixed, **more}, ApprovalEntry)
 
 
 def difference(*changes: dict[str, Any], problem: str | None = None) -> dict[str, Any]:
@@ -171,7 +177,7 @@ def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above(
     one = card(question(difference=difference(*changes)))
 
     assert essential(one, "compared") == [
-        "≠ to, cc (left out): other than in the call approved then",
+        "≠ to, cc (left out): differs from the most similar call, approved then",
         "≠ steps.one.op: x → send_mail",
     ]
     marked = [line.text for line in lines(one) if line.tone is Tone.CHANGED]
@@ -302,6 +308,32 @@ def test_a_preview_that_goes_elsewhere_says_so_above_what_scrolls() -> None:
     assert essential(card(question(of)), "loads from") == []
     (how,) = (section for section in card(question(of)).proof if section.title == "how it runs")
     assert [fact.name for fact in how.facts][:3] == ["preview", "reaches", "account"]
+
+
+def test_how_often_an_agent_asked_today_is_said_from_the_second_time_on() -> None:
+    """The first request of a day is nothing to be said."""
+    by_claude = {"agent": "claude", "session": "ses-1", "folder": "/w"}
+
+    assert essential(card(question(**by_claude, asked_today=1)), "asked by") == ["claude in /w"]
+    assert essential(card(question(**by_claude, asked_today=1204)), "asked by") == [
+        "claude in /w",
+        "request 1,204 of this agent session today",
+    ]
+
+
+def test_a_list_says_which_questions_belong_together() -> None:
+    """Each by its place among those that still wait; what nobody else is with, and what waits no more, says nothing."""
+    asked = [
+        entry("a", group="g"),
+        entry("b", group="g"),
+        entry("c", group="h"),
+        entry("d", group="g", status="denied"),
+        entry("e", digest="sha256:1"),
+        entry("f", digest="sha256:1", status="approved"),
+    ]
+
+    assert tags_of(asked) == {"a": "1 of 2", "b": "2 of 2"}
+    assert row_of(asked[0], "1 of 2") == "[1 of 2] Install the connector x"
 
 
 @pytest.mark.parametrize(("value", "shown"), [("7", "7"), ("null", "null"), (" x ", '" x "'), ("", '""')])

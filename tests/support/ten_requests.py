@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from aileron.actions.manifest import parse_action
-from aileron.approvals.difference import against_last
+from aileron.approvals.difference import differences
 from aileron.model.consent import ActionFileConsent, Change, ConnectorUpdateConsent, Constraint, GrantConsent
 from aileron.model.manifest import CredentialKind, CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName, HostPort
@@ -206,7 +206,7 @@ def _ship(args: dict[str, Any]) -> Plan:
 
 
 def _than(before: Plan, now: Plan) -> dict[str, Any]:
-    changes = [msgspec.to_builtins(change) for change in against_last(before, now)]
+    changes = [msgspec.to_builtins(change) for change in differences(before, now)]
     return difference(*changes)
 
 

@@ -1170,7 +1170,7 @@ async def test_every_sign_is_there_without_its_colour(
 
     for sign in (
         "! CANNOT BE UNDONE",
-        "≠ to: other than in the call approved",
+        "≠ to: differs from the most similar call, approved",
         "✗ Gone",
         "denied",
         "[1 queue]",
@@ -1219,7 +1219,7 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
             "goes to   mail.example:443",
             "account   basic/mail/home: a mail account",
             "asked by  claude in /home/x/w",
-            "compared  ≠ to: other than in the call approved 2026-11-20 09:12",
+            "compared  ≠ to: differs from the most similar call, approved 2026-11-20 09:12",
             "! To: the agent said “mira@example.com”, the service has “mallory@evil.example”",
             "To        mallory@evil.example",
             "to        mira@example.com",

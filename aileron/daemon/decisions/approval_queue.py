@@ -7,6 +7,7 @@ Source: docs/reference/http-api.md. Not here: the decision itself, and the previ
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -18,14 +19,15 @@ import msgspec
 from aileron.actions.resolve import Connectors, with_args
 from aileron.api.approvals import Answered, ApprovalEntry, Asked, Difference, Edited, Question, Settled
 from aileron.api.runs import RunState
-from aileron.approvals.difference import against_last
+from aileron.approvals.difference import differences, most_similar
 from aileron.audit import query
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
-from aileron.ledger.sqlite import Ledger
+from aileron.ledger import ApprovalRow, Ledger
 from aileron.model.consent import ConsentKind
 from aileron.model.failure import AileronError
+from aileron.model.plan import Plan
 from aileron.model.timestamp import utc
 from aileron.review.headline import rows_of
 
@@ -33,6 +35,8 @@ __all__ = ["ApprovalQueue"]
 
 _LONGEST_HOLD_S: Final = 3700.0
 """As long as a decision can be used beyond its question's life: an undo window of an hour, and what clocks differ."""
+_MOST_COMPARED: Final = 10
+"""Approved calls among which the most similar one is looked for, each read and its signature checked: some 5 ms."""
 
 
 class ApprovalQueue:
@@ -70,17 +74,31 @@ class ApprovalQueue:
 
     async def _difference(self, approval_id: str, question: Question) -> Difference | None:
         run_id, action = str(question.audit_id), str(question.action)
-        last = await self._ledger.read(lambda snapshot: snapshot.last_approved(action, run_id))
-        if last is None:
+        rows = await self._ledger.read(lambda snapshot: snapshot.approved_before(action, run_id, _MOST_COMPARED))
+        if not rows:
             return None
-        decided_at = None if last.decided_us is None else utc(last.decided_us / 1_000_000)
-        found = Difference(approval_id=last.id, decided_at=decided_at, changes=[], problem=None)
         try:
-            before, now = await self._audit.frozen(last.id), await self._audit.frozen(approval_id)
-            self._approver.check_approved(last, ConsentKind.ACTION)
+            now = (await self._audit.frozen(approval_id)).plan
+            newest, *older = rows
+            approved = [(newest, await self._approved_plan(newest)), *await self._comparable(older)]
         except AileronError as error:  # it is not said that there was none: that would be a reason to look less
-            return msgspec.structs.replace(found, problem=error.failure.message)
-        return msgspec.structs.replace(found, changes=list(against_last(before.plan, now.plan)))
+            return msgspec.structs.replace(_difference_to(rows[0]), problem=error.failure.message)
+        row, before = approved[most_similar((plan for _, plan in approved), now)]
+        return msgspec.structs.replace(_difference_to(row), changes=list(differences(before, now)))
+
+    async def _comparable(self, rows: list[ApprovalRow]) -> list[tuple[ApprovalRow, Plan]]:
+        """Those that can be read and were signed. The others are left out: what is compared with less differs in more."""
+        found = []
+        for row in rows:
+            with contextlib.suppress(AileronError):
+                found.append((row, await self._approved_plan(row)))
+        return found
+
+    async def _approved_plan(self, row: ApprovalRow) -> Plan:
+        """AileronError: it cannot be read any more, or nobody who counts signed it."""
+        plan = (await self._audit.frozen(row.id)).plan
+        self._approver.check_approved(row, ConsentKind.ACTION)
+        return plan
 
     async def edit(self, approval_id: str, args: dict[str, Any]) -> Edited:
         """The plan with other arguments, as something that may be approved too; nothing is decided. AileronError bad_input,
@@ -88,7 +106,7 @@ class ApprovalQueue:
         """
         frozen = await self._audit.frozen(approval_id)
         plan = await anyio.to_thread.run_sync(lambda: with_args(frozen.plan, args, connectors=self._connectors))
-        changes = against_last(frozen.plan, plan)
+        changes = differences(frozen.plan, plan)
         await self._audit.add_edit(approval_id, plan)
         return Edited(digest=plan.digest, plan=plan.to_json(), changes=list(changes))
 
@@ -118,3 +136,8 @@ class ApprovalQueue:
             async with self._changing:  # and not while another of its group is carried out
                 await self._consents.end_group(row.id, surface, self._take_back)
         return Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
+
+
+def _difference_to(row: ApprovalRow) -> Difference:
+    decided_at = None if row.decided_us is None else utc(row.decided_us / 1_000_000)
+    return Difference(approval_id=row.id, decided_at=decided_at, changes=[], problem=None)
