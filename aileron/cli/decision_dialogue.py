@@ -56,7 +56,7 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
 from aileron.review.changes import change_lines
-from aileron.review.decision_flow import Review, UnsignedDecision, already_words, review_of
+from aileron.review.decision_flow import Review, UnsignedDecision, already_words, is_withdrawal, review_of
 
 __all__ = [
     "UNDER_WAY",
@@ -153,8 +153,13 @@ class Dialogue:
         return self._hold(self._approve)
 
     def deny(self) -> int:
-        """Deny it: 0. Problem for what stood in the way."""
-        return self._hold(self._deny, "deny")
+        """Deny it, or withdraw it where no reason is given, which nobody signs: 0. Problem for what stood in the way."""
+        if not self._standing.is_signed:
+            return self._deny(None)
+        if self._reason is None and (self._as_json or not can_ask()):
+            return self._withdraw()
+        check_terminal(f"aileron deny {self._id}")
+        return self._alone(self._deny)
 
     def settle_here(self) -> int:
         """Show it to whoever asked for it, and hear a yes, a no, or nothing.
@@ -168,13 +173,21 @@ class Dialogue:
         """Only show what its preview says."""
         return self._hold(self._look)
 
-    def _hold(self, work: Callable[[Signer | None], int], command: str = "approve") -> int:
+    def _hold(self, work: Callable[[Signer | None], int]) -> int:
         if not self._standing.is_signed:
             return work(None)
-        check_terminal(f"aileron {command} {self._id}")
+        check_terminal(f"aileron approve {self._id}")
+
+        def unlocked(signer: Signer) -> int:
+            self._supervisor.open_vault(ask_alone)
+            return work(signer)
+
+        return self._alone(unlocked)
+
+    def _alone(self, work: Callable[[Signer], int]) -> int:
+        """Where nobody can look in, with a key that is not open yet."""
 
         def signed() -> int:
-            self._supervisor.open_vault(ask_alone)
             with Signer(self._supervisor.home, self._standing.key_id) as signer:
                 return work(signer)
 
@@ -203,8 +216,23 @@ class Dialogue:
         note_unsigned(self._standing)
         reason = self._reason
         if reason is None and not self._as_json and can_ask():
-            reason = _ask_reason()
+            reason = _ask_reason(signer)
+        if is_withdrawal(reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open):
+            return self._withdraw()
+        if signer is not None:
+            self._supervisor.open_vault(ask_alone)
         return self._send(review.decided("deny", reason), review.question.kind, signer)
+
+    def _withdraw(self) -> int:
+        """A no that nobody signs."""
+        question = find(self._supervisor, self._id)
+        check_waits(question)
+        settled = cancel(self._supervisor, question)
+        if self._as_json:
+            output.print_json(settled)
+        else:
+            output.note(f"withdrawn {visible(settled.approval_id)}: it will not run")
+        return OK
 
     def _settle_here(self, signer: Signer | None) -> int:
         try:
@@ -220,9 +248,13 @@ class Dialogue:
         _show(review, self._more(signer))
         note_unsigned(self._standing)
         while True:
-            said = _Said("approve") if self._yes else _ask_here(review)
+            said = _Said("approve") if self._yes else _ask_here(review, signer)
             if said.decision is None:
                 return UNFINISHED
+            if said.decision == "deny" and is_withdrawal(
+                said.reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open
+            ):
+                return self._withdrawn_here(review)
             try:
                 if signer is None and said.decision == "approve":
                     self.can_begin = not review.lends or open_vault(self._supervisor)
@@ -236,6 +268,13 @@ class Dialogue:
                 if signer is not None or problem.name == "approval_expired" or self._yes:
                     raise
                 output.note("\n".join(problem.lines()))
+
+    def _withdrawn_here(self, review: Review) -> int:
+        try:
+            self._withdraw()
+        except AlreadyDecided as decided:
+            return self._was_second(decided)
+        return OK if review.is_run else _DENIED
 
     def _was_second(self, decided: AlreadyDecided) -> int:
         output.note(already_words(decided.status))
@@ -482,7 +521,7 @@ def _is_yes(review: Review) -> bool:
     return typed in ((word,) if word else _YES)
 
 
-def _ask_here(review: Review) -> _Said:
+def _ask_here(review: Review, signer: Signer | None) -> _Said:
     """Their answer to what they asked for themselves, at this terminal and a moment ago: a letter is enough."""
     while True:
         typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
@@ -491,14 +530,15 @@ def _ask_here(review: Review) -> _Said:
         if typed.lower() in _ALL:
             _show(review, None)
         if typed.lower() in _NO:
-            return _Said("deny", _ask_reason())
+            return _Said("deny", _ask_reason(signer))
         if typed.lower() in _YES:
             return _Said("approve")
 
 
-def _ask_reason() -> str | None:
-    """Why not, in the person's words."""
-    return ask_now("Reason (optional, sent to the agent): ") or None
+def _ask_reason(signer: Signer | None) -> str | None:
+    """Why not, in the person's words. What it takes is said before it is asked for."""
+    is_dear = signer is not None and not signer.is_open
+    return ask_now(f"Reason (optional, sent to the agent{', takes your passphrase' if is_dear else ''}): ") or None
 
 
 def _is_locked_out(state: RunState) -> bool:

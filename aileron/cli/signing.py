@@ -148,6 +148,11 @@ class Signer:
     def __exit__(self, *_: object) -> None:
         self.wipe()
 
+    @property
+    def is_open(self) -> bool:
+        """The passphrase was typed: a signature takes nothing more from the person."""
+        return self._key is not None
+
     def wipe(self) -> None:
         """Forget the key."""
         if self._key is not None:

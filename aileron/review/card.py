@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -52,7 +52,19 @@ if TYPE_CHECKING:
     from aileron.model.consent import Change, Subject
     from aileron.model.preview import Preview, PreviewField
 
-__all__ = ["Card", "Fact", "Line", "Section", "Tone", "Weight", "card_of"]
+__all__ = [
+    "Card",
+    "Fact",
+    "Line",
+    "Section",
+    "Tone",
+    "Weight",
+    "argument_fact",
+    "card_of",
+    "found_facts",
+    "text_lines",
+    "value_lines",
+]
 
 _ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
 """How a difference names an argument (approvals/difference.py)."""
@@ -265,7 +277,7 @@ def _of_unreadable(question: Question) -> Card:
         alarms=(),
         essentials=(Fact("asked by", (_theirs(asker_of(question)),)),),
         sections=(
-            Section("as received", (_fact("kind", question.kind), Fact("content", _text_lines(unread_text(question))))),
+            Section("as received", (_fact("kind", question.kind), Fact("content", text_lines(unread_text(question))))),
             *_said(question),
         ),
         proof=(Section("what you sign", (_fact("digest", question.digest),)),),
@@ -285,9 +297,9 @@ def _run_sections(
     when: Callable[[str | None], str],
 ) -> Iterator[Section]:
     if preview is not None and preview.fields is not None:
-        found = tuple(_previewed(preview.fields)) or (_fact("found", "nothing"),)
+        found = tuple(found_facts(preview.fields)) or (_fact("found", "nothing"),)
         yield Section(f"current state, loaded {when(preview.taken_at)}", found)
-    arguments = tuple(_argument(one, changes.get(one.name)) for one in given)
+    arguments = tuple(argument_fact(one, changes.get(one.name)) for one in given)
     gone = tuple(
         Fact(visible(name), (_was("left out, was ", before),))
         for name, (how, before) in changes.items()
@@ -322,17 +334,19 @@ def _run_proof(
     )
 
 
-def _previewed(fields: list[PreviewField]) -> Iterator[Fact]:
+def found_facts(fields: Iterable[PreviewField]) -> Iterator[Fact]:
+    """What a preview found, by its author's labels; nothing for what it did not find."""
     for field in fields:
         if field.value is not None:
             yield Fact(visible(field.label), _found_lines(field.value))
 
 
-def _argument(one: LabelledArgument, change: tuple[str, str | None] | None) -> Fact:
+def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None = None) -> Fact:
+    """One argument, whole; `change`: how it differs from an approved call, and what it was."""
     name = one.label or one.name
     if not is_same_name(name, one.name):
         name = f"{name} ({one.name})"
-    lines = _value_lines(one.value)
+    lines = value_lines(one.value)
     if change is not None:
         how, before = change
         lines = (*lines, _was(f"{how}, was " if before is not None else how, before))
@@ -393,8 +407,8 @@ def _said(question: Question) -> Iterator[Section]:
     facts: list[Fact] = []
     for turn in question.conversation or ():
         answer = turn.answer
-        said = _text_lines(answer) if answer is not msgspec.UNSET else (Line("has not answered yet", Tone.SOFT),)
-        facts += [Fact("you asked", _text_lines(turn.question)), Fact("the agent", said)]
+        said = text_lines(answer) if answer is not msgspec.UNSET else (Line("has not answered yet", Tone.SOFT),)
+        facts += [Fact("you asked", text_lines(turn.question)), Fact("the agent", said)]
     if facts:
         yield Section("agent says (not verified)", tuple(facts), is_said=True)
 
@@ -402,7 +416,7 @@ def _said(question: Question) -> Iterator[Section]:
 def _settled(plan: Plan) -> Iterator[Fact]:
     """What no argument says, and every run of this action has."""
     for name, value in settled_of(plan):
-        yield Fact(visible(name), _value_lines(value))
+        yield Fact(visible(name), value_lines(value))
 
 
 def _steps(plan: Plan) -> Iterator[Fact]:
@@ -414,9 +428,10 @@ def _steps(plan: Plan) -> Iterator[Fact]:
                 yield _fact(name, value)
 
 
-def _value_lines(value: Any) -> tuple[Line, ...]:
+def value_lines(value: Any) -> tuple[Line, ...]:
+    """A value of somebody else's, whole: a moment in the person's time beside it as it came."""
     if isinstance(value, str) and "\n" in value:
-        return _text_lines(value)
+        return text_lines(value)
     if (moment := spoken_time(value)) is not None:
         return (Line(f"{moment} ({value})"),)
     return (_theirs(spelled(value)),)
@@ -431,11 +446,12 @@ def _theirs(text: str) -> Line:
 def _found_lines(text: str) -> tuple[Line, ...]:
     """What a preview found: a text whatever it was, so that quotes tell nothing apart; but blanks at its ends."""
     if spoken_time(text) is not None:
-        return _value_lines(text)
-    return _value_lines(text) if "\n" in text or text != text.strip() or not text else (_theirs(text),)
+        return value_lines(text)
+    return value_lines(text) if "\n" in text or text != text.strip() or not text else (_theirs(text),)
 
 
-def _text_lines(text: str) -> tuple[Line, ...]:
+def text_lines(text: str) -> tuple[Line, ...]:
+    """A text of several lines, each quoted."""
     return tuple(Line(line, Tone.QUOTED) for line in visible_lines(text))
 
 

@@ -8,6 +8,8 @@ Rules
 - What is decided is the digest of what a `Review` has, with the preview that it has.
 - What cannot be shown in full can be decided by nobody, whether decisions are signed here or not.
 - A yes takes what was read: where somebody signs and there is a preview, none is decided without it.
+- A no needs no key: without a reason, and where a signature would take a passphrase, it is a withdrawal, which is unsigned and
+  can only refuse. A reason is sent to the agent in the person's name, so it is signed.
 
 Source: docs/reference/signed-decisions.md, docs/reference/console.md. Not here: how a question looks (card.py), when a key
 counts (tui/guard.py), signatures (approver/signing.py), whether they count (daemon/decisions/service.py).
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from aileron.model.consent import Change, Subject
     from aileron.model.preview import Preview
 
-__all__ = ["Review", "UnsignedDecision", "already_words", "as_told", "review_of", "settled_words"]
+__all__ = ["Review", "UnsignedDecision", "already_words", "as_told", "is_withdrawal", "review_of", "settled_words"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +174,11 @@ def review_of(question: Question, *, is_signed: bool, edit: str | None = None) -
 def as_told(question: Question) -> Review:
     """A question for who only looks: nothing of it was checked, and nobody decides about it."""
     return Review(question, _content_if_any(question), is_signed=False)
+
+
+def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
+    """Whether a no is sent as a withdrawal; `has_key`: the key is open, and a signature takes nothing from the person."""
+    return is_signed and not has_key and not reason
 
 
 def already_words(status: str | None) -> str:

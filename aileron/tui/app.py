@@ -14,7 +14,7 @@ Rules
 
 Source: docs/reference/console.md. Not here: what a card says (review/card.py), how it looks (frame.py, view.py, queue.py), what
 is sent (sending.py), lines (plain.py). This class is the last of a row: console_base.py, reading.py,
-news.py, decisions.py; here are the keys.
+news.py, decisions.py, together.py; here are the keys.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ from aileron.review.question import EXPIRED, difference_lines
 from aileron.tui import frame, rendering
 from aileron.tui.console_base import Hooks, in_thread, is_over
 from aileron.tui.daemon_client import GoneError, RequestRefused
-from aileron.tui.decisions import DecidingConsole
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.screens import Confirm, GrantForm, GrantLimits, LineInput, Pages, Palette
 from aileron.tui.sending import page_of, unforeseen
+from aileron.tui.together import TogetherConsole
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
 
@@ -63,7 +63,7 @@ __all__ = ["Console", "Hooks"]
 _SNOOZE_S: Final = 600.0
 
 
-class Console(DecidingConsole):
+class Console(TogetherConsole):
     """The console of one home."""
 
     TITLE = "aileron console"
@@ -376,7 +376,7 @@ class Console(DecidingConsole):
             self._tell(f"copied {self.selected}")
 
     def action_mark(self) -> None:
-        """One of several that are denied together."""
+        """One of several that are decided together."""
         if self.selected is not None and self._pane == "queue":
             self.queue.mark(self.selected)
             self._show_list()

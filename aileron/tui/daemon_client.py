@@ -142,11 +142,14 @@ class DaemonClient:
         return self.ask(SealedPreview, "POST", _path_of(*_ROUTE, approval_id, "preview"), asked, wait_s=wait_s)
 
     def cancel(self, approval_id: str) -> Settled:
-        """Take a question back, or an approval that has not begun."""
+        """Withdraw a question, or an approval that has not begun. GoneError as for `decide`."""
         from aileron.api.approvals import Settled
         from aileron.api.body import Body
 
-        return self.ask(Settled, "POST", _path_of(*_ROUTE, approval_id, "cancel"), Body())
+        try:
+            return self.ask(Settled, "POST", _path_of(*_ROUTE, approval_id, "cancel"), Body())
+        except _NoAnswerError as error:
+            raise GoneError(error.message) from None
 
     def ask_back(self, approval_id: str, question: str) -> None:
         """A question to the agent."""

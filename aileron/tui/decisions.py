@@ -2,7 +2,7 @@
 
 Rules
 - The second step counts for the digest of the first, compared again with what is on the screen then.
-- Several are denied at once, each by itself, and never approved at once.
+- Several are denied at once, each by itself; approved only where they are alike (together.py).
 
 Not here: when a key counts (guard.py), what is signed and sent (sending.py), the second step itself (screens.py).
 """
@@ -23,16 +23,15 @@ from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError
 from aileron.tui.news import NewsConsole
 from aileron.tui.screens import Confirm, LineInput
-from aileron.tui.sending import Notice, send, signed
+from aileron.tui.sending import Notice, is_withdrawal, send, signed, withdraw
 from aileron.tui.view import MOST_TOP
 
 if TYPE_CHECKING:
     from aileron.review.decision_flow import Review
 
-__all__ = ["DecidingConsole"]
+__all__ = ["NOT_AS_SHOWN", "DecidingConsole"]
 
-
-_NOT_AS_SHOWN: Final = "what is shown is not what would be decided: nothing is signed, look at it again"
+NOT_AS_SHOWN: Final = "what is shown is not what would be decided: nothing is signed, look at it again"
 
 
 class DecidingConsole(NewsConsole):
@@ -43,8 +42,8 @@ class DecidingConsole(NewsConsole):
         refusal = self._decision_refusal("approve")
         if refusal is None and self._review is not None and self._review.is_unread:
             refusal = "current state not loaded: press p"
-        if refusal is None and self.queue.marked_open:
-            refusal = "several are marked: deny them together, or approve one at a time (v unmarks)"
+        if refusal is None and self.queue.marked_open not in ([], [self.selected]):
+            refusal = "you selected another request: press v on it to unselect it, or d to deny it"
         if refusal is not None or self.card is None:
             self._warn(refusal or "nothing is selected")
             return
@@ -83,14 +82,28 @@ class DecidingConsole(NewsConsole):
                 self._second_step(shown, "deny", reason or None, ends_session=ends_session)
 
         title = Text(f"deny {what}{', and end the session that asked' if ends_session else ''}", style="bold")
-        hint = "Reason (the agent reads it; Enter for none) · Esc back"
+        without = ", or Enter to withdraw without one" if self._is_withdrawal(None) else " (optional)"
+        hint = f"Reason for the agent{without} · Esc back"
         self.push_screen(LineInput(title, hint=hint, may_be_empty=True), said)
 
-    def _decision_refusal(self, decision: Literal["approve", "deny"]) -> str | None:
-        """Why no decision can be made now. Of a question, an edit, what is taken back, the vault need not be open."""
+    def _is_withdrawal(self, reason: str | None) -> bool:
+        """Whether a no with this reason is sent unsigned, as the key, or the vault that knows whose it is, is not open."""
+        return is_withdrawal(
+            reason, is_signed=self._is_signed, has_key=self.key_session.is_open and not self._is_vault_locked
+        )
+
+    @property
+    def _is_vault_locked(self) -> bool:
         vault = None if self._status is None else self._status.vault
-        refusal = self._refusal(decision)
-        if refusal is None and self._is_signed and vault is not None and vault.exists and vault.locked:
+        return vault is not None and vault.exists and vault.locked
+
+    def _decision_refusal(self, decision: Literal["approve", "deny"], *, is_read: bool = False) -> str | None:
+        """Why no decision can be made now. Of a question, an edit, what is withdrawn, the vault need not be open.
+
+        `is_read`: what is approved is read elsewhere than on the card under the cursor.
+        """
+        refusal = self._refusal("deny" if is_read else decision)
+        if refusal is None and decision == "approve" and self._is_signed and self._is_vault_locked:
             return "the vault is locked, and holds who may decide: V unlocks it"
         return refusal
 
@@ -142,7 +155,7 @@ class DecidingConsole(NewsConsole):
             try:
                 review = review_of(found.value, is_signed=self._is_signed)
             except MismatchError:
-                self._tell(_NOT_AS_SHOWN, is_bad=True)
+                self._tell(NOT_AS_SHOWN, is_bad=True)
                 continue
             if await self._sent(review, "deny", reason):
                 self.queue.marked.discard(name)
@@ -156,18 +169,24 @@ class DecidingConsole(NewsConsole):
 
     async def _sent(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> bool:
         if self._is_signed and not review.is_signed:
-            self._tell(_NOT_AS_SHOWN, is_bad=True)  # it was shown before somebody signed for this home
+            self._tell(NOT_AS_SHOWN, is_bad=True)  # it was shown before somebody signed for this home
             return False
-        card, decided = review.card(local_time), review.decided(decision, reason)
-        with self._asking_about(card):
-            made = signed(self.key_session, decided, is_signed=self._is_signed, called=card.called)
-        if not isinstance(made, Notice):
-            try:
-                body, called = made, visible(review.title)
-                made = await in_thread(
-                    lambda: send(self._daemon, review.id, body, is_a_run=review.is_run, called=called)
-                )
-            except GoneError as error:
-                made = Notice(f"no answer: check whether it was decided ({error})", is_done=False)
+        made = await self._answer_to(review, decision, reason)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done
+
+    async def _answer_to(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> Notice:
+        """Sign it, where that is needed, and send it; what is said of what came."""
+        called = visible(review.title)
+        try:
+            if decision == "deny" and self._is_withdrawal(reason):
+                return await in_thread(lambda: withdraw(self._daemon, review.id, called=called))
+            card, decided = review.card(local_time), review.decided(decision, reason)
+            with self._asking_about(card):
+                made = signed(self.key_session, decided, is_signed=self._is_signed, called=card.called)
+            if isinstance(made, Notice):
+                return made
+            body = made
+            return await in_thread(lambda: send(self._daemon, review.id, body, is_a_run=review.is_run, called=called))
+        except GoneError as error:
+            return Notice(f"no answer: check whether it was decided ({error})", is_done=False)

@@ -90,7 +90,8 @@ KEYS: Final[list[BindingType]] = [
         ("exclamation_mark", "unread", "decide unread"),
         ("o", "open_page", "open web page"),
         ("y", "copy", "copy id"),
-        ("v", "mark", "mark"),
+        ("v", "mark", "select"),
+        ("a", "select_alike", "select all alike"),
         ("g", "group", "group"),
         ("n", "next(1)", "next waiting"),
         ("N", "next(-1)", "previous waiting"),
@@ -127,7 +128,7 @@ NAMES: Final = {
 """What a key is called on a keyboard, where that is not Textual's name."""
 ABOUT_A_QUESTION: Final = frozenset(
     (
-        *("approve", "deny", "deny_and_stop", "edit", "grant", "ask_back", "preview", "undo", "mark"),
+        *("approve", "deny", "deny_and_stop", "edit", "grant", "ask_back", "preview", "undo", "mark", "select_alike"),
         *("read_on", "unread", "whole", "proof", "raw", "difference", "copy", "open_page", "next", "group", "filter"),
     )
 )
@@ -144,7 +145,7 @@ DECIDE  A  approve, then y or the word shown
         D  deny and end the agent's session
         e  edit the arguments        m  ask the agent
         t  allow the same for a while
-        v  mark several: d denies all marked
+        v  select      a  select all alike; then A or d
         u  withdraw a question, or a held run
         !  decide without reading everything
 READ    Space  next page             f  full values

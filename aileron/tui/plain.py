@@ -33,7 +33,7 @@ from aileron.review.question import difference_lines, session_of, state_words
 from aileron.tui import rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.key_session import KeySession
-from aileron.tui.sending import Notice, in_a_prompt, page_of, send, signed, unforeseen
+from aileron.tui.sending import Notice, in_a_prompt, is_withdrawal, page_of, send, signed, unforeseen, withdraw
 from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ show N                 show the card
 proof N                show how it runs, and what you sign
 preview N              load the current state (approver only)
 approve N              approve, after typing the word shown
-deny N [N …] [REASON]  deny; the reason goes to the agent
+deny N [N …] [REASON]  deny; a reason is sent to the agent, and signed
 stop N [N …] [REASON]  deny and end the agent's session
 edit N                 edit the arguments in your editor
 for N USES MINUTES     allow the same for a while, without approval
@@ -437,7 +437,11 @@ class Plain:
 
     def _deny(self, name: str, reason: str, *, ends_session: bool) -> None:
         review = self._review(name).with_preview(None)
-        is_done, session = self._decide(review, "deny", reason or None), session_of(review.question)
+        session = session_of(review.question)
+        if is_withdrawal(reason, is_signed=self._is_signed, has_key=self._key_session.is_open):
+            is_done = self._withdraw(name)
+        else:
+            is_done = self._decide(review, "deny", reason or None)
         if is_done and ends_session and session is not None:
             self._daemon.end_session(session)
             self._say("session ended")
@@ -459,6 +463,12 @@ class Plain:
             self._say(f"! no answer ({visible(str(error))}): it is not known whether this was decided")
             self._say(f"{called}, now: {visible(state_words(self._daemon.outcome(review.id).status))}")
             return False
+        self._say(("" if said.is_done else "! ") + visible(said.words))
+        return said.is_done
+
+    def _withdraw(self, name: str) -> bool:
+        """A no that nobody signs; whether it was done."""
+        said = withdraw(self._daemon, name, called=self._called(name))
         self._say(("" if said.is_done else "! ") + visible(said.words))
         return said.is_done
 

@@ -115,8 +115,14 @@ class Queue(Rows):
             self.highlighted = found[0] if by > 0 else found[-1]
 
     def mark(self, name: str) -> None:
-        """One of several that are denied together, or no more."""
+        """One of several that are decided together, or no more."""
         self.marked ^= {name}
+
+    def mark_alike(self, name: str) -> None:
+        """All that are listed, wait, and ask for the same as this one; or none of them, where all of them were."""
+        same = self._waiting[name].same
+        alike = {one for one in self._names if self._waiting[one].is_open and self._waiting[one].same == same}
+        self.marked = self.marked - alike if alike <= self.marked else self.marked | alike
 
     def _counts(self, entries: list[PendingEntry]) -> dict[str, int]:
         """With groups: how many a row stands for; 0 for those that have none of their own."""

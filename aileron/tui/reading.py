@@ -26,6 +26,8 @@ from aileron.tui.waiting import seconds_left
 
 if TYPE_CHECKING:
     from aileron.api.approvals import Question
+    from aileron.model.preview import Preview
+    from aileron.review.card import Card
     from aileron.review.decision_flow import Review
     from aileron.review.record import Record
 
@@ -172,27 +174,29 @@ class ReadingConsole(ConsoleBase):
             self._put_up(self._review)
 
     async def _read_preview(self) -> None:
-        from aileron.approver.signing import PREVIEW_S, PreviewAsked
-        from aileron.model.failure import AileronError
-
         review, name, card = self._review, self.selected, self.card
         if review is None or name is None or card is None:
             return
-        purpose = f"to load the current state for {in_a_prompt(card.called)}"
-        try:
-            with self._asking_about(card), self.key_session.key(purpose, name) as key:
-                asked = PreviewAsked(key, name, review.plan_digest)
-            answer = await in_thread(self._daemon.preview, name, asked.body, PREVIEW_S)
-            preview = asked.opened(answer)
-        except (AileronError, RequestRefused, GoneError, KeyboardInterrupt) as error:
-            self._tell(str(error) or "not loaded", is_bad=True)
-            return
-        except ValueError:
-            self._tell("the daemon sent a preview that cannot be read", is_bad=True)
-            return
-        if self.selected == name and self._review is review:
+        preview = await self._preview_for(review, card)
+        if preview is not None and self.selected == name and self._review is review:
             self._review = review.with_preview(preview)
             self._put_up(self._review)
+
+    async def _preview_for(self, review: Review, card: Card) -> Preview | None:
+        """What is there now, read with the person's key; None where it cannot be, and the person knows."""
+        from aileron.approver.signing import PREVIEW_S, PreviewAsked
+        from aileron.model.failure import AileronError
+
+        purpose = f"to load the current state for {in_a_prompt(card.called)}"
+        try:
+            with self._asking_about(card), self.key_session.key(purpose, review.id) as key:
+                asked = PreviewAsked(key, review.id, review.plan_digest)
+            return asked.opened(await in_thread(self._daemon.preview, review.id, asked.body, PREVIEW_S))
+        except (AileronError, RequestRefused, GoneError, KeyboardInterrupt) as error:
+            self._tell(str(error) or "not loaded", is_bad=True)
+        except ValueError:
+            self._tell("the daemon sent a preview that cannot be read", is_bad=True)
+        return None
 
 
 def _has_run(question: Question) -> bool:

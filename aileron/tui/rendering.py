@@ -112,10 +112,10 @@ def essential_rows(card: Card, width: int, most: int | None = None, *, note: str
     What needs more than its share says how much more there is: `cut_short` has all of that, for the body. The verdict is there
     however few rows they are. `note` is short, and stands beside the verdict, or below it.
     """
-    groups, least = _groups(card, width), _least_of(card)
+    groups = _groups(card, width)
     rows = _head_rows(card, width, note, most)
     room = None if most is None else most - len(_head_rows(card, width, _LONGEST_NOTE, most))
-    shares = _shares(groups, least, room)
+    shares = _shares(groups, _least_of(card, room), room)
     for number, (group, share) in enumerate(zip(groups, shares, strict=True)):
         if len(group) <= share:
             rows += group
@@ -134,7 +134,8 @@ def cut_short(card: Card, width: int, most: int) -> list[Section]:
 
     groups = _groups(card, width)
     facts = [*([Fact("alarms", card.alarms)] if card.alarms else []), *card.essentials]
-    shares = _shares(groups, _least_of(card), most - len(_head_rows(card, width, _LONGEST_NOTE, most)))
+    room = most - len(_head_rows(card, width, _LONGEST_NOTE, most))
+    shares = _shares(groups, _least_of(card, room), room)
     is_none_whole = 0 in shares
     left = [
         fact for fact, group, share in zip(facts, groups, shares, strict=True) if is_none_whole or len(group) > share
@@ -393,9 +394,10 @@ def _groups(card: Card, width: int) -> list[list[Text]]:
     return [alarms, *groups] if alarms else groups
 
 
-def _least_of(card: Card) -> list[int]:
-    """Rows of each group that it keeps the longest: one for each alarm, and one for each fact."""
-    return [*([len(card.alarms)] if card.alarms else []), *(1 for _ in card.essentials)]
+def _least_of(card: Card, room: int | None) -> list[int]:
+    """Rows of each group that it keeps the longest: one for each fact, and for each alarm as far as facts leave `room` for it."""
+    each = max(1, min(len(card.alarms), (room or 0) - len(card.essentials)))
+    return [*([each] if card.alarms else []), *(1 for _ in card.essentials)]
 
 
 def _alarms(card: Card, width: int) -> list[list[Text]]:
@@ -425,13 +427,14 @@ def cells_of(character: str) -> int:
 def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> list[int]:
     """How many rows each group has, where all of them have `most`: the longest give first, down to the `least` of each.
 
-    Where there is not so much for each, the last have none: the alarms stand first, each with its beginning, then where it goes.
+    The first group gives last: alarms stand there, and half of a contradiction is none. Where there is not so much for each, the
+    last have none.
     """
     shares = [len(group) for group in groups]
     if most is None:
         return shares
     while sum(shares) > most and (giving := [at for at, share in enumerate(shares) if share > least[at]]):
-        shares[max(giving, key=shares.__getitem__)] -= 1
+        shares[max(giving, key=lambda at: (at > 0, shares[at]))] -= 1
     for at in reversed(range(len(shares))):
         shares[at] = max(0, shares[at] - max(0, sum(shares) - max(most, 0)))
     return shares
@@ -440,7 +443,8 @@ def _shares(groups: list[list[Text]], least: list[int], most: int | None) -> lis
 def _shortened(rows: list[Text], share: int, width: int) -> list[Text]:
     if share == 0:
         return []
-    note = f" … {len(rows) - share} more rows below"
+    left = len(rows) - share
+    note = f" … {left} more row{'s' if left > 1 else ''} below"
     last = rows[share - 1]
     last = last[: _fitting(last.plain, max(width - cells(note), 8))]
     return [*rows[: share - 1], last.append(note, style="bold")]

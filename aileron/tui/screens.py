@@ -29,7 +29,7 @@ from textual.widgets import Input, Static
 
 from aileron.tui.guard import SETTLED_S
 
-__all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette"]
+__all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette", "ReadConfirm"]
 
 _BESIDE_FACTS: Final = 9
 """Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
@@ -145,6 +145,33 @@ class Confirm(_Once, ModalScreen[bool]):
 
     def _is_settled(self, at: float) -> bool:
         return at - self.since >= SETTLED_S
+
+
+class ReadConfirm(Confirm):
+    """The one step about what stands nowhere else: no answer before its end was on the screen."""
+
+    _is_read = False
+
+    def on_mount(self) -> None:
+        super().on_mount()
+        self.watch(self.query_one("#facts"), "scroll_y", self._look, init=False)
+        self.call_after_refresh(self._look)
+
+    def on_resize(self, event: Resize) -> None:
+        super().on_resize(event)
+        self.call_after_refresh(self._look)
+
+    def _look(self) -> None:
+        """Whether its end is on the screen; it stays read, and what is read then settles like anything that came up."""
+        facts = self.query_one("#facts", VerticalScroll)
+        if not self._is_read and facts.size.height and facts.scroll_y >= facts.max_scroll_y:
+            self._is_read, self.since = True, time.monotonic()
+
+    def _is_settled(self, at: float) -> bool:
+        if not self._is_read:
+            self.query_one("#hint", Static).update(Text("! not all of it was on screen: press PgDn", style="bold red"))
+            return False
+        return super()._is_settled(at)
 
 
 class LineInput(_Once, ModalScreen[str | None]):

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from aileron.model.timestamp import local_time
@@ -20,10 +21,10 @@ from aileron.tui.daemon_client import DaemonClient, RequestRefused
 from aileron.tui.key_session import KeySession
 
 if TYPE_CHECKING:  # after the first frame
-    from aileron.api.approvals import Decision
+    from aileron.api.approvals import Decision, Settled
     from aileron.review.decision_flow import UnsignedDecision
 
-__all__ = ["Notice", "in_a_prompt", "page_of", "send", "signed", "unforeseen"]
+__all__ = ["Notice", "in_a_prompt", "is_withdrawal", "page_of", "send", "signed", "unforeseen", "withdraw"]
 
 _MOST_CALLED: Final = 40
 _PAGES: Final = re.compile(r"http://localhost:[0-9]{1,5}", re.ASCII)
@@ -70,10 +71,26 @@ def send(daemon: DaemonClient, approval_id: str, decision: Decision, *, is_a_run
 
     GoneError where nobody answers: then nobody knows whether it counts.
     """
+    return _settled(lambda: daemon.decide(approval_id, decision, is_run=is_a_run), called)
+
+
+def withdraw(daemon: DaemonClient, approval_id: str, *, called: str) -> Notice:
+    """A no that nobody signs, and what came of it. GoneError as for `send`."""
+    return _settled(lambda: daemon.cancel(approval_id), called)
+
+
+def is_withdrawal(reason: str | None, *, is_signed: bool, has_key: bool) -> bool:
+    """As review/decision_flow.py says, which is imported after the first frame."""
+    from aileron.review import decision_flow
+
+    return decision_flow.is_withdrawal(reason, is_signed=is_signed, has_key=has_key)
+
+
+def _settled(ask: Callable[[], Settled], called: str) -> Notice:
     from aileron.review.decision_flow import already_words, settled_words
 
     try:
-        settled = daemon.decide(approval_id, decision, is_run=is_a_run)
+        settled = ask()
     except RequestRefused as error:
         is_second = error.name == "already_decided"
         return Notice(already_words(error.status) if is_second else error.message, is_done=False)

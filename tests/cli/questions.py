@@ -289,7 +289,7 @@ def sealed_preview(approver: Approver, plan_digest: str, fields: Any, problem: s
 
     def reply(seen: Seen) -> Reply:
         asked = {name: value for name, value in seen.body.items() if name not in ("digest", "signature")}
-        statement = PreviewStatement(approval_id=ID, **asked)
+        statement = PreviewStatement(approval_id=seen.path.split("/")[3], **asked)
         check_signature(approver.public_key, statement, seen.body["signature"])
         shown = {"fields": fields, "problem": problem, "taken_at": "2026-11-21T04:00:01Z"}
         if fields is not None:

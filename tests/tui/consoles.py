@@ -38,7 +38,7 @@ from tests.support.screens import text_of
 
 __all__ = ["Shown", "World", "named"]
 
-_DEADLINE_S: Final = 2.5
+_DEADLINE_S: Final = 10.0
 _ASKED_AT: Final = "2026-11-21T04:00:00Z"
 _ROUTE: Final = "/v1/action-approvals"
 
@@ -88,7 +88,7 @@ class World:
             self.fake.script("GET", path, lambda _, one=one: (200, self._told(one)))
             self.fake.script("GET", f"{path}/result", lambda _, one=one: (200, dict(one)))
             self.fake.script("POST", f"{path}/decide", lambda seen, one=one: self._decided(one, seen))
-            self.fake.script("POST", f"{path}/cancel", lambda _, one=one: self._settled(one, "withdrawn"))
+            self.fake.script("POST", f"{path}/cancel", lambda _, one=one: self._settled(one, "cancelled"))
         self.fake.approvals = [*self.fake.approvals, *asked]
         self.happen("approval.requested")
 

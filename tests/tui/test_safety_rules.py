@@ -499,7 +499,7 @@ async def test_all_of_the_effect_can_be_read_in_the_second_step(world: World, is
         seen = []
         if is_final:
             await shown.settled()
-            await shown.type("on")
+            await shown.type("ye")
         for _ in range(12):
             seen += [row.split("│")[-2].strip(" ▁▂▃▄▅▆▇█") for row in shown.rows if row.count("│") >= 3]
             await shown.press("pagedown")
@@ -512,7 +512,7 @@ async def test_all_of_the_effect_can_be_read_in_the_second_step(world: World, is
         await shown.until("asked by  ")
         await shown.press("down", "up")
         await shown.settled()
-        await shown.press(*(["e", "enter"] if is_final else ["y"]))
+        await shown.press(*(["s", "enter"] if is_final else ["y"]))
         await shown.until(lambda: world.sent())
 
 
@@ -538,12 +538,10 @@ async def test_a_long_name_pushes_nothing_off_the_screen(world: World, width: in
         for fact in (
             "! CANNOT BE UNDONE",
             "expires in",
-            "does ",
-            "undo ",
-            "reaches ",
+            "goes to ",
             "account ",
             "asked by ",
-            "differs ",
+            "compared ",
         ):
             assert fact in shown.text
 
@@ -561,9 +559,9 @@ async def test_that_all_was_seen_counts_for_what_it_is_about_only(world: World) 
         shown.app.post_message(View.AllSeen(dataclasses.replace(card, sections=()), digest))
         await shown.pilot.pause()
         await shown.press("A")
-        await shown.until_told("there is more of it")
+        await shown.until_told("not all of it was on screen")
         await shown.press("enter", "end")
-        await shown.until("digest")
+        await shown.until(lambda: shown.app.guard.is_read)
         await shown.press("A")
         await shown.until("and press Enter")
 
@@ -594,7 +592,7 @@ async def test_nothing_that_an_agent_wrote_is_obeyed_by_the_screen(world: World,
     world.ask(asked)
     shown_texts = []
     async with world.console((100, 30)) as shown:
-        await shown.until("compared")
+        await shown.until("CANNOT BE UNDONE")
         await shown.press("enter")
         for _ in range(30):
             shown_texts.append(shown.text)
@@ -645,7 +643,7 @@ async def test_what_is_said_beside_it_later_has_to_be_read_too(world: World) -> 
         await shown.until("↓ more (Space)")
         await shown.settled()
         await shown.press("A")
-        await shown.until_told("there is more of it")
+        await shown.until_told("not all of it was on screen")
         await shown.approve()
         await shown.until(lambda: world.sent())
 
@@ -694,7 +692,7 @@ async def test_a_word_counts_as_of_when_its_enter_was_pressed(
         await shown.until("and press Enter")
         came_up = shown.app.screen.since
         await anyio.sleep(max(came_up + 1.2 - time.monotonic(), 0))
-        pressed(shown, "a", "b", "enter", at=came_up + after_s)
+        pressed(shown, "y", "e", "s", "enter", at=came_up + after_s)
         await shown.until("not decided" if after_s < 0.5 else lambda: world.sent())
 
     assert bool(world.sent()) is (after_s > 0.5)
@@ -711,7 +709,7 @@ async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World, bla
     world.ask(question(plan({"memo": memo, "to": "≠ x"}), agent="claude", folder=folder, difference=found))
     for size in ((80, 24), (100, 45), (60, 20)):
         async with world.console(size) as shown:
-            await shown.until("send-mail")
+            await shown.until("Send mail: ")
             await shown.press("enter", "f")
             for _ in range(6):
                 for row in shown.rows:
@@ -733,7 +731,7 @@ async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(w
         await shown.until("▸ proof")
         await shown.settled()
         await shown.press("A")
-        await shown.until_told("there is more of it")
+        await shown.until_told("not all of it was on screen")
         assert time.monotonic() - began < 15
 
         await shown.press("home")
@@ -763,7 +761,7 @@ async def test_what_the_agent_says_stands_boxed_below_what_is_known(world: World
         rows = shown.rows
 
     at = [
-        next(n for n, row in enumerate(rows) if text in row) for text in ("WHAT IS THERE", "ARGUMENTS", "┌─ agent says")
+        next(n for n, row in enumerate(rows) if text in row) for text in ("CURRENT STATE", "ARGUMENTS", "┌─ agent says")
     ]
     assert at == sorted(at)
     assert rows[at[2]].strip().startswith("┌─ agent says (not verified) ─")
@@ -780,12 +778,12 @@ async def test_a_contradiction_between_preview_and_arguments_is_an_alarm(world: 
         for value in ("mallory@evil.example", "mira@example.com")
     ]
     world.fake.script("POST", f"{ONE}/preview", *answers)
-    async with world.console() as shown:
+    async with world.console((160, 30)) as shown:
         await shown.unlock()
         await shown.until("! To: the agent said “mira@example.com”, the service has “mallory@evil.example”")
         await shown.press("p")
         await shown.until_not("mallory")
-        assert "and the agent says" not in shown.text
+        assert "the agent said" not in shown.text
 
 
 # 6 all of it was read
@@ -800,17 +798,17 @@ async def test_what_does_not_fit_is_read_to_its_end_or_said_not_to_be(world: Wor
         await shown.until("line 1")
         await shown.settled()
         await shown.press("A")
-        await shown.until_told("there is more of it")
+        await shown.until_told("not all of it was on screen")
         await shown.press("enter", *["pagedown"] * 2)
         await shown.settled()
         await shown.press("A")
         assert "any other key" not in shown.text
         if way == "!":
             await shown.press("exclamation_mark")
-            await shown.until_told("you decide without having read all of it")
+            await shown.until_told("deciding without having read everything")
         else:
             await shown.press("end")
-            await shown.until("digest")
+            await shown.until(lambda: shown.app.guard.is_read)
         await shown.approve(unread=False)
         await shown.until(lambda: world.sent())
 
@@ -824,12 +822,12 @@ async def test_another_question_begins_at_its_top_and_is_unread(world: World) ->
     async with world.console() as shown:
         await shown.until("line 1")
         await shown.press("enter", "end")
-        await shown.until("digest")
+        await shown.until("▸ proof")
         await shown.press("n")
         await shown.until("first of two")
         await shown.settled()
         await shown.press("A")
-        await shown.until_told("there is more of it")
+        await shown.until_told("not all of it was on screen")
         assert "and press Enter" not in shown.text
 
 
@@ -864,17 +862,31 @@ async def test_what_was_on_no_row_of_the_screen_is_not_read(world: World, size: 
 @pytest.mark.parametrize("sign", ["\u2601\ufe0f", "\u0903", "\u302e"], ids=["a picture", "a mark", "a wide mark"])
 async def test_what_terminals_draw_wider_is_read_to_its_end_too(world: World, sign: str) -> None:
     """Its rows are not wrapped once more, which would put the end of what matters further down than was counted."""
+    names = (
+        " ",
+        "a ",
+        "zz ",
+        "account ",
+        "asked by ",
+        "compared ",
+        "action ",
+        "CUT SHORT",
+        "headline ",
+        "ARGUMENTS",
+        "body ",
+        "▸ proof",
+    )
     args = {"a": sign * 28 + "n" * 39 + " to", "body": "\n".join([sign * 60] * 12), "zz": "mallory@evil.example"}
     world.ask(named("long", args=args))
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
         await shown.press("enter")
-        for _ in range(60):
+        for _ in range(100):
             await shown.press("j")
             await shown.pilot.pause()
             if shown.app.guard.is_read:
                 break
-            assert all(row.startswith((" ", "a ", "zz ", "WHAT", "body ")) for row in shown.rows[12:-1])
+            assert all(not row or row.startswith(names) for row in shown.rows[12:-1])
 
         assert shown.app.guard.is_read
         assert "mallory@evil.example" in shown.text
@@ -920,10 +932,10 @@ async def test_a_preview_has_to_be_read_where_there_is_one(world: World) -> None
     fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields))
     async with world.console((80, 45)) as shown:
-        await shown.until("was not read yet")
+        await shown.until("current state not loaded")
         await shown.settled()
         await shown.press("exclamation_mark", "A")
-        await shown.until_told("what is there now was not read yet: p reads it")
+        await shown.until_told("current state not loaded: press p")
         await shown.press("p")
         await shown.until("CURRENT STATE")
         await shown.approve("yes")
@@ -947,7 +959,7 @@ async def test_before_the_daemon_has_answered_it_is_asked_and_not_missing(world:
     app = Console(DaemonClient(world.home), world.hooks(), who_else=lambda: None)
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         shown = Shown(app, pilot)
-        await shown.until("asking the daemon …")
+        await shown.until("connecting …")
         await shown.pilot.resize_terminal(90, 24)
         await shown.until("waiting for the daemon: nothing can be decided")
         assert not [words for words in ("NO DAEMON", "does not answer", "nothing waiting") if words in shown.text]
@@ -1014,18 +1026,18 @@ async def test_what_expires_while_the_word_is_typed_is_not_decided(world: World)
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
-        await shown.type("soo")
-        await shown.until(lambda: (shown.app.guard.refusal(now=float("inf")) or "").startswith("its time is over"))
-        await shown.type("n")
+        await shown.type("ye")
+        await shown.until(lambda: (shown.app.guard.refusal(now=float("inf")) or "").startswith("expired"))
+        await shown.type("s")
         await shown.press("enter")
-        await shown.until_told("its time is over: nothing ran, and nothing can be decided: nothing is decided")
+        await shown.until_told("expired: nothing ran, and it can no longer be decided: not decided")
         assert world.sent() == []
         assert "A approve" not in shown.text
-        assert "soon" in shown.rows[2]
+        assert "Soon" in shown.rows[2]
 
         await shown.press("n")
         await shown.until("expires in")
-        await shown.approve("later")
+        await shown.approve("yes")
         await shown.until(lambda: world.sent())
 
     assert world.sent_to() == [other["approval_id"]]
@@ -1038,12 +1050,12 @@ async def test_what_the_daemon_calls_expired_stays_with_its_reason(world: World)
     async with world.console() as shown:
         await shown.until("CANNOT BE UNDONE")
         world.settle(asked, "expired")
-        await shown.until("! its time is over")
+        await shown.until("! expired")
         await shown.settled()
         await shown.press("exclamation_mark", "A", "d")
         await shown.settled()
 
-        assert shown.rows[2].split()[:2] == ["⌛", "old"]
+        assert shown.rows[2].split()[:2] == ["⌛", "Old:"]
         assert world.sent() == []
 
 
@@ -1102,9 +1114,9 @@ async def test_a_key_that_is_not_kept_open_is_asked_for_each_time(world: World) 
     world.sign()
     world.ask(named("one", reversible=True), named("two", reversible=True))
     async with world.console(not_kept="this is a terminal of tmux") as shown:
-        await shown.until("key: asked each time")
+        await shown.until("passphrase each time")
         await shown.press("L")
-        await shown.until_told("it is asked for each time: this is a terminal of tmux")
+        await shown.until_told("the passphrase is asked for each time: this is a terminal of tmux")
         assert world.asked_for == []
         for count in (1, 2):
             await shown.until("expires in")
@@ -1214,13 +1226,14 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
         text = shown.text
 
         for fact in (
-            "Send mail: to “mira@example.com”, body “Dear Mira the invoice is paid.”",
+            "Send mail: to “mallory@evil.example”, body “Dear Mira the invoice is paid.”",
+            "confirmed by the service: to · the rest from the agent",
             "! CANNOT BE UNDONE · effect not declared",
             "goes to   mail.example:443",
             "account   basic/mail/home: a mail account",
             "asked by  claude in /home/x/w",
             "compared  ≠ to: differs from the most similar call, approved 2026-11-20 09:12",
-            "! To: the agent said “mira@example.com”, the service has “mallory@evil.example”",
+            "! To: the agent said “mira@example.com”, the service has\n↳ “mallory@evil.example”",
             "To        mallory@evil.example",
             "to        mira@example.com",
             "≠ new, was a@b",
@@ -1278,7 +1291,7 @@ async def test_below_80_columns_list_and_question_are_two_screens(world: World) 
     """Enter goes to the question, Escape back; nothing is decided that is not on the screen."""
     world.ask(reversible())
     async with world.console((60, 20)) as shown:
-        await shown.until("send-mail")
+        await shown.until("Send mail: ")
         assert "goes to" not in shown.text
         await shown.settled()
         await shown.press("exclamation_mark", "A")

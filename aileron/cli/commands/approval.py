@@ -65,13 +65,13 @@ def approve(
 
 def deny(
     approval: Id,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why not; the agent reads it.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Send the agent this reason.")] = None,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Deny what waits: it never runs.
+    """Deny a request, so that it never runs.
 
-    Where an approver exists it is signed, which needs a terminal.
+    Without a reason it takes no passphrase: the request is withdrawn. Where an approver exists, a reason is signed at a terminal.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     name = _waiting(supervisor, approval).approval_id

@@ -1,0 +1,171 @@
+"""Several requests of one action that differ in little, as one card: what differs in a table, what is the same once.
+
+Pure. Approving them together is a yes to each of exactly these, each with a decision and a signature of its own, and no
+permission for a fourth. What would be a reason to look at one of them longer keeps it out.
+
+Rules
+- Everything of each that has to be read before a yes is on the card: arguments whole, what the preview found, what the file sets.
+- They are alike where nothing differs but values of arguments: the same file, connectors, hosts, accounts and operations.
+- One with an alarm, an edit, or a conversation is decided by itself.
+
+Source: docs/reference/console.md (Approving several), docs/adr/0047-fewer-keys.md. Not here: one by itself (card.py), what is
+sent (decision_flow.py), the list and its marks (tui/queue.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from aileron.model.visible import visible, without_gaps
+from aileron.review.alarms import spelled
+from aileron.review.card import Card, Fact, Line, Section, Tone, argument_fact, found_facts, text_lines, value_lines
+from aileron.review.headline import Origin, Span, quoted
+from aileron.review.plan import LabelledArgument, given_of, settled_of
+
+if TYPE_CHECKING:
+    from aileron.model.plan import Plan
+    from aileron.review.decision_flow import Review
+
+__all__ = ["MOST_DIFFERENT", "MOST_TOGETHER", "card_of_several", "why_apart"]
+
+MOST_TOGETHER: Final = 10
+"""Requests on one card: a screen or two, which a person still reads."""
+MOST_DIFFERENT: Final = 4
+"""Arguments that differ: with more of them they are not alike, and a table of them is not read."""
+_LEAST: Final = 2
+
+
+def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
+    """Why these are not approved together, for a person; None: they are."""
+    if not _LEAST <= len(reviews) <= MOST_TOGETHER:
+        return f"select {_LEAST} to {MOST_TOGETHER} requests to approve them together"
+    plans = [review.plan for review in reviews if review.plan is not None]
+    if len(plans) < len(reviews):
+        return "only runs are approved together: decide lasting permissions one by one"
+    if any(_shape(plan) != _shape(plans[0]) for plan in plans[1:]):
+        return "these are not alike: only requests of one action, with the same file, hosts and account, are approved together"
+    if len(_different(plans)) > MOST_DIFFERENT:
+        return f"these differ in more than {MOST_DIFFERENT} arguments: decide them one by one"
+    for number, review in enumerate(reviews, start=1):
+        why = _why_by_itself(review, when)
+        if why is not None:
+            return f"decide {number} of {len(reviews)} by itself ({visible(review.card(when).sentence)}): {why}"
+    return None
+
+
+def _why_by_itself(review: Review, when: Callable[[str | None], str]) -> str | None:
+    if review.closed is not None:
+        return review.closed
+    if review.is_unread:
+        return "its current state is not loaded"
+    if alarms := review.card(when).alarms:
+        return visible(alarms[0].text)
+    if review.edited or review.edits:
+        return "you edited it"
+    return "you asked the agent about it" if review.question.conversation else None
+
+
+def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]) -> Card:
+    """The card of requests that are alike (`why_apart`), in the order in which they are handed in."""
+    cards = [review.card(when) for review in reviews]
+    plans = [review.plan for review in reviews if review.plan is not None]
+    first, names = cards[0], _different(plans)
+    return Card(
+        headline=(
+            Span(f"{len(reviews)} requests of the action "),
+            Span(quoted(plans[0].action), Origin.SAID, "action"),
+        ),
+        source=None,
+        verdict=first.verdict,
+        weight=first.weight,
+        word=first.word,
+        called=f"{len(reviews)} × {first.called}",
+        alarms=(),
+        essentials=tuple(_essentials(cards)),
+        sections=tuple(_sections(reviews, cards, plans, names)),
+        proof=(Section("what you sign", tuple(_numbered([review.digest for review in reviews]))),),
+    )
+
+
+def _essentials(cards: Sequence[Card]) -> Iterator[Fact]:
+    """What decides, where it is the same in all; how each compares stands with it."""
+    for fact in cards[0].essentials:
+        if all(fact in card.essentials for card in cards):
+            yield fact
+
+
+def _sections(
+    reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[Plan], names: Sequence[str]
+) -> Iterator[Section]:
+    yield Section("each of them", tuple(Fact(str(number), _told(card)) for number, card in enumerate(cards, start=1)))
+    given = [{one.name: one for one in given_of(plan)} for plan in plans]
+    yield Section("what differs", tuple(_table(given, name) for name in names))
+    same = [one for name, one in given[0].items() if name not in names]
+    if same:
+        yield Section("the same in all", tuple(argument_fact(one) for one in same))
+    for number, review in enumerate(reviews, start=1):
+        if review.preview is not None and review.preview.fields is not None:
+            yield Section(f"current state of {number}", tuple(found_facts(review.preview.fields)))
+    for number, plan in enumerate(plans, start=1):
+        if settled := settled_of(plan):
+            yield Section(
+                f"set by the action file in {number}",
+                tuple(Fact(visible(name), value_lines(value)) for name, value in settled),
+            )
+
+
+def _told(card: Card) -> tuple[Line, ...]:
+    """One of them: what would happen, whose the values are, and what else is its own."""
+    of_its_own = [line for fact in card.essentials if fact.name in ("touches", "compared") for line in fact.lines]
+    source = () if card.source is None else (card.source,)
+    return (Line(card.sentence), *source, *of_its_own)
+
+
+def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:
+    """One argument, its value in each."""
+    label = next(one.label or one.name for each in given if (one := each.get(name)) is not None)
+    lines = [
+        line
+        for number, each in enumerate(given, start=1)
+        for line in _cell(number, each[name].value if name in each else None)
+    ]
+    return Fact(visible(label), tuple(lines))
+
+
+def _cell(number: int, value: object) -> tuple[Line, ...]:
+    if value is None:
+        return (Line(f"{number}  (left out)", Tone.SOFT),)
+    if isinstance(value, str) and "\n" in value:
+        return (Line(f"{number}"), *text_lines(value))
+    shown = value_lines(value)[0]
+    text = shown.text if shown.tone is Tone.PLAIN else without_gaps(visible(spelled(value)))
+    return (Line(f"{number}  {text}"),)
+
+
+def _numbered(texts: Sequence[str]) -> Iterator[Fact]:
+    for number, text in enumerate(texts, start=1):
+        yield Fact(f"digest {number}", (Line(visible(text)),))
+
+
+def _different(plans: Sequence[Plan]) -> list[str]:
+    """Names of arguments that do not have one value in all."""
+    names = dict.fromkeys(name for plan in plans for name in plan.args)
+    values = {name: {_json(plan.args[name]) if name in plan.args else None for plan in plans} for name in names}
+    return [name for name, some in values.items() if len(some) > 1]
+
+
+def _shape(plan: Plan) -> Plan:
+    """A plan without the values of its arguments: what has to be the same in all of them."""
+    steps = tuple(msgspec.structs.replace(step, args={}) for step in plan.steps)
+    preview = plan.preview and msgspec.structs.replace(
+        plan.preview, step=msgspec.structs.replace(plan.preview.step, args={})
+    )
+    return msgspec.structs.replace(plan, args={}, steps=steps, preview=preview)
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, sort_keys=True)  # where 1 is not true

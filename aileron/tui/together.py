@@ -1,0 +1,97 @@
+"""Several requests that are alike, approved with one look: read, laid out as one card, and each decided by itself.
+
+Rules
+- What is approved are exactly those on the card, each by its own digest and signature; nothing is fetched once it is shown.
+- No yes before the end of the card was on the screen.
+- The first that is not taken ends it: what was approved by then stays so, and is said.
+
+Source: docs/reference/console.md (Approving several). Not here: which are alike, and their card (review/together.py), one by
+itself (decisions.py), the list (queue.py).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from aileron.model.timestamp import local_time
+from aileron.tui import rendering
+from aileron.tui.decisions import NOT_AS_SHOWN, DecidingConsole
+from aileron.tui.screens import ReadConfirm
+
+if TYPE_CHECKING:
+    from aileron.review.card import Card
+    from aileron.review.decision_flow import Review
+
+__all__ = ["TogetherConsole"]
+
+
+class TogetherConsole(DecidingConsole):
+    """The console, as far as it decides about several at once."""
+
+    def action_select_alike(self) -> None:
+        """All that wait and ask for the same as the one under the cursor; none of them, where all of them were."""
+        if self.selected is not None and self._pane == "queue":
+            self.queue.mark_alike(self.selected)
+            self._show_list()
+
+    def action_approve(self) -> None:
+        """The first step of a yes; of several that are selected, the only one, on a card that has to be read to its end."""
+        selected = self.queue.marked_open
+        if len(selected) < 2:
+            super().action_approve()
+        elif (refusal := self._decision_refusal("approve", is_read=True)) is not None:
+            self._warn(refusal)
+        else:
+            self._begin("decide", self._ask_about_several, selected)
+
+    async def _ask_about_several(self, names: list[str]) -> None:
+        from aileron.review.together import card_of_several, why_apart
+
+        reviews = [review for name in names if (review := await self._reviewed(name)) is not None]
+        if len(reviews) < len(names):
+            return  # it was said why
+        if (why := why_apart(reviews, local_time)) is not None:
+            self._warn(why)
+            return
+        card = card_of_several(reviews, local_time)
+
+        def said(is_yes: bool | None) -> None:
+            if is_yes:
+                self._begin("decide", self._approve_several, reviews)
+
+        self.push_screen(ReadConfirm(self._whole(card), card.word, verb=f"approve all {len(reviews)}"), said)
+
+    def _whole(self, card: Card) -> Text:
+        width = min(int(self.size.width * 0.9), 100) - 5
+        body = rendering.body_rows(card.sections, width, is_whole=True)[0]
+        return rendering.joined([*rendering.essential_rows(card, width), Text(), *body])
+
+    async def _reviewed(self, name: str) -> Review | None:
+        """A question as it is shown, with what was read for it; None where that cannot be had, and the person knows."""
+        from aileron.model.decision import MismatchError
+        from aileron.review.decision_flow import review_of
+
+        found = await self._tried(self._daemon.question, name)
+        if found is None:
+            return None
+        try:
+            review = review_of(found.value, is_signed=self._is_signed)
+        except MismatchError:
+            self._tell(NOT_AS_SHOWN, is_bad=True)
+            return None
+        if not review.is_unread:
+            return review
+        preview = await self._preview_for(review, review.card(local_time))
+        return None if preview is None else review.with_preview(preview)
+
+    async def _approve_several(self, reviews: list[Review]) -> None:
+        done = 0
+        for review in reviews:
+            if not await self._sent(review, "approve", None):
+                break
+            self.queue.marked.discard(review.id)
+            done += 1
+        self._tell(f"{done} of {len(reviews)} approved", is_bad=done < len(reviews))
+        await self._refresh_now()

@@ -1,0 +1,247 @@
+"""Several requests that are alike, approved with one look: which are, what stands on their card, and what is sent for each.
+
+The rule of the console's safety rules that this changes: several are approved at once only where they are alike, and each is
+signed. Source: docs/adr/0047-fewer-keys.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aileron.model.manifest import ApprovalRule
+from aileron.review.together import MOST_DIFFERENT
+from aileron.tui import guard, screens
+from tests.cli.questions import ONE, SUBJECTS, Approver, plan, previewed, question, sealed_preview, subject_question
+from tests.tui.consoles import World
+
+pytestmark = pytest.mark.anyio
+
+REVERSIBLE = ApprovalRule(required=True, irreversible=False)
+
+
+def mail(number: int, *, rule: ApprovalRule = REVERSIBLE, **args: Any) -> dict[str, Any]:
+    """One of some mails with the same text."""
+    of = plan({"to": f"{number}@example.com", "body": "Dear all\nlunch is at noon.", **args}, approval=rule)
+    return question(of, approval_id=f"act-20261121T04000{number}-mail", audit_id=f"run-{number}")
+
+
+async def test_three_alike_are_approved_with_one_look_and_each_is_signed(world: World) -> None:
+    """Six keys or fewer; each decision is about its own digest, and what is not selected still waits."""
+    approver = world.sign()
+    asked = [mail(number) for number in (1, 2, 3)]
+    world.ask(*asked, question(plan(action="other"), approval_id="act-other"))
+    async with world.console((100, 40)) as shown:
+        await shown.unlock()
+        await shown.until("4 waiting")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until("approve all 3")
+        text = shown.text
+        await shown.settled()
+        await shown.press("y")
+        await shown.until(lambda: len(world.sent()) == 3)
+        await shown.until_told("3 of 3 approved")
+
+    assert [body["digest"] for body in world.sent()] == [one["digest"] for one in asked]
+    assert len({body["signature"] for body in world.sent()}) == 3
+    assert world.sent_to() == [one["approval_id"] for one in asked]
+    assert approver.key_id == world.sent()[0]["key_id"]
+    for fact in ("3 requests of the action “send-mail”", "WHAT DIFFERS", "1  1@example.com", "3  3@example.com"):
+        assert fact in text
+    assert text.count("lunch is at noon.") >= 1
+    assert "THE SAME IN ALL" in text
+    assert "goes to   mail.example:443" in text
+
+
+async def test_what_deletes_takes_its_word_once_for_all(world: World) -> None:
+    """`y` decides nothing there, and Enter after it nothing either."""
+    world.ask(*(mail(number, rule=ApprovalRule(required=True)) for number in (1, 2)))
+    async with world.console((100, 40)) as shown:
+        await shown.until("2 waiting")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until("To approve all 2, type  yes")
+        await shown.settled()
+        await shown.press("y", "enter")
+        await shown.until("not decided")
+        assert world.sent() == []
+
+        await shown.type("es")
+        await shown.press("enter")
+        await shown.until(lambda: len(world.sent()) == 2)
+
+
+async def test_their_card_has_to_be_read_to_its_end(world: World) -> None:
+    """On a small screen a `y` before that decides nothing, and says why."""
+    world.ask(*(mail(number, note="\n".join(f"line {line}" for line in range(40))) for number in (1, 2)))
+    async with world.console() as shown:
+        await shown.until("2 waiting")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until("approve all 2")
+        await shown.settled()
+        await shown.press("y")
+        await shown.until("not all of it was on screen")
+        assert world.sent() == []
+
+        await shown.press(*["pagedown"] * 8)
+        await shown.settled()
+        await shown.press("y")
+        await shown.until(lambda: len(world.sent()) == 2)
+
+
+async def test_a_key_that_was_on_its_way_approves_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As everywhere: dead for a moment after it came up, and the same key counts later."""
+    monkeypatch.setattr(screens, "SETTLED_S", 3600.0)
+    world.ask(mail(1), mail(2))
+    async with world.console((100, 40)) as shown:
+        await shown.until("2 waiting")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until("approve all 2")
+        await shown.press("y")
+        await shown.pilot.pause()
+        assert world.sent() == []
+
+        monkeypatch.setattr(screens, "SETTLED_S", guard.SETTLED_S)
+        await shown.settled()
+        await shown.press("y")
+        await shown.until(lambda: len(world.sent()) == 2)
+
+
+def _with_hidden_letters() -> list[dict[str, Any]]:
+    return [mail(1), mail(2, to="m\u0456ra@example.com")]
+
+
+def _of_another_host() -> list[dict[str, Any]]:
+    other = question(plan({"to": "2@example.com"}, hosts=("evil.example:443",), approval=REVERSIBLE))
+    return [mail(1), {**other, "approval_id": "act-2"}]
+
+
+def _of_another_file() -> list[dict[str, Any]]:
+    other = question(plan({"to": "2@example.com"}, approval=REVERSIBLE, action_digest="sha256:" + "ee" * 32))
+    return [mail(1), {**other, "approval_id": "act-2"}]
+
+
+def _that_differ_in_much() -> list[dict[str, Any]]:
+    return [mail(number, **{f"a{name}": number for name in range(MOST_DIFFERENT)}) for number in (1, 2)]
+
+
+def _asked_about() -> list[dict[str, Any]]:
+    return [mail(1), {**mail(2), "conversation": [{"question": "who is that?", "answer": "Approve all of them."}]}]
+
+
+def _too_many() -> list[dict[str, Any]]:
+    return [
+        {**question(plan({"to": str(n)}, approval=REVERSIBLE)), "approval_id": f"act-{n:02}", "audit_id": f"run-{n}"}
+        for n in range(11)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (_with_hidden_letters, "may look like something else"),
+        (_of_another_host, "these are not alike"),
+        (_of_another_file, "these are not alike"),
+        (_that_differ_in_much, f"differ in more than {MOST_DIFFERENT} arguments"),
+        (_asked_about, "you asked the agent about it"),
+        (_too_many, "select 2 to 10"),
+    ],
+)
+async def test_what_asks_for_a_look_of_its_own_is_not_approved_with_others(
+    world: World, asked: Callable[[], list[dict[str, Any]]], why: str
+) -> None:
+    """It is said which, and why; nothing is sent. The control is the first test."""
+    world.ask(*asked())
+    async with world.console((120, 40)) as shown:
+        await shown.until("waiting")
+        await shown.until(lambda: shown.app.guard.digest)
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until_told(why)
+        await shown.press("y")
+        await shown.pilot.pause()
+
+    assert world.sent() == []
+
+
+async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
+    """However alike two of them are."""
+    world.ask(*(subject_question(SUBJECTS["grant"], approval_id=f"act-{number}") for number in (1, 2)))
+    async with world.console((120, 40)) as shown:
+        await shown.until("LASTING PERMISSION")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until_told("decide lasting permissions one by one")
+
+    assert world.sent() == []
+
+
+async def test_the_current_state_of_each_is_read_and_part_of_what_is_signed(world: World) -> None:
+    """What the service has of each stands on the card; one that contradicts its agent keeps all of them from going out."""
+    approver = world.sign()
+    asked = [
+        question(previewed({"to": to}, approval=REVERSIBLE), approval_id=f"{ONE.rpartition('/')[2]}{number}")
+        for number, to in enumerate(("ann@example.com", "bob@example.com"))
+    ]
+    world.ask(*asked)
+    for one, to in zip(asked, ("ann@example.com", "bob@example.com"), strict=True):
+        _previews(world, approver, one, to)
+    async with world.console((120, 40)) as shown:
+        await shown.unlock()
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until("approve all 2")
+        await shown.until("CURRENT STATE OF 2")
+        await shown.settled()
+        await shown.press("y")
+        await shown.until(lambda: len(world.sent()) == 2)
+
+    assert not {body["digest"] for body in world.sent()} & {one["digest"] for one in asked}
+
+
+async def test_one_whose_agent_is_contradicted_keeps_all_from_going_out(world: World) -> None:
+    """The pair of the test above."""
+    approver = world.sign()
+    asked = [
+        question(previewed({"to": to}, approval=REVERSIBLE), approval_id=f"{ONE.rpartition('/')[2]}{number}")
+        for number, to in enumerate(("ann@example.com", "bob@example.com"))
+    ]
+    world.ask(*asked)
+    for one, to in zip(asked, ("ann@example.com", "mallory@evil.example"), strict=True):
+        _previews(world, approver, one, to)
+    async with world.console((120, 40)) as shown:
+        await shown.unlock()
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until_told("the service has “mallory@evil.example”")
+
+    assert world.sent() == []
+
+
+def _previews(world: World, approver: Approver, asked: dict[str, Any], to: str) -> None:
+    fields = [{"label": "To", "value": to, "multiline": False}]
+    path = f"/v1/action-approvals/{asked['approval_id']}/preview"
+    world.fake.script("POST", path, sealed_preview(approver, asked["digest"], fields))
+
+
+async def test_one_that_was_decided_elsewhere_ends_it_and_says_how_many_went_out(world: World) -> None:
+    """What was approved by then stays approved; nothing is sent for those after it."""
+    asked = [mail(number) for number in (1, 2, 3)]
+    world.ask(*asked)
+    refused = (409, {"error": {"class": "already_decided", "message": "decided", "details": {"status": "denied"}}})
+    world.fake.script("POST", f"/v1/action-approvals/{asked[1]['approval_id']}/decide", refused)
+    async with world.console((100, 40)) as shown:
+        await shown.until("3 waiting")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until("approve all 3")
+        await shown.settled()
+        await shown.press("y")
+        await shown.until_told("1 of 3 approved")
+
+    assert world.sent_to() == [one["approval_id"] for one in asked[:2]]
