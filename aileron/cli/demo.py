@@ -377,8 +377,10 @@ class _Demo:
         self._show.note("it asks to delete one event, and points at another")
         said = self._aileron(*("run", "delete-calendar-event", "uid=dentist@demo", f"title={_SAILING.title}", "--json"))
         approval = str((said.json or {}).get("approval_id"))
-        shown = self._typed(("approve", approval), ("Approver passphrase", self._approver), ("[y/N]", "n"))
-        marked = f"Title is {_DENTIST}, and the agent says {_SAILING.title}"
+        shown = self._typed(
+            ("approve", approval), ("Approver passphrase", self._approver), ("Type delete to approve", "n")
+        )
+        marked = f"Title: the agent said “{_SAILING.title}”, the service has “{_DENTIST}”"
         self._must("approval", "cancel", approval, quiet=True)
         self._claim(
             "contradiction-marked",

@@ -345,7 +345,7 @@ def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):
     assert lines["sent as"] == "Authorization: Bearer"  # as check-manifest has it
 
     assert lines["account"] == "mira@example.com"
-    assert (lines["asked for"], lines["granted"], lines["goes to"]) == (
+    assert (lines["asked for"], lines["granted"], lines["reaches"]) == (
         "mail.read\tmail.send",
         "mail.read",
         "mail.example:443",
@@ -390,7 +390,7 @@ def test_a_consent_says_whose_it_is_and_all_it_is_for(fake: FakeDaemon, aileron:
     stored = msgspec.structs.replace(everything, replaces=False, account=None, commitment=None, client=None, scopes=())
     asks(fake, subject_question(stored))
     plain = aileron("approval", "show", ID).out
-    assert f"{MAIL} may use the secret mail-home" in plain
+    assert f"{MAIL} to use the secret mail-home" in plain
     assert not {"account", "scopes", "commitment"} & {line.split("\t")[0] for line in plain.splitlines()}
 
 

@@ -155,9 +155,7 @@ def test_whose_it_is_stands_in_plan_approval_and_record(aileron: Command, real: 
     asked = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
     for shown in (aileron("approval", "show", asked), aileron("approve", asked, "--yes")):
         assert shown.code == 0, shown
-    assert (
-        "home, as basic/notes/home (basic: Whatever the test server allows)" in aileron("approval", "show", asked).out
-    )
+    assert "home (basic/notes/home): Whatever the test server allows" in aileron("approval", "show", asked).out
     run_id = real.must("GET", f"/v1/action-approvals/{asked}")["audit_id"]
     (requested,) = [event for event in real.events(run_id) if event["type"] == "run.requested"]
     assert [(step["credential"], step["account"]) for step in requested["steps"]] == [("basic/notes/home", "home")]

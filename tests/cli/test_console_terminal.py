@@ -87,13 +87,13 @@ def test_a_no_in_tmux_asks_too_and_the_agent_reads_its_reason(asking: DaemonHome
     question = asking.asked("ask-first", {"text": "hello there"})
     with Tmux(words(), variables(asking.path)) as at:
         at.until("ask-first", "CANNOT BE UNDONE")
-        at.until_pressed("d", "deny ")
+        at.until_pressed("d", "Reason for the agent")
         at.type("not today")
         at.until("Approver passphrase, to deny")
         at.keys("C-c")
         at.until("1 waiting")
         time.sleep(REST_S * 1.1)  # what is pressed sooner may be the rest of a passphrase
-        at.until_pressed("d", "deny ")
+        at.until_pressed("d", "Reason for the agent")
         at.type("not today")
         at.until("Approver passphrase, to deny")
         at.type("a guess")

@@ -45,7 +45,7 @@ from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
 PASSPHRASE = "Approver passphrase: "
 YES_OR_NO = "to approve: "
 THREE_WAYS = "leave it waiting: "
-WHY = "sent to the agent): "
+WHY = "sent to the agent, takes your passphrase): "
 FIELDS = [
     {"label": "To", "value": "mira@example.com", "multiline": False},
     {"label": "Body", "value": "Dear Mira\nall of it", "multiline": True},
@@ -115,6 +115,29 @@ def test_a_no_needs_no_passphrase(fake: FakeDaemon, aileron: Command, approver: 
     assert sent(fake) == []
 
 
+@pytest.mark.parametrize("typed", ["deny", "deny --json", "at a terminal", "the answer of a run"])
+def test_a_no_without_a_reason_is_a_withdrawal(fake: FakeDaemon, aileron: Command, approver: Approver, typed: str):
+    """No passphrase, no signature, and nothing said in the person's name; a script may do it too, since it can only refuse."""
+    gone = {"status": "cancelled", "approval_id": ID, "audit_id": "run-1"}
+    fake.script("POST", f"{ONE}/cancel", (200, gone))
+    match typed:
+        case "at a terminal":
+            said = at_terminal(aileron, "deny", ID, answers=[(WHY, "")])
+            assert "denying: Send mail: to “mira@example.com”" in said.out
+        case "the answer of a run":
+            waits(fake)
+            fake.script("GET", f"{ONE}/result", (200, gone))
+            said = at_terminal(aileron, "run", "send-mail", answers=[(THREE_WAYS, "n"), (WHY, "")])
+        case _:
+            said = aileron(*typed.split(), ID)
+
+    assert (said.code == 0) is (typed != "the answer of a run"), said
+    assert PASSPHRASE not in said.out
+    assert sent(fake) == []
+    assert len(fake.asked("POST", f"{ONE}/cancel")) == 1
+    assert ("withdrawn" in f"{said.out}{said.err}") is (typed != "deny --json")
+
+
 def test_yes_answers_only_the_yes_or_no(fake: FakeDaemon, aileron: Command, approver: Approver):
     """It is shown all the same, and signed."""
     said = at_terminal(aileron, "approve", ID, "--yes", answers=[SIGN])
@@ -125,7 +148,10 @@ def test_yes_answers_only_the_yes_or_no(fake: FakeDaemon, aileron: Command, appr
     assert_signed(approver, sent(fake)[0], plan().digest, "approve")
 
 
-@pytest.mark.parametrize("words", [("approve", ID), ("approve", ID, "--yes"), ("approve", ID, "--json"), ("deny", ID)])
+DENY = ("deny", ID, "--reason", "no")
+
+
+@pytest.mark.parametrize("words", [("approve", ID), ("approve", ID, "--yes"), ("approve", ID, "--json"), DENY])
 def test_a_script_cannot_decide(fake: FakeDaemon, aileron: Command, approver: Approver, words: tuple[str, ...]):
     """6 without a terminal, whatever is on standard input, in the environment or in a file."""
     said = aileron(*words, given=f"y\n{APPROVER}\n", AILERON_VAULT_PASSPHRASE=APPROVER, AILERON_APPROVER=APPROVER)
@@ -338,7 +364,7 @@ def test_a_preview_is_looked_at_without_deciding(fake: FakeDaemon, aileron: Comm
 def test_a_preview_is_not_needed_to_say_no(fake: FakeDaemon, aileron: Command, approver: Approver):
     """The plan's own digest is denied."""
     asks(fake, question(previewed()))
-    said = at_terminal(aileron, "deny", ID, answers=[(WHY, ""), SIGN])
+    said = at_terminal(aileron, "deny", ID, answers=[(WHY, "no"), SIGN])
 
     assert said.code == 0, said
     assert_signed(approver, sent(fake)[0], previewed().digest, "deny")
@@ -455,7 +481,7 @@ def test_consent_is_given_in_place_and_it_runs_again_once(fake: FakeDaemon, aile
     assert len(fake.asked("POST", "/v1/actions/send-mail/run")) == 2
 
 
-@pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 6), ([(THREE_WAYS, "n"), (WHY, ""), SIGN], 5)])
+@pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 6), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], 5)])
 def test_without_consent_it_does_not_run(
     fake: FakeDaemon, aileron: Command, approver: Approver, answers: Any, code: int
 ):
@@ -705,7 +731,7 @@ def test_a_change_is_shown_and_signed_where_it_was_typed(
     assert (ID if kind == "grant" else "what was done") in said.out.partition(PASSPHRASE)[2]
 
 
-@pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 75), ([(THREE_WAYS, "n"), (WHY, ""), SIGN], 5)])
+@pytest.mark.parametrize(("answers", "code"), [([(THREE_WAYS, "")], 75), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], 5)])
 def test_a_change_is_left_or_denied_where_it_was_typed(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, code: int
 ):
@@ -746,7 +772,7 @@ def test_yes_to_a_change_is_no_signature(fake: FakeDaemon, aileron: Command, cha
 
 @pytest.mark.parametrize(
     ("answers", "kept"),
-    [([(THREE_WAYS, "")], True), ([(THREE_WAYS, "n"), (WHY, ""), SIGN], False), ([(THREE_WAYS, "\x03")], True)],
+    [([(THREE_WAYS, "")], True), ([(THREE_WAYS, "n"), (WHY, "no"), SIGN], False), ([(THREE_WAYS, "\x03")], True)],
 )
 def test_a_secret_typed_for_a_binding_stays_as_long_as_its_question(
     fake: FakeDaemon, aileron: Command, changes: dict[str, tuple[str, ...]], answers: Any, kept: bool

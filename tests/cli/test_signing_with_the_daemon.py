@@ -119,7 +119,7 @@ def test_a_preview_is_read_for_the_person(aileron: Command, upstream: CountingSe
     said = at_terminal(aileron, "approve", asked, answers=[SIGN, YES_OR_NO])
 
     assert (said.code, upstream.effects) == (0, before + 1), said
-    assert "\nStatus      200\nBody        │ the draft that only" in said.out
+    assert "\nStatus      200\nBody        the draft that only the person reads\n" in said.out
     assert "Missing" not in said.out
 
 
@@ -227,7 +227,7 @@ def test_a_publishers_key_waits_for_a_signature(aileron: Command, tmp_path: Path
         "publisher",
         "github://acme and all its repositories",
         key.fingerprint,
-        "compare it with what its publisher",
+        "this key with what the publisher states elsewhere",
     ):
         assert shown in " ".join(said.out.split())
     assert aileron("keyring", "list").out == f"github://acme\t{key.fingerprint}\n"

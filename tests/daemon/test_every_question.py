@@ -261,7 +261,7 @@ def test_a_console_in_lines_is_told_of_a_consent_that_was_decided_elsewhere(home
 
     answers = [("> ", come), ("new: ", decide), ("settled: ", "filter status:waits secret pw"), ("> ", "quit")]
     said = Command(home.path).at_terminal("console", "--plain", answers=answers)
-    assert re.search(r"settled: [0-9]+ secret pw, asked by a command, done", said.out), said
+    assert re.search(r"settled: [0-9]+ Replace the secret pw · a command · done", said.out), said
     assert "nothing matches" in said.out, said
 
 

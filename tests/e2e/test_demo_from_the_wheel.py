@@ -175,7 +175,7 @@ def test_a_person_at_the_terminal_is_asked_and_is_right_either_way(
     said = at_terminal.at_terminal("demo", answers=[("Approve? [y/N] ", typed)], NO_COLOR="1")
 
     assert said.code == 0, said.out
-    assert 'title = "Lunch with Mira"' in said.out.partition("Approve? ")[0]
+    assert "Add “Lunch with Mira”" in said.out.partition("Approve? ")[0]
     assert f"\u2713 {told}" in said.out
     assert f"{len(CLAIMS)} of {len(CLAIMS)} claims observed" in said.out
     assert not (place / "nowhere").exists()

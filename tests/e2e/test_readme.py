@@ -23,11 +23,10 @@ pytestmark = [pytest.mark.jail, pytest.mark.slow]
 ROOT: Final = Path(__file__).resolve().parents[2]
 PORT: Final = "8765"
 VAULT, APPROVER = "correct horse battery", "nine of swords, reversed"
-DECISION: Final[Answers] = [
-    ("Approver passphrase: ", APPROVER),
-    ("Approve? ", "y"),
-    ("Approver passphrase: ", APPROVER),
-]
+DECISION: Final[Answers] = [("Approver passphrase: ", APPROVER), ("Approve? ", "y")]
+"""Of a run that the person typed themselves."""
+TYPED_DECISION: Final[Answers] = [DECISION[0], ("Type delete to approve: ", "delete")]
+"""Of one that an agent asked for."""
 """To a question with a preview. The passphrase is asked for again only where the first was not kept for so long."""
 _BLOCK: Final = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
@@ -104,7 +103,7 @@ def as_an_agent(aileron: Command) -> list[Any]:
         agent.initialize()
         listed, waits = call("list_notes"), call("delete_note", id=1)
         assert waits["id"] in aileron("approval", "list").out
-        shown = typed(aileron, ["approve", waits["id"]], DECISION)
+        shown = typed(aileron, ["approve", waits["id"]], TYPED_DECISION)
         assert "Water the plants" in shown.out
         return [listed["result"], waits["status"], call("wait_for_action", id=waits["id"])["result"]]
 

@@ -103,5 +103,5 @@ def test_who_is_asked_reads_which_agent_asks_and_where(desk: Desk) -> None:
     assert (question["session"], question["agent"], question["folder"]) == (made["id"], "robot", str(desk.folder))
     assert "robot" in desk.at_terminal("approval", "list", NO_COLOR="1").out
     told = desk.at_terminal("approval", "show", name, NO_COLOR="1").out
-    assert f"asked by robot in {desk.folder} session {made['id']}" in " ".join(told.split())
-    assert f"asked by\t{made['id']}" in desk.aileron("approval", "show", name).out
+    assert f"asked by robot in {desk.folder}" in " ".join(told.split())
+    assert f"session\t{made['id']}" in desk.aileron("approval", "show", name).out

@@ -93,7 +93,7 @@ def test_what_cannot_be_undone_takes_its_word(home: DaemonHome, person: PageClie
     person.submit(confirm.form("/decide"), word=" yes ")
     assert home.result(asked)["status"] == "completed"
     done = opened(person, asked).words
-    assert "approved, done" in done
+    assert "done: Effect" in done
     assert f"POST localhost:{upstream.port}/effect/word 200" in done
     assert "3 B out, 4 B in" in done
     assert upstream.effects == before + 1
