@@ -59,14 +59,13 @@ _NEWS: Final = "/approvals/news"
 _ID: Final = re.compile(r"act-[0-9]{8}T[0-9]{6}-[0-9a-f]{20}", re.ASCII)
 _ENDED: Final[dict[Ended, str]] = {
     "asked": "You locked this page.",
-    "over": "The time of this page was over: it is locked.",
-    "process": "This page was locked, because its cookie came from another program than this browser. That is on record: "
-    "aileron audit list --type approval.refused. Some program of yours reads what your browser keeps.",
-    "replaced": "This page was locked, because another key decides for this home now.",
-    "passkey": "This page was locked, because the passkey that unlocked it decides no more, or because the vault, which knows, "
-    "is locked.",
-    "many": "This page was locked, because as many others as there can be were unlocked after it.",
-    "stopping": "The supervisor was stopped: this page is locked.",
+    "over": "This page was locked: its time was over.",
+    "process": "This page was locked, because its cookie came from another program than this browser. A program of yours "
+    "reads what your browser stores. It is on record: aileron audit list --type approval.refused",
+    "replaced": "This page was locked, because this home has another approver now.",
+    "passkey": "This page was locked, because the passkey that unlocked it was revoked, or because the vault was locked.",
+    "many": "This page was locked, because too many others were unlocked after it.",
+    "stopping": "This page was locked: the daemon was stopped.",
 }
 """Why a page is locked that was not, to the browser that had it."""
 Handler = Callable[[Request, Session], Awaitable[Response]]
@@ -166,7 +165,7 @@ class Admission:
     async def _stranger(self, request: Request) -> Process:
         """The process of who has no session yet. Unseen, _AgentsError, AileronError(busy)."""
         if self._strangers.statistics().tasks_waiting >= MAX_STRANGERS:
-            raise AileronError(FailureClass.BUSY, "Too many programs ask to be let in just now: try again in a moment.")
+            raise AileronError(FailureClass.BUSY, "Too many programs want to unlock this page. Try again in a moment.")
         async with self._strangers:  # who unlocked does not wait behind them
             process = await self._process(request)
             session = await self._daemon.session_of(process)
@@ -212,7 +211,7 @@ class Admission:
             return _locked_news()
         if request.method == "POST":
             return self._unlock_page(
-                approval_id, "This page was locked meanwhile: nothing was done.", HTTPStatus.FORBIDDEN
+                approval_id, "This page was locked before that arrived. Nothing was done.", HTTPStatus.FORBIDDEN
             )
         past = self._sessions.past_of(cookies_of(request, self._cookie))
         if past is None:
@@ -231,7 +230,7 @@ class Admission:
         if request.method == "POST" and request.url.path.endswith("/decide"):
             words = f"{words} {await self._on_record(approval_id)}"
         elif request.method == "POST":
-            words += " What you did just before may have been done: unlock it again, and look."
+            words += " What you did last may have been done. Unlock the page again and look."
         return self._unlock_page(approval_id, words, HTTPStatus.FORBIDDEN)
 
     async def _on_record(self, approval_id: str) -> str:
@@ -239,10 +238,10 @@ class Admission:
         try:
             question = await self._daemon.question(approval_id)
         except AileronError:
-            return f"Whether your decision counts cannot be found out now: aileron approval show {approval_id}"
+            return f"Whether your decision counts is not known now. Run: aileron approval show {approval_id}"
         if waits(question):
-            return "Your decision was not recorded: the question still waits."
-        return f"The question is decided. On record it is: {state_words(question.status)}."
+            return "Your decision was not recorded: the request still waits."
+        return f"The request is decided. On record: {state_words(question.status)}."
 
     def _unlock_page(self, approval_id: str, problem: str | None = None, status: int = HTTPStatus.OK) -> Response:
         page = html(
@@ -270,7 +269,7 @@ class Admission:
     async def _unlocked(self, request: Request, typed: Secret, approval_id: str, process: Process) -> Response:
         if self._unlocking.locked():
             return self._unlock_page(
-                approval_id, "Another try is under way: wait for it.", HTTPStatus.TOO_MANY_REQUESTS
+                approval_id, "Another passphrase is being checked. Try again in a moment.", HTTPStatus.TOO_MANY_REQUESTS
             )
         async with self._unlocking:
             now = self._sessions.now()
@@ -324,14 +323,15 @@ class Admission:
         if not session.is_token(needed(fields, "token"), *does):
             raise FormError(HTTPStatus.FORBIDDEN, "this form is not of this session, or was changed: nothing was done")
 
-    def frame(self, session: Session) -> dict[str, Any]:
-        """What every page of a session shows at its top."""
+    async def frame(self, session: Session) -> dict[str, Any]:
+        """What every page of a session shows at its top, and in its tab. AileronError."""
         left_s = max(0.0, session.ends_at - self._sessions.now())
         return {
             "left_s": math.ceil(left_s),
             "lock_token": session.token("lock"),
             "key_id": session.key_id,
             "can_sign": session.key is not None,
+            "waiting_count": len(await self._daemon.waiting()),
         }
 
     def _stolen(self, request: Request) -> Response:

@@ -82,14 +82,14 @@ class DecisionForms:
         if (refusal := await self._check_shown(session, shown, digest, edit)) is not None:
             return refusal
         if is_led_here:
-            problem = "The second step begins on this page: look at it, and then press Approve…"
-            return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.FORBIDDEN)
+            problem = "Approving starts on this page. Read the request, then press Approve…"
+            return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.FORBIDDEN)
         if is_long(shown.card) and fields.get("read") not in ("all", "part"):
-            problem = "It is long: say below whether you have read all of it."
-            return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.BAD_REQUEST)
-        return self._confirm_page(session, shown, edit, fields.get("read", "all"))
+            problem = "This is a long request. Say below whether you have read all of it."
+            return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.BAD_REQUEST)
+        return await self._confirm_page(session, shown, edit, fields.get("read", "all"))
 
-    def _confirm_page(
+    async def _confirm_page(
         self,
         session: Session,
         shown: QuestionView,
@@ -102,7 +102,7 @@ class DecisionForms:
         return html(
             "confirm.html",
             status,
-            **self._admission.frame(session),
+            **await self._admission.frame(session),
             **shown.values(edit),
             effect=list(itertools.takewhile(lambda section: not section.is_said, shown.card.sections)),
             problem=problem,
@@ -128,13 +128,13 @@ class DecisionForms:
                     key_id=needed(fields, "key_id"),
                     signature=needed(fields, "signature"),
                 )
-                settled = await self._daemon.decide_signed(approval_id, signed)
+                await self._daemon.decide_signed(approval_id, signed)
             elif key is not None:
-                settled = await self._daemon.decide(key, decided)
+                await self._daemon.decide(key, decided)
             else:
                 session.check_open()
-                why = "It was unlocked without the key that signs: a decision here takes a passkey."
-                return refusals.problem(HTTPStatus.FORBIDDEN, "This page only shows.", why, approval_id)
+                why = "It was unlocked without your signing key, so each decision here needs a passkey."
+                return refusals.problem(HTTPStatus.FORBIDDEN, "This page cannot sign.", why, approval_id)
         except AileronError as error:
             if error.failure.failure_class in (FailureClass.ALREADY_DECIDED, FailureClass.APPROVAL_EXPIRED):
                 return await self._too_late(session, approval_id)
@@ -142,8 +142,6 @@ class DecisionForms:
                 session.forget_previews_of(approval_id)
             raise
         session.decided = approval_id
-        if settled.status == "failed":
-            session.leave_note(approval_id, "It is approved, and it could not be done.")
         return on_to(approval_id)
 
     async def _challenge(self, request: Request, session: Session) -> Response:
@@ -169,13 +167,13 @@ class DecisionForms:
             return refusal
         if reason is not None and len(reason) > MAX_REASON:
             problem = f"A reason has at most {MAX_REASON} characters; this one has {len(reason)}. Nothing was decided."
-            return self._questions.waiting_page(
+            return await self._questions.waiting_page(
                 session, shown, edit, problem, HTTPStatus.BAD_REQUEST, reason[:MAX_REASON]
             )
         word = shown.card.word
         if decision == "approve" and word is not None and fields.get("word", "").strip() != word:
-            problem = f"That is not the word. Nothing was decided: type {word}."
-            return self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)
+            problem = f"That is not the word. Nothing was decided. Type {word}."
+            return await self._confirm_page(session, shown, edit, read, problem, HTTPStatus.BAD_REQUEST)
         return shown.review.decided("approve" if decision == "approve" else "deny", reason)
 
     async def _check_shown(
@@ -186,15 +184,17 @@ class DecisionForms:
             return await self._too_late(session, shown.review.id)
         if digest == shown.review.digest:
             return None
-        problem = "It is another one now than the one you decided about: nothing was signed. Look at it again."
-        return self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
+        problem = (
+            "This request has changed since the page was shown. Nothing was signed. Look at it again, then decide."
+        )
+        return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 
     async def _too_late(self, session: Session, approval_id: str) -> Response:
         shown = await self._questions.shown(session, approval_id, None)
         word = (
-            "Its time was over before you decided."
+            "It expired before you decided."
             if shown.review.question.status == "expired"
-            else ("It was decided before your decision arrived: yours counts for nothing.")
+            else ("It was already decided when your decision arrived. Yours does not count.")
         )
         return await self._questions.over(session, shown, word, HTTPStatus.CONFLICT)
 
@@ -204,9 +204,9 @@ class DecisionForms:
         self._admission.check_token(session, fields, "ask", approval_id)
         text = needed(fields, "text").strip()
         if not text:
-            raise FormError(HTTPStatus.BAD_REQUEST, "nothing was asked")
+            raise FormError(HTTPStatus.BAD_REQUEST, "the question is empty")
         await self._daemon.ask_back(approval_id, text)
-        session.leave_note(approval_id, "Asked. The answer will stand below, when the agent gives one.")
+        session.leave_note(approval_id, "Sent to the agent. Its answer appears on this page.")
         return on_to(approval_id)
 
     async def _cancel(self, request: Request, session: Session) -> Response:

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-__all__ = ["FormError", "check_from_here", "cookies_of", "is_from_here", "needed", "query_of", "read_form"]
+__all__ = ["FormError", "check_from_here", "cookies_of", "is_from_here", "is_opened", "needed", "query_of", "read_form"]
 
 MAX_FORM_BYTES: Final = 64 << 10
 """A reason or a question of 4,000 characters of four bytes each, three signs a byte: 48 KiB."""
@@ -58,6 +58,11 @@ def check_from_here(request: Request) -> None:
 def is_from_here(request: Request) -> bool:
     """Whether no page of elsewhere led here, as far as the browser says it: an address that was typed is from here."""
     return request.headers.get("sec-fetch-site", "none") in ("none", "same-origin")
+
+
+def is_opened(request: Request) -> bool:
+    """Whether a person opens the page, and no script of it looks what is new."""
+    return request.headers.get("sec-fetch-dest", "document") == "document"
 
 
 async def read_form(request: Request, *known: str) -> dict[str, str]:

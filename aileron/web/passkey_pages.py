@@ -63,7 +63,7 @@ class PageAccess:
     not_opened: Callable[[str, AileronError], Response]
     """The page that says why there is none."""
     check_token: Callable[..., None]
-    frame: Callable[[Session], dict[str, Any]]
+    frame: Callable[[Session], Awaitable[dict[str, Any]]]
     base: str
     """Where browsers use passkeys: the page by its name, and not by an address."""
 
@@ -121,12 +121,12 @@ class PasskeyPages:
     # Those that may decide
 
     async def _list(self, _request: Request, session: Session) -> Response:
-        return self._page(session, session.take_note("passkeys"))
+        return await self._page(session, session.take_note("passkeys"))
 
-    def _page(self, session: Session, note: str | None) -> Response:
+    async def _page(self, session: Session, note: str | None) -> Response:
         return html(
             "passkeys.html",
-            **self._ways.frame(session),
+            **await self._ways.frame(session),
             note=note,
             passkeys=[_row(one, session) for one in self._passkeys.listed()],
             base=self._ways.base,
@@ -139,7 +139,7 @@ class PasskeyPages:
         key_id = needed(fields, "key_id")
         self._ways.check_token(session, fields, "revoke", key_id)
         await self._passkeys.revoke(key_id)
-        session.leave_note("passkeys", "It is revoked: it decides nothing any more.")
+        session.leave_note("passkeys", "Revoked. It cannot decide any more.")
         return _to("/approvals/passkeys")
 
     # Making one

@@ -36,11 +36,12 @@ from aileron.review.question import state_words
 from aileron.review.record import record_of, result_lines
 from aileron.web.admission import Admission, is_approval_id, on_to
 from aileron.web.daemon_port import DaemonPort
-from aileron.web.forms import FormError, is_from_here, query_of, read_form
+from aileron.web.forms import FormError, is_from_here, is_opened, query_of, read_form
 from aileron.web.passkey_pages import PasskeyPages
 from aileron.web.sessions import Session
 from aileron.web.templating import html, with_fields
 from aileron.web.views import (
+    came_of,
     entry_of,
     is_long,
     mark_of,
@@ -107,7 +108,7 @@ class QuestionPages:
         waiting, recent = await self._daemon.waiting(), await self._daemon.recent()
         return html(
             "queue.html",
-            **self._admission.frame(session),
+            **await self._admission.frame(session),
             waiting=[entry_of(row) for row in waiting],
             recent=[entry_of(row) for row in recent],
             news_of="",
@@ -118,12 +119,12 @@ class QuestionPages:
         approval_id = request.path_params["id"]
         edit = edit_of(query_of(request, "edit"))
         note = session.take_note(approval_id)
-        shown = await self.shown(session, approval_id, edit, read=is_from_here(request))
+        shown = await self.shown(session, approval_id, edit, read=is_from_here(request) and is_opened(request))
         if not shown.review.waits:
             return await self.over(session, shown, note=note)
-        return self.waiting_page(session, shown, edit, note=note)
+        return await self.waiting_page(session, shown, edit, note=note)
 
-    def waiting_page(
+    async def waiting_page(
         self,
         session: Session,
         shown: QuestionView,
@@ -134,11 +135,11 @@ class QuestionPages:
         note: str | None = None,
     ) -> Response:
         """A question that can be decided, with its forms. `problem`: why the last one was not taken; `reason`: what was typed."""
-        review = shown.review
+        review, passkeys, can_sign = shown.review, self.passkeys_for(shown), session.key is not None
         return html(
             "question.html",
             status,
-            **self._admission.frame(session),
+            **await self._admission.frame(session),
             **shown.values(edit),
             note=note,
             problem=problem,
@@ -146,7 +147,9 @@ class QuestionPages:
             is_long=is_long(shown.card),
             can_preview=review.has_preview,
             is_unread=review.is_unread,
-            **self.passkeys_for(shown),
+            can_deny=can_sign or bool(passkeys["passkeys"]),
+            can_approve=can_sign or bool(passkeys["passkeys"] and passkeys["passkey_approves"]),
+            **passkeys,
             confirm_token=session.token("confirm", review.id, review.digest, edit or ""),
             deny_token=session.token("deny", review.id, review.digest, edit or ""),
             ask_token=session.token("ask", review.id),
@@ -173,17 +176,16 @@ class QuestionPages:
         return html(
             "over.html",
             status,
-            **self._admission.frame(session),
+            **await self._admission.frame(session),
             **shown.values(None),
             note=note,
             problem=problem,
             status=question.status,
             state=state_words(question.status),
+            came=came_of(question, result),
             decided_at=local_time(question.decided_at) if question.decided_at else None,
             surface=surface_of(question.surface) if question.surface else None,
             reason=question.reason or None,
-            held_until=local_time(result.held_until) if result.held_until else None,
-            error=result.error or None,
             outcome=lines,
             outcome_missing=missing,
             has_outcome=has_outcome,
@@ -228,27 +230,30 @@ class QuestionPages:
         return found
 
     async def _news(self, request: Request, session: Session) -> Response:
-        fields = query_of(request, "of", "known")
+        fields = query_of(request, "of", "known", "waiting", "now")
         approval_id, known = fields.get("of", ""), fields.get("known", "")
         if approval_id and not is_approval_id(approval_id):
             raise FormError(HTTPStatus.BAD_REQUEST, "no such question")
-        rows: list[ApprovalEntry] = []
-        with anyio.move_on_after(NEWS_S):
-            while True:
-                changed = self._daemon.news()  # taken before it is read: nothing in between is missed
-                rows = await self._rows(approval_id)
-                if mark_of(rows) != known:
-                    break
+        changed = self._daemon.news()  # taken before it is read: nothing in between is missed
+        told = await self._told(approval_id)
+        count = fields.get("waiting", str(told["waiting"]))
+        with anyio.move_on_after(0.0 if "now" in fields else NEWS_S):
+            while told["news"] == known and str(told["waiting"]) == count:
                 await _first_of(changed, session.over)
                 session.check_open()
                 await anyio.sleep(_PAUSE_S)
-        status = rows[0].status if approval_id and rows else ""
-        return with_fields(JSONResponse({"news": mark_of(rows), "status": status}))
+                changed = self._daemon.news()
+                told = await self._told(approval_id)
+        return with_fields(JSONResponse(told))
 
-    async def _rows(self, approval_id: str) -> list[ApprovalEntry]:
+    async def _told(self, approval_id: str) -> dict[str, Any]:
+        """The mark of what is shown, and how many wait."""
+        waiting = await self._daemon.waiting()
         if approval_id:
-            return [await self._daemon.question(approval_id)]
-        return [*await self._daemon.waiting(), *await self._daemon.recent()]
+            rows: list[ApprovalEntry] = [await self._daemon.question(approval_id)]
+        else:
+            rows = [*waiting, *await self._daemon.recent()]
+        return {"news": mark_of(rows), "status": rows[0].status if approval_id else "", "waiting": len(waiting)}
 
     async def _read_again(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]

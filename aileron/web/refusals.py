@@ -28,48 +28,43 @@ def failed(error: AileronError, approval_id: str) -> Response:
     """What the daemon could not do, in its words."""
     failure = error.failure
     is_missing = failure.failure_class is FailureClass.NOT_FOUND
-    title = "There is no such question." if is_missing else "That could not be done."
+    title = "No such request." if is_missing else "That did not work."
     return problem(failure.failure_class.http_status, title, failure.message, approval_id)
 
 
 def broken(approval_id: str) -> Response:
     """What the daemon said makes no sense; its log says where."""
     where = f"aileron approval show {approval_id}" if approval_id else "aileron approval list"
-    why = (
-        f"What is kept of it makes no sense to this page. The log says more: aileron daemon logs. Or look with: {where}"
-    )
-    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "That cannot be shown.", why, approval_id)
+    why = f"This page cannot read what is stored about it. For details, run aileron daemon logs, or look with: {where}"
+    return problem(HTTPStatus.INTERNAL_SERVER_ERROR, "This request cannot be shown.", why, approval_id)
 
 
 def not_ours(error: FormError, approval_id: str) -> Response:
     """What came is no form of this page."""
     is_foreign = error.status == HTTPStatus.FORBIDDEN
-    title = "That did not come from this page." if is_foreign else "That cannot be taken."
+    title = "That form did not come from this page." if is_foreign else "This form cannot be accepted."
     return problem(error.status, title, error.why, approval_id)
 
 
 def unseen(error: Unseen, approval_id: str) -> Response:
     """Nobody knows which program asks."""
     why = (
-        f"It cannot be found out which program asks ({error.why}), and a page is unlocked for one program alone. "
-        "Decide in a terminal, or in a browser that runs as you, in the open."
+        f"Aileron cannot find out which program asks ({error.why}), and a page is unlocked for one program only. "
+        "Decide in a terminal, or in a browser that runs as you and outside a sandbox."
     )
     return problem(HTTPStatus.FORBIDDEN, "This browser cannot decide here.", why, approval_id)
 
 
 def agents(session: str, approval_id: str) -> Response:
     """An agent's session started the program that asks."""
-    why = (
-        f"The program that asks was started by an agent ({session}), which may drive it. Open this address in a "
-        "browser of your own."
-    )
-    return problem(HTTPStatus.FORBIDDEN, "This browser is an agent's.", why, approval_id)
+    why = f"An agent started this browser ({session}) and may control it. Open this address in a browser of your own."
+    return problem(HTTPStatus.FORBIDDEN, "This browser belongs to an agent.", why, approval_id)
 
 
 def stolen(approval_id: str) -> Response:
     """Another process than the one that unlocked has the cookie."""
     why = (
-        "The cookie of an unlocked page came from another program than the browser that unlocked it. The page is locked "
-        "now, and this is on record (aileron audit list --type approval.refused)."
+        "The cookie of an unlocked page came from another program than the browser that unlocked it. The page is now "
+        "locked, and this is on record (aileron audit list --type approval.refused)."
     )
     return problem(HTTPStatus.FORBIDDEN, "This page is locked.", why, approval_id)

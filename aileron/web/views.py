@@ -12,20 +12,26 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.api.approvals import ApprovalEntry, Question
+from aileron.api.runs import RunState
 from aileron.model.timestamp import local_time, parse_timestamp
 from aileron.review.card import Card
-from aileron.review.question import KINDS, asker_of, row_of, state_words
+from aileron.review.headline import quoted
+from aileron.review.question import KINDS, asker_of, is_run, row_of, state_words
 from aileron.review.record import Left
 
 __all__ = [
+    "Came",
     "QueueRow",
     "Sent",
+    "came_of",
     "entry_of",
     "is_long",
     "mark_of",
@@ -37,6 +43,8 @@ __all__ = [
 _LONG_ROWS: Final = 40
 """Rows of a phone, of some 48 characters: more than its screen has."""
 _ROW: Final = 48
+_MOST_FIELDS: Final = 4
+"""Of a result, in its one line."""
 _SURFACES: Final = {"page": "on this page", "operator": "with a command", "agent": "by the agent"}
 
 
@@ -47,6 +55,7 @@ class QueueRow:
     id: str
     title: str
     kind: str
+    """Of a consent; empty for a run."""
     asker: str
     status: str
     state: str
@@ -73,6 +82,63 @@ class Sent:
     is_bad: bool
 
 
+@dataclasses.dataclass(frozen=True)
+class Came:
+    """What became of a question, in a line; `result` is what came back, in another, and `next` what can still happen."""
+
+    words: str
+    result: str = ""
+    next: str = ""
+
+
+def came_of(question: Question, found: RunState) -> Came:
+    """Of one that nobody can decide any more. `found` is what the daemon says of its run."""
+    why = f"{found.error.message} ({found.error.failure_class})" if found.error else ""
+    match question.status:
+        case "completed":
+            return Came("✓ done", result=_in_a_line(found.result))
+        case "failed":
+            return Came(f"Approved, but it failed: {why}" if why else "Approved, but it failed")
+        case "unknown":
+            said = f"Approved, but the outcome is unknown: {why}" if why else "Approved, but the outcome is unknown"
+            return Came(said, next="Look at the service before you repeat it.")
+        case "approved" if found.held_until:
+            return Came(
+                "✓ approved", next=f"Held until {local_time(found.held_until)}. You can withdraw it until then."
+            )
+        case "approved":
+            return Came("✓ approved", next=f"Not started yet: {why}" if why else "Not started yet.")
+        case "running":
+            return Came("✓ approved, running")
+        case "denied":
+            return Came("Denied: nothing ran")
+        case "expired":
+            return Came("Expired: nothing ran", next="Nobody decided in time. The agent can ask again.")
+        case "cancelled":
+            return Came("Withdrawn: nothing ran")
+        case _:
+            return Came(state_words(question.status))
+
+
+def _in_a_line(result: Any) -> str:
+    """What an operation gave back, so much of it as a line holds: a value, or the first fields with theirs. All stands below."""
+    if result is UNSET or result in (None, "", [], {}):
+        return ""
+    if not isinstance(result, dict):
+        return _brief(result)
+    more = len(result) - _MOST_FIELDS
+    fields = [f"{name}: {_brief(value)}" for name, value in itertools.islice(result.items(), _MOST_FIELDS)]
+    return " · ".join([*fields, *([f"{more} more"] if more > 0 else [])])
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, list):
+        return f"{len(value)} {'item' if len(value) == 1 else 'items'}"
+    if isinstance(value, dict):
+        return f"{len(value)} {'field' if len(value) == 1 else 'fields'}"
+    return quoted(value)
+
+
 def milliseconds(text: Any) -> int:
     """Since the epoch, for a countdown; 0 for what is no time."""
     at = parse_timestamp(text)
@@ -89,7 +155,7 @@ def entry_of(row: ApprovalEntry) -> QueueRow:
     return QueueRow(
         id=row.approval_id,
         title=row_of(row),
-        kind=KINDS.get(row.kind, row.kind),
+        kind="" if is_run(row) else KINDS.get(row.kind, row.kind),
         asker=asker_of(row),
         status=row.status,
         state=state_words(row.status),

@@ -15,9 +15,30 @@ from tests.support.browser import Browser
 from tests.support.home import DaemonHome
 from tests.support.paged import APPROVER, port_of
 
-__all__ = ["PHONE", "base_of", "elsewhere", "overflow", "unlocked", "without_scripts"]
+__all__ = ["CONTRAST", "PHONE", "base_of", "elsewhere", "overflow", "rested", "unlocked", "without_scripts"]
 
 PHONE: Final = {"width": 390, "height": 844}
+CONTRAST: Final = """
+const parse = (text) => { const m = text.match(/[\\d.]+/g).map(Number);
+  return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
+const linear = (v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+const light = (c) => { const [r, g, b] = c.map((v) => linear(v / 255));
+  return .2126 * r + .7152 * g + .0722 * b; };
+const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c) return c; }
+  return [255, 255, 255]; };
+const poor = [];
+const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+let seen = 0;
+while (walk.nextNode()) {
+  const e = walk.currentNode.parentElement;
+  if (!walk.currentNode.data.trim() || e.closest("script, style") || !e.getClientRects().length) continue;
+  const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
+  seen += 1;
+  if ((a + .05) / (b + .05) < 4.5) poor.push([walk.currentNode.data.trim().slice(0, 40), (a + .05) / (b + .05)]);
+}
+return [seen, poor];
+"""
+"""How much text there is on a page, and which of it has too little contrast: by its first words."""
 
 
 def base_of(home: DaemonHome, host: str = "localhost") -> str:
@@ -41,6 +62,11 @@ def without_scripts(browser: Browser) -> Iterator[None]:
         yield
     finally:
         browser.cdp("Emulation.setScriptExecutionDisabled", value=False)
+
+
+def rested(browser: Browser) -> None:
+    """Until the buttons are no longer dead."""
+    browser.wait(lambda: "" if browser.has("body.dead") else "awake", "the buttons stayed dead")
 
 
 def overflow(browser: Browser) -> int:

@@ -79,7 +79,7 @@ def test_a_form_that_another_page_sends_by_itself_decides_nothing(home: DaemonHo
     chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")  # still unlocked: nothing was done to it
     chromium.wait(lambda: "" if chromium.has("body.dead") else "awake", "the buttons stayed dead")
     chromium.click(".no button")
-    chromium.wait(lambda: "denied" if "denied" in chromium.text(".verdict") else "", "not denied")
+    chromium.wait(lambda: "denied" if "Denied" in chromium.text(".verdict") else "", "not denied")
 
 
 def test_a_script_of_another_page_reads_and_sends_nothing(home: DaemonHome, chromium: Browser) -> None:
@@ -213,11 +213,9 @@ def test_what_another_program_left_in_the_browser_is_cleared_before_the_passphra
         own.unlock()
         assert shows(chromium, own, "/passkeys") == "of another program"
         assert shows(chromium, own) == "of the worker"
-        assert (
-            shows(chromium, own, "/act-20260101T000000-00000000000000000000") == "Something may wait for your decision"
-        )
+        assert shows(chromium, own, "/act-20260101T000000-00000000000000000000") == "A request may be waiting for you"
         for path in ("", "/passkeys"):
-            assert shows(chromium, own, path) == "Something may wait for your decision"
+            assert shows(chromium, own, path) == "A request may be waiting for you"
         assert chromium.script(_WORKERS) == 0
 
 

@@ -106,7 +106,7 @@ def enrolled(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
     if browser.has("#word"):
         browser.fill("#word", browser.text("label code"))
     press(browser, ".yes button.go")
-    seen(browser, ".verdict", "approved")
+    seen(browser, ".verdict", "done")
     assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name] == [key_id]
     return key_id
 
@@ -219,7 +219,7 @@ def test_a_passkey_is_made_agreed_to_unlocks_and_decides(
     assert "pay 90 to mira@example.com" in chromium.text(".known")
     assert not chromium.has(".no button.stop:not([data-passkey])")
     approved_by_touch(chromium, "previewed")
-    seen(chromium, ".verdict", "approved")
+    seen(chromium, ".verdict", "done")
     assert home.result(asked)["status"] == "completed"
     assert upstream.effects == before + 1
     decided = of_kind(home, "approval.decided")[-1]
@@ -240,11 +240,11 @@ def test_it_decides_beside_the_approvers_key_and_says_no(home: DaemonHome, chrom
     chromium.wait_url("digest=")
     assert chromium.has(".yes button.go:not([hidden])")
     press(chromium, ".yes button[data-passkey]")
-    seen(chromium, ".verdict", "approved")
+    seen(chromium, ".verdict", "done")
     chromium.open(f"{base_of(home)}/approvals/{no['approval_id']}")
     chromium.fill("#reason", "not\nnow")
     press(chromium, ".no button[data-passkey]")
-    seen(chromium, ".verdict", "denied")
+    seen(chromium, ".verdict", "Denied")
     assert home.result(yes)["status"] == "completed"
     assert home.result(no)["reason"] == "not\nnow"
     assert [one["key_id"] for one in of_kind(home, "approval.decided")[-2:]] == [key_id] * 2
@@ -266,7 +266,7 @@ def test_one_of_several_is_chosen_by_its_name(home: DaemonHome, chromium: Browse
     chromium.wait(lambda: "there" if chromium.has("#left") else "", "it was not unlocked")
     assert of_kind(home, "page.unlocked")[-1]["key_id"] == here
     press(chromium, f'.no button[data-passkey="{here}"]')
-    seen(chromium, ".verdict", "denied")
+    seen(chromium, ".verdict", "Denied")
     assert of_kind(home, "approval.decided")[-1]["key_id"] == here
 
 
@@ -298,7 +298,7 @@ def test_a_device_that_does_not_know_who_is_there_opens_and_decides_nothing(home
         knows(chromium, device, True)
         chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
         press(chromium, ".no button[data-passkey]")
-        seen(chromium, ".verdict", "denied")
+        seen(chromium, ".verdict", "Denied")
 
 
 def test_what_a_page_of_another_port_was_lent_is_refused(home: DaemonHome, chromium: Browser) -> None:
@@ -319,7 +319,7 @@ def test_what_a_page_of_another_port_was_lent_is_refused(home: DaemonHome, chrom
     assert (state(home, asked), refusals(home, since)) == ("pending_approval", [("deny", "signature")])
     chromium.open(one)
     send(chromium, ".no", told, chromium.script(_SIGN, told["statements"][0], "required"))  # the same challenge, here
-    seen(chromium, ".verdict", "denied")
+    seen(chromium, ".verdict", "Denied")
 
 
 def test_an_answer_for_one_question_is_none_for_another(home: DaemonHome, chromium: Browser) -> None:
@@ -342,7 +342,7 @@ def test_an_answer_for_one_question_is_none_for_another(home: DaemonHome, chromi
     assert refusals(home, since) == [("deny", "signature"), ("approve", "signature")]
     chromium.open(f"{base_of(home)}/approvals/{mine['approval_id']}")
     send(chromium, ".no", told, signature)
-    seen(chromium, ".verdict", "denied")
+    seen(chromium, ".verdict", "Denied")
 
 
 def test_a_passkey_that_was_revoked_unlocks_and_decides_nothing(home: DaemonHome, chromium: Browser) -> None:
@@ -388,7 +388,7 @@ def test_what_it_may_not_say_yes_to_it_may_refuse(home: DaemonHome, chromium: Br
     assert "was changed: nothing was done" in chromium.script(_REFUSED, ".no", {"decision": "approve", "read": "all"})
     chromium.open(one)
     press(chromium, ".no button[data-passkey]")
-    seen(chromium, ".verdict", "denied")
+    seen(chromium, ".verdict", "Denied")
     chromium.open(f"{base_of(home)}/approvals/passkeys")
     assert not chromium.has("form.add")  # it takes the approver's own key
 
@@ -434,7 +434,7 @@ def test_without_scripts_there_is_the_passphrase(home: DaemonHome, chromium: Bro
         chromium.wait_url("digest=")
         assert shown_buttons(chromium) == []
         chromium.click(".yes button.go")
-        seen(chromium, ".verdict", "approved")
+        seen(chromium, ".verdict", "done")
         chromium.open(f"{base_of(home)}/approvals/passkeys")
         assert not chromium.script("return document.querySelector('form.add').getClientRects().length")
     assert home.result(asked)["status"] == "completed"

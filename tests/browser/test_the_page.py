@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.paging import PHONE, base_of, elsewhere, overflow, unlocked, without_scripts
+from tests.browser.paging import CONTRAST, PHONE, base_of, elsewhere, overflow, rested, unlocked, without_scripts
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
@@ -41,11 +41,6 @@ def keys(browser: Browser, text: str) -> None:
     browser._do("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
 
 
-def rested(browser: Browser) -> None:
-    """Until the buttons are no longer dead."""
-    browser.wait(lambda: "" if browser.has("body.dead") else "awake", "the buttons stayed dead")
-
-
 # Without scripts
 
 
@@ -57,16 +52,16 @@ def test_everything_is_decided_without_a_script(home: DaemonHome, chromium: Brow
         unlocked(chromium, home, yes["approval_id"])
         chromium.click(".yes button")
         chromium.wait_url("digest=")
-        chromium.fill("#word", "gated")
+        chromium.fill("#word", "yes")
         chromium.click(".yes button")
-        chromium.wait(lambda: "approved" if "approved" in chromium.text(".verdict") else "", "not approved")
+        chromium.wait(lambda: "done" if "done" in chromium.text(".verdict") else "", "not approved")
         assert home.result(yes)["status"] == "completed"
         chromium.new_tab()
         chromium.cdp("Emulation.setScriptExecutionDisabled", value=True)  # of a tab
         chromium.open(f"{base_of(home)}/approvals/{no['approval_id']}")
         chromium.fill("#reason", "not\nnow")
         chromium.click(".no button")
-        chromium.wait(lambda: "denied" if "denied" in chromium.text(".verdict") else "", "not denied")
+        chromium.wait(lambda: "denied" if "Denied" in chromium.text(".verdict") else "", "not denied")
         chromium.open(f"{base_of(home)}/approvals/{yes['approval_id']}")
         assert f"POST localhost:{upstream.port}/effect/chromium" in chromium.text(".requests")
         chromium.click(".bar button")
@@ -117,8 +112,8 @@ def test_it_is_approved_by_keyboard_alone(home: DaemonHome, chromium: Browser) -
     rested(chromium)
     while chromium.script("return document.activeElement.id") != "word":
         keys(chromium, TAB)
-    keys(chromium, "gated" + TAB + SPACE)
-    chromium.wait(lambda: "approved" if "approved" in chromium.text(".verdict") else "", "not approved")
+    keys(chromium, "yes" + TAB + SPACE)
+    chromium.wait(lambda: "done" if "done" in chromium.text(".verdict") else "", "not approved")
     assert home.result(asked)["status"] == "completed"
 
 
@@ -133,32 +128,12 @@ for (const css of arguments[0]) {
 }
 return Object.fromEntries(seen);
 """
-_CONTRAST = """
-const parse = (text) => { const m = text.match(/[\\d.]+/g).map(Number);
-  return m.length > 3 && m[3] === 0 ? null : m.slice(0, 3); };
-const linear = (v) => v <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-const light = (c) => { const [r, g, b] = c.map((v) => linear(v / 255));
-  return .2126 * r + .7152 * g + .0722 * b; };
-const behind = (e) => { for (; e; e = e.parentElement) { const c = parse(getComputedStyle(e).backgroundColor); if (c) return c; }
-  return [255, 255, 255]; };
-const poor = [];
-const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
-let seen = 0;
-while (walk.nextNode()) {
-  const e = walk.currentNode.parentElement;
-  if (!walk.currentNode.data.trim() || e.closest("script, style") || !e.getClientRects().length) continue;
-  const [a, b] = [light(parse(getComputedStyle(e).color)), light(behind(e))].sort((x, y) => y - x);
-  seen += 1;
-  if ((a + .05) / (b + .05) < 4.5) poor.push([walk.currentNode.data.trim().slice(0, 40), (a + .05) / (b + .05)]);
-}
-return [seen, poor];
-"""
 
 
 def test_what_matters_is_seen_on_a_phone_without_scrolling(
     home: DaemonHome, chromium: Browser, upstream: CountingServer
 ) -> None:
-    """Verdict, what it does, where, as whom, undo, difference, the contradiction, and the beginning of its effect."""
+    """The sentence, the verdict, the contradiction, where, as whom, the difference, the beginning of its effect, both buttons."""
     upstream.page = "pay 9000 to someone-else@example.com"
     asked = home.asked("previewed", {"path": "pay 90 to mira@example.com"})
     chromium.look(**PHONE)
@@ -166,22 +141,19 @@ def test_what_matters_is_seen_on_a_phone_without_scrolling(
     wanted = [
         "h1",
         ".verdict",
-        *(f".essentials dl > div:nth-child({number})" for number in range(1, 7)),
+        *(f".essentials dl > div:nth-child({number})" for number in range(1, 6)),
         ".alarms p",
         ".known h2",
         ".known dl > div:first-child",
+        ".no button",
+        ".yes button",
     ]
     assert chromium.script(_VISIBLE, wanted) == dict.fromkeys(wanted, True)
     facts = chromium.text(".essentials").split("\n")
-    assert [name for name in facts if name in ("does", "undo", "reaches", "account", "asked by", "differs")] == [
-        "does",
-        "undo",
-        "reaches",
-        "account",
-        "asked by",
-        "differs",
-    ]
-    assert "! Path is pay 9000 to someone-else@example.com, and the agent says pay 90" in chromium.text(".alarms")
+    names = ("goes to", "account", "asked by", "compared", "action")
+    assert [name for name in facts if name in names] == list(names)
+    said = "! Path: the agent said “pay 90 to mira@example.com”, the service has “pay 9000 to someone-else@example.com”"
+    assert said in chromium.text(".alarms")
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -221,7 +193,7 @@ def test_every_page_can_be_read_and_fits(home: DaemonHome, chromium: Browser, da
         if chromium.has("body.dead"):
             rested(chromium)
         time.sleep(0.15)  # the buttons fade in
-        seen, poor = chromium.script(_CONTRAST)
+        seen, poor = chromium.script(CONTRAST)
         assert seen > 5
         assert poor == [], name
 
@@ -255,10 +227,10 @@ def test_the_queue_grows_at_its_end_and_nothing_moves(home: DaemonHome, chromium
     after = chromium.script(where)
     assert after[: len(before)] == before
     assert [name for name, _ in after[len(before) :]] == [second["approval_id"]]
-    assert "1 more arrived" in chromium.text("#live")
+    assert "1 new, at the end of this page." in chromium.text("#live")
     home.must("POST", f"/v1/action-approvals/{first['approval_id']}/cancel")
     row = f'li[data-id="{first["approval_id"]}"]'
-    chromium.wait(lambda: "so" if "taken back" in chromium.text(f"{row} .state") else "", "it is not said")
+    chromium.wait(lambda: "so" if "withdrawn" in chromium.text(f"{row} .state") else "", "it is not said")
     assert chromium.script(where)[: len(before)] == before
 
 
@@ -270,7 +242,7 @@ def test_a_question_that_is_over_meanwhile_has_dead_buttons(home: DaemonHome, ch
     assert not chromium.script("return document.querySelector('.yes button').disabled")
     home.must("POST", f"/v1/action-approvals/{asked['approval_id']}/cancel")
     chromium.wait(lambda: chromium.text("#live"), "nothing is said")
-    assert "It is over: cancelled." in chromium.text("#live")
+    assert "Withdrawn: nothing ran. The buttons here do nothing now." in chromium.text("#live")
     assert chromium.script("return [...document.querySelectorAll('#decide button')].every((b) => b.disabled)")
 
 
@@ -303,7 +275,7 @@ def test_the_second_step_is_dead_for_a_moment_after_its_window_came_to_the_front
         assert state(home, asked) == "pending_approval"
     rested(chromium)
     chromium.click(".yes button")
-    chromium.wait(lambda: "approved" if "approved" in chromium.text(".verdict") else "", "not approved")
+    chromium.wait(lambda: "done" if "done" in chromium.text(".verdict") else "", "not approved")
 
 
 def test_a_daemon_that_is_gone_leaves_nothing_on_the_screen(upstream: CountingServer, chromium: Browser) -> None:

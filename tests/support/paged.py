@@ -208,20 +208,33 @@ def paged_home(upstream: CountingServer) -> Iterator[DaemonHome]:
 
 
 class _Forms(html.parser.HTMLParser):
+    """Forms, and the fields that are in them or name them (`form=`), wherever those stand."""
+
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
         self.found: list[Form] = []
-        self._text: str | None = None
+        self._by_id: dict[str, dict[str, str]] = {}
+        self._inside: dict[str, str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Forms and their fields."""
         has = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self.found.append(Form(has.get("method", "get"), has["action"], {}))
-        elif tag == "input" and self.found and "name" in has and has.get("type") != "radio":
-            self.found[-1].fields[has["name"]] = has.get("value", "")
-        elif tag == "textarea" and self.found:
-            self.found[-1].fields[has["name"]] = ""
+            self._inside = self._by_id.setdefault(has["id"], {}) if "id" in has else {}
+            self.found.append(Form(has.get("method", "get"), has["action"], self._inside))
+            return
+        fields = self._by_id.setdefault(has["form"], {}) if "form" in has else self._inside
+        if fields is None or "name" not in has:
+            return
+        if tag == "input" and has.get("type") != "radio":
+            fields[has["name"]] = has.get("value", "")
+        elif tag == "textarea":
+            fields[has["name"]] = ""
+
+    def handle_endtag(self, tag: str) -> None:
+        """What comes after a form is not in it."""
+        if tag == "form":
+            self._inside = None
 
 
 class _Words(html.parser.HTMLParser):

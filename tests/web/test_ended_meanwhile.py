@@ -75,7 +75,7 @@ async def test_a_decision_that_was_recorded_before_the_session_ended_is_said_to_
 
         page = await while_held(desk, lambda: browser.deny(asking()["digest"]), end)
     assert (ASKED, "deny") in desk.told
-    assert "The question is decided. On record it is: denied." in page
+    assert "The request is decided. On record: denied." in page
 
 
 async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_count() -> None:
@@ -85,7 +85,7 @@ async def test_a_decision_that_came_too_late_for_the_session_is_said_not_to_coun
     async with browser_of(desk) as browser:
         page = await while_held(desk, lambda: browser.deny(previewed()["digest"]), lambda: asked_for(browser))
     assert (ASKED, "deny") not in desk.told
-    assert "Your decision was not recorded: the question still waits." in page
+    assert "Your decision was not recorded: the request still waits." in page
 
 
 async def test_who_decided_and_comes_back_to_a_locked_page_is_told_what_became_of_it() -> None:
@@ -95,7 +95,7 @@ async def test_who_decided_and_comes_back_to_a_locked_page_is_told_what_became_o
     async with browser_of(desk) as browser:
         assert (await browser.deny(asking()["digest"])).status_code == 303
         over(desk)
-        said = "On record it is: denied."
+        said = "On record: denied."
         assert said in (await browser.get(f"/approvals/{ASKED}")).text
         assert said not in (await browser.get("/approvals")).text
         desk.pid = 2

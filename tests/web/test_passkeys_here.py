@@ -86,7 +86,7 @@ def test_what_was_read_anew_in_between_is_another_question(
     assert "9000 to mira" in page.words
     refused = challenged(stranger, old)
     assert refused.status == 409
-    assert "another one now" in refused.words
+    assert "has changed since the page was shown" in refused.words
     refused = stranger.post(old.action, {**old.fields, **answered(device, told)})
     assert refused.status == 409
     assert state(home, asked) == "pending_approval"
@@ -131,7 +131,7 @@ def test_what_a_passkey_unlocked_decides_nothing_by_itself(
     form = touched(stranger, device, asked["approval_id"]).form("/decide", decision="deny")
     refused = stranger.post(form.action, form.fields)
     assert refused.status == 403
-    assert "takes a passkey" in refused.words
+    assert "needs a passkey" in refused.words
     assert state(home, asked) == "pending_approval"
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import anyio
 import pytest
 
 from aileron.model.timestamp import local_time
 from aileron.web.admission import MAX_STRANGERS
 from aileron.web.views import milliseconds
+from tests.support.paged import Reply
 from tests.web.daemon_port import ASKED, ToldDesk, asking, browser_of
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +27,7 @@ async def test_only_so_many_who_are_strangers_wait_to_be_looked_at() -> None:
 
         async def ask() -> None:
             answer = await browser.post("/approvals/unlock", {"passphrase": "wrong"})
-            turned_away.append("Too many programs ask to be let in" in answer.text)
+            turned_away.append("Too many programs want to unlock this page" in answer.text)
 
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
@@ -79,8 +82,65 @@ async def test_a_run_says_what_was_blotted_out_and_whether_there_is_more(scrubbe
         page = (await browser.get(f"/approvals/{ASKED}")).text
 
     assert ("the secret came back 2 times, and was blotted out" in page) is (scrubbed == 2)
-    assert ("More on record:" in page) is is_cut
+    assert ("Not all of the record is shown here." in page) is is_cut
     assert "class=some-class" in page
+
+
+_OTHER = {
+    "class": "external_api_error",
+    "message": "the service answered 503",
+    "retriable": True,
+    "boundary": "external",
+}
+_ERROR = {**_OTHER, "audit_id": None, "details": {}}
+
+
+@pytest.mark.parametrize(
+    ("status", "found", "said"),
+    [
+        (
+            "completed",
+            {"result": {"uid": "3f1c", "count": 2, "all": [1, 2, 3]}},
+            "✓ done uid: “3f1c” · count: 2 · all: 3 items",
+        ),
+        ("completed", {"result": "sent"}, "✓ done “sent”"),
+        ("completed", {"result": {}}, "✓ done"),
+        ("failed", {"error": _ERROR}, "Approved, but it failed: the service answered 503 (external_api_error)"),
+        (
+            "unknown",
+            {"error": _ERROR},
+            "Approved, but the outcome is unknown: the service answered 503 (external_api_error) Look at the service",
+        ),
+        ("approved", {"error": _ERROR}, "✓ approved Not started yet: the service answered 503 (external_api_error)"),
+        ("approved", {"held_until": "2099-01-01T00:00:00Z"}, "You can withdraw it until then."),
+        ("running", {}, "✓ approved, running"),
+        ("denied", {}, "Denied: nothing ran"),
+        ("expired", {}, "Expired: nothing ran Nobody decided in time. The agent can ask again."),
+        ("cancelled", {}, "Withdrawn: nothing ran"),
+    ],
+)
+async def test_what_came_of_it_stands_in_a_line_below_the_sentence(
+    status: str, found: dict[str, Any], said: str
+) -> None:
+    """In the words of the card, with what came back, or why not."""
+    desk = ToldDesk()
+    desk.questions = [asking(status=status, audit_id="run-1")]
+    desk.came = {"status": status, **found}
+    async with browser_of(desk) as browser:
+        page = Reply(200, {}, (await browser.get(f"/approvals/{ASKED}")).text)
+
+    assert said in page.words
+
+
+async def test_what_came_back_is_harmless_in_its_line() -> None:
+    """It is another's text: in quotes that it cannot close, hidden characters spelled out, and never markup."""
+    desk = ToldDesk()
+    desk.questions = [asking(status="completed", audit_id="run-1")]
+    desk.came = {"result": {"to\u202e": "<b>” · ✓ done"}}
+    async with browser_of(desk) as browser:
+        page = (await browser.get(f"/approvals/{ASKED}")).text
+
+    assert '<p class="result">to\\u202e: “&lt;b&gt;\' · ✓ done”</p>' in page.replace("&#39;", "'")
 
 
 # What makes no sense
@@ -143,7 +203,7 @@ async def test_what_makes_no_sense_is_a_page_that_says_so(change: dict[str, obje
 
     if page.status_code != 200:
         assert page.status_code in (500, 409)  # the second: what it is about is none
-        assert ("That cannot be shown." if page.status_code == 500 else "cannot be shown in full") in page.text
+        assert ("This request cannot be shown." if page.status_code == 500 else "cannot be shown in full") in page.text
         assert page.status_code == 409 or f"aileron approval show {ASKED}" in page.text
         assert "Traceback" not in page.text
         assert page.headers["content-security-policy"].startswith("default-src 'none'")
@@ -157,4 +217,4 @@ async def test_rows_without_an_id_do_not_end_the_page() -> None:
     async with browser_of(desk) as browser:
         page = await browser.get(f"/approvals/{ASKED}")
 
-    assert (page.status_code, "That cannot be shown." in page.text) == (500, True)
+    assert (page.status_code, "This request cannot be shown." in page.text) == (500, True)

@@ -241,7 +241,7 @@ def test_a_cookie_from_a_process_that_hides_is_refused_and_locks_the_page(home: 
     status, text = json.loads(subprocess.run(words, capture_output=True, text=True, timeout=60, check=True).stdout)
 
     assert status == 403
-    assert "This page is locked." in text or "cannot be found out which program asks" in text
+    assert "This page is locked." in text or "cannot find out which program asks" in text
     assert "Waiting for you" not in person.get("/approvals").words
 
 
@@ -288,7 +288,7 @@ connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
 headers = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}", "Content-Type": sys.argv[4]}
 connection.request("POST", "/approvals/unlock", "passphrase=" + sys.argv[5], headers)
 answer = connection.getresponse()
-print(answer.status, "started by an agent" in answer.read().decode())
+print(answer.status, "An agent started this browser" in answer.read().decode())
 """
     rest = [str(port_of(home)), "application/x-www-form-urlencoded", APPROVER.replace(" ", "+")]
     said = {}
@@ -325,7 +325,7 @@ connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
 headers = {"Host": f"localhost:{port}", "Origin": f"http://localhost:{port}", "Content-Type": kind}
 connection.request("POST", "/approvals/unlock", "passphrase=" + passphrase, headers)
 answer = connection.getresponse()
-os.write(write, f"{answer.status} {'started by an agent' in answer.read().decode()}".encode())
+os.write(write, f"{answer.status} {'An agent started this browser' in answer.read().decode()}".encode())
 """
 
 
@@ -435,7 +435,7 @@ def test_another_approver_ends_every_page(own_home: DaemonHome) -> None:
     new = (own_home.path / "approver.json").read_bytes()
     second.appoint(own_home, replaces=first)
 
-    assert "another key decides for this home now" in client.get("/approvals").words
+    assert "this home has another approver now" in client.get("/approvals").words
     assert of_kind(own_home, "page.locked")[-1]["reason"] == "replaced"
     (own_home.path / "approver.json").write_bytes(kept)
     refused = client.unlock()

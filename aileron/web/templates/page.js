@@ -49,83 +49,128 @@
     if (isBlank) return;
     for (const one of document.querySelectorAll("[data-until]")) {
       const ms = Number(one.dataset.until) - Date.now();
-      one.textContent = ms > 0 ? `(${span(ms)} left)` : "(over)";
+      one.textContent = ms > 0 ? `${span(ms)} left` : "time is up";
     }
     if (left) {
       left.textContent = span(endsAt - Date.now());
-      if (Date.now() >= endsAt) blank("Locked", "The time of this page is over: what it showed is gone.");
+      if (Date.now() >= endsAt) blank("Locked", "The time of this page is over. What it showed has been removed.");
     }
   };
   tick();
   setInterval(tick, 1000);
-  const locked = () => blank("Locked", "This page was locked: what it showed is gone. Load it again to see why.");
+  const locked = () => blank("Locked", "This page was locked. What it showed has been removed. Load it again to see why.");
 
   if (body.dataset.news === undefined) return;
+  const LOOK_MS = 10000; // of a tab that nobody sees: for its title alone
+  const isSecond = document.querySelector(".second") !== null;
   let known = body.dataset.news;
+  let count = body.dataset.waiting;
   let waiting = null;
-  const say = (text) => { live.textContent = text; };
+  const say = (text, word, href) => { // at the bottom, above the buttons: it grows upwards, and they stay where they are
+    live.textContent = text;
+    if (href) live.append(" ", Object.assign(document.createElement("a"), { textContent: word, href }));
+  };
+  const counted = (said) => {
+    count = String(said);
+    document.title = `${said ? `(${said}) ` : ""}${document.title.replace(/^\(\d+\) /, "")}`;
+  };
+  const load = async (path) => { // the page as it would be now; null where there is none, or it is locked
+    const answer = await fetch(path, { credentials: "same-origin" });
+    if (!answer.ok) return null;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!fresh.querySelector("[data-news]")) { locked(); return null; }
+    return fresh;
+  };
 
   const showQueue = async () => {
-    const answer = await fetch("/approvals", { credentials: "same-origin" });
-    if (!answer.ok) return;
-    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-    if (!fresh.querySelector("[data-news]")) { locked(); return; }
+    const fresh = await load("/approvals");
+    if (!fresh) return;
     const arrived = document.getElementById("arrived");
-    let count = 0;
+    let more = 0;
     for (const row of fresh.querySelectorAll(".queue li[data-id]")) {
       const mine = document.querySelector(`.queue li[data-id="${CSS.escape(row.dataset.id)}"]`);
       if (!mine) {
         arrived.querySelector("ol").append(document.adoptNode(row)); // below everything: nothing moves
         arrived.hidden = false;
-        count += 1;
+        more += 1;
       } else if (mine.dataset.status !== row.dataset.status) {
         mine.dataset.status = row.dataset.status;
         mine.className = row.className;
         mine.querySelector(".state").textContent = row.querySelector(".state").textContent.trim();
       }
     }
+    tick();
     rest();
-    if (count) say(`${count} more arrived: at the end of this page.`);
-    const all = [...document.querySelectorAll(".queue li[data-status=pending_approval]")].length;
-    document.title = `${all} waiting · Aileron`;
+    const empty = document.getElementById("empty");
+    if (more && empty) empty.textContent = "What is new stands below.";
+    if (more) say(`${more} new, at the end of this page.`, "Show", "#arrived");
   };
-  const showQuestion = (told) => {
-    if (!document.querySelector("#decide")) { location.reload(); return; } // nothing here decides: it may move
-    if (told.status !== "pending_approval") {
-      isOver = true;
-      body.classList.add("dead");
-      for (const button of document.querySelectorAll("[data-guard] button")) button.disabled = true;
-      say(`It is over: ${told.status.replace("_", " ")}. Load this page again to see it.`);
-    } else {
-      say("Something about it is new: load this page again to see it.");
+  const off = (text) => { // what is shown can be decided no more; nothing takes the place of its buttons
+    isOver = true;
+    body.classList.add("dead");
+    for (const button of document.querySelectorAll("[data-guard] button")) button.disabled = true;
+    say(text, "Reload", `/approvals/${of}`);
+  };
+  const showQuestion = async () => {
+    if (isSecond) { // what is confirmed is not exchanged while somebody reads it
+      off("Something about this request has changed. Look at it again.");
+      return;
     }
+    const decide = document.getElementById("decide");
+    if (!decide) { location.reload(); return; } // nothing here decides: it may move
+    const fresh = await load(location.pathname + location.search);
+    if (!fresh) return;
     rest();
+    const now = fresh.getElementById("decide");
+    if (!now) {
+      document.getElementById("main").replaceWith(fresh.getElementById("main"));
+      document.title = fresh.title;
+      scrollTo(0, 0);
+      off(`${document.querySelector(".verdict").textContent}. The buttons here do nothing now.`);
+      return;
+    }
+    const wasOpen = document.querySelector(".proof[open]") !== null;
+    for (const button of now.querySelectorAll("[data-passkey]")) button.hidden = body.dataset.passkeys === undefined;
+    decide.replaceWith(now); // not what is typed beside it: a reason, a question
+    for (const id of ["card", "read"]) document.getElementById(id).replaceWith(fresh.getElementById(id));
+    document.querySelector(".proof").open = wasOpen;
+    tick();
+    say("This page has changed. Look again before you decide.");
+  };
+  const ask = async (isSeen) => { // what is new: waited for, or, where nobody looks, at once
+    const fields = { of, known, waiting: count, ...(isSeen ? {} : { now: "1" }) };
+    waiting = new AbortController();
+    const answer = await fetch(`/approvals/news?${new URLSearchParams(fields)}`,
+      { credentials: "same-origin", signal: waiting.signal });
+    if (answer.status === 401 || answer.status === 403) { locked(); return; }
+    if (!answer.ok) throw new Error(String(answer.status));
+    const told = await answer.json();
+    counted(told.waiting);
+    if (isSeen && told.news !== known) {
+      known = told.news;
+      if (of) await showQuestion(); else await showQueue();
+    }
+  };
+  const asked = async (isSeen) => {
+    try {
+      await ask(isSeen);
+    } catch (error) {
+      if (error.name !== "AbortError") {
+        blank("The daemon does not answer", "Nothing can be decided, and what was shown has been removed. While the daemon does not " +
+          "run, any program can serve a page at this address. Before you type your passphrase here again, check that it runs:", "aileron status");
+      }
+      return false;
+    }
+    return !isBlank;
   };
   const follow = async () => {
-    while (document.visibilityState === "visible") { // a browser has six connections, and may have more tabs
-      waiting = new AbortController();
-      try {
-        const answer = await fetch(`/approvals/news?of=${encodeURIComponent(of)}&known=${encodeURIComponent(known)}`,
-          { credentials: "same-origin", signal: waiting.signal });
-        if (answer.status === 401 || answer.status === 403) { locked(); return; }
-        if (!answer.ok) throw new Error(String(answer.status));
-        const told = await answer.json();
-        if (told.news !== known) {
-          known = told.news;
-          if (of) showQuestion(told); else await showQueue();
-        }
-        if (isOver) return;
-      } catch (error) {
-        if (error.name === "AbortError") return;
-        blank("The supervisor does not answer", "Nothing can be decided, and what was shown is gone. While no supervisor runs, any " +
-          "program can serve a page at this address. Before you type your passphrase here again, look whether it runs:", "aileron status");
-        return;
-      }
-    }
+    while (document.visibilityState === "visible" && await asked(true)); // a browser has six connections, and may have more tabs
   };
+  setInterval(() => { if (document.visibilityState !== "visible" && !isBlank) asked(false); }, LOOK_MS);
   document.addEventListener("visibilitychange", () => {
     if (isBlank) return;
-    if (document.visibilityState === "visible") { rest(); follow(); } else if (waiting) waiting.abort();
+    if (waiting) waiting.abort();
+    if (document.visibilityState === "visible") { rest(); follow(); }
   });
   follow();
 })();

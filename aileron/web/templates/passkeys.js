@@ -3,6 +3,7 @@
   const can = window.PublicKeyCredential !== undefined && location.hostname === "localhost"; // the relying party's only name
   for (const one of document.querySelectorAll(can ? "[data-passkey], [data-passkeys]" : "[data-no-passkeys]")) one.hidden = false;
   if (!can) return;
+  document.body.dataset.passkeys = ""; // for what is put into the page later
   let isBusy = false;
 
   const text = (buffer) => btoa(String.fromCharCode(...new Uint8Array(buffer)))
@@ -29,7 +30,7 @@
     if ((answer.headers.get("Content-Type") || "").startsWith("application/json")) return answer.json();
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     const why = page.querySelector(".note.alarm");
-    throw new Error(why ? why.textContent.trim().replace(/^! /, "") : `The supervisor answers ${answer.status}.`);
+    throw new Error(why ? why.textContent.trim().replace(/^! /, "") : `The daemon answers ${answer.status}.`);
   };
   const sign = async ({ publicKey }) => {
     const asked = { ...publicKey, challenge: bytes(publicKey.challenge), allowCredentials: known(publicKey.allowCredentials) };
@@ -41,7 +42,7 @@
     if (!form.reportValidity()) return;
     const told = await ask(form.dataset.challenge, new FormData(form)); // made now: it is good for five minutes
     const one = told.statements.find((each) => each.key_id === button.dataset.passkey);
-    if (!one) throw new Error("This passkey decides no more. Load this page again.");
+    if (!one) throw new Error("This passkey cannot decide any more. Load this page again.");
     put(form, { at: told.at, key_id: one.key_id, signature: await sign(one) });
     form.submit();
   };
@@ -53,7 +54,7 @@
       form.submit();
       return;
     }
-    if (!told.statements.length) throw new Error("No passkey can be asked here. Load this page again.");
+    if (!told.statements.length) throw new Error("No passkey can be used here. Load this page again.");
     button.hidden = true;
     for (const each of told.statements) { // the person knows which one they have with them
       const choice = button.cloneNode();
@@ -102,8 +103,8 @@
   };
 
   const why = (error) => error.name === "NotAllowedError"
-    ? "The passkey was not used: nobody was asked, it was called off, or the device does not know who was there. Nothing was done."
-    : error.name === "InvalidStateError" ? "This device has a passkey for this home already." : error.message;
+    ? "The passkey was not used: it was cancelled, or the device could not verify you. Nothing was done."
+    : error.name === "InvalidStateError" ? "This device already has a passkey for this home." : error.message;
   const begin = async (button) => {
     const form = button.form;
     if (isBusy) return;

@@ -1,0 +1,299 @@
+"""The ten requests as the page shows them, in a real Chromium, at the sizes of a phone and of a desk: measured, not pictured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.browser.paging import CONTRAST, PHONE, overflow, rested
+from tests.support.browser import Browser, needs_browser
+from tests.support.ten_on_the_page import ServedPage, page_id, page_question, served_page
+from tests.support.ten_requests import TEN, Request
+
+DESK: Final = {"width": 1440, "height": 900}
+SIZES: Final = {"phone": PHONE, "desk": DESK}
+sized = pytest.mark.parametrize("size", SIZES)
+each = pytest.mark.parametrize("one", TEN, ids=lambda one: one.name)
+_BOXES: Final = """
+return Object.fromEntries(arguments[0].map((css) => [css, [...document.querySelectorAll(css)].map((e) => {
+  const r = e.getBoundingClientRect();
+  return [r.left, r.top, r.right, r.bottom].map(Math.round); // a page ends in the middle of a pixel
+})]));
+"""
+_HIT: Final = """
+const r = document.querySelector(arguments[0]).getBoundingClientRect();
+const e = document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2);
+return e !== null && e.closest(arguments[0]) !== null;
+"""
+Box = tuple[float, float, float, float]
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """One for all of them."""
+    needs_browser()
+    with Browser() as opened:
+        yield opened
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[ServedPage]:
+    """All ten wait, and the browser is let in."""
+    with served_page(*(page_question(one) for one in TEN)) as served:
+        chromium.forget()
+        served.let_in(chromium)
+        yield served
+
+
+def shown(chromium: Browser, page: ServedPage, one: Request, size: str = "phone", *, dark: bool = False) -> None:
+    """Its page, with the edit where the person made one, and its buttons alive."""
+    chromium.look(dark=dark, **SIZES[size])
+    chromium.open(page.url(page_id(one), "" if one.edit is None else f"?edit={one.edit.digest}"))
+    rested(chromium)
+
+
+def second_step(chromium: Browser) -> None:
+    """From the question's page."""
+    if chromium.has("#read input"):
+        chromium.script("document.querySelector('#read input').checked = true")
+    chromium.click(".yes button.go")
+    chromium.wait_url("digest=")
+    rested(chromium)
+
+
+def boxes(chromium: Browser, *selectors: str) -> dict[str, list[Box]]:
+    """Of every element, where it is in the window: left, top, right, bottom."""
+    found: dict[str, list[Box]] = chromium.script(_BOXES, list(selectors))
+    return found
+
+
+def is_on_screen(box: Box, size: str) -> bool:
+    """All of it."""
+    left, top, right, bottom = box
+    return left >= 0 and top >= 0 and right <= SIZES[size]["width"] and bottom <= SIZES[size]["height"] and bottom > top
+
+
+def meet(one: Box, other: Box) -> bool:
+    """Whether they share a pixel."""
+    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
+
+
+# What is seen at once
+
+
+@each
+@sized
+def test_the_sentence_the_alarms_and_both_buttons_are_on_the_first_screen(
+    chromium: Browser, page: ServedPage, one: Request, size: str
+) -> None:
+    """And nothing lies over a button; proof is folded, and nothing is wider than the window."""
+    shown(chromium, page, one, size)
+    found = boxes(chromium, "h1", ".verdict", ".alarms p", ".no button", ".yes button")
+    (dock,) = boxes(chromium, ".dock")[".dock"]
+
+    for css, places in found.items():
+        assert all(is_on_screen(box, size) for box in places), (css, places)
+    for css in ("h1", ".verdict", ".alarms p"):
+        assert not any(meet(box, dock) for box in found[css]), css
+    assert all(len(found[css]) == 1 for css in ("h1", ".verdict", ".no button", ".yes button"))
+    assert all(chromium.script(_HIT, css) for css in (".no button", ".yes button"))
+    assert chromium.script("return document.querySelector('.proof').open") is False
+    assert overflow(chromium) <= 0
+
+
+@each
+def test_the_buttons_stay_where_they_are_while_one_reads_to_the_end(
+    chromium: Browser, page: ServedPage, one: Request
+) -> None:
+    """The bar sticks; at the end it covers nothing."""
+    shown(chromium, page, one)
+    before = boxes(chromium, ".no button", ".yes button")
+    chromium.script("scrollTo(0, document.documentElement.scrollHeight)")
+
+    assert boxes(chromium, ".no button", ".yes button") == before
+    ends = boxes(chromium, "main", ".dock")
+    assert ends["main"][0][3] <= ends[".dock"][0][1]
+
+
+@each
+@sized
+def test_the_second_step_has_its_button_where_none_was(
+    chromium: Browser, page: ServedPage, one: Request, size: str
+) -> None:
+    """Neither where Approve… was nor where Deny was; the sentence and the alarms stand there once more."""
+    shown(chromium, page, one, size)
+    first = boxes(chromium, ".no button", ".yes button")
+    second_step(chromium)
+    found = boxes(chromium, "h1", ".alarms p", ".yes button")
+    (approve,) = found[".yes button"]
+
+    assert not any(meet(approve, box) for boxes_ in first.values() for box in boxes_), (approve, first)
+    assert all(is_on_screen(box, size) for places in found.values() for box in places), found
+    assert chromium.text(".yes button") == "Approve"
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_every_page_of_the_ten_has_enough_contrast(chromium: Browser, page: ServedPage, dark: bool) -> None:
+    """4.5 at least, on both steps, unfolded, and when they are over."""
+    for one in TEN:
+        shown(chromium, page, one, dark=dark)
+        chromium.script("document.querySelector('.proof').open = true")
+        assert chromium.script(CONTRAST)[1] == [], one.name
+        second_step(chromium)
+        chromium.script("document.getAnimations().forEach((one) => one.finish())")
+        assert chromium.script(CONTRAST)[1] == [], one.name
+    for one, status in zip(TEN, ("completed", "failed", "denied", "expired", "cancelled", "unknown"), strict=False):
+        page.change(lambda desk, one=one, status=status: desk.settle(page_id(one), status))  # type: ignore[misc]
+        chromium.open(page.url(page_id(one)))
+        assert chromium.script(CONTRAST)[1] == [], status
+
+
+def test_who_has_not_said_whether_they_read_a_long_request_sees_where_to_say_it(
+    chromium: Browser, page: ServedPage
+) -> None:
+    """The browser goes there by itself; and nothing is sent."""
+    long = next(one for one in TEN if one.name == "gate gone")
+    shown(chromium, page, long)
+    chromium.click(".yes button")
+    chromium.wait(lambda: "there" if boxes(chromium, "#read input")["#read input"][0][1] > 0 else "", "not asked for")
+    found = boxes(chromium, "#read input", ".dock")
+
+    assert "digest=" not in chromium.url
+    assert found["#read input"][0][3] <= found[".dock"][0][1]
+
+
+# By itself
+
+
+def title(chromium: Browser, wanted: str) -> None:
+    """Wait until the tab says this."""
+    chromium.wait(lambda: "so" if chromium.title == wanted else "", f"the title is not {wanted}: {chromium.title}")
+
+
+def test_the_tabs_title_counts_what_waits(chromium: Browser) -> None:
+    """On the queue and on a question, also in a tab that nobody sees; it has no values: a browser keeps titles."""
+    first, second, third = TEN[:3]
+    with served_page(page_question(first)) as page:
+        page.let_in(chromium)
+        chromium.open(page.url())
+        title(chromium, "(1) Aileron")
+        page.change(lambda desk: desk.ask(page_question(second)))
+        title(chromium, "(2) Aileron")
+        chromium.open(page.url(page_id(first)))
+        title(chromium, "(2) create-calendar-event · Aileron")
+        page.change(lambda desk: desk.ask(page_question(third)))
+        title(chromium, "(3) create-calendar-event · Aileron")
+        for one in (first, second, third):
+            page.change(lambda desk, one=one: desk.settle(page_id(one), "denied"))  # type: ignore[misc]
+        title(chromium, "denied: create-calendar-event · Aileron")
+
+
+def test_a_question_shows_what_is_new_and_its_buttons_stay_and_are_dead_for_a_moment(
+    chromium: Browser, page: ServedPage
+) -> None:
+    """The agent answers: it stands there without a reload. What was typed and unfolded stays; a click at once does nothing."""
+    draft = next(one for one in TEN if one.name == "draft")
+    shown(chromium, page, draft)
+    chromium.script("document.querySelector('.proof').open = true; document.querySelector('#reason').value = 'not now'")
+    before = boxes(chromium, ".no button", ".yes button")
+    chromium.script("""
+        window.were = [];
+        new MutationObserver(() => were.push(document.body.classList.contains("dead"))).observe(
+            document.querySelector("main"), { childList: true });""")
+
+    def answered(desk: Any) -> None:
+        (one,) = [one for one in desk.questions if one["approval_id"] == page_id(draft)]
+        one["conversation"] = [*one["conversation"], {"question": "Why today?", "answer": "Because of the holidays."}]
+
+    page.change(answered)
+    chromium.wait(lambda: "there" if "Because of the holidays." in chromium.text() else "", "it is not shown")
+
+    assert chromium.script("return were.length > 0 && were.every(Boolean)")  # dead before anything is exchanged
+    assert boxes(chromium, ".no button", ".yes button") == before
+    assert "This page has changed. Look again before you decide." in chromium.text("#live")
+    assert chromium.script(
+        "return [document.querySelector('.proof').open, document.querySelector('#reason').value]"
+    ) == [
+        True,
+        "not now",
+    ]
+    rested(chromium)
+    chromium.click(".no button")
+    chromium.wait(lambda: "so" if chromium.text(".verdict") == "Denied: nothing ran" else "", "not denied")
+    assert page.desk.told[-1] == (page_id(draft), "deny")
+
+
+def test_a_click_in_the_moment_after_a_change_decides_nothing(chromium: Browser, page: ServedPage) -> None:
+    """Pressed in the very turn in which the page changed; the same press later counts."""
+    draft = next(one for one in TEN if one.name == "draft")
+    shown(chromium, page, draft)
+    chromium.script("""
+        new MutationObserver(() => document.querySelector(".no button").click()).observe(
+            document.querySelector("#live"), { childList: true });""")
+
+    def edited(desk: Any) -> None:
+        (one,) = [one for one in desk.questions if one["approval_id"] == page_id(draft)]
+        one["conversation"] = []
+
+    page.change(edited)
+    chromium.wait(lambda: chromium.text("#live"), "nothing changed")
+    rested(chromium)
+    assert page.desk.questions[TEN.index(draft)]["status"] == "pending_approval"
+    chromium.script("document.querySelector('.no button').click()")
+    chromium.wait(lambda: "so" if chromium.text(".verdict") == "Denied: nothing ran" else "", "not denied")
+
+
+def test_what_was_decided_elsewhere_shows_what_came_of_it_and_nothing_in_place_of_its_buttons(
+    chromium: Browser, page: ServedPage
+) -> None:
+    """Without a reload; its buttons stand where they stood, and do nothing."""
+    lunch = TEN[0]
+    shown(chromium, page, lunch)
+    before = boxes(chromium, ".no button", ".yes button")
+    page.desk.came = {"result": {"uid": "3f1c", "url": "https://caldav.example/lunch"}}
+    page.change(lambda desk: desk.settle(page_id(lunch), "completed", surface="operator"))
+    chromium.wait(lambda: "so" if chromium.text(".verdict") == "✓ done" else "", "it is not said")
+
+    assert chromium.text(".result") == "uid: “3f1c” · url: “https://caldav.example/lunch”"
+    assert "The buttons here do nothing now." in chromium.text("#live")
+    assert boxes(chromium, ".no button", ".yes button") == before
+    assert chromium.script("return [...document.querySelectorAll('[data-guard] button')].every((one) => one.disabled)")
+
+
+def test_a_second_step_whose_question_changed_is_not_exchanged_but_off(chromium: Browser, page: ServedPage) -> None:
+    """What somebody is about to confirm is what they read; they are led back to it."""
+    shown(chromium, page, TEN[0])
+    second_step(chromium)
+    page.change(lambda desk: desk.settle(page_id(TEN[0]), "cancelled"))
+    chromium.wait(lambda: chromium.text("#live"), "nothing is said")
+
+    assert "Something about this request has changed. Look at it again." in chromium.text("#live")
+    assert chromium.script("return document.querySelector('.yes button').disabled")
+
+
+def test_what_nobody_read_is_not_read_by_the_page_itself(chromium: Browser, page: ServedPage) -> None:
+    """A page of elsewhere led here: nothing is loaded by that, nor by what is new later. Its button loads it."""
+    wrong = next(one for one in TEN if one.name == "another event")
+    chromium.look(**PHONE)
+    page.let_in(chromium, same_site="Lax")  # else it is asked for the passphrase first, and looks again by itself
+    chromium.open("data:text/html,elsewhere")
+    chromium.script("location.href = arguments[0]", page.url(page_id(wrong)))
+    chromium.wait(lambda: "there" if chromium.has("#card") else "", "not opened")
+    assert "! current state not loaded" in chromium.text(".alarms")
+    assert not chromium.has(".yes button")
+    (load,) = boxes(chromium, ".load button")[".load button"]
+    assert is_on_screen(load, "phone")
+
+    def answered(desk: Any) -> None:
+        (one,) = [one for one in desk.questions if one["approval_id"] == page_id(wrong)]
+        one["conversation"] = [{"question": "Which?", "answer": "The one on Tuesday."}]
+
+    page.change(answered)
+    chromium.wait(lambda: "there" if "The one on Tuesday." in chromium.text() else "", "it is not shown")
+    assert "! current state not loaded" in chromium.text(".alarms")
+    chromium.click(".load button")
+    chromium.wait(lambda: "so" if "the service has “Dentist”" in chromium.text(".alarms") else "", "not loaded")
+    (approve,) = boxes(chromium, ".yes button")[".yes button"]
+    assert not meet(approve, load)
