@@ -297,7 +297,7 @@ SCHEMA: Final = {
     ),
     "hub": _table(url=_TEXT),
     "connectors": _table(require_signature=_SWITCH),
-    "notify": _table(desktop=_SWITCH, webhook=_TEXT, webhook_secret=_SECRET),
+    "notify": _table(desktop=_SWITCH, details=_SWITCH, webhook=_TEXT, webhook_secret=_SECRET),
     "vault": _table(lock_after=_TEXT),
 }
 """The whole file. What the values mean beyond their kind, `_meaning` below says."""
@@ -363,6 +363,8 @@ class Settings:
     """Whether only what is signed by a trusted key may be installed. Default no: a signature is information (seed 003)."""
     notify_desktop: bool = True
     """Whether a question is announced on the desktop, where there is one. Default yes: a question nobody sees expires."""
+    notify_details: bool = False
+    """Whether notices say what the agent gave. Default no: a webhook takes them elsewhere, a locked screen shows them."""
     notify_webhook: str | None = None
     """https URL that is told of each question, by id. Default none: nothing is sent that nobody asked for."""
     notify_webhook_secret: str | None = None
@@ -397,6 +399,7 @@ class Settings:
             "gateway.upstreams.openai.secret": self.gateway.openai.secret,
             "gateway.upstreams.openai.url": self.gateway.openai.url,
             "hub.url": self.forges.hub.url,
+            "notify.details": self.notify_details,
             "notify.webhook": self.notify_webhook,
             "notify.webhook_secret": self.notify_webhook_secret,
             "sandbox.mode": self.sandbox_mode,
@@ -544,6 +547,7 @@ def _meaning(document: Table) -> Settings:
         forges=_forges(document),
         connectors_require_signature=_value(document, "connectors.require_signature", _as_it_is, False),
         notify_desktop=_value(document, "notify.desktop", _as_it_is, True),
+        notify_details=_value(document, "notify.details", _as_it_is, False),
         notify_webhook=webhook,
         notify_webhook_secret=secret,
         vault_lock_after_s=_value(document, "vault.lock_after", _duration_s, None),

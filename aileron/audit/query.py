@@ -49,7 +49,7 @@ from aileron.ledger import (
 )
 from aileron.model.decision import held_until
 from aileron.model.failure import AileronError, FailureClass
-from aileron.model.outcome import Failed, Outcome, Succeeded
+from aileron.model.outcome import Failed, Outcome, RunStatus, Succeeded
 from aileron.model.timestamp import utc_of_us
 
 __all__ = [
@@ -63,6 +63,7 @@ __all__ = [
     "recent_approvals",
     "run_state",
     "run_with_events",
+    "waiting_approval",
 ]
 
 MAX_SHOWN: Final = 16_000
@@ -152,6 +153,18 @@ async def open_approvals(ledger: Ledger, headlines: Headlines | None = None) -> 
 
     def look(snapshot: Snapshot) -> list[ApprovalEntry]:
         return _listed(snapshot, snapshot.open_approvals(), headlines)
+
+    return await ledger.read(look)
+
+
+async def waiting_approval(ledger: Ledger, approval_id: str, headlines: Headlines) -> ApprovalEntry | None:
+    """One question, while it waits for a person; None: it is decided, over, or there is none."""
+
+    def look(snapshot: Snapshot) -> ApprovalEntry | None:
+        row = snapshot.approval(approval_id)
+        if row is None or snapshot.status_of(row) is not RunStatus.PENDING_APPROVAL:
+            return None
+        return _listed(snapshot, [row], headlines)[0]
 
     return await ledger.read(look)
 

@@ -31,6 +31,7 @@ from aileron import __version__
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
+from aileron.audit import query
 from aileron.audit.log import Audit
 from aileron.config import Home, Settings, keep_port, load_settings
 from aileron.daemon.decisions.agreements import AgreedSettings
@@ -60,6 +61,7 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
+from aileron.review.headline import rows_of
 from aileron.runs.progress import Board
 from aileron.runs.runnable import Runnable
 from aileron.runs.spine import Spine
@@ -175,7 +177,13 @@ class _Daemon:
         )
         await installing.recover()
         outgoing = build_outgoing(base)
-        notifier = Notifier(base.settings, outgoing.egress, base.vault)
+        notifier = Notifier(
+            base.settings,
+            outgoing.egress,
+            base.vault,
+            queue=lambda approval_id: query.waiting_approval(ledger, approval_id, rows_of),
+            page=base.review,
+        )
         consenting = await build_consents(base, installing, notify=notifier.asked, read=self._read)
         secrets = build_secrets(base, outgoing, consenting)
         packages = build_packages(base, outgoing.egress, installing, consenting)

@@ -374,6 +374,7 @@ def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
         "gateway.upstreams.openai.secret": None,
         "gateway.upstreams.openai.url": "https://api.openai.com",
         "hub.url": None,
+        "notify.details": False,
         "notify.webhook": None,
         "notify.webhook_secret": None,
         "sandbox.mode": "namespaces",
@@ -424,6 +425,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         forges=draw(_forges),
         connectors_require_signature=draw(st.booleans()),
         notify_desktop=draw(st.booleans()),
+        notify_details=draw(st.booleans()),
         notify_webhook=webhook,
         notify_webhook_secret=secret,
     )
@@ -551,7 +553,7 @@ def test_values_that_nobody_can_have_agreed_to_are_refused(values: dict[str, Any
 def test_an_agreement_from_before_the_gateway_is_still_one() -> None:
     """Its digest had seven names in it, and nobody is asked again because there are more now; whoever changes one is."""
     before = Settings(egress_private=frozenset({HostPort("nas.lan", 1)})).consented()
-    seven = {key: value for key, value in before.items() if key.startswith(("egress.", "notify.", "sandbox."))}
+    seven = {key: value for key, value in before.items() if key.startswith(("egress.", "notify.webhook", "sandbox."))}
     assert len(seven) == 7
 
     in_force = Settings().with_consented(seven)

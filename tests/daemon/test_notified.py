@@ -85,7 +85,10 @@ def test_a_gated_run_is_told_in_both_ways_and_a_decision_in_neither(
 
     assert final["status"] == "completed", final
     assert len(server.requests) == 1
-    assert f'"id": "{question["approval_id"]}", "action": "give-back"'.encode() in server.requests[0].body
-    assert desk.texts == [("An action waits for you", f"give-back\n{question['approval_id']}")]
+    assert (
+        f'"id": "{question["approval_id"]}", "action": "give-back", "agent": "a command"'.encode()
+        in server.requests[0].body
+    )
+    assert desk.texts == [("A command asks: give-back", question["review_url"])]
     assert b"an argument" not in server.requests[0].body
     assert not any(line for line in (home.path / "logs" / "daemon.log").read_text().splitlines() if "webhook" in line)

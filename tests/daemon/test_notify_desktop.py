@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -15,11 +16,12 @@ import anyio
 import pytest
 
 from aileron.config import Settings
-from aileron.daemon.notify.desktop import HANDFUL
+from aileron.daemon.notify.desktop import HANDFUL, MAX_OPEN
 from aileron.daemon.notify.notices import NotifyTiming
 from aileron.daemon.notify.notifier import Notifier
 from aileron.egress import Egress
 from aileron.vault.vault import Vault
+from tests.daemon.asking import PAGE, Asking
 from tests.support.hostile_text import assert_harmless, hostile
 
 pytestmark = pytest.mark.anyio
@@ -28,6 +30,11 @@ QUICK: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05, round_s=60.0)
 _SCRIPT: Final = f"""#!{sys.executable} -IS
 import json, os, sys, time
 folder = {{folder!r}}
+if sys.argv[2:] == ["--help"]:
+    with open(os.path.join(folder, "helped"), "a") as file:
+        print(1, file=file)
+    print("-A, --action=[NAME=]Text..." if os.path.exists(os.path.join(folder, "actions")) else "-w, --wait")
+    sys.exit(0)
 with open(os.path.join(folder, "began"), "a") as file:
     print(os.getpid(), file=file)
 if os.path.exists(os.path.join(folder, "hang")):
@@ -43,7 +50,20 @@ seen = {{{{
 }}}}
 with open(os.path.join(folder, "shown"), "a") as file:
     file.write(json.dumps(seen) + "\\n")
+if any(word.startswith("--action=") for word in sys.argv):
+    if os.path.exists(os.path.join(folder, "bare")):
+        print("Actions are not supported by this notifications server. Displaying non-interactively.", file=sys.stderr)
+        sys.exit(1)
+    if os.path.exists(os.path.join(folder, "press")):
+        print("open")
+    elif os.path.exists(os.path.join(folder, "wait")):
+        time.sleep(3600)
 sys.exit(os.path.exists(os.path.join(folder, "fail")))
+"""
+_OPENER: Final = f"""#!{sys.executable} -IS
+import json, os, sys
+with open({{folder!r}} + "/opened", "a") as file:
+    file.write(json.dumps({{{{"arguments": sys.argv[1:], "environment": dict(os.environ)}}}}) + "\\n")
 """
 
 
@@ -62,6 +82,24 @@ class Desk:
             "LD_PRELOAD": "/nowhere.so",
         }
 
+    def has_buttons(self, *how: str) -> None:
+        """With libnotify 0.8 and a browser; `how`: press, wait, or bare, where the server has no actions."""
+        opener = self.folder / "xdg-open"
+        opener.write_text(_OPENER.format(folder=str(self.folder)), encoding="utf-8")
+        opener.chmod(0o755)
+        detach = shutil.which("setsid")
+        assert detach is not None
+        (self.folder / "setsid").symlink_to(detach)
+        for name in ("actions", *how):
+            (self.folder / name).touch()
+
+    @property
+    def opened(self) -> list[dict[str, Any]]:
+        """What a browser was asked to open."""
+        path = self.folder / "opened"
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
     @property
     def shown(self) -> list[dict[str, Any]]:
         """One for each that was begun and not ended before its time."""
@@ -72,7 +110,7 @@ class Desk:
     @property
     def texts(self) -> list[tuple[str, str]]:
         """Summary and body of each."""
-        return [tuple(one["arguments"][2:]) for one in self.shown]
+        return [tuple(one["arguments"][-2:]) for one in self.shown]
 
     async def wait_shown(self, count: int) -> None:
         """Until so many were shown."""
@@ -91,19 +129,22 @@ def desk(tmp_path: Path) -> Desk:
 @contextlib.asynccontextmanager
 async def notifying(
     environment: dict[str, str], tmp_path: Path, pace: NotifyTiming = QUICK, settings: Settings | None = None
-) -> AsyncIterator[Notifier]:
-    """A notifier that serves a daemon with this environment."""
-    in_force = settings or Settings()
+) -> AsyncIterator[Asking]:
+    """Who asks, and a notifier that serves a daemon with this environment."""
+    in_force, asking = settings or Settings(), Asking()
     egress = Egress(in_force, None)  # type: ignore[arg-type] # nothing leaves
-    notifier = Notifier(in_force, egress, Vault(tmp_path / "vault.json"), environment=environment, pace=pace)
+    vault = Vault(tmp_path / "vault.json")
+    asking.notifier = Notifier(
+        in_force, egress, vault, queue=asking.look, page=PAGE, environment=environment, pace=pace
+    )
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(notifier.serve)
+        tasks.start_soon(asking.notifier.serve)
         with anyio.fail_after(60):
-            yield notifier
+            yield asking
         tasks.cancel_scope.cancel()
 
 
-async def test_a_question_is_shown_by_its_name_and_id(desk: Desk, tmp_path: Path) -> None:
+async def test_a_question_is_shown_by_who_asks_its_action_and_its_page(desk: Desk, tmp_path: Path) -> None:
     """One process, with arguments after `--`, the way to the bus, and nothing else of what the daemon has."""
     async with notifying(desk.environment, tmp_path) as notifier:
         notifier.asked("apr-1", "send-mail", "action")
@@ -111,8 +152,9 @@ async def test_a_question_is_shown_by_its_name_and_id(desk: Desk, tmp_path: Path
         await desk.wait_shown(2)
     first, second = desk.shown
 
-    assert first["arguments"] == ["--app-name=Aileron", "--", "An action waits for you", "send-mail\napr-1"]
-    assert second["arguments"][2:] == ["A change waits for your consent", "github://you/connector-notes\napr-2"]
+    assert first["arguments"] == ["--app-name=Aileron", "--", "Claude asks: send-mail", f"{PAGE}/approvals/apr-1"]
+    connector = "A command asks: connector github://you/connector-notes"
+    assert second["arguments"][2:] == [connector, f"{PAGE}/approvals/apr-2"]
     assert first["environment"] == {"DBUS_SESSION_BUS_ADDRESS": "unix:path=/nowhere", "LC_ALL": "C.UTF-8"}
     assert first["directory"] == "/"
     assert first["open"] == [0, 1, 2]
@@ -120,28 +162,247 @@ async def test_a_question_is_shown_by_its_name_and_id(desk: Desk, tmp_path: Path
 
 @hostile
 async def test_what_others_write_is_visible_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
-    """Plain ASCII, no markup, no escape, and the name is still one line above the id."""
+    """Plain ASCII, no markup, no escape, and the name is still one line above the address."""
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-1", text, "action")
+        notifier.asked("apr-1", text, "action", agent=text)
+        await desk.wait_shown(1)
+    ((summary, body),) = desk.texts
+
+    assert_harmless(summary)
+    assert summary.isascii()
+    assert not set(summary) & set("<>&\\\n")
+    assert len(summary) < 600
+    assert body == f"{PAGE}/approvals/apr-1"
+
+
+@hostile
+async def test_what_an_agent_says_is_harmless_on_the_desktop(text: str, desk: Desk, tmp_path: Path) -> None:
+    """With details: one line, marked as the agent's, without markup."""
+    async with notifying(desk.environment, tmp_path, settings=Settings(notify_details=True)) as notifier:
+        notifier.asked("apr-1", "send-mail", "action", headline=f"Send “{text}”")
         await desk.wait_shown(1)
     ((_summary, body),) = desk.texts
-    name, approval_id = body.split("\n")
+    said, address = body.split("\n")
 
-    assert_harmless(body)
-    assert name.isascii()
-    assert not set(name) & set("<>&\\")
-    assert len(name) < 300
-    assert approval_id == "apr-1"
+    assert_harmless(said)
+    assert said.startswith("The agent says: Send “")
+    assert not set(said) & set("<>&\\")
+    assert len(said) < 300
+    assert address == f"{PAGE}/approvals/apr-1"
+
+
+@pytest.mark.parametrize("with_details", [False, True])
+async def test_values_are_told_only_where_the_person_wants_them(with_details: bool, desk: Desk, tmp_path: Path) -> None:
+    """Off by default: who asks, and for which action."""
+    settings = Settings(notify_details=True) if with_details else Settings()
+    async with notifying(desk.environment, tmp_path, settings=settings) as notifier:
+        notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist”")
+        await desk.wait_shown(1)
+
+    said = "The agent says: Delete “Dentist”\n" if with_details else ""
+    assert desk.texts == [("Claude asks: delete-event", f"{said}{PAGE}/approvals/apr-1")]
+
+
+async def test_what_was_decided_by_then_is_not_shown(desk: Desk, tmp_path: Path) -> None:
+    """Nobody is called to what waits no more; the next is shown."""
+    async with notifying(desk.environment, tmp_path) as notifier:
+        notifier.asked("apr-1", "send-mail", "action")
+        notifier.decide("apr-1")
+        notifier.asked("apr-2", "send-mail", "action")
+        await desk.wait_shown(1)
+
+    assert desk.texts == [("Claude asks: send-mail", f"{PAGE}/approvals/apr-2")]
+
+
+async def test_what_cannot_be_read_is_told_by_its_name(desk: Desk, tmp_path: Path) -> None:
+    """The queue does not answer: a notice says less, and is not left out."""
+    async with notifying(desk.environment, tmp_path) as notifier:
+        notifier.is_broken = True
+        notifier.asked("apr-1", "send-mail", "action")
+        await desk.wait_shown(1)
+
+    assert desk.texts == [("Approval needed: send-mail", f"{PAGE}/approvals/apr-1")]
+
+
+# A button that opens the page
+
+
+async def test_its_button_opens_the_page_of_the_question(desk: Desk, tmp_path: Path) -> None:
+    """With what a browser needs of the environment, and nothing that is secret."""
+    desk.has_buttons("press")
+    desk.environment |= {"DISPLAY": ":0", "HOME": "/home/mira", "AILERON_SESSION_TOKEN": "canary"}
+    async with notifying(desk.environment, tmp_path) as notifier:
+        notifier.asked("apr-1", "send-mail", "action")
+        while not desk.opened:
+            await anyio.sleep(0.005)
+    ((shown,), (opened,)) = desk.shown, desk.opened
+
+    assert shown["arguments"][1:3] == ["--action=open=Open", "--"]
+    assert opened["arguments"] == [f"{PAGE}/approvals/apr-1"]
+    assert opened["environment"] == {
+        name: desk.environment[name] for name in ("DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "HOME", "PATH")
+    } | {name: value for name, value in opened["environment"].items() if name == "LC_CTYPE"}
+
+
+async def test_without_a_press_nothing_is_opened(desk: Desk, tmp_path: Path) -> None:
+    """It was closed; the next, whose button is pressed, opens."""
+    desk.has_buttons()
+    async with notifying(desk.environment, tmp_path) as notifier:
+        notifier.asked("apr-1", "send-mail", "action")
+        await desk.wait_shown(1)
+        (desk.folder / "press").touch()
+        notifier.asked("apr-2", "send-mail", "action")
+        while not desk.opened:
+            await anyio.sleep(0.005)
+
+    assert [opened["arguments"] for opened in desk.opened] == [[f"{PAGE}/approvals/apr-2"]]
+    assert (desk.folder / "helped").read_text() == "1\n"  # what it can is asked once
+
+
+async def test_a_server_without_actions_is_asked_for_none_again(
+    desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has shown the first all the same: not again, and nothing is wrong."""
+    desk.has_buttons("bare")
+    async with notifying(desk.environment, tmp_path) as notifier:
+        notifier.asked("apr-1", "send-mail", "action")
+        await desk.wait_shown(1)
+        await anyio.sleep(0.1)  # until its end is seen
+        notifier.asked("apr-2", "send-mail", "action")
+        await desk.wait_shown(2)
+
+    assert [one["arguments"][1] for one in desk.shown] == ["--action=open=Open", "--"]
+    assert said(caplog) == []
+
+
+async def test_an_older_notify_send_or_a_desktop_without_a_browser_has_no_button(desk: Desk, tmp_path: Path) -> None:
+    """It is shown as ever."""
+    desk.has_buttons("press")
+    (desk.folder / "actions").unlink()
+    async with notifying(desk.environment, tmp_path) as notifier:
+        notifier.asked("apr-older", "send-mail", "action")
+        await desk.wait_shown(1)
+    (desk.folder / "actions").touch()
+    (desk.folder / "xdg-open").unlink()
+    async with notifying(desk.environment, tmp_path) as notifier:
+        notifier.asked("apr-bare", "send-mail", "action")
+        await desk.wait_shown(2)
+
+    assert [one["arguments"][1] for one in desk.shown] == ["--", "--"]
+
+
+async def test_only_so_many_wait_for_their_button_and_each_is_ended(desk: Desk, tmp_path: Path) -> None:
+    """Those beyond have none; none is left when the daemon stops."""
+    desk.has_buttons("wait")
+    pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=0.01)
+    async with notifying(desk.environment, tmp_path, pace) as notifier:
+        for number in range(MAX_OPEN + 2):
+            notifier.asked(f"apr-{number}", "send-mail", "action")
+            await desk.wait_shown(number + 1)
+    began = (desk.folder / "began").read_text().split()
+
+    assert [one["arguments"][1] for one in desk.shown] == ["--action=open=Open"] * MAX_OPEN + ["--"] * 2
+    assert not [pid for pid in began if Path("/proc", pid).exists()]
+
+
+async def test_a_button_is_waited_for_no_longer_than_its_time(desk: Desk, tmp_path: Path) -> None:
+    """Then its notify-send is ended, and another can have one."""
+    desk.has_buttons("wait")
+    async with notifying(desk.environment, tmp_path, NotifyTiming(desktop_s=20.0, open_s=1.0)) as notifier:
+        notifier.asked("apr-1", "send-mail", "action")
+        await desk.wait_shown(1)
+        (pid,) = (desk.folder / "began").read_text().split()
+        while Path("/proc", pid).exists():
+            await anyio.sleep(0.01)
+
+    assert desk.opened == []
+
+
+# Once more, before its time is over
+
+
+_REMINDING: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05, remind_s=10.0, remind_look_s=0.01)
+
+
+class Watch:
+    """A clock that stands still until it is set."""
+
+    def __init__(self) -> None:
+        self.now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextlib.asynccontextmanager
+async def reminding(desk: Desk, tmp_path: Path) -> AsyncIterator[tuple[Asking, Watch]]:
+    """By a clock of the test's own."""
+    asking, clock = Asking(), Watch()
+    asking.clock, asking.lasts_s = clock, 100.0
+    asking.notifier = Notifier(
+        Settings(),
+        Egress(Settings(), None),  # type: ignore[arg-type]
+        Vault(tmp_path / "vault.json"),
+        queue=asking.look,
+        page=PAGE,
+        environment=desk.environment,
+        pace=_REMINDING,
+        clock=clock,
+    )
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(asking.notifier.serve)
+        with anyio.fail_after(60):
+            yield asking, clock
+        tasks.cancel_scope.cancel()
+
+
+async def test_one_that_still_waits_is_told_once_more_before_it_expires(desk: Desk, tmp_path: Path) -> None:
+    """Once; one that was decided meanwhile is not."""
+    async with reminding(desk, tmp_path) as (asking, clock):
+        asking.asked("apr-1", "send-mail", "action")
+        asking.asked("apr-2", "delete-event", "action")
+        await desk.wait_shown(2)
+        await anyio.sleep(0.05)  # some looks at the clock, which has not come so far
+        assert len(desk.shown) == 2
+        asking.decide("apr-2")
+        clock.now += 91
+        await desk.wait_shown(3)
+        asking.asked("apr-3", "post-note", "action")
+        await desk.wait_shown(4)
+
+    reminder, last = desk.texts[2:]
+    assert reminder == ("Expires soon: claude asks: send-mail", f"{PAGE}/approvals/apr-1")
+    assert last == ("Claude asks: post-note", f"{PAGE}/approvals/apr-3")
+
+
+async def test_what_waits_only_for_a_moment_is_told_once(desk: Desk, tmp_path: Path) -> None:
+    """A reminder right after the notice would say nothing new. One that waits long enough has its own."""
+    async with reminding(desk, tmp_path) as (asking, clock):
+        asking.lasts_s = 19.0
+        asking.asked("apr-short", "send-mail", "action")
+        await desk.wait_shown(1)
+        asking.lasts_s = 100.0
+        asking.asked("apr-long", "send-mail", "action")
+        await desk.wait_shown(2)
+        await anyio.sleep(0.05)
+        clock.now += 95
+        await desk.wait_shown(3)
+
+    assert [body.rpartition("/")[2] for _summary, body in desk.texts] == ["apr-short", "apr-long", "apr-long"]
+
+
+# How many
 
 
 @pytest.mark.parametrize("name", ["--help", "-u", "$(id)", "; id", "`id`", "--", ""])
 async def test_a_name_is_no_option_and_no_command(name: str, desk: Desk, tmp_path: Path) -> None:
-    """It is an argument behind `--`, as it stands."""
+    """It is an argument behind `--`, as it stands; of the agent too, with whose name the text begins."""
     async with notifying(desk.environment, tmp_path) as notifier:
-        notifier.asked("apr-1", name, "action")
+        notifier.asked("apr-1", name, "action", agent=name)
         await desk.wait_shown(1)
 
-    assert desk.shown[0]["arguments"][1:] == ["--", "An action waits for you", f"{name}\napr-1"]
+    asks = f"{name or 'A command'} asks: {name}"
+    assert desk.shown[0]["arguments"][1:] == ["--", asks, f"{PAGE}/approvals/apr-1"]
 
 
 async def test_a_flood_is_a_handful_and_one_count(desk: Desk, tmp_path: Path) -> None:
@@ -154,9 +415,24 @@ async def test_a_flood_is_a_handful_and_one_count(desk: Desk, tmp_path: Path) ->
             notifier.asked(f"apr-again-{number}", "send-mail", "action")
         await anyio.wait_all_tasks_blocked()
 
-    by_name = [("An action waits for you", f"send-mail\napr-{number}") for number in range(HANDFUL)]
+    by_name = [("Claude asks: send-mail", f"{PAGE}/approvals/apr-{number}") for number in range(HANDFUL)]
     assert desk.texts == [*by_name, ("And 995 more wait", "aileron approval list")]
     assert [one["beside"] for one in desk.shown] == [[]] * (HANDFUL + 1)
+
+
+async def test_one_beyond_the_handful_is_counted_too(desk: Desk, tmp_path: Path) -> None:
+    """And the rounds go on: the next is shown by name."""
+    pace = NotifyTiming(desktop_s=20.0, settle_s=0.01, round_s=2.0)
+    async with notifying(desk.environment, tmp_path, pace) as notifier:
+        for number in range(HANDFUL + 1):
+            notifier.asked(f"apr-{number}", "send-mail", "action")
+        await desk.wait_shown(HANDFUL + 1)
+        await anyio.sleep(0)
+        notifier.asked("apr-last", "send-mail", "action")
+        await desk.wait_shown(HANDFUL + 2)
+
+    last = f"{PAGE}/approvals/apr-last"
+    assert desk.texts[HANDFUL:] == [("And 1 more waits", "aileron approval list"), ("Claude asks: send-mail", last)]
 
 
 async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(desk: Desk, tmp_path: Path) -> None:
@@ -176,7 +452,7 @@ async def test_what_came_in_the_rest_of_a_round_is_counted_when_it_is_over(desk:
     assert [summary for summary, _body in desk.texts[HANDFUL:]] == [
         "And 2 more wait",
         "And 10 more wait",
-        "An action waits for you",
+        "Claude asks: send-mail",
     ]
 
 
@@ -190,7 +466,7 @@ async def test_one_that_hangs_is_ended_and_the_next_is_shown(
         notifier.asked("apr-2", "send-mail", "action")
         await desk.wait_shown(1)
 
-    assert desk.texts == [("An action waits for you", "send-mail\napr-2")]
+    assert desk.texts == [("Claude asks: send-mail", f"{PAGE}/approvals/apr-2")]
     assert desk.shown[0]["beside"] == []
     assert said(caplog) == [f"{desk.folder}/notify-send shows nothing on the desktop: it took over 3 s"]
 
@@ -257,7 +533,7 @@ async def test_a_bus_where_the_session_keeps_it_is_enough(desk: Desk, tmp_path: 
         notifier.asked("apr-with", "send-mail", "action")
         await desk.wait_shown(1)
 
-    assert [body for _summary, body in desk.texts] == ["send-mail\napr-with"]
+    assert [body for _summary, body in desk.texts] == [f"{PAGE}/approvals/apr-with"]
     assert desk.shown[0]["environment"] == {"XDG_RUNTIME_DIR": str(runtime), "LC_ALL": "C.UTF-8"}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import json
 import logging
 import re
@@ -23,6 +24,7 @@ from aileron.egress import Egress
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.vault.vault import Vault
+from tests.daemon.asking import PAGE, Asking
 from tests.support.hostile_text import assert_harmless, hostile
 from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer
 
@@ -32,7 +34,7 @@ PASSPHRASE: Final = Secret(b"correct horse battery")
 KEY: Final = "whsec_" + base64.b64encode(b"0123456789abcdef0123456789abcdef").decode()
 OTHER_KEY: Final = "whsec_" + base64.b64encode(b"another key of another receiver.").decode()
 QUICK: Final = NotifyTiming(backoff_s=(0.01, 0.01), attempt_s=5.0, unlocked_s=0.01)
-PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "notifications.md"
+REFERENCE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "notifications.md"
 NOW: Final = 1_795_233_600.0
 
 
@@ -114,7 +116,7 @@ def vault(made_vault: bytes, tmp_path: Path) -> Vault:
 @pytest.fixture
 def is_genuine() -> Callable[[str, dict[str, str], bytes], bool]:
     """What the reference page tells a receiver to do, with the time of the clock here."""
-    code = re.search(r"```python\n(import base64.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    code = re.search(r"```python\n(import base64.*?)```", REFERENCE.read_text(encoding="utf-8"), re.DOTALL)
     assert code is not None
     names: dict[str, Any] = {}
     exec(code[1].replace("time.time()", f"{NOW}"), names)
@@ -132,12 +134,14 @@ async def notifying(
     secret: str = "webhook-key",
     pace: NotifyTiming = QUICK,
     clock: Clock | None = None,
-) -> AsyncIterator[Notifier]:
-    """A notifier that serves; it trusts `authority`."""
+    details: bool = False,
+) -> AsyncIterator[Asking]:
+    """Who asks, and a notifier that serves; it trusts `authority`."""
     settings = Settings(
         egress_private=frozenset(private),
         egress_ca_pem=None if authority is None else authority.ca_pem,
         notify_desktop=False,
+        notify_details=details,
         notify_webhook=url,
         notify_webhook_secret=secret,
     )
@@ -159,12 +163,15 @@ async def notifying(
             raise AssertionError("a notification is no stream")
 
     egress = Egress(settings, Nobody())
-    notifier = Notifier(settings, egress, vault, pace=pace, clock=clock or Clock())
+    asking = Asking()
+    asking.clock = clock or Clock()
+    notifier = Notifier(settings, egress, vault, queue=asking.look, page=PAGE, pace=pace, clock=asking.clock)
+    asking.notifier = notifier
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(notifier.serve)
             with anyio.fail_after(30):
-                yield notifier
+                yield asking
             tasks.cancel_scope.cancel()
     finally:
         await egress.aclose()
@@ -210,7 +217,10 @@ async def test_a_question_arrives_with_its_name_and_id_and_a_signature_that_fits
             "type": "approval.requested",
             "id": "apr-20261121T035800-0f7c",
             "action": "send-mail",
+            "agent": "claude",
+            "url": "http://localhost:27182/approvals/apr-20261121T035800-0f7c",
             "at": "2026-11-21T04:00:00.000Z",
+            "expires_at": "2026-11-21T04:15:00.000Z",
         }
     ]
     assert head["content-type"] == "application/json"
@@ -221,6 +231,46 @@ async def test_a_question_arrives_with_its_name_and_id_and_a_signature_that_fits
     assert not is_genuine(KEY, {**head, "webhook-id": "apr-2"}, seen.body)
     assert not is_genuine(KEY, {**head, "webhook-timestamp": str(int(NOW) - 1)}, seen.body)
     assert not is_genuine(KEY, head, seen.body.replace(b"send-mail", b"read-mail"))
+
+
+@pytest.mark.parametrize("details", [False, True])
+async def test_values_leave_only_where_the_person_wants_it(
+    details: bool, vault: Vault, authority: Authority, receiver: Callable[..., Receiver]
+) -> None:
+    """`notify.details`, off by default: then the sentence is there, as what the agent says."""
+    vault.unlock(PASSPHRASE)
+    server = receiver()
+    async with told_to(server, vault, authority, details=details) as notifier:
+        notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist”")
+        await server.wait_told(1)
+
+    assert [told.get("agent_says") for told in server.told] == ["Delete “Dentist”" if details else None]
+
+
+async def test_a_reminder_is_another_notice_with_an_id_of_its_own(
+    vault: Vault,
+    authority: Authority,
+    receiver: Callable[..., Receiver],
+) -> None:
+    """Once, three minutes before the end; a receiver that drops what it has seen does not drop it."""
+    vault.unlock(PASSPHRASE)
+    server, clock = receiver(), Clock()
+    pace = dataclasses.replace(QUICK, remind_look_s=0.01)
+    async with told_to(server, vault, authority, clock=clock, pace=pace) as notifier:
+        notifier.asked("apr-1", "send-mail", "action")
+        await server.wait_told(1)
+        await anyio.sleep(0.05)  # some looks at the clock
+        clock.now += 721
+        await server.wait_told(1)
+    first, second = server.told
+
+    assert (first["type"], second["type"]) == ("approval.requested", "approval.expiring")
+    assert (first["id"], second["id"], second["expires_at"]) == ("apr-1", "apr-1", first["expires_at"])
+    heads = [head_of(seen) for seen in server.upstream.requests]
+    assert [head["webhook-id"] for head in heads] == ["apr-1", "apr-1-expiring"]
+    assert heads[1]["webhook-signature"] == signature(
+        Secret(KEY.encode()), "apr-1-expiring", heads[1]["webhook-timestamp"], server.upstream.requests[1].body
+    )
 
 
 def test_the_signature_is_the_one_of_the_specification() -> None:
@@ -240,7 +290,7 @@ async def test_what_others_write_is_visible_when_it_arrives(
     vault.unlock(PASSPHRASE)
     server = receiver()
     async with told_to(server, vault, authority) as notifier:
-        notifier.asked("apr-1", text, "action")
+        notifier.asked("apr-1", text, "action", agent=text)
         await server.wait_told(1)
     (told,) = server.told
 
@@ -248,6 +298,7 @@ async def test_what_others_write_is_visible_when_it_arrives(
     assert told["action"].isascii()
     assert len(told["action"]) < 300
     assert "\n" not in told["action"]
+    assert told["agent"].isascii()
 
 
 # Where to
@@ -314,8 +365,9 @@ def test_a_url_that_egress_does_not_take_is_not_used(vault: Vault, caplog: pytes
         notify_webhook="https://hooks.example.com/a/../b",
         notify_webhook_secret="webhook-key",
     )
-    notifier = Notifier(settings, Egress(settings, None), vault)  # type: ignore[arg-type]
-    notifier.asked("apr-1", "send-mail", "action")
+    asking = Asking()
+    asking.notifier = Notifier(settings, Egress(settings, None), vault, queue=asking.look, page=PAGE)  # type: ignore[arg-type]
+    asking.asked("apr-1", "send-mail", "action")
 
     assert "notify.webhook is not used: the URL's path has a dot segment" in said(caplog)[0]
 

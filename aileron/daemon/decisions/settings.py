@@ -42,6 +42,7 @@ AT_START: Final = (
     "daemon.certificate",
     "daemon.certificate_key",
     "notify.desktop",
+    "notify.details",
     "notify.webhook",
     "notify.webhook_secret",
 )

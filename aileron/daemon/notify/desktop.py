@@ -8,8 +8,11 @@ Rules
 - In a round of a minute a handful is shown one by one; the others are counted and told as "and N more", once soon and once when
   the round is over. So a flood of questions is no flood of notifications, and what is kept meanwhile is a number.
 - A notification that cannot be shown is said once in the log, until one can be shown again. Nothing waits for it.
+- Where notify-send and the notification server have actions, and there is an xdg-open(1), a notification has a button that opens
+  the page of its question. Its notify-send then waits for the button: MAX_OPEN at most, each with a deadline. Nothing that comes
+  back from the desktop names what is opened.
 
-Source: Desktop Notifications Specification; notify-send(1); sd_bus_open_user(3) for where the bus is.
+Source: Desktop Notifications Specification; notify-send(1) of libnotify 0.8; sd_bus_open_user(3) for where the bus is.
 Not here: what may be shown (notices.py).
 """
 
@@ -21,65 +24,117 @@ import shutil
 import subprocess
 from collections import deque
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 import anyio
+import anyio.abc
 
-from aileron.daemon.notify.notices import Notice, NotifyTiming
+from aileron.daemon.notify.notices import Asked, Describe, NotifyTiming
 
-__all__ = ["HANDFUL", "Desktop"]
+__all__ = ["HANDFUL", "MAX_OPEN", "Desktop"]
 
 HANDFUL: Final = 5
 """Notices of a round that are shown one by one: as many as one reads."""
+MAX_OPEN: Final = 8
+"""Notifications whose button is waited for: a process of some 5 MiB each. Those beyond have none."""
 _PROGRAM: Final = "notify-send"
+_OPENER: Final = "xdg-open"
 _PASSED_ON: Final = ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
+_TO_A_BROWSER: Final = (
+    *_PASSED_ON,
+    "BROWSER",
+    "DESKTOP_SESSION",
+    "DISPLAY",
+    "HOME",
+    "LANG",
+    "PATH",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "XDG_CONFIG_HOME",
+    "XDG_CURRENT_DESKTOP",
+    "XDG_DATA_DIRS",
+    "XDG_SESSION_TYPE",
+)
+"""What a browser is found and started with. No token of a session, and no passphrase."""
+_OPEN: Final = "open"
+_NO_ACTIONS: Final = b"Actions are not supported"
+"""What notify-send says, in LC_ALL=C, where the server has none: it has shown the notification, and ends with 1."""
+_MAX_SAID: Final = 4096
+"""Bytes of what notify-send says that are read."""
 _log = logging.getLogger(__name__)
 
 
-class Desktop:
-    """One desktop. `asked` and `serve` belong to one event loop."""
+class _Ended(NamedTuple):
+    """One notify-send: its status, None where it was ended; and what it said."""
 
-    def __init__(self, program: str, environment: Mapping[str, str], pace: NotifyTiming) -> None:
+    status: int | None
+    out: bytes
+    err: bytes
+
+
+class _Opener(NamedTuple):
+    """What opens an address, without it, and with which environment."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+
+
+class Desktop:
+    """One desktop. `asked` and `serve` belong to one event loop. `opener` opens an address; None: there are no buttons."""
+
+    def __init__(
+        self,
+        program: str,
+        environment: Mapping[str, str],
+        pace: NotifyTiming,
+        describe: Describe,
+        opener: _Opener | None,
+    ) -> None:
         self._program: Final = program
         self._environment: Final = {**environment, "LC_ALL": "C.UTF-8"}
         self._pace: Final = pace
-        self._waiting: deque[Notice] = deque()
+        self._describe: Final = describe
+        self._opener: Final = opener
+        self._has_actions: bool | None = None if opener else False  # None: nobody has looked
+        self._open = 0
+        self._waiting: deque[Asked] = deque()
         self._more = 0  # beyond those
         self._some = anyio.Event()
         self._is_failing = False
 
     @classmethod
-    def maybe_of(cls, environment: Mapping[str, str], pace: NotifyTiming) -> Desktop | None:
+    def maybe_of(cls, environment: Mapping[str, str], pace: NotifyTiming, describe: Describe) -> Desktop | None:
         """The desktop that this environment leads to; None where there is no notify-send or no session bus."""
-        program = shutil.which(_PROGRAM, path=environment.get("PATH", ""))
-        if program is None or not os.path.isabs(program):  # beside the daemon's working directory is nowhere
+        program = _found(_PROGRAM, environment)
+        if program is None:
             return None
         bus = environment.get("XDG_RUNTIME_DIR")
         if not environment.get("DBUS_SESSION_BUS_ADDRESS") and not (bus and os.path.exists(os.path.join(bus, "bus"))):
             return None
-        return cls(program, {name: environment[name] for name in _PASSED_ON if name in environment}, pace)
+        return cls(program, _some_of(environment, _PASSED_ON), pace, describe, _opener_in(environment))
 
-    def asked(self, notice: Notice) -> None:
+    def asked(self, asked: Asked) -> None:
         """Show it soon, or count it."""
         if len(self._waiting) < HANDFUL:
-            self._waiting.append(notice)
+            self._waiting.append(asked)
         else:
             self._more += 1
         self._some.set()
 
     async def serve(self) -> None:
         """Show what is asked, round after round. Ends only by cancellation."""
-        while True:
-            await self._some.wait()
-            until = anyio.current_time() + self._pace.round_s
-            for _ in range(HANDFUL):
-                if await self._is_some(until) and self._waiting:
-                    await self._show(self._waiting.popleft())
-            if await self._is_some(until):
-                await anyio.sleep(self._pace.settle_s)
-                await self._show_count()
-            await anyio.sleep_until(until)
-            await self._show_count()
+        async with anyio.create_task_group() as buttons:
+            while True:
+                await self._some.wait()
+                until = anyio.current_time() + self._pace.round_s
+                for _ in range(HANDFUL):
+                    if await self._is_some(until) and self._waiting:
+                        await self._show(self._waiting.popleft(), buttons)
+                if await self._is_some(until):
+                    await anyio.sleep(self._pace.settle_s)
+                    await self._show_count(buttons)
+                await anyio.sleep_until(until)
+                await self._show_count(buttons)
 
     async def _is_some(self, until: float) -> bool:
         """Wait until something waits to be shown or counted; False when the time is over."""
@@ -89,37 +144,130 @@ class Desktop:
                 await self._some.wait()
         return bool(self._waiting or self._more)
 
-    async def _show_count(self) -> None:
+    async def _show_count(self, buttons: anyio.abc.TaskGroup) -> None:
         count, waiting = len(self._waiting) + self._more, list(self._waiting)
         self._waiting.clear()
         self._more = 0
         self._some = anyio.Event()
-        if count == 1:
-            await self._show(waiting[0])
+        if count == 1 and waiting:
+            await self._show(waiting[0], buttons)
         elif count:
-            await self._notify(f"And {count} more wait", "aileron approval list")
+            await self._notify(f"And {count} more {'waits' if count == 1 else 'wait'}", "aileron approval list")
 
-    async def _show(self, notice: Notice) -> None:
-        what = "An action waits for you" if notice.kind == "action" else "A change waits for your consent"
-        await self._notify(what, f"{notice.name}\n{notice.approval_id}")
+    async def _show(self, asked: Asked, buttons: anyio.abc.TaskGroup) -> None:
+        notice = await self._describe(asked)
+        if notice is None:
+            return
+        if self._open < MAX_OPEN and await self._can_have_a_button():
+            self._open += 1
+            buttons.start_soon(self._notify_with_button, notice.title, notice.body, notice.url)
+        else:
+            await self._notify(notice.title, notice.body)
 
-    async def _notify(self, summary: str, body: str) -> None:
-        problem: str | None = f"it took over {self._pace.desktop_s:g} s"
+    async def _can_have_a_button(self) -> bool:
+        """Whether this notify-send knows of actions, as libnotify 0.8 does; asked once."""
+        if self._has_actions is None:
+            try:
+                self._has_actions = b"--action" in (await self._run(["--help"], self._pace.desktop_s)).out
+            except OSError:
+                self._has_actions = False
+        return self._has_actions
+
+    async def _notify_with_button(self, summary: str, body: str, url: str) -> None:
+        """Show it, and open the page where its button is pressed."""
+        try:
+            ended = await self._run([f"--action={_OPEN}=Open", "--", summary, body], self._pace.open_s)
+            if ended.status == 1 and _NO_ACTIONS in ended.err:
+                self._has_actions = False
+                self._note(None)
+            else:
+                self._note(f"it ended with {ended.status}" if ended.status else None)
+            if ended.out.strip() == _OPEN.encode():
+                await self._open_page(url)
+        except OSError as error:
+            self._note(str(error))
+        finally:
+            self._open -= 1
+
+    async def _open_page(self, url: str) -> None:
+        """Hand it to the desktop's own browser, which is nobody's child, and outlives the daemon."""
+        assert self._opener is not None  # there is no button without one
+        command, environment = self._opener
         try:
             with anyio.move_on_after(self._pace.desktop_s):
-                async with await anyio.open_process(
-                    [self._program, "--app-name=Aileron", "--", summary, body],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.DEVNULL,
-                    stderr=subprocess.DEVNULL,
-                    cwd="/",
-                    env=self._environment,
-                    start_new_session=True,
-                ) as process:
-                    status = await process.wait()
-                problem = f"it ended with {status}" if status else None
+                async with await _started([*command, url], environment, subprocess.DEVNULL) as process:
+                    await process.wait()
+        except OSError as error:
+            _log.warning("%s opens no page: %s", command[-1], error)
+
+    async def _notify(self, summary: str, body: str) -> None:
+        problem: str | None
+        try:
+            ended = await self._run(["--", summary, body], self._pace.desktop_s)
+            problem = f"it ended with {ended.status}" if ended.status else None
+            if ended.status is None:
+                problem = f"it took over {self._pace.desktop_s:g} s"
         except OSError as error:
             problem = str(error)
+        self._note(problem)
+
+    async def _run(self, arguments: list[str], most_s: float) -> _Ended:
+        """One notify-send, ended after `most_s` seconds; what it says is cut. OSError."""
+        status: int | None = None
+        said: dict[str, bytes] = {"out": b"", "err": b""}
+
+        async def read(name: str, stream: anyio.abc.ByteReceiveStream) -> None:
+            async for piece in stream:
+                said[name] = (said[name] + piece)[:_MAX_SAID]
+
+        with anyio.move_on_after(most_s):
+            command = [self._program, "--app-name=Aileron", *arguments]
+            async with await _started(command, self._environment, subprocess.PIPE) as process:
+                assert process.stdout is not None
+                assert process.stderr is not None
+                async with anyio.create_task_group() as reading:
+                    reading.start_soon(read, "out", process.stdout)
+                    reading.start_soon(read, "err", process.stderr)
+                    status = await process.wait()
+        return _Ended(status, said["out"], said["err"])
+
+    def _note(self, problem: str | None) -> None:
         if problem is not None and not self._is_failing:
             _log.warning("%s shows nothing on the desktop: %s", self._program, problem)
         self._is_failing = problem is not None
+
+
+async def _started(command: list[str], environment: Mapping[str, str], output: int) -> anyio.abc.Process:
+    """It runs, and is ended where its block is left. OSError.
+
+    Not cancelled halfway: what was started then would be nobody's.
+    """
+    with anyio.CancelScope(shield=True):
+        process = await anyio.open_process(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            cwd="/",
+            env=environment,
+            start_new_session=True,
+        )
+    return process  # noqa: RET504 - to mypy a scope may swallow what is raised, and return nothing
+
+
+def _found(program: str, environment: Mapping[str, str]) -> str | None:
+    """Its absolute path: beside the daemon's working directory is nowhere."""
+    found = shutil.which(program, path=environment.get("PATH", ""))
+    return found if found is not None and os.path.isabs(found) else None
+
+
+def _opener_in(environment: Mapping[str, str]) -> _Opener | None:
+    """xdg-open(1), by setsid(1), which ends at once: a browser may run in it for as long as the person has it open."""
+    detach, opener = _found("setsid", environment), _found(_OPENER, environment)
+    if detach is None or opener is None:
+        return None
+    return _Opener((detach, "--fork", opener), _some_of(environment, _TO_A_BROWSER))
+
+
+def _some_of(environment: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    return {name: environment[name] for name in names if name in environment}

@@ -1,9 +1,10 @@
 """That a question waits, told where a person looks: on their desktop, and at an address they named.
 
-Runs in the daemon, one task for each of the two. Told is that something waits, and not what becomes of it. Nothing waits for a
-notification and nothing fails with one: `asked` puts it in a bounded queue and returns.
+Runs in the daemon, one task for each of the two. Told is that something waits, and not what becomes of it; once more shortly
+before its time is over, unless it was decided by then. Nothing waits for a notification and nothing fails with one: `asked` puts
+it in a bounded queue and returns. Nothing is kept beyond the process: a daemon that was started anew reminds of nothing older.
 
-    notifier = Notifier(settings, egress, vault)
+    notifier = Notifier(settings, egress, vault, queue=entry_of, page="http://localhost:27182")
     background.start_soon(notifier.serve)
     notifier.asked("apr-…", "send-mail", "action")
 
@@ -13,26 +14,37 @@ Source: docs/reference/notifications.md. Not here: the desktop (desktop.py), the
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import heapq
 import logging
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
 
 import anyio
 
 from aileron.config import Settings
 from aileron.daemon.notify.desktop import Desktop
-from aileron.daemon.notify.notices import Notice, NotifyTiming
+from aileron.daemon.notify.notices import Asked, Notice, NotifyTiming
 from aileron.daemon.notify.webhook import Webhook
 from aileron.egress import Egress
 from aileron.egress.refusal import RefusedError
+from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
 from aileron.vault.lend import VaultLender
 from aileron.vault.vault import Vault
 
-__all__ = ["Notifier"]
+if TYPE_CHECKING:
+    from aileron.api.approvals import ApprovalEntry
 
+__all__ = ["MAX_REMINDERS", "Notifier", "QueueLook"]
+
+MAX_REMINDERS: Final = 256
+"""Questions that are told again; who is told of so many looks at the list anyway."""
+QueueLook = Callable[[str], Awaitable["ApprovalEntry | None"]]
+"""A question by its id, where it still waits for a person. AileronError."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,14 +57,24 @@ class Notifier:
         egress: Egress,
         vault: Vault,
         *,
+        queue: QueueLook,
+        page: str,
         environment: Mapping[str, str] = os.environ,
         pace: NotifyTiming = NotifyTiming(),  # noqa: B008 - a frozen value
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`settings` are those in force. `environment` is the daemon's own as it was started; `clock` gives s since the epoch."""
+        """`settings` are those in force; `page` is the origin of the page. `environment` is the daemon's own as it was started;
+        `clock` gives s since the epoch.
+        """
         self._clock: Final = clock
+        self._pace: Final = pace
+        self._queue: Final = queue
+        self._page: Final = page
+        self._with_details: Final = settings.notify_details
+        self._new: deque[Asked] = deque(maxlen=MAX_REMINDERS)
+        self._due: list[tuple[float, str, Asked]] = []
         self._channels: Final[list[Desktop | Webhook]] = []
-        if settings.notify_desktop and (desktop := Desktop.maybe_of(environment, pace)) is not None:
+        if settings.notify_desktop and (desktop := Desktop.maybe_of(environment, pace, self._describe)) is not None:
             self._channels.append(desktop)
         if settings.notify_webhook is not None and settings.notify_webhook_secret is not None:
             try:
@@ -62,6 +84,7 @@ class Notifier:
                     settings.egress_private,
                     egress=egress,
                     lender=_Lender(vault),
+                    describe=self._describe,
                     pace=pace,
                     clock=clock,
                 )
@@ -77,23 +100,56 @@ class Notifier:
         Returns at once and raises nothing. What was asked before `serve` is told when that begins.
         """
         if self._channels:
-            notice = Notice.of(approval_id, action, kind, self._clock())
-            for channel in self._channels:
-                channel.asked(notice)
+            asked = Asked(approval_id, action, kind, self._clock())
+            self._new.append(asked)
+            self._tell(asked)
+
+    def _tell(self, asked: Asked) -> None:
+        for channel in self._channels:
+            channel.asked(asked)
 
     async def serve(self) -> None:
         """Tell what is asked. Ends only by cancellation."""
         async with anyio.create_task_group() as tasks:
             for channel in self._channels:
-                tasks.start_soon(_serve, channel)
+                tasks.start_soon(_serve, type(channel).__name__, channel.serve)
+            if self._channels:
+                tasks.start_soon(_serve, "reminders", self._remind)
             await anyio.sleep_forever()
 
+    async def _describe(self, asked: Asked) -> Notice | None:
+        try:
+            entry = await self._queue(asked.approval_id)
+        except AileronError as error:  # by its name alone: it waits, as far as anybody knows
+            _log.warning("a notification says less: %s", error)
+            return Notice.of(asked, None, self._page, with_details=False)
+        return None if entry is None else Notice.of(asked, entry, self._page, with_details=self._with_details)
 
-async def _serve(channel: Desktop | Webhook) -> None:
+    async def _remind(self) -> None:
+        """Tell each question once more, shortly before its time is over. Ends only by cancellation."""
+        while True:
+            await anyio.sleep(self._pace.remind_look_s)
+            while self._new:
+                await self._plan(self._new.popleft())
+            while self._due and self._due[0][0] <= self._clock():
+                self._tell(heapq.heappop(self._due)[2])  # whoever tells it looks whether it still waits
+
+    async def _plan(self, asked: Asked) -> None:
+        """When it is told again: not at all where it waits hardly longer than that."""
+        notice = await self._describe(asked)
+        if notice is None or notice.expires_at_s is None or len(self._due) >= MAX_REMINDERS:
+            return
+        at = notice.expires_at_s - self._pace.remind_s
+        if at - asked.at_s >= self._pace.remind_s:
+            again = dataclasses.replace(asked, at_s=at, is_reminder=True)
+            heapq.heappush(self._due, (at, asked.approval_id, again))
+
+
+async def _serve(name: str, serve: Callable[[], Awaitable[None]]) -> None:
     try:
-        await channel.serve()
+        await serve()
     except Exception:  # noqa: BLE001 - the end of a task: no notification is worth the daemon
-        _log.exception("notifications end: %s", type(channel).__name__)
+        _log.exception("notifications end: %s", name)
 
 
 class _Lender:

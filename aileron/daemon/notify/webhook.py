@@ -31,7 +31,7 @@ from typing import Final, Protocol
 
 import anyio
 
-from aileron.daemon.notify.notices import Notice, NotifyTiming
+from aileron.daemon.notify.notices import Asked, Describe, Notice, NotifyTiming
 from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -40,9 +40,10 @@ from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
 from aileron.model.timestamp import utc
 
-__all__ = ["EVENT", "MAX_WAITING", "SecretLender", "Webhook", "signature"]
+__all__ = ["EVENT", "EXPIRING", "MAX_WAITING", "SecretLender", "Webhook", "signature"]
 
 EVENT: Final = "approval.requested"
+EXPIRING: Final = "approval.expiring"
 MAX_WAITING: Final = 64
 """Notices kept until they are sent; 200 bytes each. Who is told of so many looks at the list anyway."""
 _PREFIX: Final = "whsec_"
@@ -75,6 +76,7 @@ class Webhook:
         *,
         egress: Egress,
         lender: SecretLender,
+        describe: Describe,
         pace: NotifyTiming,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -85,18 +87,19 @@ class Webhook:
         self._grant: Final = Grant(hosts=(self._to,), private=private & {self._to}, budget=Budget(requests=1))
         self._egress: Final = egress
         self._lender: Final = lender
+        self._describe: Final = describe
         self._pace: Final = pace
         self._clock: Final = clock
-        self._waiting: deque[Notice] = deque()
+        self._waiting: deque[Asked] = deque()
         self._some = anyio.Event()
         self._said: set[str] = set()
 
-    def asked(self, notice: Notice) -> None:
+    def asked(self, asked: Asked) -> None:
         """Send it soon, if there is room."""
         if len(self._waiting) >= MAX_WAITING:
             self._say_once("full", f"{MAX_WAITING} notices wait already, others are dropped")
             return
-        self._waiting.append(notice)
+        self._waiting.append(asked)
         self._some.set()
 
     async def serve(self) -> None:
@@ -112,9 +115,10 @@ class Webhook:
             if self._lender.is_locked:
                 await anyio.sleep(self._pace.unlocked_s)
             elif self._waiting:
-                notice = self._waiting.popleft()
-                if not await self._is_told(notice):
-                    self._waiting.appendleft(notice)
+                asked = self._waiting.popleft()
+                notice = await self._describe(asked)
+                if notice is not None and not await self._is_told(notice):
+                    self._waiting.appendleft(asked)
 
     def _drop_old(self) -> None:
         oldest = self._clock() - self._pace.keep_s
@@ -147,16 +151,15 @@ class Webhook:
 
     async def _post(self, notice: Notice) -> int:
         """One try; the status of the answer. AileronError."""
-        body = json.dumps(
-            {"type": EVENT, "id": notice.approval_id, "action": notice.name, "at": utc(notice.at_s)}
-        ).encode()
-        at = str(int(self._clock()))
+        body, at = json.dumps(_event(notice)).encode(), str(int(self._clock()))
+        # A notice that is sent again has the id it had, and a receiver drops it: a reminder is another one.
+        message_id = f"{notice.approval_id}-expiring" if notice.is_reminder else notice.approval_id
         with self._lender.lend_secret(self._secret) as secret:
-            signed = signature(secret, notice.approval_id, at, body)
+            signed = signature(secret, message_id, at, body)
         headers = (
             ("Content-Type", "application/json"),
             ("User-Agent", "aileron"),
-            ("webhook-id", notice.approval_id),
+            ("webhook-id", message_id),
             ("webhook-timestamp", at),
             ("webhook-signature", signed),
         )
@@ -170,6 +173,21 @@ class Webhook:
         if about not in self._said:
             self._said.add(about)
             _log.warning("webhook at %s: %s", self._to, words)
+
+
+def _event(notice: Notice) -> dict[str, str]:
+    """As JSON; what is not known, or not told, is not there."""
+    told = {
+        "type": EXPIRING if notice.is_reminder else EVENT,
+        "id": notice.approval_id,
+        "action": notice.action,
+        "agent": notice.agent,
+        "agent_says": notice.headline,
+        "url": notice.url,
+        "at": utc(notice.at_s),
+        "expires_at": "" if notice.expires_at_s is None else utc(notice.expires_at_s),
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 def signature(secret: Secret, message_id: str, timestamp: str, body: bytes) -> str:

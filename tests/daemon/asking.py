@@ -1,0 +1,60 @@
+"""Who asks, for a notifier that is tested alone: a queue of questions that wait, as the daemon tells of them.
+
+    asking = Asking()
+    asking.notifier = Notifier(settings, egress, vault, queue=asking.look, page=PAGE)
+    asking.asked("apr-1", "send-mail", "action")
+
+Not here: the daemon's own queue (tests/daemon/test_notified.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aileron.api.approvals import ApprovalEntry
+from aileron.daemon.notify.notifier import Notifier
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.outcome import RunStatus
+from aileron.model.timestamp import utc
+
+__all__ = ["PAGE", "Asking"]
+
+PAGE: Final = "http://localhost:27182"
+
+
+class Asking:
+    """Who asks: its questions wait in a queue, until they are decided, and a notifier is told of each."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, ApprovalEntry] = {}
+        self.notifier: Notifier | None = None
+        self.lasts_s = 900.0
+        self.clock: Callable[[], float] = time.time
+        self.is_broken = False
+
+    async def look(self, approval_id: str) -> ApprovalEntry | None:
+        """The daemon's queue, as the notifier sees it."""
+        if self.is_broken:
+            raise AileronError(FailureClass.BUSY, "the disk is full")
+        return self.waiting.get(approval_id)
+
+    def asked(self, approval_id: str, name: str, kind: str, *, agent: str = "claude", headline: str = "") -> None:
+        """One more waits."""
+        said = {"action": name, "agent": agent, "headline": headline} if kind == "action" else {"name": name}
+        self.waiting[approval_id] = ApprovalEntry(
+            approval_id=approval_id,
+            kind=kind,
+            status=RunStatus.PENDING_APPROVAL,
+            digest="sha256:0",
+            created_at=utc(self.clock()),
+            expires_at=utc(self.clock() + self.lasts_s),
+            **said,  # type: ignore[arg-type]
+        )
+        assert self.notifier is not None
+        self.notifier.asked(approval_id, name, kind)
+
+    def decide(self, approval_id: str) -> None:
+        """It waits no more."""
+        del self.waiting[approval_id]

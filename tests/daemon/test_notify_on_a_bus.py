@@ -1,0 +1,151 @@
+"""A question on a desktop, with nothing played: the system's notify-send, a session bus, and a notification server on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+import anyio
+import pytest
+from jeepney import DBusAddress, HeaderFields, Message, MessageType, new_method_return, new_signal
+from jeepney.bus_messages import message_bus
+from jeepney.io.blocking import DBusConnection, open_dbus_connection
+
+from aileron.config import Settings
+from aileron.daemon.notify.notices import NotifyTiming
+from tests.daemon.asking import PAGE
+from tests.daemon.test_notify_desktop import Desk, notifying, said
+
+pytestmark = pytest.mark.anyio
+
+_NAME: Final = "org.freedesktop.Notifications"
+_PATH: Final = DBusAddress("/org/freedesktop/Notifications", interface=_NAME)
+_NEEDED: Final = {"notify-send": "libnotify-bin", "dbus-daemon": "dbus-daemon"}
+PACE: Final = NotifyTiming(desktop_s=20.0, settle_s=0.05)
+
+
+class NotificationServer:
+    """Shows nothing, remembers what it was to show, and presses each button where `presses`; with these capabilities."""
+
+    def __init__(self, address: str, capabilities: list[str], *, presses: bool) -> None:
+        self.shown: list[dict[str, Any]] = []
+        self._capabilities = capabilities
+        self._presses = presses
+        self._bus: DBusConnection = open_dbus_connection(address)
+        self._bus.send_and_get_reply(message_bus.RequestName(_NAME))
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bus.sock.shutdown(socket.SHUT_RDWR)  # which ends the thread
+        self._thread.join(20)
+        assert not self._thread.is_alive()
+        self._bus.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                message = self._bus.receive()
+            except (ConnectionError, OSError):
+                return
+            if message.header.message_type is MessageType.method_call:
+                self._answer(message)
+
+    def _answer(self, message: Message) -> None:
+        match message.header.fields.get(HeaderFields.member):
+            case "GetCapabilities":
+                self._bus.send(new_method_return(message, "as", (self._capabilities,)))
+            case "GetServerInformation":
+                self._bus.send(new_method_return(message, "ssss", ("tests", "tests", "1", "1.2")))
+            case "Notify":
+                app, _replaces, _icon, summary, body, actions, _hints, _timeout = message.body
+                self.shown.append({"app": app, "summary": summary, "body": body, "actions": actions})
+                self._bus.send(new_method_return(message, "u", (len(self.shown),)))
+                if actions and self._presses:
+                    self._bus.send(new_signal(_PATH, "ActionInvoked", "us", (len(self.shown), actions[0])))
+                    self._bus.send(new_signal(_PATH, "NotificationClosed", "uu", (len(self.shown), 2)))
+            case _:
+                self._bus.send(new_method_return(message))
+
+
+@pytest.fixture
+def bus() -> Iterator[str]:
+    """The address of a session bus for this test alone."""
+    if missing := [package for program, package in _NEEDED.items() if shutil.which(program) is None]:
+        if os.environ.get("CI"):  # a skip is not a pass
+            pytest.fail(f"not installed: {missing}")
+        pytest.skip(f"not installed: {missing}")
+    with subprocess.Popen(
+        ["dbus-daemon", "--session", "--nofork", "--print-address"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as running:
+        assert running.stdout is not None
+        try:
+            yield running.stdout.readline().strip()
+        finally:
+            running.kill()
+
+
+@pytest.fixture
+def desk(bus: str, tmp_path: Path) -> Desk:
+    """A desktop with the real notify-send on that bus, and a browser that writes down what it is to open."""
+    folder = tmp_path / "desk"
+    folder.mkdir()
+    made = Desk(folder)
+    made.has_buttons()
+    real = shutil.which("notify-send")
+    assert real is not None
+    (folder / "notify-send").unlink()
+    (folder / "notify-send").symlink_to(real)
+    made.environment["DBUS_SESSION_BUS_ADDRESS"] = bus
+    return made
+
+
+async def test_a_pressed_button_opens_the_page(bus: str, desk: Desk, tmp_path: Path) -> None:
+    """All the way: the daemon's notice, the bus, the server, its signal, and the browser with the address."""
+    settings = Settings(notify_details=True)
+    with NotificationServer(bus, ["actions", "body"], presses=True) as server:
+        async with notifying(desk.environment, tmp_path, PACE, settings) as notifier:
+            notifier.asked("apr-1", "delete-event", "action", headline="Delete “Dentist” & <b>all</b>")
+            while not desk.opened:
+                await anyio.sleep(0.01)
+
+    assert server.shown == [
+        {
+            "app": "Aileron",
+            "summary": "Claude asks: delete-event",
+            "body": f"The agent says: Delete “Dentist” [U+0026] [U+003C]b[U+003E]all[U+003C]/b[U+003E]\n{PAGE}/approvals/apr-1",
+            "actions": ["open", "Open"],
+        }
+    ]
+    assert [opened["arguments"] for opened in desk.opened] == [[f"{PAGE}/approvals/apr-1"]]
+
+
+async def test_a_server_without_actions_shows_it_once_and_without_a_button(
+    bus: str, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What notify-send says of it is understood: nothing is shown twice, and nothing is said to be wrong."""
+    with NotificationServer(bus, ["body"], presses=True) as server:
+        async with notifying(desk.environment, tmp_path, PACE) as notifier:
+            for number in range(2):
+                notifier.asked(f"apr-{number}", "send-mail", "action")
+                while len(server.shown) < number + 1:
+                    await anyio.sleep(0.01)
+            await anyio.sleep(0.1)  # until the last has ended
+
+    assert [(one["body"], one["actions"]) for one in server.shown] == [
+        (f"{PAGE}/approvals/apr-{n}", []) for n in (0, 1)
+    ]
+    assert desk.opened == []
+    assert said(caplog) == []
