@@ -6,12 +6,14 @@ Not here: the same without a browser (tests/support/paged.py).
 from __future__ import annotations
 
 import contextlib
+import errno
 import http.server
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from tests.support.browser import Browser
+from tests.support.browser import PATIENCE_S, Browser
 from tests.support.home import DaemonHome
 from tests.support.paged import APPROVER, port_of
 
@@ -76,6 +78,18 @@ def overflow(browser: Browser) -> int:
     )
 
 
+def _bound(make: Callable[[], http.server.HTTPServer]) -> http.server.HTTPServer:
+    """A server on a port that may not be free yet: what a killed daemon had, its ingress keeps until it notices."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return make()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
 @contextlib.contextmanager
 def elsewhere(
     page: Callable[[str], str],
@@ -109,7 +123,7 @@ def elsewhere(
         def handle_error(self, *_: object) -> None:
             """A client that goes away is no news here."""
 
-    server = Server((address, port), Handler)
+    server = _bound(lambda: Server((address, port), Handler))
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()
     try:

@@ -1,6 +1,6 @@
 """What an agent asks for in `aileron demo`, on both surfaces: a real terminal of 80×24 and a phone's browser.
 
-Effect, destination, account, undo and difference stand on the first screen, and what contradicts the preview is marked there.
+The sentence, what it does, destination, account and difference stand on the first screen, and what contradicts the preview.
 """
 
 from __future__ import annotations
@@ -21,25 +21,17 @@ from tests.support.tmux import Tmux
 
 pytestmark = pytest.mark.jail
 
-_CREATES: Final = "does create_event, by github://aileron/connector-caldav@0.1.0"
-_RUN: Final = (
-    "! CANNOT BE UNDONE",
-    "undo it cannot be undone",
-    "reaches localhost:",
-    "account ada, as basic/calendar/ada",
-    f"asked by claude in {FOLDER}",
-)
-_FIRST: Final = "differs ≠ no call of this action was approved before"
-_LATER: Final = "differs ≠ from the call approved last"
+_RUN: Final = ("goes to localhost:", "account ada", f"asked by claude in {FOLDER}")
+_FIRST: Final = "compared first time for this action"
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """One of the demo's: how it comes about, and what has to be seen at once."""
+    """One of the demo's: how it comes about, what it begins with, and what has to be seen at once."""
 
     name: str
     asks: Callable[[DemoHome], str]
-    title: str
+    sentence: str
     shown: tuple[str, ...]
     is_read: bool = True
     """Whether there is something to be read before a decision."""
@@ -49,40 +41,40 @@ REQUESTS: Final = (
     Request(
         "lunch",
         lambda demo: demo.asks("create-calendar-event", LUNCH),
-        "create-calendar-event",
-        (*_RUN, _CREATES, _FIRST, "At that time n/a"),
+        "Add “Lunch with Mira”",
+        ("+ creates", *_RUN, _FIRST, "action create-calendar-event", "CURRENT STATE, LOADED"),
     ),
     Request(
         "sailing",
         lambda demo: demo.asks("create-calendar-event", SAILING),
-        "create-calendar-event",
-        (*_RUN, _CREATES, _LATER, ": Title", "At that time Lunch with Mira"),
+        "Add “Sailing with Mira”",
+        ("+ creates", *_RUN, "compared ≠ Title", "action create-calendar-event", "At that time Lunch with Mira"),
     ),
     Request(
         "another event than it says",
         lambda demo: demo.asks("delete-calendar-event", WRONG),
-        "delete-calendar-event",
+        f"Delete “{DENTIST}”",
         (
+            "! DELETES · cannot be undone",
+            f"! Title: the agent said “{SAILING['title']}”, the service has “{DENTIST}”",
             *_RUN,
-            "does delete_event, by github://aileron/connector-caldav@0.1.0",
             _FIRST,
-            f"! Title is {DENTIST}, and the agent says {SAILING['title']}",
+            "action delete-calendar-event",
             f"Title {DENTIST}",
-            "Starts 2026-12-08T09:00:00",
         ),
     ),
     Request(
         "the gate taken away",
         lambda demo: demo.takes_the_gate_away(),
-        "action file create-calendar-event",
+        "Change the action “create-calendar-event”",
         (
-            "! A LASTING PERMISSION",
-            "reaches localhost:",
+            "! LASTING PERMISSION",
+            "! RUNS WITHOUT APPROVAL",
+            "! ALLOWS MORE: approval.required: true → false",
+            "goes to localhost:",
             "account basic: Read and write your calendars",
-            "undo the action can be removed again",
-            "differs ≠ 2 of 3 changes allow more",
-            "each run ! goes through: NOBODY IS ASKED",
-            "changes ! ALLOWS MORE: approval.required: true → false",
+            "undo you can remove the action",
+            "compared ≠ 2 of 3 changes allow more",
         ),
         is_read=False,
     ),
@@ -112,20 +104,20 @@ def _on_the_phone(browser: Browser, demo: DemoHome, request: Request, approval: 
         const all = "h1, .verdict, .alarms > *, .essentials dt, .essentials .line, .known h2, .known dt, .known .line";
         return [...document.querySelectorAll(all)].filter((e) => {
           const r = e.getBoundingClientRect();
-          return r.top >= 0 && r.bottom <= innerHeight;
-        }).map((e) => e.innerText.replace(/\\s+/g, " "));""")
+          return r.top >= 0 && r.bottom <= document.querySelector(".dock").getBoundingClientRect().top;
+        }).map((e) => (e.tagName === "H2" ? e.innerText.toUpperCase() : e.innerText).replace(/\\s+/g, " "));""")
     return shown
 
 
 def _at_the_terminal(demo: DemoHome, request: Request) -> str:
     """What stands on the screen of the console, 80×24, under the list."""
     with Tmux(words(), variables(demo.home.path)) as at:
-        at.until("1 waiting", f"{request.title} ", "undo ")
+        at.until("1 waiting", "asked by")
         if request.is_read:
             at.until_pressed("p", "Approver passphrase")
             at.type(APPROVER)
-            at.until("WHAT IS THERE NOW, READ")
-        return at.until("undo ").partition("─" * 80)[2]
+            at.until("CURRENT STATE, LOADED")
+        return at.until("asked by").partition("─" * 80)[2]
 
 
 def _spaced(text: str) -> str:
@@ -142,12 +134,12 @@ def test_what_decides_a_request_is_on_the_first_screen_of_both_surfaces(
     console = _spaced(_at_the_terminal(demo, request_))
     phone = " ".join(_on_the_phone(browser, demo, request_, approval))
     for surface in (console, phone):
-        assert surface.startswith(request_.title), surface
+        assert surface.startswith(request_.sentence), surface
         for part in request_.shown:
             assert part in surface, (part, surface)
     assert sorted(request_.shown, key=console.index) == sorted(request_.shown, key=phone.index), (console, phone)
 
     if request_.name == "lunch":
-        demo.approves(approval, request_.title)
+        demo.approves(approval, "")
     else:
         demo.denies(approval)

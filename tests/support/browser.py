@@ -40,7 +40,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-__all__ = ["MISSING", "Browser", "BrowserError", "needs_browser"]
+__all__ = ["MISSING", "PATIENCE_S", "Browser", "BrowserError", "needs_browser"]
 
 PATIENCE_S: Final = 15.0
 """For an element, a page, an address: many times what a loaded machine takes."""

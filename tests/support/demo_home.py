@@ -79,7 +79,7 @@ class DemoHome:
         """The person says no."""
         person = PageClient(self.home)
         page = person.unlock(to=approval_id)
-        assert "denied" in person.submit(page.form("/decide", decision="deny")).text
+        assert "Denied: nothing ran" in person.submit(page.form("/decide", decision="deny")).text
 
     def _answer(self, action: str, args: dict[str, str]) -> dict[str, Any]:
         connection = http.client.HTTPConnection("localhost", port_of(self.home), timeout=60)
