@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 __all__ = ["html", "with_fields"]
 
 _FOLDER: Final = Path(__file__).parent / "templates"
+_MOST_ALARM: Final = 200
+"""Characters of one alarm, six lines of a phone, so that three of them leave room for what decides. All of it stands below."""
 _FIELDS: Final = {**PageFrame("").headers, "Referrer-Policy": "same-origin"}
 
 
@@ -77,6 +79,7 @@ def page_templates() -> PageTemplates:
         lstrip_blocks=True,
     )
     environment.globals.update(style=markupsafe.Markup(style), script=markupsafe.Markup(script))  # noqa: S704 - our files
+    environment.globals["most_alarm"] = _MOST_ALARM
     policy = (
         f"default-src 'none'; style-src 'sha256-{_hash(style)}'; script-src 'sha256-{_hash(script)}'; connect-src 'self'; "
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"

@@ -7,7 +7,9 @@ from typing import Any, Final
 
 import pytest
 
+from aileron.model.consent import ActionFileConsent, Change
 from tests.browser.paging import CONTRAST, PHONE, overflow, rested
+from tests.cli.questions import subject_question
 from tests.support.browser import Browser, needs_browser
 from tests.support.ten_on_the_page import ServedPage, page_id, page_question, served_page
 from tests.support.ten_requests import TEN, Request
@@ -162,6 +164,37 @@ def test_who_has_not_said_whether_they_read_a_long_request_sees_where_to_say_it(
 
     assert "digest=" not in chromium.url
     assert found["#read input"][0][3] <= found[".dock"][0][1]
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_alarms_that_somebody_made_long_leave_the_first_screen_to_what_decides(chromium: Browser, dark: bool) -> None:
+    """Three of 4,000 characters: each begins there, says how much more there is, and stands below, whole."""
+    long = ActionFileConsent(
+        name="send-mail",
+        text="+++\n+++\n",
+        before="sha256:" + "0" * 64,
+        changes=tuple(Change(where=f"approval.{name}", before="x " * 2000, after=None) for name in ("a", "b", "c")),
+        reaches=("mail.example:443",),
+        credentials=("basic",),
+    )
+    asked = {**page_question(TEN[3]), **subject_question(long, approval_id=page_id(TEN[3]))}
+    with served_page(asked) as page:
+        chromium.forget()
+        page.let_in(chromium)
+        shown(chromium, page, TEN[3], dark=dark)
+        found = boxes(chromium, "h1", ".alarms p", ".essentials dl > div:first-child", ".dock")
+        alarms = chromium.script("return [...document.querySelectorAll('.alarms p')].map((e) => e.textContent)")
+        changes = chromium.script(
+            "return [...document.querySelectorAll('.known .line.alarm')].map((e) => e.textContent)"
+        )
+
+        assert all(
+            box[3] <= found[".dock"][0][1] for places in found.values() for box in places if places != found[".dock"]
+        )
+        assert all(len(alarm) < 260 for alarm in alarms)
+        assert all(any(line.startswith(alarm.partition("…")[0]) for line in changes) for alarm in alarms[-2:])
+        assert "more characters, below)" in alarms[-1]
+        assert chromium.script(CONTRAST)[1] == []
 
 
 # By itself
