@@ -161,13 +161,14 @@ class QuestionPages:
         session: Session,
         shown: QuestionView,
         problem: str | None = None,
-        status: int = HTTPStatus.OK,
+        http_status: int = HTTPStatus.OK,
         note: str | None = None,
     ) -> Response:
         """A question that nobody can decide any more: what was decided, and what came of it."""
         question = shown.review.question
         approval_id, audit_id = question.approval_id, question.audit_id or None
         result = await self._daemon.result(approval_id)
+        status = result.status  # of a moment later: what came back belongs to it
         record = None if audit_id is None else record_of(await self._daemon.record(audit_id))
         if session.decided == approval_id:
             session.decided = None
@@ -175,14 +176,14 @@ class QuestionPages:
         lines, missing = result_lines(result.result) if has_outcome else ([], 0)
         return html(
             "over.html",
-            status,
+            http_status,
             **await self._admission.frame(session),
             **shown.values(None),
             note=note,
             problem=problem,
-            status=question.status,
-            state=state_words(question.status),
-            came=came_of(question, result),
+            status=status,
+            state=state_words(status),
+            came=came_of(result),
             decided_at=local_time(question.decided_at) if question.decided_at else None,
             surface=surface_of(question.surface) if question.surface else None,
             reason=question.reason or None,
@@ -193,7 +194,7 @@ class QuestionPages:
             events=[] if record is None else [(local_time(at), kind, facts) for at, kind, facts in record.events],
             is_cut=record is not None and record.is_cut,
             audit_id=audit_id,
-            cancel_token=session.token("cancel", approval_id) if question.status == "approved" else None,
+            cancel_token=session.token("cancel", approval_id) if status == "approved" else None,
         )
 
     async def shown(self, session: Session, approval_id: str, edit: str | None, *, read: bool = True) -> QuestionView:

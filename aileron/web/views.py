@@ -91,10 +91,10 @@ class Came:
     next: str = ""
 
 
-def came_of(question: Question, found: RunState) -> Came:
-    """Of one that nobody can decide any more. `found` is what the daemon says of its run."""
+def came_of(found: RunState) -> Came:
+    """Of one that nobody can decide any more."""
     why = f"{found.error.message} ({found.error.failure_class})" if found.error else ""
-    match question.status:
+    match found.status:
         case "completed":
             return Came("✓ done", result=_in_a_line(found.result))
         case "failed":
@@ -117,7 +117,7 @@ def came_of(question: Question, found: RunState) -> Came:
         case "cancelled":
             return Came("Withdrawn: nothing ran")
         case _:
-            return Came(state_words(question.status))
+            return Came(state_words(found.status))
 
 
 def _in_a_line(result: Any) -> str:

@@ -97,7 +97,7 @@ def enrolled(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
     browser.click(".aside a")
     browser.fill("#name", name)
     browser.click("form.add button")
-    seen(browser, "h1", f"passkey {name}")
+    seen(browser, "h1", f"passkey “{name}”")
     key_id = browser.text(".note").partition("counted its key to be ")[2].partition(".")[0]
     assert key_id.startswith("webauthn:")
     assert key_id in browser.text(".known")  # what the daemon asks about
@@ -123,7 +123,7 @@ def agreed(home: DaemonHome, asked: dict[str, Any], name: str) -> str:
     person = PageClient(home)
     page = person.unlock(to=asked["approval_id"])
     confirm = person.submit(page.form("/approve")).form("/decide")
-    person.submit(confirm, **({"word": "passkey"} if "word" in confirm.fields else {}))
+    person.submit(confirm, **({"word": "allow"} if "word" in confirm.fields else {}))
     (key_id,) = [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name]
     return str(key_id)
 
@@ -218,7 +218,7 @@ def test_a_passkey_is_made_agreed_to_unlocks_and_decides(
     unlocked_by_touch(chromium, home, asked["approval_id"])
     assert "pay 90 to mira@example.com" in chromium.text(".known")
     assert not chromium.has(".no button.stop:not([data-passkey])")
-    approved_by_touch(chromium, "previewed")
+    approved_by_touch(chromium, "yes")
     seen(chromium, ".verdict", "done")
     assert home.result(asked)["status"] == "completed"
     assert upstream.effects == before + 1
@@ -243,7 +243,7 @@ def test_it_decides_beside_the_approvers_key_and_says_no(home: DaemonHome, chrom
     seen(chromium, ".verdict", "done")
     chromium.open(f"{base_of(home)}/approvals/{no['approval_id']}")
     chromium.fill("#reason", "not\nnow")
-    press(chromium, ".no button[data-passkey]")
+    press(chromium, "button[form=no][data-passkey]")
     seen(chromium, ".verdict", "Denied")
     assert home.result(yes)["status"] == "completed"
     assert home.result(no)["reason"] == "not\nnow"
@@ -265,7 +265,7 @@ def test_one_of_several_is_chosen_by_its_name(home: DaemonHome, chromium: Browse
     choose(chromium, "laptop")
     chromium.wait(lambda: "there" if chromium.has("#left") else "", "it was not unlocked")
     assert of_kind(home, "page.unlocked")[-1]["key_id"] == here
-    press(chromium, f'.no button[data-passkey="{here}"]')
+    press(chromium, f'button[form=no][data-passkey="{here}"]')
     seen(chromium, ".verdict", "Denied")
     assert of_kind(home, "approval.decided")[-1]["key_id"] == here
 
@@ -370,7 +370,7 @@ def test_a_passkey_that_was_revoked_unlocks_and_decides_nothing(home: DaemonHome
     unlocked_by_touch(chromium, home)
     home.must("DELETE", f"/v1/passkeys/{again}")
     chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
-    seen(chromium, ".note.alarm", "the passkey that unlocked it decides no more")
+    seen(chromium, ".note.alarm", "the passkey that unlocked it was revoked")
     assert of_kind(home, "page.locked")[-1]["reason"] == "passkey"
 
 
@@ -381,7 +381,7 @@ def test_what_it_may_not_say_yes_to_it_may_refuse(home: DaemonHome, chromium: Br
     one = f"{base_of(home)}/approvals/{asked['approval_id']}"
     unlocked_by_touch(chromium, home, asked["approval_id"])
     assert not chromium.has(".yes")
-    assert "A passkey does not say yes to this" in chromium.text("#decide")
+    assert "A passkey cannot approve this." in chromium.text("#read")
     digest = chromium.script("return document.querySelector('.no input[name=digest]').value")
     chromium.open(f"{one}/approve?digest={digest}&read=all&edit=")
     assert not chromium.has(".yes")  # its address alone is no second step
@@ -434,7 +434,7 @@ def test_without_scripts_there_is_the_passphrase(home: DaemonHome, chromium: Bro
         chromium.wait_url("digest=")
         assert shown_buttons(chromium) == []
         chromium.click(".yes button.go")
-        seen(chromium, ".verdict", "done")
+        seen(chromium, ".verdict", "✓")  # it may run yet
         chromium.open(f"{base_of(home)}/approvals/passkeys")
         assert not chromium.script("return document.querySelector('form.add').getClientRects().length")
     assert home.result(asked)["status"] == "completed"

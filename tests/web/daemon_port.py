@@ -157,7 +157,8 @@ class ToldDesk:
 
     async def result(self, approval_id: str) -> RunState:
         """What came of it."""
-        return msgspec.convert({"status": "completed", "approval_id": approval_id, **self.came}, RunState)
+        status = (await self.question(approval_id)).status
+        return msgspec.convert({"status": status, "approval_id": approval_id, **self.came}, RunState)
 
     async def record(self, _audit_id: str) -> RecordOfRun:
         """Its run."""
