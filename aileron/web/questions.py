@@ -165,10 +165,15 @@ class QuestionPages:
         note: str | None = None,
     ) -> Response:
         """A question that nobody can decide any more: what was decided, and what came of it."""
-        question = shown.review.question
-        approval_id, audit_id = question.approval_id, question.audit_id or None
+        approval_id = shown.review.id
         result = await self._daemon.result(approval_id)
-        status = result.status  # of a moment later: what came back belongs to it
+        status = result.status
+        if (
+            status != shown.review.question.status
+        ):  # it went on meanwhile: else the page would be news to itself at once
+            shown = await self.shown(session, approval_id, None, read=False)
+        question = shown.review.question
+        audit_id = question.audit_id or None
         record = None if audit_id is None else record_of(await self._daemon.record(audit_id))
         if session.decided == approval_id:
             session.decided = None

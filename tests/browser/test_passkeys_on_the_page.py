@@ -357,7 +357,7 @@ def test_a_passkey_that_was_revoked_unlocks_and_decides_nothing(home: DaemonHome
     assert key_id in chromium.text(".queue")
     chromium.click("summary")
     press(chromium, ".queue button.stop")
-    seen(chromium, ".note", "revoked")
+    seen(chromium, ".note", "Revoked.")
     assert home.must("GET", "/v1/passkeys")["passkeys"] == []
     chromium.open(f"{base_of(home)}/approvals/{asked['approval_id']}")
     assert not chromium.has("button[data-passkey]")
