@@ -206,7 +206,7 @@ def title(chromium: Browser, wanted: str) -> None:
 
 
 def test_the_tabs_title_counts_what_waits(chromium: Browser) -> None:
-    """On the queue and on a question, also in a tab that nobody sees; it has no values: a browser keeps titles."""
+    """On the queue and on a question; it has no values: a browser keeps titles."""
     first, second, third = TEN[:3]
     with served_page(page_question(first)) as page:
         page.let_in(chromium)
@@ -221,6 +221,24 @@ def test_the_tabs_title_counts_what_waits(chromium: Browser) -> None:
         for one in (first, second, third):
             page.change(lambda desk, one=one: desk.settle(page_id(one), "denied"))  # type: ignore[misc]
         title(chromium, "denied: create-calendar-event · Aileron")
+
+
+def test_a_tab_that_nobody_sees_counts_and_shows_the_rest_when_it_is_seen(chromium: Browser) -> None:
+    """A headless browser shows every tab, so that this one is told otherwise."""
+    be = """
+        const state = arguments[0];
+        Object.defineProperty(document, "visibilityState", { configurable: true, get: () => state });
+        document.dispatchEvent(new Event("visibilitychange"));"""
+    with served_page(page_question(TEN[0])) as page:
+        page.let_in(chromium)
+        chromium.open(page.url())
+        title(chromium, "(1) Aileron")
+        chromium.script(be, "hidden")
+        page.change(lambda desk: desk.ask(page_question(TEN[1])))
+        title(chromium, "(2) Aileron")
+        assert len(chromium.script("return [...document.querySelectorAll('.queue li')]")) == 1
+        chromium.script(be, "visible")
+        chromium.wait(lambda: "there" if chromium.has(f'li[data-id="{page_id(TEN[1])}"]') else "", "it did not arrive")
 
 
 def test_a_question_shows_what_is_new_and_its_buttons_stay_and_are_dead_for_a_moment(
