@@ -39,6 +39,7 @@ from textual.containers import Container, VerticalScroll
 from textual.css.query import NoMatches
 from textual.events import Click
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import ContentSwitcher, Input, Static
 
 from aileron.approver.isolation import end_in_time
@@ -46,6 +47,7 @@ from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
 from aileron.review.question import EXPIRED, difference_lines
 from aileron.tui import frame, rendering
+from aileron.tui.activity import Activity
 from aileron.tui.console_base import Hooks, in_thread, is_over
 from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.queue import Queue, Rows
@@ -108,7 +110,7 @@ class Console(TogetherConsole):
             with Container(id="queue"):
                 yield Queue(self.waiting, id="list")
                 yield View(id="card")
-            yield Rows(id="activity", classes="pane", markup=False)
+            yield Activity(id="activity")
             yield Rows(id="grants", classes="pane", markup=False)
             yield Rows(id="sessions", classes="pane", markup=False)
             with VerticalScroll(id="system", classes="pane"):
@@ -160,7 +162,7 @@ class Console(TogetherConsole):
         self._lay_out()
         self._show_list()
         if self._has_looked:  # rows of lists are laid out for a width
-            self._show_events(self._events)
+            self._activity.lay_out(self.size.width - 2)
             self._begin("pane", self._look_at_pane)
         self.call_after_refresh(self._view.paint)
 
@@ -185,6 +187,7 @@ class Console(TogetherConsole):
             self._view.go_on(closed=self._why_closed(), left_s=left_s)
         self._show_frame()
         self._show_list()
+        self._go_on_telling()
 
     def on_click(self, event: Click) -> None:
         """A click on the row of screens; a click anywhere decides nothing."""
@@ -428,9 +431,21 @@ class Console(TogetherConsole):
         """One of the five screens."""
         self.query_one("#panes", ContentSwitcher).current = name
         self.guard.disturb(now=time.monotonic())
-        self.query_one("#list" if name == "queue" else f"#{name}").focus()
+        self._rows_of(name).focus()
         self._show_frame()
         self._begin("pane", self._look_at_pane)
+
+    def _rows_of(self, name: str) -> Widget:
+        """What has the keys of one of the screens."""
+        if name == "activity":
+            return self._activity.rows
+        return self.query_one("#list" if name == "queue" else f"#{name}")
+
+    def action_ledger(self) -> None:
+        """Every event as it is written, or what happened as stories."""
+        if self._pane == "activity":
+            self._activity.turn()
+            self._show_frame()
 
     async def _look_at_pane(self) -> None:
         with contextlib.suppress(GoneError, RequestRefused):

@@ -110,7 +110,6 @@ class ConsoleBase(App[None]):
         )
         self._status: Status | None = None
         self._approver: ApproverFacts | None = None
-        self._events: list[dict[str, Any]] = []
         self._grants: dict[str, GrantEntry] = {}
         self._sessions: dict[str, Session] = {}
         self.refused: Exception | None = None
@@ -203,6 +202,8 @@ class ConsoleBase(App[None]):
 
     def _hints(self) -> str:
         """Which of the rows of keys is of use now."""
+        if self._pane == "activity":
+            return "ledger" if self.query_one("#activity").has_class("ledger") else "activity"
         if self._pane != "queue":
             return self._pane
         entry = self._entry()
@@ -254,6 +255,8 @@ class ConsoleBase(App[None]):
     async def _fill_pane(self) -> None:
         width = self.size.width - 2
         match self._pane:
+            case "activity":
+                await self._tell_stories()
             case "grants":
                 self._grants = {one.id: one for one in await in_thread(self._daemon.grants)}
                 rows = [(name, rendering.grant_row(one, width)) for name, one in self._grants.items()]
@@ -404,6 +407,10 @@ class ConsoleBase(App[None]):
         self.guard.disturb(now=time.monotonic())
         if failed is not None:
             raise failed
+
+    async def _tell_stories(self) -> None:
+        """Bring the activity screen up to date (telling.py)."""
+        raise NotImplementedError
 
     def _select(self, name: str | None) -> None:
         """Another question is under the cursor, or none (reading.py)."""

@@ -125,6 +125,12 @@ class DaemonClient:
 
         return self.ask(RunState, "GET", _path_of(*_ROUTE, approval_id, "result"))
 
+    def run(self, run: str) -> RunState:
+        """Where one run is, with what came back."""
+        from aileron.api.runs import RunState
+
+        return self.ask(RunState, "GET", _path_of("v1", "runs", run))
+
     def decide(self, approval_id: str, decision: Decision, *, is_run: bool) -> Settled:
         """Send a decision; what was settled with it. GoneError also where the answer is none: then nobody knows."""
         from aileron.api.approvals import Settled
@@ -221,6 +227,10 @@ class DaemonClient:
     def newest(self, count: int) -> list[dict[str, Any]]:
         """The newest events, the oldest of them first."""
         return self._events(f"limit={count:d}")[::-1]
+
+    def before(self, seq: int, count: int) -> list[dict[str, Any]]:
+        """So many events before that row, the oldest of them first."""
+        return self._events(f"before={seq:d}&limit={count:d}")[::-1]
 
     def news(self, after: int) -> list[dict[str, Any]]:
         """Events after that row, waited for; none where nothing happened."""

@@ -46,6 +46,11 @@ Rows { text-wrap: nowrap; text-overflow: ellipsis; }
 .narrow #hints { height: 2; }
 OptionList > .option-list--option-highlighted { text-style: bold; }
 .pane { height: 100%; border: none; padding: 0; }
+#activity { layout: vertical; height: 100%; }
+#hour { height: auto; max-height: 6; text-wrap: nowrap; text-overflow: ellipsis; }
+#stories, #ledger { height: 1fr; border: none; padding: 0; }
+#ledger, .ledger #hour, .ledger #stories { display: none; }
+.ledger #ledger { display: block; }
 Toast { width: auto; max-width: 96%; }
 """
 
@@ -99,6 +104,7 @@ KEYS: Final[list[BindingType]] = [
         ("z", "snooze", "mute bell"),
         ("L", "key", "unlock or lock key"),
         ("V", "vault", "unlock or lock vault"),
+        ("l", "ledger", "ledger"),
         ("x", "end", "end"),
         ("escape", "back", "back"),
     )
@@ -111,7 +117,8 @@ HINTS: Final = {
     "closed": " r JSON · = compare · n next waiting · Enter read · / filter · ? help · q quit",
     "unread": " ↓ more (Space) · A approve · d deny · e edit · ? help",
     "held": " u withdraw · r JSON · = compare · Enter read · / filter · ? help · q quit",
-    "activity": " Enter show run · ? help · q quit",
+    "activity": " Enter show run · l ledger (every event) · ? help · q quit",
+    "ledger": " Enter show run · l runs as stories · ? help · q quit",
     "grants": " x revoke · ? help · q quit",
     "sessions": " x end session · ? help · q quit",
     "system": " L key · V vault · ? help · q quit",

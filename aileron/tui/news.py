@@ -11,25 +11,20 @@ import asyncio
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from textual.widgets.option_list import Option
-
-from aileron.tui import rendering
 from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
-from aileron.tui.queue import Rows
-from aileron.tui.reading import ReadingConsole
+from aileron.tui.telling import TellingConsole
 
 if TYPE_CHECKING:
     from aileron.api.approver import ApproverFacts
 
 __all__ = ["NewsConsole"]
 
-MOST_EVENTS: Final = 500
 _FIRST_EVENTS: Final = 100
 _RETRY_S: Final = 1.0
 
 
-class NewsConsole(ReadingConsole):
+class NewsConsole(TellingConsole):
     """The console, as far as it follows the daemon."""
 
     async def _follow(self) -> None:
@@ -62,7 +57,7 @@ class NewsConsole(ReadingConsole):
 
     async def _read_all(self) -> int:
         events = await in_thread(self._daemon.newest, _FIRST_EVENTS)
-        self._show_events(events)
+        self._activity.show_events(events, self.size.width - 2)
         await self._refresh()
         self._regain()
         self._reload()
@@ -72,7 +67,8 @@ class NewsConsole(ReadingConsole):
         self._regain()
         if not events:
             return
-        self._add_events(events)
+        self._activity.add_events(events, self.size.width - 2)
+        self._take_history(events)
         await self._refresh()
         run = self._review and (self._review.question.audit_id or None)
         about = {event.get(name) for event in events for name in ("run", "approval")} - {None}
@@ -125,37 +121,9 @@ class NewsConsole(ReadingConsole):
         except (GoneError, RequestRefused) as error:
             self._lose(str(error))
 
-    def _show_events(self, events: list[dict[str, Any]]) -> None:
-        """These and no others; the cursor stays on its event, if that is among them and was not the last."""
-        shown = self.query_one("#activity", Rows)
-        kept = None if _is_at_end(shown) else shown.chosen()
-        shown.clear_options()
-        options = self._event_options(events)
-        shown.add_options(options)
-        self._events = events
-        if options:
-            names = [option.id for option in options]
-            shown.highlighted = names.index(kept) if kept in names else len(names) - 1
-
-    def _add_events(self, events: list[dict[str, Any]]) -> None:
-        """These too, as rows below; of what stands there no row is made anew, and what is too much goes from the top."""
-        shown = self.query_one("#activity", Rows)
-        at, is_at_end = shown.highlighted or 0, _is_at_end(shown)
-        options = self._event_options(events[-MOST_EVENTS:])
-        too_many = max(shown.option_count + len(options) - MOST_EVENTS, 0)
-        for _ in range(too_many):
-            shown.remove_option_at_index(0)
-        shown.add_options(options)
-        shown.scroll_to(y=shown.scroll_y - too_many, animate=False, immediate=True)
-        self._events = [*self._events, *events][-MOST_EVENTS:]
-        if self._events:
-            shown.highlighted = len(self._events) - 1 if is_at_end else max(at - too_many, 0)
-
-    def _event_options(self, events: list[dict[str, Any]]) -> list[Option]:
-        return [Option(rendering.event_row(event, self.size.width - 2), id=f"e{event.get('seq')}") for event in events]
-
     def _lose(self, why: str) -> None:
         self.lost, self._is_asking = why, False
+        self._has_history = False  # what comes meanwhile is not heard
         self.guard.lose_daemon()
         self._show_frame()
 
@@ -163,8 +131,3 @@ class NewsConsole(ReadingConsole):
         self.lost, self._is_asking = None, False
         self.guard.regain_daemon(now=time.monotonic())
         self._show_frame()
-
-
-def _is_at_end(shown: Rows) -> bool:
-    """Whether the cursor goes on to what comes."""
-    return shown.highlighted is None or shown.highlighted >= shown.option_count - 1

@@ -17,6 +17,7 @@ from textual.widgets import OptionList
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
 from aileron.tui import rendering
+from aileron.tui.activity import Activity
 from aileron.tui.console_base import ConsoleBase, in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.screens import Pages
@@ -54,10 +55,10 @@ class ReadingConsole(ConsoleBase):
                 self.default_screen.add_class("open")
                 self._view.read()
                 self.call_after_refresh(self._view.paint)
-            case "activity":
-                run = next((one.get("run") for one in self._events if f"e{one.get('seq')}" == event.option.id), None)
+            case "stories" | "ledger" as name:
+                run = self.query_one("#activity", Activity).run_of(name, event.option.id)
                 if run is not None:
-                    self._begin("run", self._show_run, str(run))
+                    self._begin("run", self._show_run, run)
 
     async def _show_run(self, run: str) -> None:
         from aileron.review.record import record_of

@@ -101,7 +101,7 @@ class World:
         """It is decided elsewhere, or over."""
         self._settled(asked, status, **more)
 
-    def happen(self, kind: str, **facts: Any) -> None:
+    def happen(self, kind: str, /, **facts: Any) -> None:
         """A row of the record; whoever waits for news has it."""
         with self._changed:
             at = "2026-11-21T04:00:00.000Z"

@@ -18,7 +18,7 @@ from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.outcome import RunStatus
 from aileron.model.secret import Secret
 from aileron.review.question import state_words
-from aileron.tui import frame, input_guard, news, rendering
+from aileron.tui import activity, frame, input_guard, rendering
 from aileron.tui.app import Console
 from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.queue import Rows
@@ -672,10 +672,10 @@ async def test_a_run_on_record_shows_every_request_that_left(world: World) -> No
         ):
             assert fact in shown.text
 
-        world.happen("run.finished", run="run-one")
+        world.happen("run.finished", run="run-one", status="completed", action="one")
         await shown.press("2")
-        await shown.until("[2 activity]")
-        await shown.press("end", "enter")
+        await shown.until("✓ one")
+        await shown.press("enter")
         await shown.until("run run-one: completed")
         assert "POST mail.example:443/send  201" in shown.text
 
@@ -782,7 +782,7 @@ async def test_a_grant_is_ended_with_all_of_it_on_the_screen(world: World) -> No
 
 async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the newest so many, in their order; the oldest go, and what the person looks at stands where it stood."""
-    monkeypatch.setattr(news, "MOST_EVENTS", 40)
+    monkeypatch.setattr(activity, "MOST_EVENTS", 40)
     for number in range(1, 36):
         world.happen("vault.locked", reason=f"number-{number}.")
     made: list[int] = []
@@ -791,10 +791,10 @@ async def test_one_more_event_makes_one_row_and_the_cursor_stays(world: World, m
         rendering, "event_row", lambda event, width: made.append(event["seq"]) or event_row(event, width)
     )
     async with world.console() as shown:
-        await shown.press("2")
+        await shown.press("2", "l")
         await shown.until("number-35.")
         await shown.press(*["k"] * 6)
-        rows = shown.app.query_one("#activity", Rows)
+        rows = shown.app.query_one("#ledger", Rows)
         assert rows.chosen() == "e29"
         made.clear()
         for number in range(36, 46):

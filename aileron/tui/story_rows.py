@@ -1,0 +1,119 @@
+"""Stories and the last hour as rows of a terminal: rich `Text`, laid out for a width in cells.
+
+Pure. The bars of the picture are letters of every terminal's font (U+2581 to U+2588), so they are there without colours too; each
+row of them has its number beside it.
+
+    claude    runs ······▁▃··█▂  14 waits ·········▁··   1 denied ············   0
+
+Not here: what happened (story.py), where it stands on the screen (activity.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from rich.text import Text
+
+from aileron.model.timestamp import local_time
+from aileron.tui import rendering
+from aileron.tui.story import CONSENTS, AgentHour, Hour, Story, Told, counted
+
+__all__ = ["MOST_AGENTS", "hour_lines", "hour_rows", "spark", "story_text", "told_row"]
+
+MOST_AGENTS: Final = 4
+"""Agents in the picture; more of them are counted, so that the stories have most of a small screen."""
+_BARS: Final = "▁▂▃▄▅▆▇█"
+_NOTHING: Final = "·"
+_AGENT: Final = 9
+_COUNT: Final = 4
+_WIDE: Final = 80
+"""From so many columns on there are bars; below, numbers only."""
+_SIGNS: Final = {
+    "pending_approval": "!",
+    "approved": "✓",
+    "completed": "✓",
+    "running": "▶",
+    "denied": "✗",
+    "refused": "✗",
+    "failed": "✗",
+    "expired": "⌛",
+    "cancelled": "–",
+}
+"""By status; `!` needs attention, as on a card."""
+
+
+def hour_rows(hour: Hour, width: int) -> list[Text]:
+    """The picture: a title, and a row for each agent; the busiest where they are too many."""
+    rows = [Text(rendering.cut(_title(hour), width), style="bold")]
+    shown = sorted(hour.agents, key=lambda one: -sum((*one.runs, *one.waits, *one.denials)))[:MOST_AGENTS]
+    most = [max([1, *(max(getattr(one, name)) for one in shown)]) for name in ("runs", "waits", "denials")]
+    for one in hour.agents:
+        if one in shown:
+            rows.append(Text(rendering.cut(_agent_row(one, most, width), width)))
+    if len(hour.agents) > len(shown):
+        rows.append(Text(f"  … {len(hour.agents) - len(shown)} more agents"))
+    return rows
+
+
+def hour_lines(hour: Hour) -> list[str]:
+    """The same in words, for a screen reader: no bars."""
+    if not hour.agents:
+        return [f"{_span(hour)}: no runs"]
+    return [f"{_span(hour)}:", *(f"  {_agent_words(one)}" for one in hour.agents)]
+
+
+def spark(values: Sequence[int], most: int) -> str:
+    """One character for each value: a bar as high as its share of `most`, which is 1 or more; a dot for 0.
+
+    >>> spark((0, 1, 4, 8), 8)
+    '·▁▄█'
+    """
+    return "".join(_NOTHING if value <= 0 else _BARS[-(-value * len(_BARS) // most) - 1] for value in values)
+
+
+def told_row(told: Told, width: int) -> Text:
+    """Who asked, and how many runs are below."""
+    count = len(told.stories)
+    end = f" · {counted(count, 'consent' if told.session == CONSENTS else 'run')}"
+    return Text(rendering.cut(told.who, width - len(end)) + end, style="bold")
+
+
+def story_text(story: Story, width: int) -> Text:
+    """What it would do and when it began; below it what happened, in a row, with a row for how it ended where both do not fit."""
+    return rendering.joined(_story_rows(story, width))
+
+
+def _story_rows(story: Story, width: int) -> Iterator[Text]:
+    end = f"  {local_time(story.at)}"
+    room = width - len(end) - 2
+    title = rendering.cut(story.title, room)
+    gap = " " * max(room - rendering.cells(title), 0)
+    yield Text(f"{_SIGNS.get(story.status, '?')} {title}{gap}{end}", no_wrap=True, overflow="ellipsis")
+    whole = " · ".join(story.steps)
+    is_one_row = rendering.cells(whole) <= width - 4
+    for row in [whole] if is_one_row else [" · ".join(story.steps[:-1]), story.steps[-1]]:
+        if row:
+            yield Text(f"    {rendering.cut(row, width - 4)}", no_wrap=True, overflow="ellipsis")
+
+
+def _title(hour: Hour) -> str:
+    return f"{_span(hour).upper()}: each column is 5 minutes, the last one is now"
+
+
+def _span(hour: Hour) -> str:
+    return "last hour" if hour.is_whole else f"since {local_time(hour.since)}"
+
+
+def _agent_words(one: AgentHour) -> str:
+    runs, waits = counted(sum(one.runs), "run"), counted(sum(one.waits), "wait")
+    return f"{one.agent}: {runs}, {waits}, {sum(one.denials)} denied"
+
+
+def _agent_row(one: AgentHour, most: Sequence[int], width: int) -> str:
+    agent = rendering.cut(one.agent, _AGENT)
+    parts = [agent + " " * (_AGENT - rendering.cells(agent))]
+    for name, values, top in zip(("runs", "waits", "denied"), (one.runs, one.waits, one.denials), most, strict=True):
+        bars = f" {spark(values, top)}" if width >= _WIDE - 2 else ""
+        parts.append(f"{name}{bars}{sum(values):>{_COUNT}}")
+    return " ".join(parts)

@@ -1,0 +1,114 @@
+"""What happened, for the activity screen: read when the person first looks, and kept up with by the news.
+
+The record of the last hour is asked for once, in pages, and not before somebody wants to see it; what came back of a run is asked
+for when its story is shown, and once.
+
+Not here: what a story is (story.py), the screen (activity.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from typing import Any, Final
+
+from aileron.model.timestamp import parse_timestamp
+from aileron.tui.activity import Activity
+from aileron.tui.console_base import in_thread
+from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
+from aileron.tui.reading import ReadingConsole
+from aileron.tui.story import MOST_KEPT, History, result_words, told_by_session
+
+__all__ = ["TellingConsole", "newest_hour"]
+
+_PAGE: Final = 1000
+"""Events of one request: as many as the daemon gives (http-api.md)."""
+_MOST_RESULTS: Final = 30
+"""Results that are asked for at a time: two screens of stories."""
+_HOUR: Final = datetime.timedelta(hours=1)
+
+
+class TellingConsole(ReadingConsole):
+    """The console, as far as it tells what happened."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.history: Final = History()
+        self._has_history = False
+        """The last hour was read, and what came since was taken."""
+        self._is_reading_results = False
+        self._told_minute = -1
+
+    @property
+    def _activity(self) -> Activity:
+        return self.query_one("#activity", Activity)
+
+    def _take_history(self, events: list[dict[str, Any]]) -> None:
+        """What is new, for whoever has looked before; whoever looks first reads the hour then."""
+        if self._has_history:
+            self.history.take(events)
+
+    async def _tell_stories(self) -> None:
+        """Bring the activity screen up to date."""
+        if not self._has_history:
+            self._has_history = True  # what comes while it is read is taken, too
+            try:
+                self.history.take(await in_thread(newest_hour, self._daemon))
+            except BaseException:
+                self._has_history = False
+                raise
+        self._sessions = {one.id: one for one in await in_thread(self._daemon.sessions)}
+        self._show_stories()
+        if not self._is_reading_results and self.history.without_result(1):
+            self._begin("results", self._read_results)
+
+    def _show_stories(self) -> None:
+        now = datetime.datetime.now(datetime.UTC)
+        self._told_minute = now.minute
+        titles = {entry.id: entry.row for entry in self.waiting.entries}
+        told = told_by_session(self.history.stories(titles), self._sessions)
+        self._activity.tell(told, self.history.hour(self._sessions, now), self.size.width - 2)
+
+    def _go_on_telling(self) -> None:
+        """The picture moves with the clock, also where nothing happens."""
+        is_shown = self._pane == "activity" and self._has_history and self.lost is None
+        if is_shown and datetime.datetime.now(datetime.UTC).minute != self._told_minute:
+            self._show_stories()
+
+    async def _read_results(self) -> None:
+        """What came back of the runs that are told of; of one that nobody can say, nothing."""
+        self._is_reading_results = True
+        try:
+            for run in self.history.without_result(_MOST_RESULTS):
+                self.history.came_back(run, await in_thread(_result_of, self._daemon, run))
+        finally:
+            self._is_reading_results = False
+        if self._pane == "activity":
+            self._show_stories()
+
+
+def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
+    """Events of the last hour and some before, the oldest first: at least a page where there is one, at most MOST_KEPT and one.
+
+    RequestRefused, GoneError.
+    """
+    since = datetime.datetime.now(datetime.UTC) - _HOUR
+    events = daemon.newest(_PAGE)
+    while events and len(events) < MOST_KEPT and events[0]["seq"] > 1:
+        first = parse_timestamp(events[0].get("at"))
+        if first is None or first < since:
+            break
+        page = [one for one in daemon.before(events[0]["seq"], _PAGE) if one["seq"] < events[0]["seq"]]
+        if not page:
+            break
+        events = [*page, *events]
+    return events
+
+
+def _result_of(daemon: DaemonClient, run: str) -> str:
+    from msgspec import UNSET  # after the first frame
+
+    with contextlib.suppress(RequestRefused, GoneError):
+        result = daemon.run(run).result
+        return "" if result is UNSET else result_words(result)
+    return ""

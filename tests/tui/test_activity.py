@@ -1,0 +1,178 @@
+"""The activity screen: what happened as stories by session, the last hour above it, and every event one key away."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from tests.support.fake_daemon import Seen
+from tests.tui.consoles import Shown, World
+
+pytestmark = pytest.mark.anyio
+
+SESSION = {
+    "id": "ses-1",
+    "agent": "claude",
+    "folder": "/home/you/invoices",
+    "status": "open",
+    "started_at": "2026-11-21T03:00:00Z",
+    "expires_at": "2026-11-21T13:00:00Z",
+    "ended_at": None,
+    "reason": None,
+    "exit_code": None,
+    "runs": 1,
+    "pid": None,
+}
+
+
+def now() -> str:
+    """As the daemon writes it."""
+    return datetime.datetime.now(datetime.UTC).isoformat()
+
+
+def request(world: World, number: int, *, to: str = "mira@example.com") -> str:
+    """An agent asks for a run, and a person for a look at it; the run's id."""
+    run = f"run-{number}"
+    steps = [{"id": "one", "op": "send_mail"}]
+    of = {"run": run, "session": "ses-1", "action": "send-mail", "at": now()}
+    world.happen("run.requested", args={"to": to}, steps=steps, **of)
+    world.happen("approval.requested", run=run, approval=f"act-{number}", kind="action", name="send-mail", at=now())
+    return run
+
+
+def finish(world: World, number: int, result: Any) -> None:
+    """The person agrees, and it is done."""
+    run = f"run-{number}"
+    state = {"status": "completed", "audit_id": run, "action": "send-mail", "result": result}
+    world.fake.script("GET", f"/v1/runs/{run}", (200, state))
+    world.happen("approval.decided", run=run, approval=f"act-{number}", decision="approve", at=now())
+    for each in (1, 2, 3):
+        world.happen("egress.sending", run=run, step="one", request=each, method="POST", at=now())
+    world.happen("run.finished", run=run, session="ses-1", action="send-mail", status="completed", at=now())
+
+
+def fill(world: World) -> None:
+    """One session, one run that is done."""
+    world.fake.script("GET", "/v1/sessions", (200, {"sessions": [SESSION]}))
+    request(world, 1)
+    finish(world, 1, {"id": "m-1"})
+
+
+async def look(shown: Shown) -> None:
+    """At the activity."""
+    await shown.press("2")
+    await shown.until("LAST HOUR")
+
+
+async def test_a_run_is_a_story_with_what_came_back(world: World) -> None:
+    """Under the session that asked, the newest first, and the picture of the hour above."""
+    fill(world)
+    async with world.console() as shown:
+        await look(shown)
+        await shown.until("✓ done: id “m-1”")
+
+        assert shown.rows[2].startswith("LAST HOUR")
+        assert shown.rows[3].split()[:2] == ["claude", "runs"]
+        assert "█" in shown.rows[3]
+        assert shown.rows[4] == "claude in /home/you/invoices · 1 run"
+        assert shown.rows[5].startswith("✓ Send mail: to “mira@example.com”")
+        assert shown.rows[6].strip() == "asked · shown · approved · 3 requests · ✓ done: id “m-1”"
+
+
+async def test_what_happens_next_is_told_as_it_happens_and_the_cursor_stays(world: World) -> None:
+    """What is new stands first; who looks at another story goes on looking at it."""
+    fill(world)
+    async with world.console() as shown:
+        await look(shown)
+        request(world, 2, to="first@example.com")
+        await shown.until("! Send mail: to “first@example.com”")
+        await shown.until("asked · waiting for you")
+        await shown.press("down")
+        stories = shown.app._activity.rows
+        assert stories.chosen() == "run-1"
+        request(world, 3, to="second@example.com")
+        await shown.until("second@example.com")
+        assert stories.chosen() == "run-1"
+        finish(world, 2, None)
+        await shown.until("✓ Send mail: to “first@example.com”")
+        assert stories.chosen() == "run-1"
+
+        await shown.press("home")
+        request(world, 4, to="third@example.com")
+        await shown.until("third@example.com")
+        assert stories.chosen() == "run-4"
+
+
+async def test_every_event_is_one_key_away(world: World) -> None:
+    """`l`, and back; Enter shows the same run from both."""
+    fill(world)
+    world.fake.script("GET", "/v1/audit/run-1", (200, {"audit_id": "run-1", "status": "completed", "events": []}))
+    async with world.console() as shown:
+        await look(shown)
+        await shown.press("l")
+        await shown.until("egress.sending")
+        assert "LAST HOUR" not in shown.text
+        assert "l runs as stories" in shown.rows[-1]
+        await shown.press("enter")
+        await shown.until("run run-1: completed")
+        await shown.press("escape", "l")
+        await shown.until("LAST HOUR")
+        assert "egress.sending" not in shown.text
+        await shown.press("enter")
+        await shown.until("run run-1: completed")
+
+
+async def test_the_hour_is_read_in_pages_when_the_person_first_looks(world: World) -> None:
+    """Nothing of it before; with what came while the daemon was gone, once it is back."""
+    fill(world)
+    rows = [{"seq": 5000 + number, "at": now(), "type": "vault.locked"} for number in range(1000)]
+    pages: list[str] = []
+    tail = world._audit
+
+    def audit(seen: Seen) -> Any:
+        if "wait" in seen.query or seen.query.get("limit") == "100":
+            return tail(seen)
+        pages.append(seen.query.get("before", "newest"))
+        return 200, {"events": world.rows[::-1] if "before" in seen.query else rows[::-1]}
+
+    world.fake.script("GET", "/v1/audit", audit)
+    async with world.console() as shown:
+        assert pages == []
+        await look(shown)
+        await shown.until("✓ done: id “m-1”")
+        assert pages == ["newest", "5000"]
+        world.lose_daemon()
+        await shown.until("! NO DAEMON")
+        request(world, 2, to="meanwhile@example.com")
+        world.get_daemon_back()
+        await shown.until("meanwhile@example.com")
+
+
+async def test_a_small_screen_has_the_numbers_and_the_stories(world: World) -> None:
+    """At 60 by 20 without bars, and nothing is cut without a sign; a resize lays it out anew."""
+    fill(world)
+    async with world.console() as shown:
+        await shown.pilot.resize_terminal(60, 20)
+        await look(shown)
+        await shown.until("✓ done: id “m-1”")
+        assert "█" not in shown.rows[3]
+        assert shown.rows[3].split() == ["claude", "runs", "1", "waits", "1", "denied", "0"]
+        await shown.pilot.resize_terminal(100, 30)
+        await shown.until("█")
+
+
+@pytest.mark.parametrize("theme", ["NO_COLOR", "ansi-dark", "ansi-light"])
+async def test_without_colours_it_says_the_same(world: World, monkeypatch: pytest.MonkeyPatch, theme: str) -> None:
+    """Signs and bars are letters."""
+    fill(world)
+    if theme == "NO_COLOR":
+        monkeypatch.setenv("NO_COLOR", "1")
+    async with world.console(theme=None if theme == "NO_COLOR" else theme) as shown:
+        await look(shown)
+        await shown.until("✓ done: id “m-1”")
+
+        assert shown.rows[3].split("runs")[0].strip() == "claude"
+        assert "█" in shown.rows[3]
+        assert shown.rows[5].startswith("✓ Send mail: to “mira@example.com”")

@@ -1,0 +1,306 @@
+"""What happened, told per run and session, and the last hour: made of events as the daemon writes them."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+import pytest
+
+from aileron.api.sessions import Session
+from aileron.model.visible import visible
+from aileron.tui.story import BINS, MOST_KEPT, History, result_words, told_by_session
+from aileron.tui.story_rows import hour_lines, hour_rows, spark, story_text, told_row
+from tests.support.hostile_text import CORPUS
+
+NOW = datetime.datetime(2026, 11, 21, 10, 2, 30, tzinfo=datetime.UTC)
+CLAUDE = Session(
+    id="ses-1",
+    agent="claude",
+    folder="/home/you/invoices",
+    status="open",
+    started_at="2026-11-21T09:00:00Z",
+    expires_at="2026-11-21T19:00:00Z",
+    ended_at=None,
+    reason=None,
+    exit_code=None,
+    runs=3,
+    pid=None,
+)
+SESSIONS = {"ses-1": CLAUDE}
+STEPS = [{"id": "one", "op": "send_mail"}]
+
+
+class Ledger:
+    """A history that is given events, numbered as they come."""
+
+    def __init__(self) -> None:
+        self.history = History()
+        self._seq = 1  # the first row is `genesis`
+
+    def add(self, *events: dict[str, Any], minutes_ago: float = 0) -> None:
+        """These, so long ago."""
+        at = (NOW - datetime.timedelta(minutes=minutes_ago)).isoformat()
+        for event in events:
+            self._seq += 1
+            self.history.take([{"seq": self._seq, "at": at, **event}])
+
+    def steps(self, titles: dict[str, str] | None = None) -> list[tuple[str, str]]:
+        """Of each story its title and what happened, the newest first."""
+        return [(one.title, " · ".join(one.steps)) for one in self.history.stories(titles or {})]
+
+
+def requested(run: str = "run-1", session: str = "ses-1", **more: Any) -> dict[str, Any]:
+    """Somebody asks for a run."""
+    args = {"to": "mira@example.com", "body": "hello"}
+    of = {"run": run, "session": session, "action": "send-mail", "args": args, "steps": STEPS}
+    return {"type": "run.requested", **of, **more}
+
+
+def asked(run: str | None = "run-1", approval: str = "act-1") -> dict[str, Any]:
+    """A person is asked."""
+    return {"type": "approval.requested", "approval": approval, "kind": "action", "name": "send-mail", "run": run}
+
+
+def decided(
+    decision: str = "approve", run: str | None = "run-1", approval: str = "act-1", **more: Any
+) -> dict[str, Any]:
+    """A person decides."""
+    return {"type": "approval.decided", "approval": approval, "decision": decision, "run": run, **more}
+
+
+def sent(run: str = "run-1", request: int = 1) -> dict[str, Any]:
+    """A request leaves."""
+    return {"type": "egress.sending", "run": run, "step": "one", "request": request, "method": "POST"}
+
+
+def finished(status: str = "completed", run: str = "run-1", **more: Any) -> dict[str, Any]:
+    """A run is over."""
+    return {"type": "run.finished", "run": run, "session": "ses-1", "action": "send-mail", "status": status, **more}
+
+
+def test_a_run_is_told_as_asked_shown_approved_requests_done() -> None:
+    """With what came back, once that is known."""
+    ledger = Ledger()
+    ledger.add(requested(), asked(), decided(), *(sent(request=number) for number in (1, 2, 3)), finished())
+    assert ledger.history.without_result(5) == ["run-1"]
+    assert ledger.steps() == [
+        ("Send mail: to “mira@example.com”, body “hello”", "asked · shown · approved · 3 requests · ✓ done")
+    ]
+
+    ledger.history.came_back("run-1", result_words({"id": "m-1", "accepted": ["mira"], "note": None}))
+
+    assert ledger.steps()[0][1] == "asked · shown · approved · 3 requests · ✓ done: id “m-1”, accepted 1 item"
+    assert ledger.history.without_result(5) == []
+
+
+def test_what_the_queue_calls_a_run_is_its_title() -> None:
+    """The action's own sentence, which no event has."""
+    ledger = Ledger()
+    ledger.add(requested(), asked())
+
+    assert ledger.steps({"act-1": "Mail Mira"}) == [("Mail Mira", "asked · waiting for you")]
+
+
+@pytest.mark.parametrize(
+    ("events", "told"),
+    [
+        ([requested(), finished()], "asked · ✓ done"),
+        ([requested()], "asked · running"),
+        ([requested(), {"type": "run.started", "run": "run-1"}, sent()], "asked · 1 request · running"),
+        ([requested(), finished("failed", message="no route")], "asked · failed: “no route”"),
+        (
+            [requested(), asked(), decided(), sent(), finished("failed", message="it is full")],
+            "asked · shown · 1 request · Approved, but it failed: “it is full”",
+        ),
+        (
+            [requested(), asked(), decided("deny", reason="not today"), finished("denied")],
+            "asked · shown · denied: “not today”",
+        ),
+        ([requested(), asked(), finished("expired")], "asked · expired"),
+        ([requested(), asked(), finished("cancelled")], "asked · withdrawn"),
+        ([requested(), asked(), decided(until="2026-11-21T10:40:00Z")], "asked · shown · approved · held until "),
+        (
+            [requested(), {"type": "run.unknown", "run": "run-1"}],
+            "asked · outcome unknown: check before you run it again",
+        ),
+        (
+            [requested(), {"type": "grant.used", "run": "run-1", "use": 2, "of": 10}, finished()],
+            "asked · allowed by a grant (2 of 10) · ✓ done",
+        ),
+        (
+            [requested(), {"type": "egress.denied", "run": "run-1"}, finished("failed", message="no")],
+            "asked · 1 blocked request · failed: “no”",
+        ),
+        (
+            [
+                requested(),
+                asked(),
+                {"type": "approval.asked", "approval": "act-1", "run": "run-1"},
+                {"type": "approval.answered", "approval": "act-1", "run": "run-1"},
+                {"type": "approval.edited", "approval": "act-1", "run": "run-1"},
+                decided(),
+                finished(),
+            ],
+            "asked · shown · you asked back · answered · edited · approved · ✓ done",
+        ),
+        (
+            [{"type": "run.refused", "run": "run-1", "action": "x", "message": "no such action"}],
+            "asked · refused: “no such",
+        ),
+        ([finished()], "✓ done"),
+    ],
+)
+def test_each_ending_has_its_words(events: list[dict[str, Any]], told: str) -> None:
+    """Each step only where an event says so: nothing is shown that nobody decided about."""
+    ledger = Ledger()
+    ledger.add(*events)
+
+    assert [steps.startswith(told) for _, steps in ledger.steps()] == [True], ledger.steps()
+
+
+def test_a_consent_is_told_too_and_a_reading_for_a_preview_is_no_run() -> None:
+    """A consent has no run; the reading's run has an id of its own, and nobody asked for it."""
+    ledger = Ledger()
+    ledger.add(requested(), asked(), sent("run-of-the-reading"))
+    ledger.add({"type": "approval.previewed", "approval": "act-1", "run": "run-of-the-reading"})
+    ledger.add({"type": "approval.requested", "approval": "act-2", "kind": "connector", "name": "mail"})
+    ledger.add(decided(run=None, approval="act-2"))
+
+    assert ledger.steps() == [
+        ("connector mail", "shown · approved · ✓ in force"),
+        ("Send mail: to “mira@example.com”, body “hello”", "asked · waiting for you"),
+    ]
+
+
+def test_stories_stand_under_the_session_that_asked_the_newest_first() -> None:
+    """By agent and folder; commands and consents by what they are."""
+    ledger = Ledger()
+    ledger.add(requested("run-1"), requested("run-2", session="local"), requested("run-3"))
+    ledger.add({"type": "approval.requested", "approval": "act-2", "kind": "connector", "name": "mail"})
+    told = told_by_session(ledger.history.stories({}), SESSIONS)
+
+    assert [(each.who, [story.id for story in each.stories]) for each in told] == [
+        ("Consents", ["act-2"]),
+        ("claude in /home/you/invoices", ["run-3", "run-1"]),
+        ("Local commands, no agent", ["run-2"]),
+    ]
+    assert told_row(told[1], 60).plain == "claude in /home/you/invoices · 2 runs"
+
+
+def test_an_event_counts_once_and_the_oldest_go() -> None:
+    """The same page read twice changes nothing; memory is bounded."""
+    ledger = Ledger()
+    ledger.add(requested(), sent(), finished())
+    ledger.history.take([{"seq": 3, "type": "egress.sending", "run": "run-1"}])
+    assert ledger.steps()[0][1] == "asked · 1 request · ✓ done"
+
+    ledger.history.take({"seq": 100 + number, "type": "vault.locked"} for number in range(MOST_KEPT))
+    assert ledger.steps() == []
+    assert ledger.history.oldest_seq == 100
+
+
+@pytest.mark.parametrize("text", CORPUS.values(), ids=list(CORPUS))
+def test_no_text_of_an_event_is_obeyed_or_passes_for_a_step(text: str) -> None:
+    """Arguments, messages, reasons and names of somebody else: on their row, in quotes that they cannot close."""
+    ledger = Ledger()
+    words = f"{text}” · ✓ done · approved"
+    ledger.add(requested(args={"to": words}, action=words), asked(), decided("deny", reason=words), finished("denied"))
+    ledger.add(requested("run-2"), finished("failed", "run-2", message=words))
+    ledger.add({"type": "run.refused", "run": "run-3", "action": words, "message": words, "session": words})
+    ledger.history.came_back("run-1", result_words({words: words}))
+    told = told_by_session(ledger.history.stories({}), {"ses-1": CLAUDE})
+    rows = [told_row(each, 80).plain for each in told]
+    rows += [story_text(story, 80).plain for each in told for story in each.stories]
+
+    for line in "\n".join(rows).split("\n"):
+        assert visible(line) == line
+    for story in ledger.history.stories({}):
+        assert all(step.count("”") <= 1 for step in story.steps), story.steps
+
+
+@pytest.mark.parametrize(
+    "bad", [{"run": {}}, {"type": []}, {"at": 7, "session": [1]}, {"steps": [7, {"op": []}], "args": {}}]
+)
+def test_events_of_another_shape_are_told_as_far_as_they_can_be(bad: dict[str, Any]) -> None:
+    """Whoever answers in the daemon's place may send anything."""
+    ledger = Ledger()
+    ledger.add({**requested(), **bad}, asked(), finished())
+
+    for story in ledger.history.stories({}):
+        assert story_text(story, 80).plain
+    ledger.history.hour({}, NOW)
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_no_row_of_a_story_is_wider_than_the_screen(width: int) -> None:
+    """However much a service has to say of a failure."""
+    ledger = Ledger()
+    ledger.add(requested(args={"to": "ö" * 300}), asked(), decided(), finished("failed", message="word " * 200))
+    rows = story_text(ledger.history.stories({})[0], width).plain.split("\n")
+
+    assert 2 <= len(rows) <= 3
+    assert all(len(row) <= width for row in rows)
+
+
+# the last hour
+
+
+def hour_of(ledger: Ledger) -> dict[str, tuple[int, int, int]]:
+    """Of each agent how many runs, waits and denials."""
+    return {
+        one.agent: (sum(one.runs), sum(one.waits), sum(one.denials))
+        for one in ledger.history.hour(SESSIONS, NOW).agents
+    }
+
+
+def test_the_last_hour_counts_runs_waits_and_denials_of_each_agent() -> None:
+    """A wait and a denial by whose run it is; what is older than an hour does not count."""
+    ledger = Ledger()
+    ledger.add(requested("old"), minutes_ago=70)
+    ledger.add({"type": "session.started", "session": "ses-2", "agent": "codex", "folder": "/w"}, minutes_ago=50)
+    ledger.add(requested("run-1"), asked(), minutes_ago=40)
+    ledger.add(requested("run-2", session="ses-2"), {"type": "egress.denied", "run": "run-2"}, minutes_ago=21)
+    ledger.add(decided("deny"), requested("run-3", session="local"), minutes_ago=1)
+
+    assert hour_of(ledger) == {"claude": (1, 1, 1), "codex": (1, 0, 1), "local command": (1, 0, 0)}
+    claude = next(one for one in ledger.history.hour(SESSIONS, NOW).agents if one.agent == "claude")
+    assert [at for at, count in enumerate(claude.waits) if count] == [3]
+    assert [at for at, count in enumerate(claude.denials) if count] == [BINS - 1]
+    assert hour_lines(ledger.history.hour(SESSIONS, NOW))[1] == "  claude: 1 run, 1 wait, 1 denied"
+
+
+def test_an_hour_of_which_events_are_missing_says_since_when() -> None:
+    """It is not called an hour."""
+    ledger = Ledger()
+    ledger.history.take([{"seq": 9, "at": "2026-11-21T09:50:00Z", **requested()}])
+    hour = ledger.history.hour(SESSIONS, NOW)
+
+    assert not hour.is_whole
+    assert hour_rows(hour, 80)[0].plain.startswith("SINCE ")
+    ledger.add(requested("first"), minutes_ago=90)
+    assert hour_rows(ledger.history.hour(SESSIONS, NOW), 80)[0].plain.startswith("LAST HOUR")
+
+
+def test_the_bars_are_as_high_as_their_share_and_nothing_is_a_dot() -> None:
+    """One is to be seen beside a hundred."""
+    assert spark((0, 1, 50, 100), 100) == "·▁▄█"
+    assert spark((0, 1), 1) == "·█"
+
+
+@pytest.mark.parametrize("width", [58, 78, 138])
+def test_the_picture_has_a_row_for_each_agent_and_counts_the_rest(width: int) -> None:
+    """In at most six rows; without bars where there is no room."""
+    ledger = Ledger()
+    for number in range(7):
+        session = f"ses-{number + 10}"
+        ledger.add({"type": "session.started", "session": session, "agent": f"agent-{number}", "folder": "/w"})
+        ledger.add(*(requested(f"run-{number}-{each}", session=session) for each in range(number + 1)))
+    rows = [row.plain for row in hour_rows(ledger.history.hour(SESSIONS, NOW), width)]
+
+    assert [row.split()[0] for row in rows[1:5]] == ["agent-3", "agent-4", "agent-5", "agent-6"]
+    assert rows[5] == "  … 3 more agents"
+    assert all(len(row) <= width for row in rows)
+    assert ("█" in rows[4]) == (width >= 78)
+    words = [word for word in rows[4].split() if "█" not in word and "·" not in word]
+    assert words == ["agent-6", "runs", "7", "waits", "0", "denied", "0"]
