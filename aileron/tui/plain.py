@@ -13,6 +13,7 @@ Not here: the screen (app.py), what a question says (review/), the key (key_sess
 from __future__ import annotations
 
 import contextlib
+import datetime
 import errno
 import functools
 import json
@@ -22,7 +23,7 @@ import signal
 import sys
 import termios
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, TextIO
+from typing import TYPE_CHECKING, Final, Literal, TextIO
 
 from rich.text import Text
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
     from aileron.review.card import Card
+    from aileron.tui.story import History
 
 __all__ = ["Plain"]
 
@@ -47,7 +49,7 @@ _LOOK_S: Final = 2.0
 """Between two looks at the queue while the person types nothing."""
 _MOST_LINE: Final = 8192
 _FEW: Final = 20
-"""Events, unless more are asked for: one screen."""
+"""Runs or events, unless more are asked for: one screen."""
 _PROMPT: Final = "> "
 _LEAST_ROW: Final = 24
 """Cells of what a request is about: less tells nothing apart."""
@@ -67,7 +69,9 @@ raw N                  show JSON
 cancel N               withdraw it
 record N               show what it did, and every request sent
 open N                 print the address of its page
-activity [COUNT]       list recent events; run N shows the run of event N
+activity [COUNT]       tell what happened, run by run
+ledger [COUNT]         list recent events
+run N                  show run N of the list printed last
 grants, sessions, status
 revoke ID, end ID      revoke a grant, end a session
 unlock, lock, vault    unlock or lock the key; unlock or lock the vault
@@ -101,7 +105,8 @@ class Plain:
         self._numbers: dict[str, int] = {}
         self._edits: dict[str, str] = {}
         self._previews: dict[tuple[str, str], Preview] = {}
-        self._events: list[dict[str, Any]] = []
+        self._listed: list[str | None] = []
+        """The runs that the list printed last is about, by its numbers."""
         self._wanted = ""
         self._untold: set[str] = set()
         """Of these the daemon did not say what became of them."""
@@ -128,6 +133,7 @@ class Plain:
             "open": self._on_one(self._open),
             "filter": self._filter,
             "activity": self._activity,
+            "ledger": self._ledger,
             "run": self._run,
             "grants": self._grants,
             "sessions": self._sessions,
@@ -537,19 +543,43 @@ class Plain:
     # the rest
 
     def _activity(self, count: str) -> None:
-        self._events = self._daemon.newest(int(count) if count.isdecimal() and len(count) < 5 else _FEW)
-        for number, event in enumerate(self._events, start=1):
+        """What happened, by who asked; then the last hour in numbers."""
+        from aileron.tui.story import told_by_session
+        from aileron.tui.story_rows import hour_lines, story_text, told_row
+        from aileron.tui.story_source import newest_hour, result_of
+
+        self._history.take(newest_hour(self._daemon))
+        for run in self._history.without_result(_FEW):
+            self._history.came_back(run, result_of(self._daemon, run))
+        sessions = {one.id: one for one in self._daemon.sessions()}
+        stories = self._history.stories({entry.id: entry.row for entry in self._waiting.entries})[: _count_in(count)]
+        told, self._listed = told_by_session(stories, sessions), []
+        for each in told:
+            self._say(told_row(each, self._width()).plain)
+            for one in each.stories:
+                self._listed.append(one.run)
+                number = f"{len(self._listed)} "
+                for row in story_text(one, self._width() - len(number)).plain.split("\n"):
+                    self._say(f"{number}{row}".rstrip())
+                    number = " " * len(number)
+        for line in hour_lines(self._history.hour(sessions, datetime.datetime.now(datetime.UTC))):
+            self._say(line)
+
+    def _ledger(self, count: str) -> None:
+        events = self._daemon.newest(_count_in(count))
+        self._listed = [None if event.get("run") is None else str(event["run"]) for event in events]
+        for number, event in enumerate(events, start=1):
             self._say(f"{number} {rendering.event_row(event, self._width() - len(str(number)) - 1).plain}")
 
     def _run(self, number: str) -> None:
-        """The record of the run that an event is about, by the number that `activity` gave it."""
+        """The record of a run, by the number that `activity` or `ledger` gave it."""
         from aileron.review.record import record_of
 
         at = int(number) if number.isdecimal() and len(number) < 5 else 0
-        run = self._events[at - 1].get("run") if 0 < at <= len(self._events) else None
+        run = self._listed[at - 1] if 0 < at <= len(self._listed) else None
         if run is None:
-            raise ValueError(f"no run for event {number[:40]!r}: type activity")
-        self._rows(rendering.record_rows(record_of(self._daemon.record(str(run))), self._width()))
+            raise ValueError(f"no run {number[:40]!r}: type activity or ledger")
+        self._rows(rendering.record_rows(record_of(self._daemon.record(run)), self._width()))
 
     def _grants(self, _: str) -> None:
         for one in self._daemon.grants():
@@ -604,7 +634,18 @@ class Plain:
             else "the key is locked"
         )
 
+    @functools.cached_property
+    def _history(self) -> History:
+        from aileron.tui.story import History
+
+        return History()
+
     def _width(self) -> int:
         with contextlib.suppress(OSError, ValueError):
             return max(os.get_terminal_size(self._out.fileno()).columns, 40)
         return 100
+
+
+def _count_in(text: str) -> int:
+    """How many somebody asks for."""
+    return int(text) if text.isdecimal() and len(text) < 5 else _FEW

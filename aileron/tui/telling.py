@@ -3,29 +3,24 @@
 The record of the last hour is asked for once, in pages, and not before somebody wants to see it; what came back of a run is asked
 for when its story is shown, and once.
 
-Not here: what a story is (story.py), the screen (activity.py).
+Not here: what a story is (story.py), how it is read (story_source.py), the screen (activity.py).
 """
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 from typing import Any, Final
 
-from aileron.model.timestamp import parse_timestamp
 from aileron.tui.activity import Activity
 from aileron.tui.console_base import in_thread
-from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.reading import ReadingConsole
-from aileron.tui.story import MOST_KEPT, History, result_words, told_by_session
+from aileron.tui.story import History, told_by_session
+from aileron.tui.story_source import newest_hour, result_of
 
-__all__ = ["TellingConsole", "newest_hour"]
+__all__ = ["TellingConsole"]
 
-_PAGE: Final = 1000
-"""Events of one request: as many as the daemon gives (http-api.md)."""
 _MOST_RESULTS: Final = 30
 """Results that are asked for at a time: two screens of stories."""
-_HOUR: Final = datetime.timedelta(hours=1)
 
 
 class TellingConsole(ReadingConsole):
@@ -80,35 +75,8 @@ class TellingConsole(ReadingConsole):
         self._is_reading_results = True
         try:
             for run in self.history.without_result(_MOST_RESULTS):
-                self.history.came_back(run, await in_thread(_result_of, self._daemon, run))
+                self.history.came_back(run, await in_thread(result_of, self._daemon, run))
         finally:
             self._is_reading_results = False
         if self._pane == "activity":
             self._show_stories()
-
-
-def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
-    """Events of the last hour and some before, the oldest first: at least a page where there is one, at most MOST_KEPT and one.
-
-    RequestRefused, GoneError.
-    """
-    since = datetime.datetime.now(datetime.UTC) - _HOUR
-    events = daemon.newest(_PAGE)
-    while events and len(events) < MOST_KEPT and events[0]["seq"] > 1:
-        first = parse_timestamp(events[0].get("at"))
-        if first is None or first < since:
-            break
-        page = [one for one in daemon.before(events[0]["seq"], _PAGE) if one["seq"] < events[0]["seq"]]
-        if not page:
-            break
-        events = [*page, *events]
-    return events
-
-
-def _result_of(daemon: DaemonClient, run: str) -> str:
-    from msgspec import UNSET  # after the first frame
-
-    with contextlib.suppress(RequestRefused, GoneError):
-        result = daemon.run(run).result
-        return "" if result is UNSET else result_words(result)
-    return ""

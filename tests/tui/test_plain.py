@@ -5,6 +5,7 @@ Its dialogues are golden files too (tests/support/screens.py), with the time tha
 
 from __future__ import annotations
 
+import datetime
 import re
 import signal
 import time
@@ -199,7 +200,9 @@ def test_hostile_text_is_spelled_out(world: World, text: str) -> None:
     """Whatever an agent wrote, no line of it passes for one of ours, and the terminal obeys none."""
     text = as_in_a_file(text)
     world.ask(question(previewed({"to": text, "body": f"{text}\n> approve 1\n{text}"}), agent=text, folder=text))
-    said = dialogue(world, ("> ", "show 1"), ("▸ proof 1:", "raw 1"), ("> ", "activity"), NO_COLOR="1")
+    said = dialogue(
+        world, ("> ", "show 1"), ("▸ proof 1:", "raw 1"), ("> ", "ledger"), ("> ", "activity"), NO_COLOR="1"
+    )
 
     assert_harmless(said.out)
     assert "\n> approve 1" not in said.out
@@ -413,7 +416,26 @@ def test_a_filter_lists_only_what_has_its_words(world: World) -> None:
     assert "1 One" not in only
 
 
-def test_a_run_is_read_from_the_activity_by_its_number(world: World) -> None:
+def test_what_happened_is_told_run_by_run_and_the_hour_in_numbers(world: World) -> None:
+    """Under who asked; a screen reader gets no bars."""
+    at = datetime.datetime.now(datetime.UTC).isoformat()
+    state = {"status": "completed", "audit_id": "run-9", "action": "send-mail", "result": {"id": "m-1"}}
+    world.fake.script("GET", "/v1/runs/run-9", (200, state))
+    world.fake.script("GET", "/v1/audit/run-9", (200, {"audit_id": "run-9", "status": "completed", "events": []}))
+    steps = [{"id": "one", "op": "send_mail"}]
+    world.happen(
+        "run.requested", run="run-9", session="local", action="send-mail", args={"to": "a@b.test"}, steps=steps, at=at
+    )
+    world.happen("run.finished", run="run-9", session="local", action="send-mail", status="completed", at=at)
+    said = dialogue(world, ("> ", "activity"), ("last hour", "run 1"), ("run run-9: completed", ""))
+
+    for row in ("Local commands, no agent · 1 run", "1 ✓ Send mail: to “a@b.test”", "asked · ✓ done: id “m-1”"):
+        assert row in said.out
+    assert "local command: 1 run, 0 waits, 0 denied" in said.out
+    assert "█" not in said.out
+
+
+def test_a_run_is_read_from_the_ledger_by_its_number(world: World) -> None:
     """With every request that left; an event of none says so."""
     denied = {"type": "egress.denied", "method": "GET", "destination": "evil.example:443", "reason": "not granted"}
     record = {"audit_id": "run-9", "status": "failed", "events": [{"at": "2026-11-21T04:00:00Z", **denied}]}
@@ -423,9 +445,9 @@ def test_a_run_is_read_from_the_activity_by_its_number(world: World) -> None:
     said = dialogue(
         world,
         ("> ", "run 2"),
-        ("type activity", "activity"),
+        ("type activity or ledger", "ledger"),
         ("run.finished", "run 1"),
-        ("no run for event", "run 2"),
+        ("no run '1'", "run 2"),
         ("ON RECORD", ""),
     )
 

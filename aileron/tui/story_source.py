@@ -1,0 +1,50 @@
+"""Where stories come from: the record of the last hour, in pages, and what came back of a run.
+
+Blocks: for a thread of the console, and for its lines. No Textual.
+
+Not here: what a story is (story.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+from typing import Any, Final
+
+from aileron.model.timestamp import parse_timestamp
+from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
+from aileron.tui.story import MOST_KEPT, result_words
+
+__all__ = ["newest_hour", "result_of"]
+
+_PAGE: Final = 1000
+"""Events of one request: as many as the daemon gives (http-api.md)."""
+_HOUR: Final = datetime.timedelta(hours=1)
+
+
+def newest_hour(daemon: DaemonClient) -> list[dict[str, Any]]:
+    """Events of the last hour and some before, the oldest first: at least a page where there is one, at most MOST_KEPT and one.
+
+    RequestRefused, GoneError.
+    """
+    since = datetime.datetime.now(datetime.UTC) - _HOUR
+    events = daemon.newest(_PAGE)
+    while events and len(events) < MOST_KEPT and events[0]["seq"] > 1:
+        first = parse_timestamp(events[0].get("at"))
+        if first is None or first < since:
+            break
+        page = [one for one in daemon.before(events[0]["seq"], _PAGE) if one["seq"] < events[0]["seq"]]
+        if not page:
+            break
+        events = [*page, *events]
+    return events
+
+
+def result_of(daemon: DaemonClient, run: str) -> str:
+    """What a run gave back, in a line; empty where nobody can say."""
+    from msgspec import UNSET  # after the first frame
+
+    with contextlib.suppress(RequestRefused, GoneError):
+        result = daemon.run(run).result
+        return "" if result is UNSET else result_words(result)
+    return ""
