@@ -24,6 +24,7 @@ _OFF: Final = b"".join(
     (
         b"\x1b[?2026l\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?1016l",  # draw at once, report no mouse
         b"\x1b[?2004l\x1b[?2048l\x1b[?1004l\x1b[<u",  # nor a paste, a size, a focus, or keys by their numbers
+        b"\x1b[23;2t",  # the title is the one from before
         b"\x1b[?1049l\x1b[?7h\x1b[?25h\x1b[0m",  # the screen from before, with lines that wrap, a cursor and plain letters
     )
 )
@@ -92,6 +93,11 @@ def _run(theme: str | None, *, plain: bool) -> int:
     gc.disable()
     from aileron.tui.app import Console, Hooks
 
+    for name in (
+        "COLUMNS",
+        "LINES",
+    ):  # of a shell that exports them: they are asked before the terminal, and never change
+        os.environ.pop(name, None)
     hooks = Hooks(
         check=_check_not_an_agents,
         ask=isolation.ask_passphrase,

@@ -151,6 +151,7 @@ class Console(TogetherConsole):
 
     def on_unmount(self) -> None:
         self.key_session.close()
+        self._restore_title()
         self._hooks.let_go()
 
     def on_resize(self) -> None:

@@ -33,6 +33,7 @@ from aileron.tui.input_guard import InputGuard
 from aileron.tui.key_session import REST_S, KeySession, since_boot
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.sending import unforeseen
+from aileron.tui.terminal_signals import has_title, restore_title, save_title, title
 from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
 
@@ -94,7 +95,9 @@ class ConsoleBase(App[None]):
         who_else: Callable[[], str | None],
         theme: str | None = None,
         clock: Callable[[], float] = since_boot,
+        is_terminal: bool | None = None,
     ) -> None:
+        """`is_terminal`: whether what it runs on has a title and notifications; None: as Textual finds it."""
         # Textual would turn colours into greys, alarms into the darkest; as it treats a terminal's own colours, none are left.
         super().__init__(ansi_color=True if "NO_COLOR" in os.environ else None)
         self.animation_level = "none"
@@ -119,6 +122,9 @@ class ConsoleBase(App[None]):
         self._is_asking = True
         """Nobody has answered yet, and it is not known either that nobody does."""
         self._quiet_until = 0.0
+        self._is_terminal: Final = is_terminal
+        self._titled: int | None = None
+        """How many wait by the terminal's title; None: it has not one of ours."""
         self._has_looked = False
         # The question under the cursor.
         self.selected: str | None = None
@@ -187,6 +193,7 @@ class ConsoleBase(App[None]):
         ]
         bar = Text(" · ".join(part for part in parts if part), no_wrap=True, overflow="ellipsis")
         self.query_one("#bar", Static).update(bar)
+        self._show_title(len(waiting))
         self.default_screen.set_class(self.lost is not None, "lost")
         why = visible(self.lost or "")
         self.query_one("#banner", Static).update(
@@ -199,6 +206,26 @@ class ConsoleBase(App[None]):
         )
         self._view.set_class(self.lost is not None or self._is_asking, "lost")
         self.query_one("#hints", Static).update(Text(frame.HINTS[self._hints()], style="dim"))
+
+    def _show_title(self, waiting: int) -> None:
+        """How many wait, in the terminal's title; before the daemon has said so there is none of ours."""
+        if not self._has_looked or waiting == self._titled or not has_title(os.environ):
+            return
+        if self._titled is None:
+            self._tell_terminal(save_title())
+        self._titled = waiting
+        self._tell_terminal(title(waiting))
+
+    def _restore_title(self) -> None:
+        if self._titled is not None:
+            self._titled = None
+            self._tell_terminal(restore_title())
+
+    def _tell_terminal(self, told: str) -> None:
+        """Something besides the screen; nothing where there is no terminal, as in a test."""
+        is_terminal = not self.is_headless if self._is_terminal is None else self._is_terminal
+        if is_terminal and self._driver is not None:
+            self._driver.write(told)
 
     def _hints(self) -> str:
         """Which of the rows of keys is of use now."""

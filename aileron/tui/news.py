@@ -8,12 +8,16 @@ Not here: what is asked of it and in which shape it answers (daemon_client.py).
 from __future__ import annotations
 
 import asyncio
+import math
+import os
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.telling import TellingConsole
+from aileron.tui.terminal_signals import notification, notification_way
 
 if TYPE_CHECKING:
     from aileron.api.approver import ApproverFacts
@@ -22,10 +26,19 @@ __all__ = ["NewsConsole"]
 
 _FIRST_EVENTS: Final = 100
 _RETRY_S: Final = 1.0
+NOTICE_S: Final = 5.0
+"""Between two notifications: an agent that asks all the time is counted, and does not cover the desktop."""
+_MOST_UNTOLD: Final = 100
 
 
 class NewsConsole(TellingConsole):
     """The console, as far as it follows the daemon."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._told_at = -math.inf
+        self._unannounced: list[tuple[str, str]] = []
+        """Agent and action of each that came since the last notification."""
 
     async def _follow(self) -> None:
         """Read what there is, then wait for news and read again; for as long as the console is open."""
@@ -86,10 +99,21 @@ class NewsConsole(TellingConsole):
             self.guard.arrive(now=time.monotonic())
             if self._has_looked and time.monotonic() >= self._quiet_until:
                 self.bell()
+                self._announce(news.new)
         self._has_looked = True
         self._show_list()
         self._show_frame()
         await self._fill_pane()
+
+    def _announce(self, names: Sequence[str]) -> None:
+        """What is new, by agent and action, where the terminal shows that; at most once in NOTICE_S, the rest with the next."""
+        self._unannounced += [(self.waiting[name].asker, self.waiting[name].action) for name in names]
+        way, now = notification_way(os.environ), time.monotonic()
+        if way is not None and now - self._told_at >= NOTICE_S:
+            self._told_at = now
+            self._tell_terminal(notification(way, self._unannounced[:_MOST_UNTOLD]))
+            self._unannounced.clear()
+        del self._unannounced[_MOST_UNTOLD:]
 
     async def _settle(self, name: str) -> None:
         """What became of one that waits no more; that nobody can say is told once, and it is asked again with the next news."""

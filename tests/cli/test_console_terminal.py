@@ -192,7 +192,7 @@ _TELLS_NOBODY: Final = "signal.signal(signal.SIGHUP, lambda *_: None); subproces
 
 @contextlib.contextmanager
 def at_pty(
-    home: Path, fake: FakeDaemon, *more: str, first: str = _ITSELF
+    home: Path, fake: FakeDaemon, *more: str, first: str = _ITSELF, **given: str
 ) -> Iterator[tuple[int, list[psutil.Process]]]:
     """A console at a terminal of this process: the other end, and its processes; none of them is left."""
     fake.script("GET", "/v1/sessions", (200, {"sessions": []}))
@@ -203,7 +203,7 @@ def at_pty(
         stdin=slave,
         stdout=slave,
         stderr=slave,
-        env=variables(home, TERM="xterm-256color"),
+        env=variables(home, **{"TERM": "xterm-256color", **given}),
     )
     os.close(slave)
     processes = [psutil.Process(started.pid)]

@@ -1,0 +1,115 @@
+"""What the console tells a real terminal besides its screen: the title, notifications; and that it takes another size at once."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.test_console_terminal import at_pty, variables, words
+from tests.support.fake_daemon import FakeDaemon
+from tests.support.tmux import Tmux
+from tests.tui.consoles import World, named
+
+TITLE = "#{pane_title}"
+AT_ONCE_S = 1.0
+"""A person who drags a window's corner sees it follow; the console's own clock ticks once in this time."""
+
+
+@pytest.mark.parametrize("ends", ["a key", "SIGKILL"])
+def test_the_title_counts_what_waits_and_the_one_from_before_comes_back(
+    home: Path, fake: FakeDaemon, ends: str
+) -> None:
+    """At its end by a key, and where it was killed: by the process that waits for it."""
+    world = World(home, fake)
+    world.ask(named("one"), named("two"))
+    script = f"printf '\\033]2;mine\\033\\\\'; {' '.join(words())}; cat"
+    with Tmux(["sh", "-c", script], variables(home)) as at:
+        at.until("2 waiting")
+        assert title_of(at, "(2) aileron console")
+        world.ask(named("three"))
+        at.until("3 waiting")
+        assert title_of(at, "(3) aileron console")
+        if ends == "a key":
+            at.keys("q")
+        else:
+            psutil.Process(at.pid).children(recursive=True)[-1].send_signal(signal.SIGKILL)
+        assert title_of(at, "mine")
+
+
+def title_of(at: Tmux, wanted: str) -> bool:
+    """Whether the terminal's title becomes this."""
+    until = time.monotonic() + 10
+    while at.do("display-message", "-p", TITLE).strip() != wanted:
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def read_for(master: int, wanted: bytes, within_s: float) -> bytes:
+    """What the terminal is told, until that is among it or the time is over."""
+    seen, until = b"", time.monotonic() + within_s
+    while wanted not in seen and time.monotonic() < until:
+        if select.select([master], [], [], 0.1)[0]:
+            seen += os.read(master, 65536)
+    return seen
+
+
+def test_a_notification_names_the_agent_and_the_action_and_nothing_of_the_call(home: Path, fake: FakeDaemon) -> None:
+    """In a terminal that shows them, from an agent whose name would end the sequence and begin another."""
+    world = World(home, fake)
+    with at_pty(home, fake, TERM="foot") as (master, _):
+        world.ask(named("one", agent="cl\x1b\\\x1b]0;gone\x07", args={"to": "who@secret.example"}))
+        told = read_for(master, b"\x1b]777;", 10)
+        told += read_for(master, b"\x1b\\", 2)
+
+    notice = told[told.index(b"\x1b]777;") :].partition(b"\x1b\\")[0]
+    assert notice.startswith(b"\x1b]777;notify;aileron;cl")
+    assert notice.endswith(b" asks: one")
+    assert notice.count(b"\x1b") == 1
+    assert b"\x1b]0;" not in told
+    assert b"secret" not in notice
+
+
+@pytest.mark.parametrize(("plain", "term"), [(("--plain",), "foot"), ((), "xterm-256color")])
+def test_lines_and_other_terminals_get_no_notification(
+    home: Path, fake: FakeDaemon, plain: tuple[str, ...], term: str
+) -> None:
+    """In lines no sequence at all: they are for logs and screen readers, too."""
+    world = World(home, fake)
+    with at_pty(home, fake, *plain, TERM=term) as (master, _):
+        world.ask(named("one", agent="claude"))
+        told = read_for(master, b"One", 10)
+        told += read_for(master, b"\x1b]777;", 1.5)
+
+    assert b"One" in told
+    assert b"\x1b]777" not in told
+    assert b"\x1b]9" not in told
+    assert (b"\x1b]2;" in told) == (not plain)
+
+
+def test_another_size_is_taken_at_once(home: Path, fake: FakeDaemon) -> None:
+    """By a real terminal, smaller and larger; also where a shell exports the size that it had once."""
+    World(home, fake).ask(named("one"))
+    with Tmux(words(), variables(home, COLUMNS="80", LINES="24"), size=(80, 24)) as at:
+        at.until("1 waiting", "▸ proof")  # what the first card needs is imported by now
+        for columns, rows in ((120, 40), (60, 20), (100, 30), (80, 24)):
+            at.do("resize-window", "-x", str(columns), "-y", str(rows))
+            began = time.monotonic()
+            while not is_laid_out(at.do("capture-pane", "-p"), rows, columns):
+                assert time.monotonic() - began < AT_ONCE_S, (columns, rows, at.do("capture-pane", "-p"))
+                time.sleep(0.02)
+
+
+def is_laid_out(screen: str, rows: int, columns: int) -> bool:
+    """The keys at the end, and list and card side by side where there is room for both."""
+    lines = screen.rstrip("\n").split("\n")
+    keys = [number for number, line in enumerate(lines, start=1) if "? help" in line]
+    is_beside = any("│" in line[:60] and "One" in line for line in lines[2:4])
+    return bool(keys) and rows - keys[-1] <= (1 if columns < 80 else 0) and is_beside == (columns >= 104)
