@@ -207,7 +207,7 @@ class Console(TogetherConsole):
             if isinstance(binding, Binding):
                 run = functools.partial(self.run_action, binding.action)
                 yield SystemCommand(f"{binding.description}  ({frame.NAMES.get(binding.key, binding.key)})", "", run)
-        yield SystemCommand("colours", "", self.action_change_theme)
+        yield SystemCommand("Change theme (colours, colors, contrast)", "", self.action_change_theme)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Keys about a question are keys only where one is on the screen."""
@@ -416,9 +416,9 @@ class Console(TogetherConsole):
         self.queue.focus()
 
     def action_snooze(self) -> None:
-        """No bell for a while."""
+        """No bell and no notification for a while."""
         self._quiet_until = time.monotonic() + _SNOOZE_S
-        self._tell("bell muted for 10 minutes")
+        self._tell("bell and notifications muted for 10 minutes")
 
     async def action_back(self) -> None:
         """From a question to the list, or out of the filter."""

@@ -72,41 +72,41 @@ CONTRAST: Final = Theme(
 KEYS: Final[list[BindingType]] = [
     Binding(key, action, words, show=False)
     for key, action, words in (
-        ("1", "pane('queue')", "queue"),
-        ("2", "pane('activity')", "activity"),
-        ("3", "pane('grants')", "grants"),
-        ("4", "pane('sessions')", "sessions"),
-        ("5", "pane('system')", "system"),
-        ("question_mark", "help", "help"),
-        ("q", "quit", "quit"),
-        ("A", "approve", "approve"),
-        ("d", "deny", "deny"),
-        ("D", "deny_and_stop", "deny and end the session"),
-        ("e", "edit", "edit"),
-        ("t", "grant", "allow for a while"),
-        ("m", "ask_back", "ask the agent"),
-        ("p", "preview", "load current state"),
-        ("u", "undo", "withdraw"),
-        ("space", "read_on", "next page"),
-        ("f", "whole", "show full values"),
-        ("r", "raw", "show JSON"),
-        ("equals_sign", "difference", "compare with the last"),
-        ("P", "proof", "show proof"),
-        ("exclamation_mark", "unread", "decide unread"),
-        ("o", "open_page", "open web page"),
-        ("y", "copy", "copy id"),
-        ("v", "mark", "select"),
-        ("a", "select_alike", "select all alike"),
-        ("g", "group", "group"),
-        ("n", "next(1)", "next waiting"),
-        ("N", "next(-1)", "previous waiting"),
-        ("slash", "filter", "filter"),
-        ("z", "snooze", "mute bell"),
-        ("L", "key", "unlock or lock key"),
-        ("V", "vault", "unlock or lock vault"),
-        ("l", "ledger", "ledger"),
-        ("x", "end", "end"),
-        ("escape", "back", "back"),
+        ("1", "pane('queue')", "Show the queue: what waits for you"),
+        ("2", "pane('activity')", "Show activity: history of runs"),
+        ("3", "pane('grants')", "Show grants: what runs without approval"),
+        ("4", "pane('sessions')", "Show sessions: agents at work"),
+        ("5", "pane('system')", "Show system: daemon, vault and approver status"),
+        ("question_mark", "help", "Help: list of keys"),
+        ("q", "quit", "Quit (exit)"),
+        ("A", "approve", "Approve (accept, allow) this request"),
+        ("d", "deny", "Deny (reject, refuse) this request"),
+        ("D", "deny_and_stop", "Deny and end the session (stop the agent)"),
+        ("e", "edit", "Edit (change) the arguments"),
+        ("t", "grant", "Allow the same for a while (grant)"),
+        ("m", "ask_back", "Ask the agent a question (message)"),
+        ("p", "preview", "Load the current state (preview)"),
+        ("u", "undo", "Withdraw (cancel) this request"),
+        ("space", "read_on", "Next page (scroll down)"),
+        ("f", "whole", "Show full values"),
+        ("r", "raw", "Show JSON (raw)"),
+        ("equals_sign", "difference", "Compare with an approved call (diff)"),
+        ("P", "proof", "Show proof: digests, pins, session"),
+        ("exclamation_mark", "unread", "Decide without reading everything"),
+        ("o", "open_page", "Open the web page (browser)"),
+        ("y", "copy", "Copy the id (clipboard)"),
+        ("v", "mark", "Select (mark) this request"),
+        ("a", "select_alike", "Select all alike"),
+        ("g", "group", "Group identical requests"),
+        ("n", "next(1)", "Next waiting request"),
+        ("N", "next(-1)", "Previous waiting request"),
+        ("slash", "filter", "Filter (search, find) requests"),
+        ("z", "snooze", "Mute bell and notifications for 10 minutes"),
+        ("L", "key", "Unlock or lock the approver's key"),
+        ("V", "vault", "Unlock or lock the vault"),
+        ("l", "ledger", "Show every event (ledger, log) or runs"),
+        ("x", "end", "End (revoke, stop) a grant or session"),
+        ("escape", "back", "Back (close)"),
     )
 ]
 
@@ -142,28 +142,26 @@ ABOUT_A_QUESTION: Final = frozenset(
 """Actions that are none on the other screens."""
 
 HELP: Final = """\
-!   needs attention     ≠   differs from an approved call
-“…” values, not ours    │   text from somebody else
-Enter, Space and clicks never approve. Keys pressed in the first
-0.4 s after something new appears are ignored.
+!   needs attention             ≠   differs from an approved call
+“…” a value, not ours           │   text that somebody else wrote
+Enter, Space and clicks never approve. Keys are ignored for 0.4 s
+after something new appears.
 
 DECIDE  A  approve, then y or the word shown
-        d  deny, with a reason for the agent
-        D  deny and end the agent's session
-        e  edit the arguments        m  ask the agent
-        t  allow the same for a while
-        v  select      a  select all alike; then A or d
-        u  withdraw a question, or a held run
-        !  decide without reading everything
-READ    Space  next page             f  full values
-        p  load current state        P  proof
-        =  compare                   r  JSON
-        o  open the web page         y  copy the id
-MOVE    j k ↓ ↑  in the list         Enter, Tab  to the card
-        n  next waiting              N  previous waiting
+        d  deny, with a reason          D  deny and end the session
+        e  edit the arguments           m  ask the agent a question
+        t  allow the same for a while   u  withdraw
+        v  select, a  all alike         !  decide without reading all
+READ    Space  next page                f  full values
+        p  load the current state       P  proof
+        =  compare with approved        r  JSON
+        o  open the web page            y  copy the id
+MOVE    j k ↓ ↑  in the list            Enter, Tab  to the card
+        n  next waiting                 N  previous waiting
         /  filter: words, agent:x action:x kind:x status:x
-        g  group identical (×n)      1–5  screens    Esc  back
-KEYS    L  unlock, lock key          V  unlock, lock vault
-OTHER   z  mute bell for 10 min      Ctrl-P  all keys   q  quit
+        g  group identical (×n)         1–5  screens    Esc  back
+OTHER   l  in activity: every event     x  end a grant or session
+        L  unlock or lock the key       V  unlock or lock the vault
+        z  mute for 10 minutes          Ctrl-P  all commands   q  quit
 """
-"""Fits a terminal of 80 columns; what matters most stands first, since one of 24 rows shows 20."""
+"""Fits a terminal of 24 rows and 80 columns with the box around it; what matters most stands first."""

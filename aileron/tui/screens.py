@@ -37,12 +37,12 @@ _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
 _SCROLLING: Final = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
 _CSS: Final = """
-Confirm, Line, GrantForm, Pages { align: center middle; }
+Confirm, LineInput, GrantForm, Pages { align: center middle; }
 #box { width: 90%; max-width: 100; height: auto; max-height: 100%; border: round $primary; padding: 0 1; background: $surface; }
 #box Static { width: 100%; }
 #facts { height: auto; scrollbar-size-vertical: 1; }
 #word { height: 1; border: none; padding: 0; }
-#pages { width: 96%; height: 92%; border: round $primary; background: $surface; padding: 0 1; }
+#pages { width: 100%; height: 100%; border: round $primary; background: $surface; padding: 0 1; }
 Input { margin: 1 0 0 0; }
 """
 

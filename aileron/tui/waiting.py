@@ -58,6 +58,11 @@ class PendingEntry:
         return self.status == _OPEN
 
     @property
+    def is_under_way(self) -> bool:
+        """It is approved, and its end is not known yet: it is held, or runs."""
+        return self.status in _UNDER_WAY
+
+    @property
     def is_over(self) -> bool:
         """Nothing more becomes of it."""
         return self.status not in (_OPEN, _LEFT, *_UNDER_WAY)

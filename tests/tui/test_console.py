@@ -11,6 +11,7 @@ import webbrowser
 from typing import Any
 
 import pytest
+from textual.binding import Binding
 from textual.events import Key
 
 from aileron import __version__
@@ -885,14 +886,44 @@ async def test_a_click_on_a_screens_name_shows_it(world: World) -> None:
         assert world.sent() == []
 
 
-async def test_help_and_the_palette_name_every_key(world: World) -> None:
-    """`?` in one page, Ctrl-P to be searched; nothing there writes the screen into a file."""
-    async with world.console((100, 45)) as shown:
+async def test_help_fits_a_screen_of_24_rows(world: World) -> None:
+    """All of it at 80 columns without scrolling, each key once, no row cut; and back with Escape."""
+    async with world.console((80, 24)) as shown:
         await shown.press("question_mark")
-        await shown.until("OTHER   z  mute bell for 10 min      Ctrl-P  all keys")
-        await shown.press("escape", "ctrl+p")
-        await shown.type("deny")
-        await shown.until("deny and end the session  (D)")
+        await shown.until("Ctrl-P  all commands   q  quit")
+        box = [row.strip("│╭╮╰╯ ─") for row in shown.rows]
+        for row in frame.HELP.strip().split("\n"):
+            assert row.strip() in "\n".join(box), row
+        assert "…" not in shown.text.replace("“…”", "")
+        assert shown.app.screen.query_one("#pages").max_scroll_y == 0
+        await shown.press("escape")
+        await shown.until("[1 queue]")
+
+    keys = [binding.key for binding in frame.KEYS if isinstance(binding, Binding)]
+    for key in keys:
+        name = {"1": "1–5", "2": "1–5", "3": "1–5", "4": "1–5", "5": "1–5", "question_mark": "?"}.get(key, key)
+        assert re.search(rf"(?:^|\s){re.escape(frame.NAMES.get(name, name))}\s", frame.HELP + " ? "), key
+
+
+@pytest.mark.parametrize(
+    ("word", "command"),
+    [
+        ("reject", "Deny (reject, refuse) this request  (d)"),
+        ("cancel", "Withdraw (cancel) this request  (u)"),
+        ("search", "Filter (search, find) requests  (/)"),
+        ("history", "Show activity: history of runs  (2)"),
+        ("log", "Show every event (ledger, log) or runs  (l)"),
+        ("select", "Select (mark) this request  (v)"),
+        ("exit", "Quit (exit)  (q)"),
+        ("colors", "Change theme (colours, colors, contrast)"),
+    ],
+)
+async def test_the_palette_knows_a_strangers_word(world: World, word: str, command: str) -> None:
+    """Ctrl-P finds a command by what others call it; nothing there writes the screen into a file."""
+    async with world.console((100, 45)) as shown:
+        await shown.press("ctrl+p")
+        await shown.type(word)
+        await shown.until(command)
         assert "creenshot" not in shown.text
 
 
