@@ -14,12 +14,13 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar, cast
 
 from rich.text import Text
 from textual.app import App
 from textual.events import Event, Key, Paste
+from textual.filter import LineFilter
 from textual.widgets import ContentSwitcher, Static
 from textual.widgets.option_list import Option
 
@@ -32,6 +33,7 @@ from aileron.tui.guard import Guard
 from aileron.tui.input_guard import InputGuard
 from aileron.tui.key_session import REST_S, KeySession, since_boot
 from aileron.tui.queue import Queue, Rows
+from aileron.tui.readable import Readable
 from aileron.tui.sending import unforeseen
 from aileron.tui.terminal_signals import has_title, restore_title, save_title, title
 from aileron.tui.view import MOST_TOP, View
@@ -144,6 +146,14 @@ class ConsoleBase(App[None]):
         self._editing: set[str] = set()
         """Of these an edit is on its way."""
         self._has_record_shown = False
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """Textual's, and that all can be read; without colours there is nothing to be mended."""
+        filters = super().get_line_filters()
+        if self.no_color:
+            return filters
+        readable = _readable(is_native=self.native_ansi_color, is_dark=self.current_theme.dark)
+        return [*filters, readable]
 
     @property
     def queue(self) -> Queue:
@@ -448,6 +458,11 @@ class ConsoleBase(App[None]):
     def _reload(self) -> None:
         """Read the question under the cursor again (reading.py)."""
         raise NotImplementedError
+
+
+@functools.lru_cache
+def _readable(*, is_native: bool, is_dark: bool) -> Readable:
+    return Readable(is_native=is_native, is_dark=is_dark)
 
 
 def is_over(entry: PendingEntry) -> bool:

@@ -38,6 +38,7 @@ _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
 _SCROLLING: Final = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
 _CSS: Final = """
 Confirm, LineInput, GrantForm, Pages { align: center middle; }
+Confirm, LineInput, GrantForm, Pages, Palette { background: transparent; }
 #box { width: 90%; max-width: 100; height: auto; max-height: 100%; border: round $primary; padding: 0 1; background: $surface; }
 #box Static { width: 100%; }
 #facts { height: auto; scrollbar-size-vertical: 1; }

@@ -1,0 +1,112 @@
+"""No text is drawn with less than 4.5 to 1 on its background (WCAG 2.1, 1.4.3), whatever the theme and whatever is dim.
+
+The last of Textual's line filters. Where colours are RGB, letters that are too weak are moved towards black or white, whichever
+is further from the background, until they can be read. Where they are the terminal's own sixteen, those are used that can be read
+on a dark, or a light, ground in the palettes that most terminals have; any other is left out, and the sign and the weight remain.
+
+Not here: what the colours mean (rendering.py), the proof (tests/tui/test_contrast.py).
+
+>>> strengthened((0x7f, 0x7f, 0x7f), (0xe0, 0xe0, 0xe0))
+(95, 95, 95)
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Final
+
+from rich.color import Color as RichColor
+from rich.color import ColorType
+from rich.segment import Segment
+from rich.style import Style
+from textual.color import Color
+from textual.filter import LineFilter
+
+__all__ = ["LEAST", "Readable", "ratio", "strengthened"]
+
+LEAST: Final = 4.5
+_STEPS: Final = 20
+_KNOWN: Final = 2048
+_Rgb = tuple[int, int, int]
+_PLAIN: Final = RichColor.default()
+_ON_DARK: Final = {1: 9, 2: 10, 3: 11, 5: 13, 6: 14, 7: 7, 9: 9, 10: 10, 11: 11, 13: 13, 14: 14, 15: 15}
+"""The terminal's own colours as letters on its dark ground: the bright ones; neither blue, black nor grey."""
+_ON_LIGHT: Final = {0: 0, 1: 1, 4: 4}
+"""On its light ground: black, red and blue."""
+_LIGHT_GROUNDS: Final = frozenset((2, 3, 6, 7, 9, 10, 11, 13, 14, 15))
+"""Of the terminal's own colours, as a ground: on these black is read best, and on the others white."""
+
+
+class Readable(LineFilter):
+    """Letters that can be read. `is_native`: the colours are the terminal's own; `is_dark`: on a dark ground."""
+
+    def __init__(self, *, is_native: bool, is_dark: bool) -> None:
+        super().__init__()
+        self._is_native: Final = is_native
+        self._is_dark: Final = is_dark
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same letters, in colours that can be read."""
+        return [
+            Segment(text, None if style is None else self._readable(style, background.rich_color), control)
+            for text, style, control in segments
+        ]
+
+    def _readable(self, style: Style, ground: RichColor) -> Style:
+        if self._is_native:
+            return _of_the_terminal(style, is_dark=self._is_dark)
+        return style if style.color is None else _in_rgb(style, ground)
+
+
+@functools.lru_cache(_KNOWN)
+def _in_rgb(style: Style, ground: RichColor) -> Style:
+    below = style.bgcolor or ground
+    if style.color is None or style.color.triplet is None or below.triplet is None:
+        return style
+    one, other = style.color.triplet, below.triplet
+    letters = strengthened((one.red, one.green, one.blue), (other.red, other.green, other.blue))
+    return style if letters == one else style + Style(color=RichColor.from_rgb(*letters))
+
+
+@functools.lru_cache(_KNOWN)
+def _of_the_terminal(style: Style, *, is_dark: bool) -> Style:
+    number = _own(style.color)
+    below = _own(style.bgcolor)
+    if below is not None:
+        return style + Style(color=RichColor.from_ansi(0 if below in _LIGHT_GROUNDS else 15))
+    if style.color is None or style.color.is_default:
+        return style
+    kept = None if number is None else (_ON_DARK if is_dark else _ON_LIGHT).get(number)
+    return style + Style(color=_PLAIN if kept is None else RichColor.from_ansi(kept))
+
+
+def _own(colour: RichColor | None) -> int | None:
+    """Which of the terminal's sixteen it is; None: none of them."""
+    is_own = colour is not None and colour.type is ColorType.STANDARD
+    return colour.number if is_own and colour is not None else None
+
+
+def strengthened(letters: _Rgb, ground: _Rgb) -> _Rgb:
+    """`letters` themselves, if they can be read on `ground`, or the least that has to be made of them."""
+    target = (0, 0, 0) if _luminance(ground) > 0.18 else (255, 255, 255)  # as far from one as from the other: 0.179
+    for step in range(_STEPS + 1):
+        shade = tuple(round(one + (end - one) * step / _STEPS) for one, end in zip(letters, target, strict=True))
+        found = (shade[0], shade[1], shade[2])
+        if ratio(found, ground) >= LEAST:
+            return found
+    return target
+
+
+def ratio(one: _Rgb, other: _Rgb) -> float:
+    """Of the luminance of two colours, 1 to 21."""
+    lighter, darker = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def _luminance(colour: _Rgb) -> float:
+    red, green, blue = (_linear(part / 255) for part in colour)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def _linear(part: float) -> float:
+    return part / 12.92 if part <= 0.03928 else float(((part + 0.055) / 1.055) ** 2.4)
