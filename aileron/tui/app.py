@@ -97,7 +97,7 @@ class Console(TogetherConsole):
         self._exit_renderables.append(
             Text(
                 f"error: the console stopped on an internal error ({type(self._exception).__name__}); "
-                "look whether something was decided: aileron approval list"
+                "check whether a decision was made: aileron approval list"
             )
         )
         self._close_messages_no_wait()
@@ -138,7 +138,7 @@ class Console(TogetherConsole):
 
         Whoever stops a console and lets it go on could open the terminal, and draw on it.
         """
-        self._lock_for("the console was stopped for a while")
+        self._lock_for("the console was suspended")
         self._hooks.take()
         if self._driver is not None and self._driver.can_suspend:
             with self.suspend():  # and on again: as it has to be for keys, and drawn anew
@@ -224,7 +224,7 @@ class Console(TogetherConsole):
                 text = self._hooks.edit(json.dumps(plan.args, indent=2, ensure_ascii=True) + "\n")
             wanted = json.loads(text)
             if not isinstance(wanted, dict):
-                raise ValueError("the arguments are an object")
+                raise ValueError("the arguments must be a JSON object")
         except (ValueError, KeyboardInterrupt) as error:
             self._warn(f"not changed: {error}")
             return
@@ -281,7 +281,7 @@ class Console(TogetherConsole):
             if question:
                 self._begin("ask", self._asked, name, question)
 
-        hint = "it reads it with its next look · Esc back"
+        hint = "Delivered at the agent's next check · Esc back"
         self.push_screen(LineInput(Text("ask the agent", style="bold"), hint=hint), asked)
 
     async def _asked(self, name: str, question: str) -> None:
@@ -314,7 +314,7 @@ class Console(TogetherConsole):
                     self._begin("decide", self._taken_back, name)
 
             what = Text(f"withdraw: {entry.row}\nasked by {entry.asker}; it will not run")
-            self.push_screen(Confirm(what, None, verb="take it back"), said)
+            self.push_screen(Confirm(what, None, verb="withdraw"), said)
 
     async def _taken_back(self, name: str) -> None:
         if await self._tried(self._daemon.cancel, name) is not None:
@@ -351,7 +351,7 @@ class Console(TogetherConsole):
         if self._review is None:
             return
         found = difference_lines(self._review.question, self._review.edited, None, local_time)
-        lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
+        lines = found if isinstance(found, list) else [found or "no earlier approval to compare with"]
         width = int(self.size.width * 0.9) - 6
         self.push_screen(Pages(rendering.joined(rendering.difference_rows(lines, width))))
 
@@ -359,7 +359,7 @@ class Console(TogetherConsole):
         """The same question in the browser; its address into the clipboard, where there is none."""
         address = page_of(self._status.web, self.selected) if self._status and self.selected is not None else None
         if address is None:
-            self._tell("there is no page")
+            self._tell("no web page for this request")
         elif any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")):  # else it could want this terminal
             self._tell(f"opening {address}")
             self._begin("page", self._opened, address)
@@ -371,7 +371,7 @@ class Console(TogetherConsole):
         import webbrowser
 
         if not await in_thread(webbrowser.open, address):
-            self._tell(f"no browser opened {address}", is_bad=True)
+            self._tell(f"could not open a browser for {address}", is_bad=True)
 
     def action_copy(self) -> None:
         """The id into the clipboard, where the terminal does that."""
@@ -521,10 +521,10 @@ class Console(TogetherConsole):
             return
         work: Callable[[str], None]
         if self._pane == "grants":
-            work, what = self._daemon.revoke, "this grant: the next run is asked about"
+            work, what = self._daemon.revoke, "this grant: the next run needs approval"
             facts = rendering.grant_facts(self._grants[name], width)
         else:
-            work, what = self._daemon.end_session, "this session: its token opens nothing then"
+            work, what = self._daemon.end_session, "this session: its token stops working"
             facts = rendering.session_facts(self._sessions[name], width)
 
         def said(is_yes: bool | None) -> None:

@@ -299,11 +299,11 @@ class ConsoleBase(App[None]):
             case "grants":
                 self._grants = {one.id: one for one in await in_thread(self._daemon.grants)}
                 rows = [(name, rendering.grant_row(one, width)) for name, one in self._grants.items()]
-                self._fill("grants", rows, "a person is asked about everything that is gated")
+                self._fill("grants", rows, "no grants: every gated action needs approval")
             case "sessions":
                 self._sessions = {one.id: one for one in await in_thread(self._daemon.sessions)}
                 rows = [(name, rendering.session_row(one, width)) for name, one in self._sessions.items()]
-                self._fill("sessions", rows, "no session yet: aileron launch AGENT begins one")
+                self._fill("sessions", rows, "no sessions yet: aileron launch AGENT starts one")
             case "system" if self._status is not None and self._approver is not None:
                 key = self.key_session.not_kept or self._key_word()
                 self.query_one("#facts", Static).update(rendering.system_text(self._status, self._approver, key, width))
@@ -426,7 +426,7 @@ class ConsoleBase(App[None]):
     @contextlib.contextmanager
     def _away(self) -> Iterator[None]:
         """The terminal as a command has it: for a passphrase, or an editor. Whoever opens it meanwhile finds no key open."""
-        self._lock_for("the terminal was somebody else's for a while")
+        self._lock_for("another program had the terminal")
         self._hooks.let_go()
         # The event loop's own handler would end the console, and have the passphrase asked for again.
         self._is_interrupted = False

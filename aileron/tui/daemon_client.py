@@ -57,7 +57,7 @@ class _NoAnswerError(RequestRefused):
     """What came has not the shape that its route's answer has."""
 
     def __init__(self, why: str) -> None:
-        super().__init__("internal_error", f"what the daemon answered is none: {why}")
+        super().__init__("internal_error", f"unexpected answer from the daemon: {why}")
 
 
 class DaemonClient:
@@ -98,7 +98,7 @@ class DaemonClient:
         except (DaemonUnreachable, OSError, ValueError, http.client.HTTPException) as error:
             raise GoneError(_why_gone(error)) from None
         except RecursionError:
-            raise _NoAnswerError("it nests too deep to be read") from None
+            raise _NoAnswerError("nested too deeply") from None
         _check_nesting(answer.body)
         if answer.is_error:
             raise _refused(answer)
@@ -169,7 +169,7 @@ class DaemonClient:
 
         made = self.ask(Edited, "POST", _path_of(*_ROUTE, approval_id, "edit"), EditRequest(args=args))
         if made.plan.get("args") != args:
-            raise RequestRefused("hash_mismatch", "the daemon made another plan of it: nothing is decided")
+            raise RequestRefused("hash_mismatch", "the daemon returned a different plan: nothing is decided")
         return made.digest
 
     def grant(self, plan: Plan, uses: int, for_s: int) -> None:
@@ -280,7 +280,7 @@ def _check_nesting(body: Any) -> None:
         level = [one for values in inner for one in values if isinstance(one, (dict, list))]
         if not level:
             return
-    raise _NoAnswerError(f"it nests deeper than {MAX_NESTING} levels")
+    raise _NoAnswerError(f"nested deeper than {MAX_NESTING} levels")
 
 
 def _why_gone(error: Exception) -> str:
@@ -294,7 +294,7 @@ def _why_gone(error: Exception) -> str:
 def _refused(answer: Answer) -> RequestRefused:
     error = answer.body.get("error") if isinstance(answer.body, dict) else None
     if not isinstance(error, dict):
-        return RequestRefused("internal_error", f"the daemon answered {answer.status} and no reason")
+        return RequestRefused("internal_error", f"the daemon answered {answer.status} without a reason")
     details = error.get("details")
     status = details.get("status") if isinstance(details, dict) else None
     return RequestRefused(str(error.get("class")), str(error.get("message")), None if status is None else str(status))

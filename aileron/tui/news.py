@@ -65,7 +65,7 @@ class NewsConsole(TellingConsole):
                 self._lose(str(error))
                 await asyncio.sleep(_RETRY_S)
             except Exception as error:  # noqa: BLE001 - whatever it answers, the console stays, and nothing can be decided
-                self._lose(f"its answer cannot be shown: {type(error).__name__}")
+                self._lose(f"unexpected answer ({type(error).__name__})")
                 await asyncio.sleep(_RETRY_S)
 
     async def _read_all(self) -> int:
@@ -123,7 +123,7 @@ class NewsConsole(TellingConsole):
             if name not in self._untold:
                 self._untold.add(name)
                 self._tell(
-                    f"{self.waiting[name].title} is no longer waiting; its outcome is not known: {error}", is_bad=True
+                    f"{self.waiting[name].title} is no longer waiting; its outcome is unknown: {error}", is_bad=True
                 )
             return
         self._untold.discard(name)
@@ -133,7 +133,7 @@ class NewsConsole(TellingConsole):
         """Who decides, as the daemon says now. Where somebody did, nobody is believed who says that nobody does any more."""
         was = None if self._approver is None else self._approver.status
         if told.status == "none" and was not in ("none", None):
-            raise GoneError("who answers says that nobody signs for this home any more: aileron approver status")
+            raise GoneError("the daemon now says that this home has no approver: aileron approver status")
         self._approver = told
         self.key_session.key_id = told.key_id or None
         if was == "none" and told.status != "none":  # what is on the screen was not held against its digest

@@ -287,7 +287,7 @@ class Plain:
                 return []
             self._untold.add(name)
             why = rendering.shown(str(error), self._width())
-            return [f"settled: {self._title(before)}", f"! what became of it: {why}"]
+            return [f"settled: {self._title(before)}", f"! outcome not known: {why}"]
         self._untold.discard(name)
         is_pushed_out = name not in self._waiting
         became = before if is_pushed_out else self._waiting[name]
@@ -522,7 +522,7 @@ class Plain:
     def _difference(self, name: str, _: str) -> None:
         review = self._review(name)
         found = difference_lines(review.question, review.edited, None, local_time)
-        lines = found if isinstance(found, list) else [found or "there is nothing to compare a consent with"]
+        lines = found if isinstance(found, list) else [found or "no earlier approval to compare with"]
         self._rows(list(rendering.difference_rows(lines, self._width())))
 
     def _raw(self, name: str, _: str) -> None:
@@ -538,7 +538,7 @@ class Plain:
         self._rows(rendering.record_rows(became, self._width()))
 
     def _open(self, name: str, _: str) -> None:
-        self._say(page_of(self._daemon.status().web, name) or "there is no page")
+        self._say(page_of(self._daemon.status().web, name) or "no web page for this request")
 
     # the rest
 

@@ -28,6 +28,8 @@ LEAST: Final = 4.5
 _STEPS: Final = 20
 _KNOWN: Final = 2048
 _Rgb = tuple[int, int, int]
+_FRAMES: Final = " ─│┌┐└┘├┤╭╮╰╯━┃▁▂▃▄▅▆▇█▔▎▊▌▐▏▕"
+"""What is drawn and not read, where nothing else is beside it: frames and scroll bars keep their colour."""
 _PLAIN: Final = RichColor.default()
 _ON_DARK: Final = {1: 9, 2: 10, 3: 11, 5: 13, 6: 14, 7: 7, 9: 9, 10: 10, 11: 11, 13: 13, 14: 14, 15: 15}
 """The terminal's own colours as letters on its dark ground: the bright ones; neither blue, black nor grey."""
@@ -48,7 +50,9 @@ class Readable(LineFilter):
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """The same letters, in colours that can be read."""
         return [
-            Segment(text, None if style is None else self._readable(style, background.rich_color), control)
+            Segment(text, self._readable(style, background.rich_color), control)
+            if style is not None and text.strip(_FRAMES)
+            else Segment(text, style, control)
             for text, style, control in segments
         ]
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReadingConsole"]
 
-_EDITING: Final = "your edit of it is on its way"
+_EDITING: Final = "your edit is being sent"
 _REST_S: Final = 0.5
 """A question that rests under the cursor for so long is worth reading its preview."""
 

@@ -188,15 +188,15 @@ def entry_row(entry: PendingEntry, width: int, *, is_marked: bool = False, count
 
 def record_rows(record: Record, width: int) -> list[Text]:
     """A run on record: how it ended, every request that left, and what happened in order."""
-    rows = [Text(f"run {record.audit_id}: {record.status}", style="bold"), Text("REQUESTS THAT LEFT", style="bold")]
+    rows = [Text(f"run {record.audit_id}: {record.status}", style="bold"), Text("REQUESTS SENT", style="bold")]
     rows += list(request_rows(record.requests, width)) or [Text("  none", style="dim")]
     if record.came_back is not None:
-        rows += [Text(), Text("WHAT CAME BACK", style="bold")]
+        rows += [Text(), Text("RESULT", style="bold")]
         rows += [Text(BAR + row) for line in record.came_back for row in folded(line, width - len(BAR))]
         if record.left_out:
             all_of_it = f"  … {record.left_out:,} more characters: aileron audit show {record.audit_id}"
             rows += [Text(row, style="bold") for row in folded(all_of_it, width)]
-    rows += [Text(), Text("ON RECORD", style="bold")]
+    rows += [Text(), Text("EVENTS", style="bold")]
     for at, kind, facts in record.events:
         rows += _hanging(f"{local_time(at)}  {kind}  ", facts, width)
     if record.is_cut:
@@ -308,7 +308,7 @@ def grant_facts(one: GrantEntry, width: int) -> Text:
         ("grant", one.id),
         ("action", one.action),
         ("used", _used(one)),
-        *(("where", words) for words in conditions or ["ALWAYS"]),
+        *(("where", words) for words in conditions or ["any arguments"]),
     ]
     return _all_labelled(facts, width)
 
@@ -350,7 +350,7 @@ def system_text(status: Status, approver: ApproverFacts, key: str, width: int) -
         "jail": ", ".join(status.jail.layers),
         "actions": status.actions,
         "connectors": status.connectors,
-        "settings": f"! not agreed to yet: {', '.join(waiting)}" if waiting else "as agreed to",
+        "settings": f"! waiting for approval: {', '.join(waiting)}" if waiting else "approved",
         "more": "aileron doctor",
     }
     return _all_labelled(facts.items(), width)
@@ -364,7 +364,7 @@ def _grant_line(one: GrantEntry) -> str:
     from aileron.review.subject import constraint_words
 
     words = " and ".join(constraint_words(each) for each in one.constraints)
-    return f"{as_text(one.action)}  {_used(one)}  {words or 'ALWAYS'}"
+    return f"{as_text(one.action)}  {_used(one)}  {words or 'any arguments'}"
 
 
 def _used(one: GrantEntry) -> str:

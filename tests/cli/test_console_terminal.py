@@ -73,7 +73,7 @@ def test_in_tmux_each_decision_asks_for_the_passphrase_and_the_run_completes(ask
         at.until("Approver passphrase, to approve")
         assert asking.result(question, wait=0)["status"] == "pending_approval"
         at.type(APPROVER)
-        at.until("✓ done", "REQUESTS THAT LEFT", "nothing waiting")
+        at.until("✓ done", "REQUESTS SENT", "nothing waiting")
         assert APPROVER not in at.text
         at.keys("q")
         at.until_over()
@@ -123,7 +123,7 @@ def test_at_a_plain_terminal_the_key_stays_open_and_a_word_decides(asking: Daemo
             ("approved: 1 ", "approve 2"),
             (word, "yes"),
             ("approved: 2 ", "record 1"),
-            ("ON RECORD", "quit"),
+            ("EVENTS", "quit"),
         ],
     )
 

@@ -70,7 +70,7 @@ async def screens(world: World, theme: str | None) -> AsyncIterator[tuple[str, l
         for key, text in (
             ("2", "LAST HOUR"),
             ("l", "approval.requested"),
-            ("4", "no session yet"),
+            ("4", "no sessions yet"),
             ("5", "aileron doctor"),
         ):
             await shown.press(key)

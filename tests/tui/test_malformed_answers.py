@@ -128,7 +128,7 @@ async def test_a_record_that_is_none_leaves_the_console_as_it_is(world: World) -
     async with world.console() as shown:
         await shown.until("one 1.2.0")
         world.settle(asked, "completed")
-        await shown.until("what the daemon answered is none")
+        await shown.until("unexpected answer from the daemon")
         await shown.press("n")
         await shown.until("two 1.2.0")
 

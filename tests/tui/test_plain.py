@@ -173,7 +173,7 @@ def test_what_nobody_can_say_the_end_of_waits_no_more_in_lines_too(world: World)
     said = dialogue(world, ("> ", go), ("settled: ", "list"))
 
     assert "Replace the secret pw · a command · no longer waits" in said.out
-    assert "! what became of it: a bug" in said.out
+    assert "! outcome not known: a bug" in said.out
     assert "nothing waiting" in said.out
 
 
@@ -229,7 +229,7 @@ def test_grants_sessions_and_the_record_are_there_too(world: World) -> None:
         ("revoked", "approve 1"),
         (WORD, "yes"),
         ("approved: 1 One", "record 1"),
-        ("REQUESTS THAT LEFT", "for 1 x y"),
+        ("REQUESTS SENT", "for 1 x y"),
     )
 
     assert world.fake.grants == []
@@ -310,7 +310,7 @@ def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> Non
     said = dialogue(world, *UNLOCK, ("left", "preview 1"), ("is none: Expected", "show 2"), ("! what the daemon", ""))
 
     folded = " ".join(said.out.split())  # by the terminal too, where the prompt stood before it
-    assert "what the daemon answered is none: Expected `object`, got `str` - at ↳ `$.conversation[0]`" in folded
+    assert "unexpected answer from the daemon: Expected `object`, got `str` - at ↳ `$.conversation[0]`" in folded
 
 
 def test_the_rest_of_a_passphrase_is_neither_shown_nor_a_command(world: World) -> None:
@@ -448,7 +448,7 @@ def test_a_run_is_read_from_the_ledger_by_its_number(world: World) -> None:
         ("type activity or ledger", "ledger"),
         ("run.finished", "run 1"),
         ("no run '1'", "run 2"),
-        ("ON RECORD", ""),
+        ("EVENTS", ""),
     )
 
     assert "run run-9: failed" in said.out
@@ -465,5 +465,5 @@ def test_the_page_of_a_question_is_printed(world: World, web: str) -> None:
 
     is_here = web == "http://localhost:4711"
     assert ("http://localhost:4711/approvals/act-20261121T040000-one" in said.out) == is_here
-    assert ("there is no page" in said.out) != is_here
+    assert ("no web page for this request" in said.out) != is_here
     assert "evil.example:80" not in said.out
