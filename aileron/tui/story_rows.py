@@ -3,7 +3,7 @@
 Pure. The bars of the picture are letters of every terminal's font (U+2581 to U+2588), so they are there without colours too; each
 row of them has its number beside it.
 
-    claude    runs ······▁▃··█▂  14 waits ·········▁··   1 denied ············   0
+    claude    runs  14 ······▁▃··█▂ waits   1 ·········▁·· denied   0 ············
 
 Not here: what happened (story.py), where it stands on the screen (activity.py).
 """
@@ -115,5 +115,5 @@ def _agent_row(one: AgentHour, most: Sequence[int], width: int) -> str:
     parts = [agent + " " * (_AGENT - rendering.cells(agent))]
     for name, values, top in zip(("runs", "waits", "denied"), (one.runs, one.waits, one.denials), most, strict=True):
         bars = f" {spark(values, top)}" if width >= _WIDE - 2 else ""
-        parts.append(f"{name}{bars}{sum(values):>{_COUNT}}")
+        parts.append(f"{name}{sum(values):>{_COUNT}}{bars}")
     return " ".join(parts)
