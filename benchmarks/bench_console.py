@@ -2,7 +2,7 @@
 
 Both are programs at a terminal of their own (a pty of 80 by 24), timed from exec(2): to the console's first frame, which says
 that it asks the daemon, to the first row of its list, and to the table's first row, which is in its first frame. The daemon is
-one of the test's making, warm, on real sockets. Goal, for the first frame: at most 1.25 times.
+one of the test's making, warm, on real sockets. Goal, for the first frame: at most 1.15 times.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def main() -> None:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     asked = [
-        Question(f"`aileron console`: first frame, {ROWS} that wait", FRAME, BARE, at_most(1.25)),
+        Question(f"`aileron console`: first frame, {ROWS} that wait", FRAME, BARE, at_most(1.15)),
         Question(f"`aileron console`: first row, {ROWS} that wait", ROW, BARE),
     ]
     answer("console.json", taken, asked)

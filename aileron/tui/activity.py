@@ -20,7 +20,7 @@ from textual.containers import Container
 from textual.widgets import Static
 from textual.widgets.option_list import Option
 
-from aileron.tui import rendering, story_rows
+from aileron.tui import rendering
 from aileron.tui.queue import Rows
 
 if TYPE_CHECKING:
@@ -69,6 +69,8 @@ class Activity(Container):
 
     def tell(self, told: Sequence[Told], hour: Hour, width: int) -> None:
         """These stories, and this picture above them."""
+        from aileron.tui import story_rows  # when somebody looks, and not before the first frame
+
         self.query_one("#hour", Static).update(rendering.joined(story_rows.hour_rows(hour, width)))
         self._runs = {one.id: one.run for each in told for one in each.stories if one.run is not None}
         rows: list[tuple[str | None, Text]] = []

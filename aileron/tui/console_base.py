@@ -35,7 +35,6 @@ from aileron.tui.key_session import REST_S, KeySession, since_boot
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.readable import Readable
 from aileron.tui.sending import unforeseen
-from aileron.tui.terminal_signals import has_title, restore_title, save_title, title
 from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
 
@@ -221,7 +220,11 @@ class ConsoleBase(App[None]):
 
     def _show_title(self, waiting: int) -> None:
         """How many wait, in the terminal's title; before the daemon has said so there is none of ours."""
-        if not self._has_looked or waiting == self._titled or not has_title(os.environ):
+        if not self._has_looked or waiting == self._titled:
+            return
+        from aileron.tui.terminal_signals import has_title, save_title, title  # after the first frame
+
+        if not has_title(os.environ):
             return
         if self._titled is None:
             self._tell_terminal(save_title())
@@ -230,6 +233,8 @@ class ConsoleBase(App[None]):
 
     def _restore_title(self) -> None:
         if self._titled is not None:
+            from aileron.tui.terminal_signals import restore_title
+
             self._titled = None
             self._tell_terminal(restore_title())
 

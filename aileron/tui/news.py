@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.telling import TellingConsole
-from aileron.tui.terminal_signals import notification, notification_way
 
 if TYPE_CHECKING:
     from aileron.api.approver import ApproverFacts
@@ -107,6 +106,8 @@ class NewsConsole(TellingConsole):
 
     def _announce(self, names: Sequence[str]) -> None:
         """What is new, by agent and action, where the terminal shows that; at most once in NOTICE_S, the rest with the next."""
+        from aileron.tui.terminal_signals import notification, notification_way
+
         self._unannounced += [(self.waiting[name].asker, self.waiting[name].action) for name in names]
         way, now = notification_way(os.environ), time.monotonic()
         if way is not None and now - self._told_at >= NOTICE_S:

@@ -9,13 +9,15 @@ Not here: what a story is (story.py), how it is read (story_source.py), the scre
 from __future__ import annotations
 
 import datetime
-from typing import Any, Final
+import functools
+from typing import TYPE_CHECKING, Any, Final
 
 from aileron.tui.activity import Activity
 from aileron.tui.console_base import in_thread
 from aileron.tui.reading import ReadingConsole
-from aileron.tui.story import History, told_by_session
-from aileron.tui.story_source import newest_hour, result_of
+
+if TYPE_CHECKING:
+    from aileron.tui.story import History
 
 __all__ = ["TellingConsole"]
 
@@ -28,11 +30,17 @@ class TellingConsole(ReadingConsole):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.history: Final = History()
         self._has_history = False
         """The last hour was read, and what came since was taken."""
         self._is_reading_results = False
         self._told_minute = -1
+
+    @functools.cached_property
+    def history(self) -> History:
+        """What happened, as far as it was read."""
+        from aileron.tui.story import History  # when somebody looks, as all that is about stories
+
+        return History()
 
     @property
     def _activity(self) -> Activity:
@@ -45,6 +53,8 @@ class TellingConsole(ReadingConsole):
 
     async def _tell_stories(self) -> None:
         """Bring the activity screen up to date."""
+        from aileron.tui.story_source import newest_hour
+
         if not self._has_history:
             self._has_history = True  # what comes while it is read is taken, too
             try:
@@ -58,6 +68,8 @@ class TellingConsole(ReadingConsole):
             self._begin("results", self._read_results)
 
     def _show_stories(self) -> None:
+        from aileron.tui.story import told_by_session
+
         now = datetime.datetime.now(datetime.UTC)
         self._told_minute = now.minute
         titles = {entry.id: entry.row for entry in self.waiting.entries}
@@ -72,6 +84,8 @@ class TellingConsole(ReadingConsole):
 
     async def _read_results(self) -> None:
         """What came back of the runs that are told of; of one that nobody can say, nothing."""
+        from aileron.tui.story_source import result_of
+
         self._is_reading_results = True
         try:
             for run in self.history.without_result(_MOST_RESULTS):
