@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from aileron.tui.queue import Rows
 from tests.support.fake_daemon import Seen
 from tests.tui.consoles import Shown, World
 
@@ -90,7 +91,7 @@ async def test_what_happens_next_is_told_as_it_happens_and_the_cursor_stays(worl
         await shown.until("! Send mail: to “first@example.com”")
         await shown.until("asked · waiting for you")
         await shown.press("down")
-        stories = shown.app._activity.rows
+        stories = shown.app.query_one("#stories", Rows)
         assert stories.chosen() == "run-1"
         request(world, 3, to="second@example.com")
         await shown.until("second@example.com")

@@ -76,13 +76,10 @@ async def screens(world: World, theme: str | None) -> AsyncIterator[tuple[str, l
             await shown.press(key)
             await shown.until(text)
             yield text, rows_of(shown)
-        for say, words in ((shown.app._tell, "in passing"), (shown.app._warn, "a warning")):
-            say(words)
+        for severity, words in (("information", "in passing"), ("warning", "a warning"), ("error", "an error")):
+            shown.app.notify(words, severity=severity)
             await shown.until(words)
             yield words, rows_of(shown)
-        shown.app._tell("an error", is_bad=True)
-        await shown.until("an error")
-        yield "an error", rows_of(shown)
         await shown.press("1")
         world.lose_daemon()
         await shown.until("! NO DAEMON")

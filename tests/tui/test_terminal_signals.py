@@ -163,7 +163,7 @@ async def test_an_agent_that_asks_all_the_time_makes_few_notifications(
             world.ask(named(f"act-{number}", agent="claude"))
             await shown.until(f"{number + 1} waiting")
         assert [one for one in signals(told) if "777" in one] == [notification("777", [("claude", "act-0")])]
-        shown.app._told_at -= news.NOTICE_S
+        monkeypatch.setattr(news, "NOTICE_S", 0.0)
         world.ask(named("act-4", agent="claude"))
         await shown.until("5 waiting")
         await shown.until(lambda: [one for one in signals(told) if "(and 3 more)" in one])
