@@ -307,7 +307,13 @@ def test_an_answer_that_is_none_ends_no_command_but_its_own(world: World) -> Non
     """A preview, a question, a record that is something else."""
     world.ask(contradicted(world), named("one", conversation=["x"]))
     world.fake.script("POST", f"{ONE}/preview", (200, [1]))
-    said = dialogue(world, *UNLOCK, ("left", "preview 1"), ("is none: Expected", "show 2"), ("! what the daemon", ""))
+    said = dialogue(
+        world,
+        *UNLOCK,
+        ("left", "preview 1"),
+        ("daemon: Expected `object`, got `array`", "show 2"),
+        ("! unexpected answer", ""),
+    )
 
     folded = " ".join(said.out.split())  # by the terminal too, where the prompt stood before it
     assert "unexpected answer from the daemon: Expected `object`, got `str` - at ↳ `$.conversation[0]`" in folded

@@ -474,12 +474,12 @@ async def test_the_palette_does_not_come_up_over_the_second_step(world: World) -
         await shown.until("any other key")
         await shown.press("ctrl+p")
         await shown.pilot.pause()
-        assert "deny and end the session" not in shown.text
+        assert "Deny and end the session" not in shown.text
         await shown.press("escape")
         await shown.until_not("any other key")
         await shown.press("ctrl+p")
         await shown.type("deny")
-        await shown.until("deny and end the session  (D)")
+        await shown.until("Deny and end the session (stop the agent)  (D)")
 
 
 @pytest.mark.parametrize("is_final", [True, False], ids=["a word", "a key"])
