@@ -1,0 +1,91 @@
+"""Security keys at this machine's USB ports: which there are.
+
+Runs where a decision is signed, and in the console before anything is asked: so it costs a read for each HID device, and no
+library. Whether something is a security key the kernel says (sysfs); nothing is opened to find out, so that nothing blinks, and
+one that this user may not open is seen as well.
+
+Source: CTAP 2.2, section 11.2.8.2; the kernel's hid/hidraw.rst; systemd's udev-builtin fido_id, which tells security keys by the
+same bytes. Not here: packets (ctap_channel.py), what is asked of a key (security_key.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from aileron.model.visible import visible
+
+__all__ = ["Port", "is_plugged_in", "ports"]
+
+_CLASS: Final = Path("/sys/class/hidraw")
+_DEVICES: Final = Path("/dev")
+_FIDO: Final = b"\x06\xd0\xf1"
+"""Usage Page (FIDO Alliance), as the report descriptor of every security key has it."""
+_MAX_DESCRIPTOR_BYTES: Final = 4096
+"""HID_MAX_DESCRIPTOR_SIZE of the kernel."""
+_PACKET_BYTES: Final = range(16, 1025)
+"""64 at full speed; a header takes 7, and no HID report of USB is longer than 1024."""
+_MAX_NAME: Final = 40
+
+
+class Port(NamedTuple):
+    """One security key that is plugged in; `name` is its own, made harmless, without a colon, and its packets are in bytes."""
+
+    path: Path
+    name: str
+    report_in: int
+    report_out: int
+
+    @property
+    def may_open(self) -> bool:
+        """Whether this user may talk to it, which udev's rules decide."""
+        return os.access(self.path, os.R_OK | os.W_OK)
+
+
+def is_plugged_in() -> bool:
+    """Whether there seems to be a security key."""
+    return any(_FIDO in _descriptor_of(one) for one in _entries())
+
+
+def ports() -> list[Port]:
+    """Those there are, in the order of their numbers' names. Imports the library that reads descriptors."""
+    return [port for one in _entries() if (port := _port(one)) is not None]
+
+
+def _entries() -> list[Path]:
+    with contextlib.suppress(OSError):
+        return sorted(_CLASS.iterdir())
+    return []
+
+
+def _descriptor_of(entry: Path) -> bytes:
+    with contextlib.suppress(OSError), open(entry / "device" / "report_descriptor", "rb") as file:
+        return file.read(_MAX_DESCRIPTOR_BYTES)
+    return b""
+
+
+def _port(entry: Path) -> Port | None:
+    from fido2.hid.base import parse_report_descriptor  # 40 ms
+
+    raw = _descriptor_of(entry)
+    if _FIDO not in raw:
+        return None
+    try:
+        report_in, report_out = parse_report_descriptor(raw)
+    except (ValueError, struct.error):  # another device, which has these bytes somewhere
+        return None
+    if report_in not in _PACKET_BYTES or report_out not in _PACKET_BYTES:
+        return None
+    return Port(_DEVICES / entry.name, _name_of(entry), report_in, report_out)
+
+
+def _name_of(entry: Path) -> str:
+    """As the device says it, in the kernel's `HID_NAME`."""
+    lines: list[str] = []
+    with contextlib.suppress(OSError):
+        lines = (entry / "device" / "uevent").read_text(encoding="utf-8", errors="replace").splitlines()
+    said = next((line.partition("=")[2] for line in lines if line.startswith("HID_NAME=")), "")
+    return visible(said[:_MAX_NAME]).replace(":", " ").strip() or "security key"

@@ -1,0 +1,389 @@
+"""A security key signs what it is shown to be asked for, once it knows who is there and is touched; nothing else counts."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.api.approver import PasskeyEntry
+from aileron.approver import ctap_channel, hidraw, security_key
+from aileron.approver.hidraw import Port
+from aileron.approver.security_key import SecurityKeyError, SecurityKeys, enrolled
+from aileron.model.decision import DecisionStatement
+from aileron.model.failure import AileronError
+from aileron.model.passkey import PasskeyKey, base64url, check_assertion, passkey_id
+from aileron.model.secret import Secret
+from tests.support.authenticator import ORIGIN
+from tests.support.security_key import PIN, Plugged, SoftKey
+
+DIGEST = f"sha256:{'1' * 64}"
+
+
+class Hands:
+    """A person: what they type, and what they are shown."""
+
+    def __init__(self, *typed: str) -> None:
+        self.typed = list(typed)
+        self.asked: list[str] = []
+        self.told: list[str] = []
+
+    def ask(self, question: str) -> Secret:
+        """The next PIN; there has to be one."""
+        self.asked.append(question)
+        return Secret(self.typed.pop(0).encode())
+
+    @contextlib.contextmanager
+    def touching(self) -> Iterator[Callable[[str], None]]:
+        """What they are told."""
+        yield self.told.append
+
+
+def entry(key: SoftKey, **other: Any) -> PasskeyEntry:
+    """A passkey that this key makes, as the daemon lists it."""
+    credential_id, cose = key.make()
+    return PasskeyEntry(
+        **{
+            "id": passkey_id(credential_id, cose),
+            "name": "my key",
+            "origin": ORIGIN,
+            "usable": True,
+            "algorithm": "ES256",
+            "synced": "no",
+            "aaguid": None,
+            "transports": ["usb"],
+            "credential_id": base64url(credential_id),
+            "public_key": cose.hex(),
+            "approval_id": "act-1",
+            "enrolled_at": "2026-11-24T10:00:00.000Z",
+            **other,
+        }
+    )
+
+
+def about(key_id: str, digest: str = DIGEST) -> DecisionStatement:
+    """A yes."""
+    return DecisionStatement(
+        approval_id="act-2",
+        digest=digest,
+        decision="approve",
+        reason=None,
+        at="2026-11-24T10:00:00.000Z",
+        key_id=key_id,
+    )
+
+
+class Desk:
+    """One key in a port, with a passkey that is enrolled, and a person."""
+
+    def __init__(self, port: Plugged) -> None:
+        self.port = port
+        self.key = port.key
+        self.hands = Hands(PIN)
+        self.passkeys: tuple[PasskeyKey, ...] = enrolled([entry(self.key)])
+        self.ports: Callable[[], list[Port]] = lambda: [port.port]
+
+    def keys(self) -> SecurityKeys:
+        """As a command has them."""
+        return SecurityKeys(self.passkeys, self.hands, plugged_in=self.ports)
+
+    def sign(self) -> tuple[DecisionStatement, str]:
+        """The statement `about`, signed."""
+        return self.keys().sign(about)
+
+    def why(self) -> str:
+        """Why it is not."""
+        with pytest.raises(SecurityKeyError) as refused:
+            self.sign()
+        return refused.value.why
+
+
+@pytest.fixture
+def desk() -> Iterator[Desk]:
+    """A key with a PIN, and somebody who touches it."""
+    with Plugged(SoftKey()) as port:
+        yield Desk(port)
+
+
+def test_a_pin_and_a_touch_sign_the_statement_and_the_daemons_check_takes_it(desk: Desk) -> None:
+    """One question, one prompt, one touch; the prompt comes once the key itself waits for it."""
+    statement, signature = desk.sign()
+
+    check_assertion(desk.passkeys[0], statement, signature)
+    assert (desk.hands.asked, desk.hands.told) == (["PIN of Test Key 5"], ["Touch Test Key 5"])
+    assert desk.key.touched == 1
+
+
+def test_an_older_key_has_the_first_pin_protocol_alone() -> None:
+    """It signs as well."""
+    with Plugged(SoftKey(protocols=(1,))) as port:
+        desk = Desk(port)
+        statement, signature = desk.sign()
+        check_assertion(desk.passkeys[0], statement, signature)
+
+
+def test_a_signature_is_over_this_digest_and_no_other(desk: Desk) -> None:
+    """The same assertion beside another digest does not count, and beside its own it does."""
+    statement, signature = desk.sign()
+
+    check_assertion(desk.passkeys[0], statement, signature)
+    with pytest.raises(AileronError, match="something else"):
+        check_assertion(desk.passkeys[0], about(statement.key_id, f"sha256:{'2' * 64}"), signature)
+
+
+def test_each_signature_takes_its_own_touch_and_the_pin_is_typed_once_for_a_command(desk: Desk) -> None:
+    """The token that the PIN bought is worth one assertion: the second needs another, and a touch."""
+    keys = desk.keys()
+    first, second = keys.sign(about), keys.sign(about)
+
+    assert (desk.key.touched, len(desk.hands.asked)) == (2, 1)
+    assert first[1] != second[1]
+    keys.wipe()
+    desk.hands.typed = [PIN]
+    keys.sign(about)
+    assert len(desk.hands.asked) == 2
+
+
+def test_a_finger_takes_the_place_of_the_pin() -> None:
+    """Nothing is typed."""
+    with Plugged(SoftKey(has_sensor=True)) as port:
+        desk = Desk(port)
+        statement, signature = desk.sign()
+
+        check_assertion(desk.passkeys[0], statement, signature)
+        assert (desk.hands.asked, desk.hands.told[0]) == ([], "Put your finger on Test Key 5")
+
+
+def test_a_finger_that_is_not_known_leaves_the_pin() -> None:
+    """And with neither nothing is signed."""
+    with Plugged(SoftKey(has_sensor=True)) as port:
+        desk = Desk(port)
+        desk.key.finger = lambda: False
+        statement, signature = desk.sign()
+        check_assertion(desk.passkeys[0], statement, signature)
+        assert desk.hands.asked == ["Finger not recognized. PIN of Test Key 5"]
+    with Plugged(SoftKey(has_sensor=True, pin=None)) as port:
+        desk = Desk(port)
+        desk.key.finger = lambda: False
+        assert desk.why() == "verification"
+
+
+def test_a_wrong_pin_is_told_with_what_is_left_and_the_right_one_then_signs(desk: Desk) -> None:
+    """A PIN that cannot be one costs no try."""
+    desk.hands.typed = ["wrong-1", "abc", "wrong-2", PIN]
+    desk.sign()
+
+    assert desk.hands.asked == [
+        "PIN of Test Key 5",
+        "Wrong PIN, 7 tries left before it blocks. PIN of Test Key 5",
+        "A PIN has 4 characters or more. PIN of Test Key 5",
+        "Wrong PIN, 6 tries left before it blocks. PIN of Test Key 5",
+    ]
+
+
+def test_three_wrong_pins_end_it_until_the_key_is_pulled_out(desk: Desk) -> None:
+    """The key says so itself; plugged in again, the right one signs."""
+    desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
+    assert desk.why() == "blocked"
+    desk.hands.typed = [PIN]
+    assert desk.why() == "blocked"
+
+    desk.key.unplugged()
+    desk.hands.typed = [PIN]
+    desk.hands.asked.clear()
+    assert desk.sign()
+    assert desk.hands.asked == ["PIN of Test Key 5"]
+
+
+def test_few_tries_left_are_told_before_one_is_taken(desk: Desk) -> None:
+    """And with none left no PIN is asked for."""
+    desk.key.tries = 2
+    desk.sign()
+    desk.key.tries = 0
+    assert desk.why() == "blocked"
+    assert desk.hands.asked == ["PIN of Test Key 5 (2 tries left before it blocks)"]
+
+
+def test_a_key_without_pin_and_finger_signs_nothing() -> None:
+    """It would say that nobody was verified."""
+    with Plugged(SoftKey(pin=None)) as port:
+        desk = Desk(port)
+        assert desk.why() == "verification"
+        assert (desk.hands.asked, desk.key.touched) == ([], 0)
+
+
+def test_a_key_that_holds_no_passkey_of_this_home_is_not_touched(desk: Desk) -> None:
+    """Nor one of this home under another relying party."""
+    desk.passkeys = enrolled([entry(SoftKey())])
+    assert desk.why() == "enrolled"
+    assert desk.key.touched == 0
+
+
+def test_of_several_keys_the_one_that_says_it_holds_a_passkey_is_taken() -> None:
+    """Where none says so, nobody's PIN is asked for."""
+    with Plugged(SoftKey(protects=False), "Mine") as mine, Plugged(SoftKey(), "Another") as other:
+        desk = Desk(mine)
+        desk.ports = lambda: [other.port, mine.port]
+        desk.sign()
+        assert desk.hands.asked == ["PIN of Mine"]
+
+        desk.passkeys = enrolled([entry(SoftKey())])
+        assert desk.why() == "several"
+
+
+def test_no_key_and_one_that_may_not_be_opened_say_what_to_do(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second names the rules that are missing."""
+    desk.ports = list
+    assert desk.why() == "absent"
+    desk.ports = lambda: [Port(tmp_path / "gone", "Mine", 64, 64)]
+    with pytest.raises(SecurityKeyError, match="udev rules") as refused:
+        desk.sign()
+    assert refused.value.why == "permission"
+
+
+# What a device can do to us
+
+
+@pytest.mark.parametrize("lie", ["unverified", "other_digest", "other_key"])
+def test_what_does_not_count_is_not_sent(desk: Desk, lie: str) -> None:
+    """An assertion without verification, over something else, or by another key: found out here, before the daemon refuses it."""
+    setattr(desk.key.lie, lie, True)
+    assert desk.why() == "answer"
+    assert desk.key.touched == 1
+    setattr(desk.key.lie, lie, False)
+    desk.hands.typed = [PIN]
+    assert desk.sign()
+
+
+def test_a_replayed_assertion_does_not_count(desk: Desk) -> None:
+    """The first one, of another moment, in place of the second."""
+    desk.sign()
+    desk.key.lie.replays = True
+    desk.hands.typed = [PIN]
+    with pytest.raises(SecurityKeyError) as refused:
+        desk.keys().sign(lambda key_id: about(key_id, f"sha256:{'3' * 64}"))
+    assert refused.value.why == "answer"
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"",
+        b"\x00",
+        b"\x00\xff",
+        b"\x00\xa1\x01",
+        b"\x00\xbf\xff\xff\xff\xff",
+        b"\x00" + b"\x81" * 7000,
+        b"\x00\xa3\x01\x01\x02\x02\x03\x03",
+        b"\xee",
+        b"\x00\xa1\x01\xa0",
+        b"\x00\x9b" + b"\xff" * 8,
+    ],
+    ids=lambda raw: raw[:6].hex() or "empty",
+)
+def test_garbage_is_an_error_of_ours_and_shows_nothing_of_it(desk: Desk, garbage: bytes) -> None:
+    """Whatever the library makes of it."""
+    desk.key.lie.garbage = garbage
+    with pytest.raises(SecurityKeyError) as refused:
+        desk.sign()
+    assert refused.value.why == "answer"
+    assert "ff" * 3 not in str(refused.value)
+
+
+def test_a_key_that_says_nothing_is_not_waited_for(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the silence that no device may keep."""
+    monkeypatch.setattr(ctap_channel, "SILENCE_S", 0.3)
+    desk.key.lie.silent_at = 0x02
+    began = time.monotonic()
+    assert desk.why() == "answer"
+    assert time.monotonic() - began < 2
+
+
+def test_nobody_touches_it_and_the_key_is_told_to_stop(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It obeys."""
+    monkeypatch.setattr(security_key, "TOUCH_S", 0.3)
+    desk.key.touch = lambda: False
+    assert desk.why() == "timeout"
+    assert desk.hands.told == ["Touch Test Key 5"]
+
+
+def test_a_key_that_never_stops_waiting_is_left(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It goes on to say that it waits for a touch, and is not listened to for ever."""
+    monkeypatch.setattr(security_key, "TOUCH_S", 0.3)
+    monkeypatch.setattr(security_key, "_GRACE_S", 0.3)
+    desk.key.touch = lambda: False
+    desk.key.lie.never_stops = True
+    began = time.monotonic()
+    assert desk.why() == "answer"
+    assert time.monotonic() - began < 3
+
+
+def test_a_key_that_another_program_uses_is_not_to_be_touched(desk: Desk) -> None:
+    """The touch would be that program's: nobody is told to, and nothing is tried again."""
+    desk.key.lie.is_busy = True
+    with pytest.raises(SecurityKeyError, match="Do not touch it") as refused:
+        desk.sign()
+    assert (refused.value.why, desk.hands.told) == ("busy", [])
+
+
+def test_the_pin_does_not_go_over_the_wire_in_clear(desk: Desk) -> None:
+    """Nor does anything that was typed stand in what is raised."""
+    desk.sign()
+    assert PIN.encode() not in desk.port.sent
+    desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
+    with pytest.raises(SecurityKeyError) as refused:
+        desk.sign()
+    assert "wrong" not in str(refused.value).replace("wrong PINs", "")
+
+
+# Which passkeys are meant
+
+
+def test_passkeys_of_other_pages_of_this_machine_itself_and_with_anothers_id_are_not_asked() -> None:
+    """Positive control: one of a key that nobody says how to reach."""
+    key = SoftKey()
+    assert len(enrolled([entry(key, transports=[])])) == 1
+    for other in (
+        {"usable": False},
+        {"origin": "https://bank.example"},
+        {"transports": ["internal"]},
+        {"transports": ["hybrid", "internal"]},
+        {"id": "webauthn:" + "0" * 32},
+        {"credential_id": "not base64!"},
+    ):
+        assert enrolled([entry(key, **other)]) == ()
+
+
+# What the kernel says is plugged in
+
+FIDO_DESCRIPTOR = bytes.fromhex("06d0f10901a1010920150026ff007508954081020921150026ff00750895409102c0")
+KEYBOARD = bytes.fromhex("05010906a101050719e029e715002501750195088102c0")
+
+
+def put(folder: Path, name: str, descriptor: bytes, called: str) -> None:
+    """A HID device, as sysfs has it."""
+    device = folder / name / "device"
+    device.mkdir(parents=True)
+    (device / "report_descriptor").write_bytes(descriptor)
+    (device / "uevent").write_text(f"DRIVER=hid-generic\nHID_NAME={called}\n")
+
+
+def test_security_keys_are_told_from_keyboards_without_opening_anything(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their names are made harmless; a descriptor that lies about its packets is none."""
+    monkeypatch.setattr(hidraw, "_CLASS", tmp_path / "class")
+    assert (hidraw.is_plugged_in(), hidraw.ports()) == (False, [])
+    put(tmp_path / "class", "hidraw0", KEYBOARD, "Keyboard")
+    assert (hidraw.is_plugged_in(), hidraw.ports()) == (False, [])
+    put(tmp_path / "class", "hidraw1", FIDO_DESCRIPTOR, "Evil: \x1b[2KKey")
+    put(tmp_path / "class", "hidraw2", FIDO_DESCRIPTOR.replace(b"\x95\x40", b"\x95\x01"), "Tiny")
+
+    assert hidraw.is_plugged_in()
+    assert hidraw.ports() == [Port(Path("/dev/hidraw1"), "Evil  \\x1b[2KKey", 64, 64)]
