@@ -71,6 +71,7 @@ __all__ = [
     "end_in_time",
     "end_with_terminal",
     "isolated_process",
+    "untyped",
 ]
 
 ASK_S: Final = 600.0
@@ -81,6 +82,7 @@ for."""
 _TERMINAL: Final = "/dev/tty"
 _MAX_LINE_BYTES: Final = 4096  # what a terminal holds of one line, termios(3)
 _TIOCGEXCL: Final = 0x80045440  # ioctl_tty(2); not in Python's termios
+_DISABLED: Final = b"\0"  # _POSIX_VDISABLE, termios(3)
 _KILLED_BY: Final = 128  # and the number of the signal, as shells count
 _STATUS: Final = "/proc/self/status"
 
@@ -287,9 +289,10 @@ def is_held(descriptor: int) -> bool:
 # --- the question ------------------------------------------------------------------------------------------------
 
 
-def ask_passphrase(question: str, *, twice: bool = False) -> Secret:
+def ask_passphrase(question: str, *, twice: bool = False, may_be_empty: bool = False) -> Secret:
     """What a person types at the terminal of this process after `question`, unseen; `twice` until both are the same.
 
+    Enter alone is an answer where it `may_be_empty`, and is passed over elsewhere.
     `question` is ours, without a colon. AileronError(unauthorized) where this process is watched, there is no terminal, or
     somebody else holds or reads it, (invalid_request) at the end of input or of ASK_S. KeyboardInterrupt.
     """
@@ -298,7 +301,7 @@ def ask_passphrase(question: str, *, twice: bool = False) -> Secret:
     try:
         while True:
             with _Signals() as signals, _still_there():
-                typed = _asked_once(descriptor, question, twice, signals)
+                typed = _asked_once(descriptor, question, twice, may_be_empty, signals)
             for number in signals.seen:  # as if it came now, when the terminal is as it was: Ctrl-Z stops us here
                 if number == signal.SIGALRM and signals.somebody_reads:
                     raise _read_by_another()
@@ -309,6 +312,28 @@ def ask_passphrase(question: str, *, twice: bool = False) -> Secret:
                 return typed
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def untyped() -> Iterator[Callable[[str], None]]:
+    """While a person does something else than type, as touching a security key: what writes a line to them on this terminal.
+
+    Nobody opens it meanwhile, nothing is echoed, and what is typed is thrown away; Ctrl-C still is KeyboardInterrupt, and Ctrl-Z
+    nothing, since whoever is stopped here would leave the terminal so. AileronError as `ask_passphrase`.
+    """
+    check_unwatched()
+    descriptor = _opened_terminal()
+    with contextlib.ExitStack() as held:
+        held.callback(os.close, descriptor)
+        with _still_there():
+            before = held.enter_context(_taken(descriptor))
+            _set(descriptor, before, is_line=True, stops=False)
+        yield lambda words: _write_line(descriptor, words)
+
+
+def _write_line(descriptor: int, words: str) -> None:
+    with _still_there():
+        os.write(descriptor, f"{words}\n".encode())
 
 
 class _SignalledError(Exception):
@@ -384,12 +409,12 @@ def _still_there() -> Iterator[None]:
         raise _refused(f"the terminal cannot be asked at any more: {error}") from None
 
 
-def _asked_once(descriptor: int, question: str, twice: bool, signals: _Signals) -> Secret | None:
+def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool, signals: _Signals) -> Secret | None:
     """None where a signal came first, for the caller to see to."""
     try:
         with _taken(descriptor) as before:
             while True:
-                if not (typed := _line(descriptor, before, f"{question}: ", signals)):
+                if not (typed := _line(descriptor, before, f"{question}: ", signals)) and not may_be_empty:
                     continue
                 if not twice or typed == _line(descriptor, before, f"{question}, again: ", signals):
                     return Secret(typed)
@@ -515,12 +540,17 @@ def _read_line(descriptor: int, question: str) -> bytes:
     return typed.removesuffix(b"\n")
 
 
-def _set(descriptor: int, before: list[Any], *, is_line: bool) -> None:
-    """No echo, and what was typed so far is thrown away. `is_line`: whole lines; else a read never waits, termios(3)."""
+def _set(descriptor: int, before: list[Any], *, is_line: bool, stops: bool = True) -> None:
+    """No echo, and what was typed so far is thrown away. `is_line`: whole lines; else a read never waits, termios(3).
+
+    `stops`: Ctrl-Z does.
+    """
     changed = [*before[:6], list(before[6])]
     changed[0] |= termios.ICRNL
     changed[3] &= ~(termios.ECHO | termios.ECHOE | termios.ECHOK | termios.ECHONL | termios.ICANON)
     changed[3] |= termios.ISIG
+    if not stops:
+        changed[6][termios.VSUSP] = _DISABLED
     if is_line:
         changed[3] |= termios.ICANON
     else:

@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeVar, final
 
 from aileron.api.approver import PasskeyEntry
+from aileron.approver import isolation
 from aileron.approver.hidraw import Port, ports
 from aileron.model.decision import Statement
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -46,8 +47,10 @@ if TYPE_CHECKING:  # 80 ms, and of use where there is a key
     from fido2.ctap2.base import AssertionResponse, Ctap2
     from fido2.ctap2.pin import PinProtocol
 
-__all__ = ["TOUCH_S", "Person", "SecurityKeyError", "SecurityKeys", "Why", "enrolled"]
+__all__ = ["OFFER", "TOUCH_S", "AtTerminal", "Person", "SecurityKeyError", "SecurityKeys", "Why", "enrolled"]
 
+OFFER: Final = "Security key found: press Enter to use it, or type the approver passphrase."
+"""Above the question for the passphrase."""
 TOUCH_S: Final = 60.0
 """From the PIN to the touch: keys themselves wait for 30 s, those with a sensor that is tried again for longer."""
 _LOOK_S: Final = 5.0
@@ -111,6 +114,18 @@ class Person(Protocol):
     def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
         """While they do something else than type: what shows them a line. What is typed meanwhile is nothing. AileronError."""
         ...
+
+
+class AtTerminal:
+    """The person at the terminal of this process."""
+
+    def ask(self, question: str) -> Secret:
+        """As isolation.ask_passphrase."""
+        return isolation.ask_passphrase(question)
+
+    def touching(self) -> contextlib.AbstractContextManager[Callable[[str], None]]:
+        """As isolation.untyped."""
+        return isolation.untyped()
 
 
 class _PinError(Exception):

@@ -1,12 +1,14 @@
-"""What an open key signs: a decision about what is shown, and the request for a preview that only this process can read.
+"""What is signed: a decision about what is shown, and the request for a preview that only this process can read.
 
-Runs where the key is open. Neither the daemon nor what answers in its place is trusted with what is signed: each statement is
-made here, about a digest that whoever shows the question computed from what they show (review/signed_view.py).
+Runs where the approver's key is open, or a security key is asked in its place. Neither the daemon nor what answers in its place
+is trusted with what is signed: each statement is made here, about a digest that whoever shows the question computed from what
+they show (review/signed_view.py).
 
 Rules
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
-Source: docs/reference/signed-decisions.md. Not here: the key (keyfile.py), who may watch (isolation.py), how it is sent.
+Source: docs/reference/signed-decisions.md. Not here: the keys (keyfile.py, security_key.py), who may watch (isolation.py), how it
+is sent.
 """
 
 from __future__ import annotations
@@ -14,18 +16,21 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from typing import Final, Literal, final
+from collections.abc import Callable
+from typing import Final, Literal, TypeVar, final
 
 import msgspec
 
 from aileron.api.approvals import Decision, PreviewRequest, SealedPreview
 from aileron.approver.box import Recipient
 from aileron.approver.keyfile import ApproverKey
+from aileron.approver.security_key import SecurityKeys
 from aileron.model.decision import (
     DecisionStatement,
     HeadStatement,
     MismatchError,
     PreviewStatement,
+    Statement,
     digest_with_preview,
     moment,
 )
@@ -36,54 +41,83 @@ __all__ = ["PREVIEW_S", "PreviewAsked", "signed_decision"]
 PREVIEW_S: Final = 30.0
 """The daemon reads it from the service within 5 s; a jail on a machine under load takes its time."""
 _NONCE_BYTES: Final = 16
+_S = TypeVar("_S", bound=Statement)
 
 
 def signed_decision(
-    key: ApproverKey,
+    by: ApproverKey | SecurityKeys,
     approval_id: str,
     digest: str,
     decision: Literal["approve", "deny"],
     reason: str | None,
     head: str | None,
 ) -> Decision:
-    """A signed decision, with the signed `head` of the record where one is known."""
-    at = moment(time.time())
-    statement = DecisionStatement(
-        approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=at, key_id=key.key_id
-    )
+    """A signed decision; by the approver's key with the signed `head` of the record, where one is known.
+
+    By a security key without: it would take a second touch (docs/adr/0028-passkeys.md). SecurityKeyError, KeyboardInterrupt.
+    """
+
+    def about(key_id: str) -> DecisionStatement:
+        return DecisionStatement(
+            approval_id=approval_id,
+            digest=digest,
+            decision=decision,
+            reason=reason,
+            at=moment(time.time()),
+            key_id=key_id,
+        )
+
+    made, signature = _signed(by, about)
+    signed_head = None
+    if isinstance(by, ApproverKey) and head is not None:
+        signed_head = by.sign(HeadStatement(head=head, at=made.at, key_id=made.key_id))
     return Decision(
         decision=decision,
         digest=digest,
         reason=reason,
-        at=at,
-        key_id=key.key_id,
-        signature=key.sign(statement),
-        head=head,
-        head_signature=None if head is None else key.sign(HeadStatement(head=head, at=at, key_id=key.key_id)),
+        at=made.at,
+        key_id=made.key_id,
+        signature=signature,
+        head=None if signed_head is None else head,
+        head_signature=signed_head,
     )
+
+
+def _signed(by: ApproverKey | SecurityKeys, about: Callable[[str], _S]) -> tuple[_S, str]:
+    """The statement that names whoever signs it, and their signature."""
+    if isinstance(by, SecurityKeys):
+        return by.sign(about)
+    statement = about(by.key_id)
+    return statement, by.sign(statement)
 
 
 @final
 class PreviewAsked:
     """One signed request for the preview of a plan (`body`), and the only one who can open its answer."""
 
-    def __init__(self, key: ApproverKey, approval_id: str, plan_digest: str) -> None:
-        self._recipient: Final = Recipient()
+    def __init__(self, by: ApproverKey | SecurityKeys, approval_id: str, plan_digest: str) -> None:
+        """SecurityKeyError, KeyboardInterrupt: where a security key is asked."""
+        recipient = Recipient()
+
+        def about(key_id: str) -> PreviewStatement:
+            return PreviewStatement(
+                approval_id=approval_id,
+                recipient=recipient.public,
+                nonce=secrets.token_hex(_NONCE_BYTES),
+                at=moment(time.time()),
+                key_id=key_id,
+            )
+
+        self._recipient: Final = recipient
         self._plan_digest: Final = plan_digest
-        self._statement: Final = PreviewStatement(
-            approval_id=approval_id,
-            recipient=self._recipient.public,
-            nonce=secrets.token_hex(_NONCE_BYTES),
-            at=moment(time.time()),
-            key_id=key.key_id,
-        )
+        self._statement, signature = _signed(by, about)
         self.body: Final = PreviewRequest(
             digest=plan_digest,
             recipient=self._statement.recipient,
             nonce=self._statement.nonce,
             at=self._statement.at,
             key_id=self._statement.key_id,
-            signature=key.sign(self._statement),
+            signature=signature,
         )
 
     def opened(self, answer: SealedPreview) -> Preview:

@@ -188,7 +188,7 @@ class Dialogue:
         """Where nobody can look in, with a key that is not open yet."""
 
         def signed() -> int:
-            with Signer(self._supervisor.home, self._standing.key_id) as signer:
+            with Signer(self._supervisor, self._standing.key_id) as signer:
                 return work(signer)
 
         return alone(signed)
@@ -304,7 +304,7 @@ class Dialogue:
         """With what its preview says, of a plan that has one."""
         if signer is None or not review.is_unread:
             return review
-        output.note("loading the current state first, which only your key can read")
+        output.note("loading the current state first, which only you can read")
         signer.unlock()
         output.note("loading …\n")
         return review.with_preview(signer.preview(self._supervisor, self._id, review.plan_digest))
@@ -313,7 +313,7 @@ class Dialogue:
         """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
         body = decided.as_sent
         if signer is not None:
-            body = signer.decision(decided)
+            body = signer.decision(decided, kind)
             signer.wipe()
         settled = _settled(self._supervisor, self._id, kind, "decide", body)
         if is_here and kind == "action":

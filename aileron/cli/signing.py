@@ -7,6 +7,8 @@ made here, about a digest that was computed here.
 Rules
 - The passphrase is typed on the terminal itself. There is no option, variable or file for it, and a pipe is not asked.
 - The key is open from the passphrase to the end of the `with`, and only for the one home it is of.
+- Where a security key is plugged in and the home has a passkey that one may hold, Enter alone has that key sign instead: with its
+  PIN, kept as long as the approver's key would be open, and a touch for each signature (approver/security_key.py).
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
 Source: docs/reference/signed-decisions.md. Not here: the key's file (approver/keyfile.py), who may watch (approver/isolation.py),
@@ -28,7 +30,9 @@ from aileron.cli.supervisor import Supervisor, path_of
 if TYPE_CHECKING:
     from aileron.api.approvals import Decision
     from aileron.approver.keyfile import ApproverKey
+    from aileron.approver.security_key import SecurityKeys
     from aileron.model.failure import AileronError
+    from aileron.model.passkey import PasskeyKey
     from aileron.model.preview import Preview
     from aileron.model.secret import Secret
     from aileron.review.decision_flow import UnsignedDecision
@@ -107,16 +111,17 @@ def ask_alone(question: str) -> str:
     return text_of(typed)
 
 
-def ask_until_right(question: str, use: Callable[[Secret], _T]) -> _T:
+def ask_until_right(question: str, use: Callable[[Secret], _T], *, may_be_empty: bool = False) -> _T:
     """What `use` makes of a passphrase that is typed as for `ask_alone`, asked for again while its Problem is that it is another.
 
+    Enter alone is an answer where it `may_be_empty`.
     Problem of `use` for a third such, and for anything else at once.
     """
     from aileron.approver import isolation
 
     for left in range(TRIES - 1, -1, -1):
         with local_work():
-            typed = isolation.ask_passphrase(question)
+            typed = isolation.ask_passphrase(question, may_be_empty=may_be_empty)
         try:
             return use(typed)
         except Problem as problem:
@@ -135,12 +140,16 @@ def text_of(passphrase: Secret) -> str:
 
 
 class Signer:
-    """The approver at this terminal. The key is opened when it is needed first; the end of the `with` wipes it."""
+    """The approver at this terminal: by their key, which is opened when it is needed first, or by a security key.
 
-    def __init__(self, home: Path, key_id: str | None) -> None:
-        self._file = home / "approver.json"
+    The end of the `with` wipes what was typed. `supervisor` says which passkeys this home has.
+    """
+
+    def __init__(self, supervisor: Supervisor, key_id: str | None) -> None:
+        self._supervisor = supervisor
+        self._file = supervisor.home / "approver.json"
         self._key_id = key_id
-        self._key: ApproverKey | None = None
+        self._by: ApproverKey | SecurityKeys | None = None
 
     def __enter__(self) -> Signer:
         return self
@@ -150,36 +159,36 @@ class Signer:
 
     @property
     def is_open(self) -> bool:
-        """The passphrase was typed: a signature takes nothing more from the person."""
-        return self._key is not None
+        """The passphrase was typed: a signature takes nothing more from the person. Of a security key each takes a touch."""
+        from aileron.approver.keyfile import ApproverKey
+
+        return isinstance(self._by, ApproverKey)
 
     def wipe(self) -> None:
-        """Forget the key."""
-        if self._key is not None:
-            self._key.wipe()
-            self._key = None
+        """Forget the key, and the PIN of a security key."""
+        if self._by is not None:
+            self._by.wipe()
+            self._by = None
 
-    def unlock(self) -> ApproverKey:
-        """Ask for the passphrase, unless it was asked for. Problem for a third wrong one, and for another approver's key."""
-        if self._key is None:
-            self._key = self._opened()
-            if self._key_id is not None and self._key.key_id != self._key_id:
-                self.wipe()
-                raise Problem(
-                    f"the key in {self._file} is not that of this home's approver, {self._key_id}",
-                    exit_code=INTEGRITY,
-                    name="hash_mismatch",
-                    fix="aileron approver status",
-                )
-        return self._key
+    def unlock(self, *, by_passkey: bool = True) -> ApproverKey | SecurityKeys:
+        """Ask for the passphrase, unless it was asked for. Problem for a third wrong one, and for another approver's key.
 
-    def decision(self, decided: UnsignedDecision) -> Decision:
-        """It signed, with the signed head of the record."""
+        `by_passkey`: a passkey may sign this, so that a security key is offered where there is one.
+        """
+        if self._by is None:
+            self._by = self._asked(self._offered() if by_passkey else ())
+        return self._by
+
+    def decision(self, decided: UnsignedDecision, kind: str) -> Decision:
+        """It signed, about a question of this kind; by the approver's key with the signed head of the record."""
         from aileron.approver.signing import signed_decision
+        from aileron.model.consent import PASSKEY_DECIDES
 
-        return signed_decision(
-            self.unlock(), decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head
-        )
+        by = self.unlock(by_passkey=decided.decision == "deny" or kind in PASSKEY_DECIDES)
+        with local_work():
+            return signed_decision(
+                by, decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head
+            )
 
     def preview(self, supervisor: Supervisor, approval_id: str, plan_digest: str) -> Preview:
         """Have the preview read, and open it. One that failed comes with its problem, not as an error."""
@@ -188,25 +197,60 @@ class Signer:
         from aileron.api.approvals import SealedPreview
         from aileron.approver.signing import PREVIEW_S, PreviewAsked
 
-        asked = PreviewAsked(self.unlock(), approval_id, plan_digest)
+        by = self.unlock()
+        with local_work():
+            asked = PreviewAsked(by, approval_id, plan_digest)
         path = path_of("v1", "action-approvals", approval_id, "preview")
         answer = supervisor.ask("POST", path, msgspec.to_builtins(asked.body), wait_s=PREVIEW_S)
         with _readable(), as_shown(), local_work():
             return asked.opened(msgspec.convert(answer, SealedPreview))
 
-    def _opened(self) -> ApproverKey:
+    def _offered(self) -> tuple[PasskeyKey, ...]:
+        """The passkeys that a security key which is plugged in may hold. None where the daemon does not tell: there is the
+        passphrase.
+        """
+        from aileron.approver import hidraw
+
+        if not hidraw.is_plugged_in():
+            return ()
+        from aileron.api.approver import PasskeyList
+        from aileron.approver.security_key import enrolled
+
+        try:
+            return enrolled(self._supervisor.fetch(PasskeyList, "GET", path_of("v1", "passkeys")).passkeys)
+        except Problem:
+            return ()
+
+    def _asked(self, offered: tuple[PasskeyKey, ...]) -> ApproverKey | SecurityKeys:
+        from aileron.approver import keyfile
+        from aileron.approver.security_key import OFFER, AtTerminal, SecurityKeys
+
+        file = keyfile.file_of(self._file, self._key_id)
+        if offered:
+            output.note(OFFER)
+
+        def opened(passphrase: Secret) -> ApproverKey | SecurityKeys:
+            return self._opened(file, passphrase) if len(passphrase) else SecurityKeys(offered, AtTerminal())
+
+        return ask_until_right("Approver passphrase", opened, may_be_empty=bool(offered))
+
+    def _opened(self, file: Path, passphrase: Secret) -> ApproverKey:
         from aileron.approver import keyfile
         from aileron.model.failure import AileronError
 
-        file = keyfile.file_of(self._file, self._key_id)
-
-        def opened(passphrase: Secret) -> ApproverKey:
-            try:
-                return keyfile.open_key(file, passphrase)
-            except AileronError as failed:
-                raise _not_opened(failed) from None
-
-        return ask_until_right("Approver passphrase", opened)
+        try:
+            key = keyfile.open_key(file, passphrase)
+        except AileronError as failed:
+            raise _not_opened(failed) from None
+        if self._key_id is not None and key.key_id != self._key_id:
+            key.wipe()
+            raise Problem(
+                f"the key in {self._file} is not that of this home's approver, {self._key_id}",
+                exit_code=INTEGRITY,
+                name="hash_mismatch",
+                fix="aileron approver status",
+            )
+        return key
 
 
 def _not_opened(failed: AileronError) -> Problem:

@@ -33,7 +33,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from fido2 import cbor
 
 from aileron.approver.hidraw import Port
-from aileron.model.passkey import base64url, passkey_id
+from aileron.model.passkey import base64url, from_base64url, passkey_id
 from tests.support.authenticator import ORIGIN
 
 __all__ = ["PIN", "Lie", "Plugged", "SoftKey", "plugged"]
@@ -158,6 +158,13 @@ class SoftKey:
         """What decisions call its passkeys."""
         made = [(one, cbor.encode({1: 2, 3: -7, -1: 1, **_point(held.key)})) for one, held in self._held.items()]
         return [passkey_id(*one) for one in made]
+
+    def touch_alone(self, credential_id: str, client_hash: bytes, verified: bool) -> tuple[bytes, bytes]:
+        """Authenticator data and signature, as a program gets them that asks by itself, and for a touch."""
+        given = self._signed(
+            from_base64url(credential_id), "localhost", client_hash, is_verified=verified, is_touched=True
+        )
+        return given[2], given[3]
 
     # What it answers
 

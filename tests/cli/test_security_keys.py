@@ -1,0 +1,267 @@
+"""A decision at the command line by a security key: the real command, library, daemon and ledger, and a key in Python.
+
+What the key is missing of a real one is the kernel's HID: tests/support/usb_ports.py.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aileron.approver.security_key import OFFER
+from tests.cli.command import Answer, Answers, Command, Said
+from tests.cli.person import APPROVER, INIT, SIGN, flat
+from tests.support.home import DaemonHome, asking_home
+from tests.support.security_key import PIN, Plugged, SoftKey
+from tests.support.usb_ports import with_keys
+
+pytestmark = pytest.mark.jail
+
+TYPE_YES = ("to approve: ", "yes")
+ENTER = ("Approver passphrase: ", "")
+ASK_PIN = ("PIN of Test Key 5: ", PIN)
+ROUTE = "/v1/action-approvals"
+
+
+class Desk:
+    """A home in which somebody signs, a security key that is enrolled there, and a terminal."""
+
+    def __init__(self, home: DaemonHome, port: Plugged) -> None:
+        self.home = home
+        self.port = port
+        self.key = port.key
+
+    def enrol(self, key: SoftKey, name: str = "my key") -> str:
+        """Made on the page, and agreed to at a terminal with the passphrase; the passkey's id."""
+        options = self.home.must("POST", "/v1/passkeys/options", {"name": name})
+        asked = self.home.ask(
+            "POST", "/v1/passkeys", key.enrolled(options, str(self.home.must("GET", "/v1/status")["web"]))
+        )
+        assert asked.status == 202, asked.body
+        said = self.at_terminal("approve", asked.body["approval_id"], answers=[("to approve: ", "allow"), SIGN])
+        assert said.code == 0, said
+        assert OFFER not in said.out  # which no passkey may agree to
+        (enrolled,) = [one for one in self.home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name]
+        assert enrolled["id"] in key.key_ids()
+        return str(enrolled["id"])
+
+    def asked(self) -> str:
+        """A question that waits."""
+        return str(self.home.asked("ask-first", {"text": "hello there"})["approval_id"])
+
+    def at_terminal(self, *words: str, answers: Answers = ()) -> Said:
+        """With the key plugged in."""
+        command = Command(self.home.path, program=with_keys(self.port))
+        said = command.at_terminal(*words, answers=answers, NO_COLOR="1")
+        assert PIN not in said.out
+        assert APPROVER not in said.out
+        return said
+
+    def approve(self, question: str, *answers: Answer) -> Said:
+        """The word for a yes, and what follows."""
+        return self.at_terminal("approve", question, answers=[TYPE_YES, *answers])
+
+    def result(self, question: str, wait: float = 0) -> dict[str, Any]:
+        """What became of a question."""
+        return self.home.result({"approval_id": question}, wait=wait)
+
+    def status(self, question: str) -> str:
+        """Where it is, once it is over."""
+        return str(self.result(question, 10)["status"])
+
+
+@pytest.fixture(scope="module")
+def desk() -> Iterator[Desk]:
+    """One home for all; each test asks its own question."""
+    with asking_home() as home, Plugged(SoftKey()) as port:
+        said = Command(home.path).at_terminal("approver", "init", answers=INIT)
+        assert said.code == 0, said
+        made = Desk(home, port)
+        made.enrol(port.key)
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def honest(desk: Desk) -> Iterator[None]:
+    """After a test the key lies no more, and can be tried again."""
+    yield
+    desk.key.lie.__init__()  # type: ignore[misc]
+    desk.key.touch = lambda: True
+    desk.key.tries = 8
+    desk.key.unplugged()
+
+
+def events(home: DaemonHome, kind: str, approval: str) -> list[dict[str, Any]]:
+    """Those of this kind on record, about this question."""
+    found = home.must("GET", "/v1/audit?limit=500")["events"]
+    return [one for one in found if one["type"] == kind and one.get("approval") == approval]
+
+
+def test_enter_a_pin_and_a_touch_approve_and_the_record_verifies(desk: Desk) -> None:
+    """The decision is on record with the passkey's id; the whole ledger is verified alone afterwards."""
+    question, touched = desk.asked(), desk.key.touched
+    said = desk.approve(question, ENTER, ASK_PIN)
+
+    assert said.code == 0, said
+    assert OFFER in flat(said)
+    assert "Touch Test Key 5" in said.out
+    assert desk.status(question) == "completed"
+    assert desk.key.touched == touched + 1
+    (decided,) = events(desk.home, "approval.decided", question)
+    assert decided["key_id"] in desk.key.key_ids()
+    verified = Command(desk.home.path)("audit", "verify")
+    assert verified.code == 0, verified
+
+
+def test_the_passphrase_still_decides_where_a_key_is_plugged_in(desk: Desk) -> None:
+    """Nobody has to touch anything."""
+    question, touched = desk.asked(), desk.key.touched
+    said = desk.approve(question, SIGN)
+
+    assert (said.code, desk.status(question), desk.key.touched) == (0, "completed", touched)
+    (decided,) = events(desk.home, "approval.decided", question)
+    assert decided["key_id"].startswith("ed25519:")
+
+
+def test_without_a_key_nothing_is_offered_and_enter_alone_is_no_answer(desk: Desk) -> None:
+    """As before."""
+    question = desk.asked()
+    said = Command(desk.home.path).at_terminal("approve", question, answers=[TYPE_YES, ENTER, ("", APPROVER)])
+
+    assert said.code == 0, said
+    assert OFFER not in flat(said)
+
+
+def test_a_no_is_signed_by_a_touch_too(desk: Desk) -> None:
+    """With its reason."""
+    question = desk.asked()
+    said = desk.at_terminal("deny", question, answers=[("sent to the agent): ", "not today"), ENTER, ASK_PIN])
+
+    assert said.code == 0, said
+    result = desk.result(question)
+    assert (result["status"], result["reason"]) == ("denied", "not today")
+
+
+def test_a_wrong_pin_is_asked_for_again_and_nobody_touching_it_decides_nothing(desk: Desk) -> None:
+    """Interrupted at the touch: the question still waits, and the key has signed nothing."""
+    question, signed = desk.asked(), len(desk.key.signed)
+    desk.key.touch = lambda: False
+    said = desk.approve(
+        question,
+        ENTER,
+        ("PIN of Test Key 5: ", "wrong-1"),
+        ("Wrong PIN, 7 tries left before it blocks. PIN of Test Key 5: ", PIN),
+        ("Touch Test Key 5", "\x03"),
+    )
+
+    assert said.code == 130, said
+    assert said.out.rstrip().endswith("interrupted")
+    assert desk.result(question)["status"] == "pending_approval"
+    assert len(desk.key.signed) == signed
+
+
+def test_what_is_typed_while_a_touch_is_waited_for_is_nothing(desk: Desk) -> None:
+    """It is not echoed, and no answer to what comes next."""
+    question = desk.asked()
+    typed_at: list[float] = []
+    desk.key.touch = lambda: bool(typed_at) and time.monotonic() > typed_at[0] + 0.3
+
+    def type_blind() -> str:
+        typed_at.append(time.monotonic())
+        return "rm -rf typed-blind"
+
+    said = desk.approve(question, ENTER, ASK_PIN, ("Touch Test Key 5", type_blind))
+
+    assert said.code == 0, said
+    assert "typed-blind" not in said.out
+
+
+def test_the_pin_is_in_no_file_of_the_home_and_not_on_record(desk: Desk) -> None:
+    """Positive control: what the question says is."""
+    question = desk.asked()
+    assert desk.approve(question, ENTER, ("PIN of Test Key 5: ", "wrong-pin-1357"), ("Wrong PIN", PIN)).code == 0
+
+    written = b"".join(
+        path.read_bytes() for path in desk.home.path.rglob("*") if path.is_file() and os.access(path, os.R_OK)
+    )
+    told = json.dumps(desk.home.must("GET", "/v1/audit?limit=500")).encode()
+    assert b"hello there" in written + told
+    for pin in (PIN.encode(), b"wrong-pin-1357"):
+        assert pin not in written + told
+
+
+# Attacks
+
+
+@pytest.mark.parametrize("lie", ["unverified", "other_digest", "other_key"])
+def test_a_signature_that_does_not_count_is_not_even_sent(desk: Desk, lie: str) -> None:
+    """The question waits on, and the record knows of no refused try."""
+    question = desk.asked()
+    setattr(desk.key.lie, lie, True)
+    said = desk.approve(question, ENTER, ASK_PIN)
+
+    assert said.code != 0, said
+    assert "nothing is signed" in flat(said)
+    assert desk.result(question)["status"] == "pending_approval"
+    assert events(desk.home, "approval.refused", question) == []
+
+
+def test_the_daemon_refuses_a_touch_without_verification_and_a_replayed_one_by_itself(desk: Desk) -> None:
+    """Whoever sends it past the command: on record with the reason. Positive control: the same body, verified."""
+    from aileron.approver.security_key import client_data
+    from aileron.model.decision import DecisionStatement, moment
+    from aileron.model.passkey import Assertion, challenge_of
+
+    (passkey,) = desk.home.must("GET", "/v1/passkeys")["passkeys"]
+
+    def body(question: str, *, verified: bool) -> dict[str, Any]:
+        statement = DecisionStatement(
+            approval_id=question,
+            digest=desk.home.must("GET", f"{ROUTE}/{question}")["digest"],
+            decision="approve",
+            reason=None,
+            at=moment(time.time()),
+            key_id=passkey["id"],
+        )
+        client = client_data(challenge_of(statement), passkey["origin"])
+        data, signature = desk.key.touch_alone(passkey["credential_id"], hashlib.sha256(client).digest(), verified)
+        said = Assertion(signature, data, client).spelled()
+        return {
+            "decision": "approve",
+            "digest": statement.digest,
+            "reason": None,
+            "at": statement.at,
+            "key_id": statement.key_id,
+            "signature": said,
+        }
+
+    first, second = desk.asked(), desk.asked()
+    unverified = desk.home.ask("POST", f"{ROUTE}/{first}/decide", body(first, verified=False))
+    assert (unverified.status, unverified.body["error"]["class"]) == (401, "unauthorized")
+    good = body(first, verified=True)
+    assert desk.home.ask("POST", f"{ROUTE}/{second}/decide", good).is_error
+    assert desk.home.ask("POST", f"{ROUTE}/{first}/decide", good).status == 200
+    assert desk.home.ask("POST", f"{ROUTE}/{first}/decide", good).body["error"]["class"] == "already_decided"
+    assert [one["reason"] for one in events(desk.home, "approval.refused", first)] == [
+        "decided",
+        "signature",
+    ]  # the newest first
+
+
+def test_a_key_that_is_revoked_is_offered_no_more(desk: Desk) -> None:
+    """Nor is one that another home enrolled."""
+    other = SoftKey()
+    with Plugged(other) as port:
+        own = Desk(desk.home, port)
+        own.enrol(other, "for a while")
+        assert Command(desk.home.path)("approver", "revoke-passkey", "for a while").code == 0
+        question = own.asked()
+        said = own.approve(question, ENTER, ASK_PIN)  # offered for the other passkey, which this key does not hold
+        assert "holds no passkey of this home" in flat(said)
+        assert (other.touched, own.result(question)["status"]) == (0, "pending_approval")
