@@ -7,15 +7,21 @@ Not here: the console (aileron/tui).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from aileron.cli import output
 from aileron.cli.problem import OK, Problem, local_work
 from aileron.cli.prompts import can_ask, edit_text
+
+if TYPE_CHECKING:
+    from aileron.approver.security_key import Person
+    from aileron.model.secret import Secret
+    from aileron.tui.key_session import SecurityKeyHooks
 
 __all__ = ["THEMES", "options_of", "run"]
 
@@ -88,6 +94,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
                 take=terminal.take,
                 who_else=terminal.who_else_can_type,
                 no_echo=lambda: no_echo(REST_S),
+                security_keys=_security_keys(let_go=True),
             ).run()
     # Nothing that is imported is garbage, and looking for some takes a tenth of the time to the first frame; after it: on_mount.
     gc.disable()
@@ -104,6 +111,7 @@ def _run(theme: str | None, *, plain: bool) -> int:
         edit=_edited,
         take=terminal.take,
         let_go=terminal.let_go,
+        security_keys=_security_keys(let_go=False),
     )
     screen = Console(daemon, hooks, who_else=terminal.who_else_can_type, theme=theme)
     screen.run()
@@ -130,6 +138,34 @@ def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
             terminal.take()
 
     return done
+
+
+def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
+    """Those of this machine; what asks for a PIN, or waits for a touch, holds the terminal by itself: `let_go` of it before."""
+    from aileron.approver import hidraw, isolation, terminal
+    from aileron.tui.key_session import SecurityKeyHooks
+
+    def offer(question: str) -> Secret:
+        return isolation.ask_passphrase(question, may_be_empty=True)
+
+    @contextlib.contextmanager
+    def person() -> Iterator[Person]:
+        from aileron.approver.security_key import AtTerminal
+
+        if let_go:
+            terminal.let_go()
+        try:
+            yield AtTerminal()
+        finally:
+            if let_go:
+                terminal.take()
+
+    return SecurityKeyHooks(
+        is_plugged_in=hidraw.is_plugged_in,
+        ports=hidraw.ports,
+        offer=_let_go(offer) if let_go else offer,
+        person=person,
+    )
 
 
 def _edited(text: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import os
 import signal
@@ -31,7 +32,7 @@ from aileron.tui import frame, rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.guard import Guard
 from aileron.tui.input_guard import InputGuard
-from aileron.tui.key_session import REST_S, KeySession, since_boot
+from aileron.tui.key_session import REST_S, KeySession, SecurityKeyHooks, since_boot
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.readable import Readable
 from aileron.tui.sending import unforeseen
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from aileron.api.approver import ApproverFacts, GrantEntry
     from aileron.api.daemon import Status
     from aileron.api.sessions import Session
+    from aileron.approver.security_key import Person
     from aileron.model.secret import Secret
     from aileron.review.card import Card
     from aileron.review.decision_flow import Review
@@ -73,9 +75,11 @@ class Hooks:
         take: Callable[[], None],
         let_go: Callable[[], None],
         say: Callable[[str], None] = print,
+        security_keys: SecurityKeyHooks | None = None,
     ) -> None:
         """`check` is called once, before the daemon is asked anything: what it raises ends the console. `edit` gives the text
-        as it was left, or raises ValueError. `say` puts text above what is asked.
+        as it was left, or raises ValueError. `say` puts text above what is asked. `security_keys`: as at a terminal that the
+        console has left.
         """
         self.check: Final = check
         self.ask: Final = ask
@@ -83,6 +87,7 @@ class Hooks:
         self.take: Final = take
         self.let_go: Final = let_go
         self.say: Final = say
+        self.security_keys: Final = security_keys
 
 
 class ConsoleBase(App[None]):
@@ -110,7 +115,12 @@ class ConsoleBase(App[None]):
         self.waiting: Final = PendingList()
         self.guard: Final = Guard()
         self.key_session: Final = KeySession(
-            daemon.home / "approver.json", ask=self.ask_away, who_else=who_else, no_echo=self._no_echo, clock=clock
+            daemon.home / "approver.json",
+            ask=self.ask_away,
+            who_else=who_else,
+            no_echo=self._no_echo,
+            security_keys=self._security_keys_away(),
+            clock=clock,
         )
         self._status: Status | None = None
         self._approver: ApproverFacts | None = None
@@ -377,12 +387,38 @@ class ConsoleBase(App[None]):
         return self._exit or self._exception is not None
 
     def ask_away(self, question: str) -> Secret:
+        with self._away_about():
+            return self._hooks.ask(question)
+
+    def _security_keys_away(self) -> SecurityKeyHooks | None:
+        """They sign where the passphrase is typed: at the terminal, below what it is about."""
+        hooks = self._hooks.security_keys
+        if hooks is None:
+            return None
+
+        def offer(question: str) -> Secret:
+            from aileron.approver.security_key import OFFER
+
+            with self._away_about():
+                self._hooks.say(OFFER)
+                return hooks.offer(question)
+
+        @contextlib.contextmanager
+        def person() -> Iterator[Person]:
+            with self._away_about(), hooks.person() as there:
+                yield there
+
+        return dataclasses.replace(hooks, offer=offer, person=person)
+
+    @contextlib.contextmanager
+    def _away_about(self) -> Iterator[None]:
+        """The terminal as a command has it, with what is asked about there."""
         if self._is_ending:  # nobody would see what it is for, nor what came of it
             raise KeyboardInterrupt("the console ends: nothing is decided")
         with self._away():
             if self._above:
                 self._hooks.say(self._above)
-            return self._hooks.ask(question)
+            yield
 
     @contextlib.contextmanager
     def _asking_about(self, card: Card) -> Iterator[None]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 if TYPE_CHECKING:  # http.client: 20 ms, after the first frame, and the types of the answers
     from aileron.api.approvals import ApprovalEntry, Decision, PreviewRequest, Question, SealedPreview, Settled
-    from aileron.api.approver import ApproverFacts, GrantEntry
+    from aileron.api.approver import ApproverFacts, GrantEntry, PasskeyEntry
     from aileron.api.audit import RecordOfRun
     from aileron.api.body import Body
     from aileron.api.daemon import Status
@@ -217,6 +217,12 @@ class DaemonClient:
         from aileron.api.approver import ApproverFacts
 
         return self.ask(ApproverFacts, "GET", _path_of("v1", "approver"))
+
+    def passkeys(self) -> list[PasskeyEntry]:
+        """Those that decide, too."""
+        from aileron.api.approver import PasskeyList
+
+        return self.ask(PasskeyList, "GET", _path_of("v1", "passkeys")).passkeys
 
     def record(self, audit_id: str) -> RecordOfRun:
         """One run with its events."""

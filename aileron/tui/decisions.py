@@ -23,10 +23,11 @@ from aileron.tui.console_base import in_thread
 from aileron.tui.daemon_client import GoneError
 from aileron.tui.news import NewsConsole
 from aileron.tui.screens import Confirm, LineInput
-from aileron.tui.sending import Notice, is_withdrawal, send, signed, withdraw
+from aileron.tui.sending import Notice, is_withdrawal, offered, send, signed, withdraw
 from aileron.tui.view import MOST_TOP
 
 if TYPE_CHECKING:
+    from aileron.model.passkey import PasskeyKey
     from aileron.review.decision_flow import Review
 
 __all__ = ["NOT_AS_SHOWN", "DecidingConsole"]
@@ -136,10 +137,11 @@ class DecidingConsole(NewsConsole):
     async def _decide(
         self, review: Review, decision: Literal["approve", "deny"], reason: str | None, *, ends_session: bool
     ) -> None:
+        passkeys = await self._passkeys(decision, review.question.kind)
         if review is not self._review or review.digest != self.guard.digest:
             self._tell("the request changed: not decided, look again", is_bad=True)
             return
-        if not await self._sent(review, decision, reason):
+        if not await self._sent(review, decision, reason, passkeys):
             return
         await self._end_session_of(review, wanted=ends_session)
         await self._refresh_now()
@@ -167,15 +169,31 @@ class DecidingConsole(NewsConsole):
         if wanted and session is not None:
             await self._tried(self._daemon.end_session, session)
 
-    async def _sent(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> bool:
+    async def _sent(
+        self,
+        review: Review,
+        decision: Literal["approve", "deny"],
+        reason: str | None,
+        passkeys: tuple[PasskeyKey, ...] = (),
+    ) -> bool:
         if self._is_signed and not review.is_signed:
             self._tell(NOT_AS_SHOWN, is_bad=True)  # it was shown before somebody signed for this home
             return False
-        made = await self._answer_to(review, decision, reason)
+        made = await self._answer_to(review, decision, reason, passkeys)
         self._tell(made.words, is_bad=not made.is_done)
         return made.is_done
 
-    async def _answer_to(self, review: Review, decision: Literal["approve", "deny"], reason: str | None) -> Notice:
+    async def _passkeys(self, decision: Literal["approve", "deny"], kind: str) -> tuple[PasskeyKey, ...]:
+        """Those that a security key may sign this with; asked for before what is shown is looked at a last time."""
+        return await in_thread(offered, self._daemon, self.key_session, decision, kind)
+
+    async def _answer_to(
+        self,
+        review: Review,
+        decision: Literal["approve", "deny"],
+        reason: str | None,
+        passkeys: tuple[PasskeyKey, ...],
+    ) -> Notice:
         """Sign it, where that is needed, and send it; what is said of what came."""
         called = visible(review.title)
         try:
@@ -183,7 +201,9 @@ class DecidingConsole(NewsConsole):
                 return await in_thread(lambda: withdraw(self._daemon, review.id, called=called))
             card, decided = review.card(local_time), review.decided(decision, reason)
             with self._asking_about(card):
-                made = signed(self.key_session, decided, is_signed=self._is_signed, called=card.called)
+                made = signed(
+                    self.key_session, decided, is_signed=self._is_signed, called=card.called, passkeys=passkeys
+                )
             if isinstance(made, Notice):
                 return made
             body = made

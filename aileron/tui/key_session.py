@@ -9,6 +9,8 @@ Rules
 - Where others than the person can press keys at this terminal (approver/terminal.py) it is not kept open: each use asks anew.
   That is looked at before each use, and every LOOK_S while it is open.
 - It is the key of this home's approver, or it is wiped.
+- Where it is not open, a security key that is plugged in is offered in its place (`signer`): Enter alone has that one sign. It
+  opens nothing: each signature takes its PIN or finger, and a touch.
 - A prompt that was broken off is followed by none for anything else within REST_S: whoever can press keys here could put another
   one in its place, under the hands of a person who types. Any process of the user can break one off (kill(2)): what is typed
   next is the rest of a passphrase, and is no key and no text for anything (`no_echo`).
@@ -19,17 +21,21 @@ Not here: what is signed (approver/signing.py), when a key may decide (guard.py)
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
+    from aileron.approver.hidraw import Port
     from aileron.approver.keyfile import ApproverKey
+    from aileron.approver.security_key import Person, SecurityKeys
+    from aileron.model.passkey import PasskeyKey
     from aileron.model.secret import Secret
 
-__all__ = ["OPEN_S", "REST_S", "KeySession", "since_boot"]
+__all__ = ["OPEN_S", "REST_S", "KeySession", "SecurityKeyHooks", "since_boot"]
 
 OPEN_S: Final = 900.0
 """15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
@@ -46,6 +52,18 @@ _TRIES: Final = 3
 def since_boot() -> float:
     """Seconds, those in which the machine sleeps with its lid closed among them."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+@dataclasses.dataclass(frozen=True)
+class SecurityKeyHooks:
+    """What a console needs to have a security key sign."""
+
+    is_plugged_in: Callable[[], bool]
+    ports: Callable[[], Sequence[Port]]
+    offer: Callable[[str], Secret]
+    """A passphrase that is typed after a question, or Enter alone, for which the security key signs."""
+    person: Callable[[], contextlib.AbstractContextManager[Person]]
+    """Whoever has the key, at this terminal, for the length of the block."""
 
 
 class _BrokenError(Exception):
@@ -69,9 +87,11 @@ class KeySession:
         ask: Callable[[str], Secret],
         who_else: Callable[[], str | None],
         no_echo: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
+        security_keys: SecurityKeyHooks | None = None,
         clock: Callable[[], float] = since_boot,
     ) -> None:
         self._file: Final = file
+        self._security_keys: Final = security_keys
         self._no_echo: Final = no_echo
         self._ask: Final = ask
         self._clock: Final = clock
@@ -149,11 +169,21 @@ class KeySession:
 
         Where it is not kept open it is wiped at the end of the block.
         """
-        self.look()
-        self._close_if_due(looks=False)
+        self._look_and_close()
         if self._key is None:
             self.open(purpose, about)
-        with self._lock:  # it is not wiped amid a signature
+        with self._in_use() as key:
+            yield key
+
+    def _look_and_close(self) -> None:
+        """Before a use: what is open now may be used."""
+        self.look()
+        self._close_if_due(looks=False)
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[ApproverKey]:
+        """The key that was just looked after, or asked for: it is not wiped amid a signature."""
+        with self._lock:
             key = self._key
             if key is None:
                 raise AssertionError("open() gives a key, or raises")
@@ -163,11 +193,43 @@ class KeySession:
                 if self.not_kept is not None:
                     self.close()
 
+    @property
+    def may_offer(self) -> bool:
+        """Whether a security key is plugged in, and the passphrase would be asked for: then passkeys are worth asking for."""
+        keys = self._security_keys
+        return keys is not None and not self.is_open and keys.is_plugged_in()
+
+    @contextlib.contextmanager
+    def signer(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[ApproverKey | SecurityKeys]:
+        """As `key`; or the security key, where the person takes that: offered where these passkeys may sign, and one may be held
+        by a key that is plugged in.
+        """
+        self._look_and_close()
+        keys = self._security_keys if passkeys else None
+        if self._key is not None or self._is_opened(purpose, about, keys) or keys is None:
+            with self._in_use() as key:
+                yield key
+            return
+        from aileron.approver.security_key import SecurityKeys
+
+        with self.asking(f"{purpose}\n{about}"), keys.person() as person:
+            by = SecurityKeys(passkeys, person, plugged_in=keys.ports)
+            try:
+                yield by
+            finally:
+                by.wipe()
+
     def open(self, purpose: str, about: str = "") -> None:
         """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found, busy; KeyboardInterrupt."""
+        self._is_opened(purpose, about, None)
+
+    def _is_opened(self, purpose: str, about: str, offered: SecurityKeyHooks | None) -> bool:
+        """As `open`; False where a security key was offered, and taken by Enter alone."""
         from aileron.model.failure import AileronError, Boundary, FailureClass
 
-        key, file = self._asked(purpose, about)
+        key, file = self._asked(purpose, about, offered)
+        if key is None:
+            return False
         if self.key_id is not None and key.key_id != self.key_id:
             key.wipe()
             raise AileronError(
@@ -181,15 +243,16 @@ class KeySession:
             self._key, self._until, self._why_locked = key, self._clock() + OPEN_S, None
             self._watched = threading.Event()
             threading.Thread(target=self._watch, args=(self._watched,), daemon=True, name="approver's key").start()
+        return True
 
-    def _asked(self, purpose: str, about: str) -> tuple[ApproverKey, Path]:
+    def _asked(self, purpose: str, about: str, offered: SecurityKeyHooks | None) -> tuple[ApproverKey | None, Path]:
         from aileron.approver import keyfile
         from aileron.model.failure import AileronError, Boundary, FailureClass
 
         file = keyfile.file_of(self._file, self.key_id)
         try:
             with self.asking(f"{purpose}\n{about}"):
-                return self._opened(file, purpose), file
+                return self._opened(file, purpose, offered), file
         except _BrokenError as broken:
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
@@ -197,14 +260,16 @@ class KeySession:
                 boundary=Boundary.USER,
             ) from broken.error
 
-    def _opened(self, file: Path, purpose: str) -> ApproverKey:
+    def _opened(self, file: Path, purpose: str, offered: SecurityKeyHooks | None) -> ApproverKey | None:
         from aileron.approver import keyfile
         from aileron.model.failure import AileronError, FailureClass
 
         question = f"Approver passphrase, {purpose}"
         left = _TRIES
         while True:
-            typed = self._typed(question)
+            typed = self._typed(question, self._ask if offered is None else offered.offer)
+            if offered is not None and not len(typed):
+                return None
             left -= 1
             try:
                 return keyfile.open_key(file, typed)
@@ -233,12 +298,12 @@ class KeySession:
     def _rests(self) -> bool:
         return self._broken_off is not None and self._clock() - self._broken_off[1] < REST_S
 
-    def _typed(self, question: str) -> Secret:
+    def _typed(self, question: str, ask: Callable[[str], Secret]) -> Secret:
         """What the person typed; _BrokenError for what a terminal that is going away does to whoever asks there."""
         from aileron.model.failure import AileronError
 
         try:
-            return self._ask(question)
+            return ask(question)
         except AileronError:
             raise
         except Exception as error:  # a closed set there is none: termios.error, OSError, what a driver raises

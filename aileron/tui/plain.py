@@ -13,6 +13,7 @@ Not here: the screen (app.py), what a question says (review/), the key (key_sess
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import errno
 import functools
@@ -33,8 +34,18 @@ from aileron.review.decision_flow import Review, as_told, review_of
 from aileron.review.question import difference_lines, session_of, state_words
 from aileron.tui import rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
-from aileron.tui.key_session import KeySession
-from aileron.tui.sending import Notice, in_a_prompt, is_withdrawal, page_of, send, signed, unforeseen, withdraw
+from aileron.tui.key_session import KeySession, SecurityKeyHooks
+from aileron.tui.sending import (
+    Notice,
+    in_a_prompt,
+    is_withdrawal,
+    offered,
+    page_of,
+    send,
+    signed,
+    unforeseen,
+    withdraw,
+)
 from aileron.tui.waiting import PendingEntry, PendingList, matches, seconds_left
 
 if TYPE_CHECKING:
@@ -90,6 +101,7 @@ class Plain:
         take: Callable[[], None],
         who_else: Callable[[], str | None],
         no_echo: Callable[[], contextlib.AbstractContextManager[None]],
+        security_keys: SecurityKeyHooks | None = None,
         out: TextIO | None = None,
     ) -> None:
         self._daemon: Final = daemon
@@ -99,7 +111,11 @@ class Plain:
         self._out: Final = out or sys.stdout
         self._no_echo: Final = no_echo
         self._key_session: Final = KeySession(
-            daemon.home / "approver.json", ask=ask, who_else=who_else, no_echo=no_echo
+            daemon.home / "approver.json",
+            ask=ask,
+            who_else=who_else,
+            no_echo=no_echo,
+            security_keys=self._telling(security_keys),
         )
         self._waiting: Final = PendingList()
         self._numbers: dict[str, int] = {}
@@ -458,7 +474,8 @@ class Plain:
         if decision == "deny" and self._is_signed and not self._key_session.is_open:  # a yes has all of it above
             self._rows(rendering.essential_rows(card, self._width()))
         decided = review.decided(decision, reason)
-        made = signed(self._key_session, decided, is_signed=self._is_signed, called=card.called)
+        passkeys = offered(self._daemon, self._key_session, decision, review.question.kind)
+        made = signed(self._key_session, decided, is_signed=self._is_signed, called=card.called, passkeys=passkeys)
         try:
             said = (
                 made
@@ -477,6 +494,19 @@ class Plain:
         said = withdraw(self._daemon, name, called=self._called(name))
         self._say(("" if said.is_done else "! ") + visible(said.words))
         return said.is_done
+
+    def _telling(self, hooks: SecurityKeyHooks | None) -> SecurityKeyHooks | None:
+        """With a line that says what Enter alone does."""
+        if hooks is None:
+            return None
+
+        def offer(question: str) -> Secret:
+            from aileron.approver.security_key import OFFER
+
+            self._say(OFFER)
+            return hooks.offer(question)
+
+        return dataclasses.replace(hooks, offer=offer)
 
     def _called(self, name: str) -> str:
         if name not in self._waiting:  # so many were settled since that it is listed no more

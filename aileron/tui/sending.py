@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
 
 from aileron.model.timestamp import local_time
-from aileron.tui.daemon_client import DaemonClient, RequestRefused
+from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.key_session import KeySession
 
 if TYPE_CHECKING:  # after the first frame
     from aileron.api.approvals import Decision, Settled
+    from aileron.model.passkey import PasskeyKey
     from aileron.review.decision_flow import UnsignedDecision
 
-__all__ = ["Notice", "in_a_prompt", "is_withdrawal", "page_of", "send", "signed", "unforeseen", "withdraw"]
+__all__ = ["Notice", "in_a_prompt", "is_withdrawal", "offered", "page_of", "send", "signed", "unforeseen", "withdraw"]
 
 _MOST_CALLED: Final = 40
 _PAGES: Final = re.compile(r"http://localhost:[0-9]{1,5}", re.ASCII)
@@ -39,11 +40,37 @@ class Notice:
     is_done: bool
 
 
-def signed(key_session: KeySession, decided: UnsignedDecision, *, is_signed: bool, called: str) -> Decision | Notice:
+def offered(
+    daemon: DaemonClient, key_session: KeySession, decision: Literal["approve", "deny"], kind: str
+) -> tuple[PasskeyKey, ...]:
+    """The passkeys with which a security key that is plugged in may sign a decision of this kind. None where the daemon does not
+    tell: there is the passphrase. Asks the daemon, so it is for a thread that may wait.
+    """
+    if not key_session.may_offer:
+        return ()
+    from aileron.approver.security_key import enrolled
+    from aileron.model.consent import PASSKEY_DECIDES
+
+    if decision == "approve" and kind not in PASSKEY_DECIDES:
+        return ()
+    try:
+        return enrolled(daemon.passkeys())
+    except (RequestRefused, GoneError):
+        return ()
+
+
+def signed(
+    key_session: KeySession,
+    decided: UnsignedDecision,
+    *,
+    is_signed: bool,
+    called: str,
+    passkeys: Sequence[PasskeyKey] = (),
+) -> Decision | Notice:
     """A decision as it is sent, signed where somebody signs for this home; or why it is not.
 
     `called` is the title of its card, which the question for a passphrase names: nobody knows an id by heart, and where each use
-    asks, that question may be all that keeps one decision from another.
+    asks, that question may be all that keeps one decision from another. `passkeys` are those that a security key may sign with.
     May ask for the passphrase, so it is for the thread that has the terminal.
     """
     if not is_signed:
@@ -53,9 +80,9 @@ def signed(key_session: KeySession, decided: UnsignedDecision, *, is_signed: boo
 
     purpose, name = f"to {decided.decision} {in_a_prompt(called)}", f"{decided.approval_id} {decided.digest}"
     try:
-        with key_session.key(purpose, name) as key:
+        with key_session.signer(purpose, name, passkeys) as by:
             return signed_decision(
-                key, decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head
+                by, decided.approval_id, decided.digest, decided.decision, decided.reason, decided.head
             )
     except (AileronError, KeyboardInterrupt) as error:
         return Notice(str(error) or "nothing is decided", is_done=False)

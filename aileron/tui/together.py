@@ -87,9 +87,9 @@ class TogetherConsole(DecidingConsole):
         return None if preview is None else review.with_preview(preview)
 
     async def _approve_several(self, reviews: list[Review]) -> None:
-        done = 0
+        done, passkeys = 0, await self._passkeys("approve", reviews[0].question.kind)
         for review in reviews:
-            if not await self._sent(review, "approve", None):
+            if not await self._sent(review, "approve", None, passkeys):
                 break
             self.queue.marked.discard(review.id)
             done += 1

@@ -17,8 +17,10 @@ import pytest
 from aileron.approver.security_key import OFFER
 from tests.cli.command import Answer, Answers, Command, Said
 from tests.cli.person import APPROVER, INIT, SIGN, flat
+from tests.cli.test_console_terminal import variables
 from tests.support.home import DaemonHome, asking_home
 from tests.support.security_key import PIN, Plugged, SoftKey
+from tests.support.tmux import Tmux
 from tests.support.usb_ports import with_keys
 
 pytestmark = pytest.mark.jail
@@ -89,8 +91,11 @@ def desk() -> Iterator[Desk]:
 
 @pytest.fixture(autouse=True)
 def honest(desk: Desk) -> Iterator[None]:
-    """After a test the key lies no more, and can be tried again."""
+    """After a test the key lies no more and can be tried again, and nothing waits."""
     yield
+    for one in desk.home.must("GET", ROUTE)["approvals"]:
+        if one["status"] == "pending_approval":
+            desk.home.must("POST", f"{ROUTE}/{one['approval_id']}/cancel", {})
     desk.key.lie.__init__()  # type: ignore[misc]
     desk.key.touch = lambda: True
     desk.key.tries = 8
@@ -132,7 +137,7 @@ def test_the_passphrase_still_decides_where_a_key_is_plugged_in(desk: Desk) -> N
 def test_without_a_key_nothing_is_offered_and_enter_alone_is_no_answer(desk: Desk) -> None:
     """As before."""
     question = desk.asked()
-    said = Command(desk.home.path).at_terminal("approve", question, answers=[TYPE_YES, ENTER, ("", APPROVER)])
+    said = Command(desk.home.path).at_terminal("approve", question, answers=[TYPE_YES, ENTER, SIGN])
 
     assert said.code == 0, said
     assert OFFER not in flat(said)
@@ -265,3 +270,53 @@ def test_a_key_that_is_revoked_is_offered_no_more(desk: Desk) -> None:
         said = own.approve(question, ENTER, ASK_PIN)  # offered for the other passkey, which this key does not hold
         assert "holds no passkey of this home" in flat(said)
         assert (other.touched, own.result(question)["status"]) == (0, "pending_approval")
+
+
+# In the console
+
+
+def test_in_tmux_the_console_takes_a_pin_and_a_touch_for_a_yes(desk: Desk) -> None:
+    """Where typed keys may be somebody else's: no passphrase is typed at all."""
+    question, touched = desk.asked(), desk.key.touched
+    with Tmux([*with_keys(desk.port), "console"], variables(desk.home.path)) as at:
+        at.until("1 waiting", "passphrase each time", "hello there")
+        at.keys("Enter")
+        at.until_pressed("End", "▸ proof")
+        at.until_pressed("A", "and press Enter")
+        at.type("yes")
+        at.until("Security key found", "Approver passphrase, to approve")
+        at.keys("Enter")
+        at.until("PIN of Test Key 5")
+        assert desk.result(question)["status"] == "pending_approval"
+        at.type(PIN)
+        at.until("✓ done", "nothing waiting")
+        assert PIN not in at.text
+        at.keys("q")
+        at.until_over()
+
+    assert (desk.status(question), desk.key.touched) == ("completed", touched + 1)
+
+
+def test_the_console_in_lines_takes_them_too(desk: Desk) -> None:
+    """`--plain`: a touch for each of two decisions, though the terminal is the person's alone."""
+    questions, touched = [desk.asked(), desk.asked()], desk.key.touched
+    word = "not decided): "
+    said = desk.at_terminal(
+        "console",
+        "--plain",
+        answers=[
+            ("> ", "approve 1"),
+            (word, "yes"),
+            ("to approve", ""),
+            ("PIN of Test Key 5: ", PIN),
+            ("approved: 1 ", "approve 2"),
+            (word, "yes"),
+            ("to approve", ""),
+            ("PIN of Test Key 5: ", PIN),
+            ("approved: 2 ", "quit"),
+        ],
+    )
+
+    assert said.code == 0, said
+    assert [desk.status(one) for one in questions] == ["completed", "completed"]
+    assert desk.key.touched == touched + 2

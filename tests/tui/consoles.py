@@ -31,6 +31,7 @@ from aileron.tui import guard
 from aileron.tui.app import Console, Hooks
 from aileron.tui.daemon_client import DaemonClient
 from aileron.tui.input_guard import InputGuard
+from aileron.tui.key_session import SecurityKeyHooks
 from tests.cli.person import APPROVER
 from tests.cli.questions import Approver, plan, question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
@@ -60,6 +61,8 @@ class World:
         self.edit: Callable[[str], str] = lambda text: text
         self.who_else: str | None = None
         """Why a key press may be somebody else's."""
+        self.security_keys: SecurityKeyHooks | None = None
+        """What is plugged in, and whose hands are there."""
         self.is_held = False
         """Whether the console has the terminal to itself."""
         self.rows: list[dict[str, Any]] = []
@@ -145,6 +148,7 @@ class World:
             take=lambda: hold(True),
             let_go=lambda: hold(False),
             say=self.said_above.append,
+            security_keys=self.security_keys,
         )
 
     def _type_passphrase(self, question: str) -> Secret:

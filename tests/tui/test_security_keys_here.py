@@ -1,0 +1,181 @@
+"""A security key in the console: offered where the passphrase would be asked for, and each yes takes its own touch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from aileron.approver.security_key import OFFER
+from aileron.model.decision import DecisionStatement
+from aileron.model.passkey import check_assertion
+from aileron.model.secret import Secret
+from aileron.tui.key_session import SecurityKeyHooks
+from tests.approver.test_security_key import Hands, entry
+from tests.cli.questions import SUBJECTS, subject_question
+from tests.support.security_key import PIN, Plugged, SoftKey
+from tests.tui.consoles import World, named
+
+pytestmark = pytest.mark.anyio
+
+TMUX = "this is a terminal of tmux"
+
+
+class Desk:
+    """The console of a world where a key is plugged in that may sign there."""
+
+    def __init__(self, world: World, port: Plugged) -> None:
+        self.world = world
+        self.key = port.key
+        self.hands = Hands(PIN, PIN, PIN)
+        self.is_plugged_in = True
+        self.takes: Literal["key", "passphrase"] = "key"
+        self.offers: list[str] = []
+        self.listed = entry(port.key)
+        world.sign()
+        world.security_keys = SecurityKeyHooks(
+            is_plugged_in=lambda: self.is_plugged_in, ports=lambda: [port.port], offer=self._offer, person=self._person
+        )
+        world.fake.script("GET", "/v1/passkeys", (200, {"passkeys": [msgspec.to_builtins(self.listed)]}))
+
+    def _offer(self, question: str) -> Secret:
+        self.offers.append(question)
+        assert not self.world.is_held
+        return Secret(b"" if self.takes == "key" else self.world.passphrase.encode())
+
+    @contextlib.contextmanager
+    def _person(self) -> Iterator[Hands]:
+        assert not self.world.is_held
+        yield self.hands
+
+    def check(self, question: dict[str, Any], sent: dict[str, Any]) -> None:
+        """It is signed by the passkey, over the digest that the question has."""
+        from aileron.approver.security_key import enrolled
+
+        statement = DecisionStatement(
+            approval_id=question["approval_id"],
+            digest=question["digest"],
+            decision="approve",
+            reason=None,
+            at=sent["at"],
+            key_id=self.listed.id,
+        )
+        assert (sent["key_id"], sent["digest"]) == (self.listed.id, question["digest"])
+        assert sent.get("head") is None
+        check_assertion(enrolled([self.listed])[0], statement, sent["signature"])
+
+
+@pytest.fixture
+def desk(world: World) -> Iterator[Desk]:
+    """One key, with a PIN."""
+    with Plugged(SoftKey()) as port:
+        yield Desk(world, port)
+
+
+async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world: World, desk: Desk) -> None:
+    """Each has the card above it, is signed by the passkey over what was shown, and opens nothing for the next."""
+    questions = [named("one", reversible=True), named("two", reversible=True)]
+    world.ask(*questions)
+    async with world.console(not_kept=TMUX) as shown:
+        for count in (1, 2):
+            await shown.until("expires in")
+            await shown.approve()
+            await shown.until(lambda count=count: len(world.sent()) == count)
+            await shown.until("✓")
+            await shown.press("n")
+        assert not shown.app.key_session.is_open
+
+    assert (desk.key.touched, len(desk.hands.asked), world.asked_for) == (2, 2, [])
+    assert world.said_above.count(OFFER) == 2
+    assert any("mira@example.com" in said for said in world.said_above)
+    for question, sent in zip(questions, world.sent(), strict=True):
+        desk.check(question, sent)
+    assert PIN not in "".join(map(str, world.sent())) + "".join(world.said_above)
+
+
+async def test_the_passphrase_is_typed_at_the_same_question(world: World, desk: Desk) -> None:
+    """Nothing is touched; it signs as where no key is plugged in."""
+    desk.takes = "passphrase"
+    world.ask(named("one", reversible=True))
+    async with world.console(not_kept=TMUX) as shown:
+        await shown.until("expires in")
+        await shown.approve()
+        await shown.until("✓")
+
+    (sent,) = world.sent()
+    assert (desk.key.touched, len(desk.offers)) == (0, 1)
+    assert sent["key_id"] == (world.approver and world.approver.key_id)
+
+
+async def test_nothing_is_offered_where_the_key_is_open_or_none_is_plugged_in(world: World, desk: Desk) -> None:
+    """With an open key a key press decides; without a security key the passphrase is asked for, and the daemon for nothing."""
+    world.ask(named("one", reversible=True), named("two", reversible=True))
+    async with world.console() as shown:
+        await shown.until("expires in")
+        await shown.unlock()
+        await shown.approve()
+        await shown.until("✓")
+        assert (desk.offers, desk.key.touched) == ([], 0)
+        await shown.press("L", "n")
+        await shown.until("expires in")
+        desk.is_plugged_in = False
+        await shown.approve()
+        await shown.until(lambda: len(world.sent()) == 2)
+
+    assert (desk.offers, len(world.asked_for)) == ([], 2)
+    assert world.fake.asked("GET", "/v1/passkeys") == []
+
+
+async def test_what_no_passkey_may_agree_to_takes_the_passphrase(world: World, desk: Desk) -> None:
+    """Settings, which all else stands on."""
+    asked = subject_question(SUBJECTS["settings"])
+    world.ask(asked)
+    async with world.console(not_kept=TMUX) as shown:
+        await shown.until("expires in")
+        await shown.approve(word="allow")
+        await shown.until(lambda: len(world.sent()) == 1)
+
+    assert (desk.offers, desk.key.touched, len(world.asked_for)) == ([], 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("prepare", "words"),
+    [
+        (lambda desk: setattr(desk.key.lie, "unverified", True), "did not check who was there"),
+        (lambda desk: setattr(desk.key.lie, "other_digest", True), "not signed with the key that was enrolled"),
+        (lambda desk: setattr(desk.key.lie, "is_busy", True), "Do not touch it"),
+        (lambda desk: setattr(desk.key.lie, "garbage", b"\x00\xff"), "cannot be read"),
+        (lambda desk: setattr(desk.key, "tries", 0), "blocked"),
+    ],
+    ids=["unverified", "another digest", "busy", "garbage", "blocked"],
+)
+async def test_what_goes_wrong_with_a_key_is_told_and_decides_nothing(
+    world: World, desk: Desk, prepare: Callable[[Desk], None], words: str
+) -> None:
+    """And the console goes on: the passphrase decides."""
+    prepare(desk)
+    world.ask(named("one", reversible=True))
+    async with world.console(not_kept=TMUX) as shown:
+        await shown.until("expires in")
+        await shown.approve()
+        await shown.until_told(words)
+        assert world.sent() == []
+        shown.rested()
+        desk.takes = "passphrase"
+        await shown.approve()
+        await shown.until(lambda: len(world.sent()) == 1)
+
+
+async def test_a_daemon_that_lists_no_passkeys_leaves_the_passphrase(world: World, desk: Desk) -> None:
+    """Whatever it says in place of them."""
+    world.fake.script("GET", "/v1/passkeys", (500, {"nothing": "of use"}))
+    world.ask(named("one", reversible=True))
+    async with world.console(not_kept=TMUX) as shown:
+        await shown.until("expires in")
+        await shown.approve()
+        await shown.until(lambda: len(world.sent()) == 1)
+
+    assert (desk.offers, len(world.asked_for)) == ([], 1)
