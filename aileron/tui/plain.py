@@ -427,8 +427,9 @@ class Plain:
         if not review.has_preview:
             raise ValueError("no preview: this action does not load any current state")
         purpose = f"to load the current state for {in_a_prompt(review.card(local_time).called)}"
-        with self._key_session.key(purpose, review.id) as key:
-            asked = PreviewAsked(key, review.id, review.plan_digest)
+        passkeys = offered(self._daemon, self._key_session, "approve", review.question.kind)
+        with self._key_session.signer(purpose, review.id, passkeys) as by:
+            asked = PreviewAsked(by, review.id, review.plan_digest)
         answer = self._daemon.preview(review.id, asked.body, PREVIEW_S)
         try:
             preview = asked.opened(answer)

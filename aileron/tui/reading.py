@@ -21,7 +21,7 @@ from aileron.tui.activity import Activity
 from aileron.tui.console_base import ConsoleBase, in_thread
 from aileron.tui.daemon_client import GoneError, RequestRefused
 from aileron.tui.screens import Pages
-from aileron.tui.sending import in_a_prompt, unforeseen
+from aileron.tui.sending import in_a_prompt, offered, unforeseen
 from aileron.tui.view import View
 from aileron.tui.waiting import seconds_left
 
@@ -189,9 +189,10 @@ class ReadingConsole(ConsoleBase):
         from aileron.model.failure import AileronError
 
         purpose = f"to load the current state for {in_a_prompt(card.called)}"
+        passkeys = await in_thread(offered, self._daemon, self.key_session, "approve", review.question.kind)
         try:
-            with self._asking_about(card), self.key_session.key(purpose, review.id) as key:
-                asked = PreviewAsked(key, review.id, review.plan_digest)
+            with self._asking_about(card), self.key_session.signer(purpose, review.id, passkeys) as by:
+                asked = PreviewAsked(by, review.id, review.plan_digest)
             return asked.opened(await in_thread(self._daemon.preview, review.id, asked.body, PREVIEW_S))
         except (AileronError, RequestRefused, GoneError, KeyboardInterrupt) as error:
             self._tell(str(error) or "not loaded", is_bad=True)

@@ -99,6 +99,24 @@ def asks_twice() -> int:
     return isolation.isolated_process(lambda: 7 if _asked(twice=True) is not None else 0)
 
 
+def touches() -> int:
+    """Alone, it has a person do something else than type until it is told to go on; then one passphrase."""
+    tell(begun=True)
+    wait_told()
+
+    def work() -> int:
+        try:
+            with isolation.untyped() as show:
+                show("Touch it")
+                wait_told()
+        except BaseException as error:
+            tell(ended=type(error).__name__)
+            raise
+        return 0 if _asked() is None else 7
+
+    return isolation.isolated_process(work)
+
+
 def asks_in_the_open() -> int:
     """The control: what is typed is read as any program does, and nothing is done against anybody."""
     tell(begun=True)
@@ -335,6 +353,7 @@ HOSTS: Final[dict[str, Callable[[], int]]] = {
         asks_without_looking,
         asks_twice,
         asks_in_the_open,
+        touches,
         asks_where_others_can_look,
         is_alone,
         is_killed,

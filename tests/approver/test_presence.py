@@ -232,6 +232,47 @@ def test_a_shell_stops_it_and_brings_it_back() -> None:
         assert program.heard("job")["code"] == 7
 
 
+def touching(program: Program) -> Program:
+    """As far as the line that has a person touch something."""
+    program.heard("begun")
+    program.tell("go")
+    program.wait_shown("Touch it")
+    return program
+
+
+def test_what_is_typed_while_something_is_touched_is_seen_by_nobody_and_answers_nothing() -> None:
+    """Not echoed, not even Ctrl-Z heard, and thrown away: the question after it has the answer that is typed to it."""
+    with Program("touches") as program:
+        before = program.settings()
+        touching(program).type("typed blind\x1a\n")
+        assert program.is_held()
+        program.tell("touched")
+        program.wait_shown(QUESTION)
+        program.type("whole\n")
+        assert program.heard("typed")["typed"] == "whole"
+        assert program.ended() == 7
+        assert "blind" not in program.shown
+        assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
+
+
+@pytest.mark.parametrize(
+    ("how", "code"),
+    [("Ctrl-C", -signal.SIGINT), (signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)],
+)
+def test_whatever_ends_the_wait_for_a_touch_the_terminal_is_put_right(how: signal.Signals | str, code: int) -> None:
+    """By a key, or by whoever ends the process."""
+    with Program("touches") as program:
+        before = program.settings()
+        touching(program)
+        if isinstance(how, signal.Signals):
+            asking(program).send_signal(how)
+        else:
+            program.type("half\x03")
+            assert program.heard("ended")["ended"] == "KeyboardInterrupt"
+        assert program.ended() == code
+        assert (program.settings(), program.is_held(), program.unread()) == (before, False, b"")
+
+
 def test_it_does_not_ask_from_behind() -> None:
     """Continued in the background it stops once more, with the terminal left alone, until it is in front."""
     with Program("shell") as program:

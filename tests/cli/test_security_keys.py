@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +19,11 @@ from aileron.approver.security_key import OFFER
 from tests.cli.command import Answer, Answers, Command, Said
 from tests.cli.person import APPROVER, INIT, SIGN, flat
 from tests.cli.test_console_terminal import variables
-from tests.support.home import DaemonHome, asking_home
+from tests.cli.test_signing_with_the_daemon import PREVIEW
+from tests.support.home import DaemonHome, asking_home, daemon_home, probe_action
 from tests.support.security_key import PIN, Plugged, SoftKey
 from tests.support.tmux import Tmux
+from tests.support.upstream_http import CountingServer
 from tests.support.usb_ports import with_keys
 
 pytestmark = pytest.mark.jail
@@ -270,6 +273,38 @@ def test_a_key_that_is_revoked_is_offered_no_more(desk: Desk) -> None:
         said = own.approve(question, ENTER, ASK_PIN)  # offered for the other passkey, which this key does not hold
         assert "holds no passkey of this home" in flat(said)
         assert (other.touched, own.result(question)["status"]) == (0, "pending_approval")
+
+
+# A preview
+
+
+def test_a_preview_takes_a_touch_of_its_own_and_the_pin_is_typed_once(upstream: CountingServer, tmp_path: Path) -> None:
+    """What it shows is part of what the second touch signs."""
+    with daemon_home() as home, Plugged(SoftKey()) as port:
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{upstream.port}"]\n')
+        home.install_probe(f"localhost:{upstream.port}")
+        home.unlock()
+        home.bind_probe()
+        file = tmp_path / "seen.md"
+        text = probe_action("effect", "path:string?", name="seen", gated=True).replace(
+            '["effect"]', '["effect", "fetch"]'
+        )
+        head, fence, body = text.rpartition("+++")
+        file.write_text(head + PREVIEW + fence + body)
+        assert Command(home.path)("action", "add", str(file)).code == 0
+        assert Command(home.path).at_terminal("approver", "init", answers=INIT).code == 0
+        desk = Desk(home, port)
+        desk.enrol(port.key)
+        asked = home.asked("seen", {"path": "/effect"})
+        question = str(asked["approval_id"])
+        said = desk.at_terminal("approve", question, answers=[ENTER, ASK_PIN, TYPE_YES])
+
+        assert said.code == 0, said
+        assert (said.out.count("Touch Test Key 5"), said.out.count("PIN of"), port.key.touched) == (2, 1, 2)
+        (decided,) = events(home, "approval.decided", question)
+        assert decided["key_id"] in port.key.key_ids()
+        assert decided["digest"] != asked["digest"]
+        assert Command(home.path)("audit", "verify").code == 0
 
 
 # In the console

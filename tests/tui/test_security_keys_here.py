@@ -15,7 +15,7 @@ from aileron.model.passkey import check_assertion
 from aileron.model.secret import Secret
 from aileron.tui.key_session import SecurityKeyHooks
 from tests.approver.test_security_key import Hands, entry
-from tests.cli.questions import SUBJECTS, subject_question
+from tests.cli.questions import SUBJECTS, previewed, question, subject_question
 from tests.support.security_key import PIN, Plugged, SoftKey
 from tests.tui.consoles import World, named
 
@@ -91,9 +91,23 @@ async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world:
     assert (desk.key.touched, len(desk.hands.asked), world.asked_for) == (2, 2, [])
     assert world.said_above.count(OFFER) == 2
     assert any("mira@example.com" in said for said in world.said_above)
-    for question, sent in zip(questions, world.sent(), strict=True):
-        desk.check(question, sent)
+    for asked, sent in zip(questions, world.sent(), strict=True):
+        desk.check(asked, sent)
     assert PIN not in "".join(map(str, world.sent())) + "".join(world.said_above)
+
+
+async def test_the_current_state_is_loaded_by_a_touch_too(world: World, desk: Desk) -> None:
+    """The request is signed by the passkey; what the fake cannot seal to it is an answer that cannot be read, and is told."""
+    asked = question(previewed(), approval_id="act-20261121T040000-seen")
+    world.ask(asked)
+    world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/preview", (200, {"sealed": "AAAA"}))
+    async with world.console(not_kept=TMUX) as shown:
+        await shown.until("expires in")
+        await shown.press("p")
+        await shown.until(lambda: len(world.sent("preview")) == 1)
+
+    (sent,) = world.sent("preview")
+    assert (sent["key_id"], desk.key.touched, world.asked_for) == (desk.listed.id, 1, [])
 
 
 async def test_the_passphrase_is_typed_at_the_same_question(world: World, desk: Desk) -> None:
