@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 from aileron.model.visible import visible
 
-__all__ = ["Port", "is_plugged_in", "ports"]
+__all__ = ["SYSFS", "Port", "is_plugged_in", "ports"]
 
-_CLASS: Final = Path("/sys/class/hidraw")
+SYSFS: Final = Path("/sys/class/hidraw")
 _DEVICES: Final = Path("/dev")
 _FIDO: Final = b"\x06\xd0\xf1"
 """Usage Page (FIDO Alliance), as the report descriptor of every security key has it."""
@@ -57,7 +57,7 @@ def ports() -> list[Port]:
 
 def _entries() -> list[Path]:
     with contextlib.suppress(OSError):
-        return sorted(_CLASS.iterdir())
+        return sorted(SYSFS.iterdir())
     return []
 
 

@@ -47,7 +47,18 @@ if TYPE_CHECKING:  # 80 ms, and of use where there is a key
     from fido2.ctap2.base import AssertionResponse, Ctap2
     from fido2.ctap2.pin import PinProtocol
 
-__all__ = ["OFFER", "TOUCH_S", "AtTerminal", "Person", "SecurityKeyError", "SecurityKeys", "Why", "enrolled"]
+__all__ = [
+    "GRACE_S",
+    "OFFER",
+    "TOUCH_S",
+    "AtTerminal",
+    "Person",
+    "SecurityKeyError",
+    "SecurityKeys",
+    "Why",
+    "client_data",
+    "enrolled",
+]
 
 OFFER: Final = "Security key found: press Enter to use it, or type the approver passphrase."
 """Above the question for the passphrase."""
@@ -55,7 +66,7 @@ TOUCH_S: Final = 60.0
 """From the PIN to the touch: keys themselves wait for 30 s, those with a sensor that is tried again for longer."""
 _LOOK_S: Final = 5.0
 """What a key says of itself, without a person: milliseconds."""
-_GRACE_S: Final = 2.0
+GRACE_S: Final = 2.0
 """After TOUCH_S, for a key to say that it has stopped."""
 _TRIES: Final = 3
 """After three wrong PINs in a row a key wants to be pulled out first: CTAP 2.2, section 6.5.5.7.2."""
@@ -236,8 +247,8 @@ class SecurityKeys:
         if not usable:
             raise SecurityKeyError(
                 "permission",
-                f"this user may not open {found[0].path} ({found[0].name}): install libfido2's udev rules (on Debian: "
-                "apt install libfido2-1), then plug it in again",
+                f"this user may not open {found[0].path} ({found[0].name}). udev 244 or newer lets in whoever sits at this "
+                "machine, and nobody over ssh: use the passphrase there",
             )
         if len(usable) == 1:
             return usable[0]
@@ -302,7 +313,7 @@ def _at(port: Port, work: Callable[[Ctap2], _T]) -> _T:
 
 def _at_work(port: Port, work: Callable[[Ctap2, _Deadline], _T]) -> _T:
     """The same, with a person who touches it."""
-    with _opened(port, TOUCH_S + _GRACE_S) as ctap:
+    with _opened(port, TOUCH_S + GRACE_S) as ctap:
         return work(ctap, _Deadline(TOUCH_S))
 
 

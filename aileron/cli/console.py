@@ -8,6 +8,7 @@ Not here: the console (aileron/tui).
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +21,6 @@ from aileron.cli.prompts import can_ask, edit_text
 
 if TYPE_CHECKING:
     from aileron.approver.security_key import Person
-    from aileron.model.secret import Secret
     from aileron.tui.key_session import SecurityKeyHooks
 
 __all__ = ["THEMES", "options_of", "run"]
@@ -145,8 +145,7 @@ def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
     from aileron.approver import hidraw, isolation, terminal
     from aileron.tui.key_session import SecurityKeyHooks
 
-    def offer(question: str) -> Secret:
-        return isolation.ask_passphrase(question, may_be_empty=True)
+    offer = functools.partial(isolation.ask_passphrase, may_be_empty=True)
 
     @contextlib.contextmanager
     def person() -> Iterator[Person]:

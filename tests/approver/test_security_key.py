@@ -238,11 +238,11 @@ def test_of_several_keys_the_one_that_says_it_holds_a_passkey_is_taken() -> None
 def test_no_key_and_one_that_may_not_be_opened_say_what_to_do(
     desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second names the rules that are missing."""
+    """The second says who is let in."""
     desk.ports = list
     assert desk.why() == "absent"
     desk.ports = lambda: [Port(tmp_path / "gone", "Mine", 64, 64)]
-    with pytest.raises(SecurityKeyError, match="udev rules") as refused:
+    with pytest.raises(SecurityKeyError, match="udev") as refused:
         desk.sign()
     assert refused.value.why == "permission"
 
@@ -316,7 +316,7 @@ def test_nobody_touches_it_and_the_key_is_told_to_stop(desk: Desk, monkeypatch: 
 def test_a_key_that_never_stops_waiting_is_left(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """It goes on to say that it waits for a touch, and is not listened to for ever."""
     monkeypatch.setattr(security_key, "TOUCH_S", 0.3)
-    monkeypatch.setattr(security_key, "_GRACE_S", 0.3)
+    monkeypatch.setattr(security_key, "GRACE_S", 0.3)
     desk.key.touch = lambda: False
     desk.key.lie.never_stops = True
     began = time.monotonic()
@@ -378,7 +378,7 @@ def test_security_keys_are_told_from_keyboards_without_opening_anything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their names are made harmless; a descriptor that lies about its packets is none."""
-    monkeypatch.setattr(hidraw, "_CLASS", tmp_path / "class")
+    monkeypatch.setattr(hidraw, "SYSFS", tmp_path / "class")
     assert (hidraw.is_plugged_in(), hidraw.ports()) == (False, [])
     put(tmp_path / "class", "hidraw0", KEYBOARD, "Keyboard")
     assert (hidraw.is_plugged_in(), hidraw.ports()) == (False, [])
