@@ -252,25 +252,30 @@ class SecurityKeys:
             )
         if len(usable) == 1:
             return usable[0]
-        holding = [port for port in usable if _at(port, self._holds)]
+        holding = [port for port in usable if self._may_hold(port)]
         if len(holding) != 1:
             raise SecurityKeyError(
                 "several", f"{len(usable)} security keys are plugged in: leave only the one that is enrolled here"
             )
         return holding[0]
 
-    def _holds(self, ctap: Ctap2) -> bool:
-        return _held(ctap, self._keys, _Verified(None, None)) is not None
+    def _may_hold(self, port: Port) -> bool:
+        """Whether it says so without a PIN. One that says nothing, or is not in order, is not the one that is meant."""
+        try:
+            return _at(port, lambda ctap: _held(ctap, self._keys, _Verified(None, None))) is not None
+        except SecurityKeyError:
+            return False
 
     def _asked(self, port: Port, facts: _Facts, said: str) -> Secret:
         few = facts.tries_left is not None and facts.tries_left <= _FEW_TRIES and not said
         left = f" ({_tries(facts.tries_left)})" if few else ""
         question = f"{said}PIN of {port.name}{left}"
-        while True:
+        for _ in range(_TRIES):
             pin = self._person.ask(question)
             if _is_pin(pin):
                 return pin
             question = f"A PIN has {_MIN_PIN} characters or more. PIN of {port.name}{left}"
+        raise SecurityKeyError("pin", f"what was typed is no PIN, which has {_MIN_PIN} characters or more")
 
     def _signed(
         self, port: Port, facts: _Facts, tell: Callable[[str], None], statement_of: Callable[[str], S]

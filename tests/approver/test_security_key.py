@@ -185,6 +185,13 @@ def test_a_wrong_pin_is_told_with_what_is_left_and_the_right_one_then_signs(desk
     ]
 
 
+def test_what_is_no_pin_is_asked_for_again_three_times_and_costs_no_try(desk: Desk) -> None:
+    """Nor is a fourth question asked."""
+    desk.hands.typed = ["a", "ab", "x" * 64]
+    assert desk.why() == "pin"
+    assert (desk.key.tries, len(desk.hands.asked)) == (8, 3)
+
+
 def test_three_wrong_pins_end_it_until_the_key_is_pulled_out(desk: Desk) -> None:
     """The key says so itself; plugged in again, the right one signs."""
     desk.hands.typed = ["wrong-1", "wrong-2", "wrong-3"]
@@ -230,6 +237,10 @@ def test_of_several_keys_the_one_that_says_it_holds_a_passkey_is_taken() -> None
         desk.ports = lambda: [other.port, mine.port]
         desk.sign()
         assert desk.hands.asked == ["PIN of Mine"]
+
+        other.key.lie.garbage = b"\x00\xff"
+        desk.hands.typed = [PIN]
+        desk.sign()
 
         desk.passkeys = enrolled([entry(SoftKey())])
         assert desk.why() == "several"
