@@ -149,7 +149,7 @@ def test_without_a_key_nothing_is_offered_and_enter_alone_is_no_answer(desk: Des
 def test_a_no_is_signed_by_a_touch_too(desk: Desk) -> None:
     """With its reason."""
     question = desk.asked()
-    said = desk.at_terminal("deny", question, answers=[("sent to the agent): ", "not today"), ENTER, ASK_PIN])
+    said = desk.at_terminal("deny", question, answers=[("sent to the agent", "not today"), ENTER, ASK_PIN])
 
     assert said.code == 0, said
     result = desk.result(question)
