@@ -9,6 +9,7 @@ from typing import Any, Literal
 import msgspec
 import pytest
 
+from aileron.approver import security_key
 from aileron.approver.security_key import OFFER
 from aileron.model.decision import DecisionStatement
 from aileron.model.passkey import check_assertion
@@ -18,6 +19,7 @@ from tests.approver.test_security_key import Hands, entry
 from tests.cli.questions import SUBJECTS, previewed, question, subject_question
 from tests.support.security_key import PIN, Plugged, SoftKey
 from tests.tui.consoles import World, named
+from tests.tui.test_together import mail
 
 pytestmark = pytest.mark.anyio
 
@@ -94,6 +96,30 @@ async def test_in_tmux_each_yes_takes_a_pin_and_a_touch_and_no_passphrase(world:
     for asked, sent in zip(questions, world.sent(), strict=True):
         desk.check(asked, sent)
     assert PIN not in "".join(map(str, world.sent())) + "".join(world.said_above)
+
+
+async def test_of_several_that_are_alike_each_takes_its_own_touch(
+    world: World, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One look, and each is signed over its own digest. What is not touched ends it, and the rest still waits."""
+    asked = [mail(number) for number in (1, 2, 3)]
+    world.ask(*asked)
+    monkeypatch.setattr(security_key, "TOUCH_S", 0.5)
+    touches = iter([True, True])
+    desk.key.touch = lambda: next(touches, False)
+    async with world.console((100, 40), not_kept=TMUX) as shown:
+        await shown.until("3 waiting")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until("approve all 3")
+        await shown.settled()
+        await shown.press("y")
+        await shown.until_told("2 of 3 approved")
+
+    assert (desk.key.touched, len(desk.hands.asked), world.asked_for) == (2, 3, [])
+    for one, sent in zip(asked, world.sent(), strict=False):
+        desk.check(one, sent)
+    assert len(world.sent()) == 2
 
 
 async def test_the_current_state_is_loaded_by_a_touch_too(world: World, desk: Desk) -> None:
