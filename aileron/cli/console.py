@@ -20,6 +20,7 @@ from aileron.cli.problem import OK, Problem, local_work
 from aileron.cli.prompts import can_ask, edit_text
 
 if TYPE_CHECKING:
+    from aileron.approver.hidraw import Port
     from aileron.approver.security_key import Person
     from aileron.tui.key_session import SecurityKeyHooks
 
@@ -142,8 +143,18 @@ def _let_go(work: Callable[[str], _T]) -> Callable[[str], _T]:
 
 def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
     """Those of this machine; what asks for a PIN, or waits for a touch, holds the terminal by itself: `let_go` of it before."""
-    from aileron.approver import hidraw, isolation, terminal
+    from aileron.approver import isolation, terminal
     from aileron.tui.key_session import SecurityKeyHooks
+
+    def is_plugged_in() -> bool:
+        from aileron.approver import hidraw  # after the first frame
+
+        return hidraw.is_plugged_in()
+
+    def ports() -> Sequence[Port]:
+        from aileron.approver import hidraw
+
+        return hidraw.ports()
 
     offer = functools.partial(isolation.ask_passphrase, may_be_empty=True)
 
@@ -160,8 +171,8 @@ def _security_keys(*, let_go: bool) -> SecurityKeyHooks:
                 terminal.take()
 
     return SecurityKeyHooks(
-        is_plugged_in=hidraw.is_plugged_in,
-        ports=hidraw.ports,
+        is_plugged_in=is_plugged_in,
+        ports=ports,
         offer=_let_go(offer) if let_go else offer,
         person=person,
     )
