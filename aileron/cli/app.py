@@ -52,15 +52,16 @@ from aileron.cli.run import OPTIONS, RunCommand, build, perform
 __all__ = ["app", "main"]
 
 _SECTIONS = {
-    "See": ("demo", "demo-server"),
-    "Let agents act": ("launch", "sessions", "mcp"),
-    "Act": ("run", "console", "approve", "deny", "approval", "open", "grant"),
+    "Try it": ("demo", "demo-server"),
+    "Connect agents": ("launch", "sessions", "mcp"),
+    "Run and decide": ("run", "console", "approve", "deny", "approval", "open", "grant"),
     "Set up": ("action", "connector", "sync", "hub", "keyring", "binding", "secret", "vault", "approver", "config"),
-    "Look": ("audit", "status", "doctor", "daemon", "completion"),
+    "Inspect": ("audit", "status", "doctor", "daemon", "completion"),
 }
 _EXITS = (
-    "Exit codes: 0 done, 1 failed, 2 wrong call, 3 not found, 4 vault or credential, 5 a person said no, 6 refused, "
-    "7 the service failed, 8 outcome unknown, 9 bytes are not as pinned, 69 no daemon, 75 not finished yet, 130 interrupted."
+    "Exit codes: 0 success, 1 failure, 2 usage error, 3 not found, 4 vault or credential, 5 denied by "
+    "a person, 6 refused, 7 service or network error, 8 outcome unknown, 9 integrity check failed, 69 "
+    "no daemon, 75 waiting or not finished, 130 interrupted."
 )
 _HELP = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 # UsageError and its parent are click's or, by version, typer's own copy of click; BadParameter is public in both.
@@ -81,7 +82,7 @@ class _Sections(typer.core.TyperGroup):
 app = typer.Typer(
     name="aileron",
     cls=_Sections,
-    help="Let agents act without holding a key: actions, the connectors they use, and what happened.",
+    help="Let coding agents act for you without giving them your keys.",
     epilog=_EXITS,
     no_args_is_help=True,
     rich_markup_mode=None,
@@ -99,7 +100,7 @@ def _group(name: str, text: str, *commands: Any) -> None:
 
 @app.callback()
 def _top(
-    version: Annotated[bool, typer.Option("--version", help="Print the version.", is_eager=True)] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.", is_eager=True)] = False,
 ) -> None:
     if version:
         output.write(f"aileron {__version__}")
@@ -115,10 +116,14 @@ def _option(flag: str) -> Any:
 
 @app.command("run", epilog=_EXITS)
 def run(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The action.", autocompletion=action_names)],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the action.", autocompletion=action_names)],
     arguments: Annotated[
         list[str] | None,
-        typer.Argument(metavar="KEY=VALUE", help="Its arguments, by the declared types.", autocompletion=input_words),
+        typer.Argument(
+            metavar="KEY=VALUE",
+            help="Arguments of the action, with values of the declared types.",
+            autocompletion=input_words,
+        ),
     ] = None,
     args: Annotated[str | None, _option("--args")] = None,
     as_json: Annotated[bool, _option("--json")] = False,
@@ -131,7 +136,7 @@ def run(
 ) -> None:
     """Run an action and print its result.
 
-    Text is printed as it is, everything else as JSON. Where a person has to decide first, nothing runs yet: exit code 75.
+    Text is printed unchanged, everything else as JSON. If the action needs your approval first, nothing runs yet: exit code 75.
     """
     values = {
         "--args": args,
@@ -152,12 +157,14 @@ def run(
 @app.command("demo")
 def demo(
     as_json: AsJson = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the demo's home behind, to look around in.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask: the answer is yes.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Keep the demo's home directory so that you can look around in it.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Skip the question and answer yes.")] = False,
 ) -> None:
-    """Show the main job on a real server, and a hostile connector stopped.
+    """Show a real run, an approval, and a hostile connector stopped.
 
-    At a terminal it asks you once, whether an event may be created.
+    At a terminal, the demo asks you once whether to create a calendar event.
     """
     from aileron.cli.demo import demo as show
 
@@ -169,48 +176,52 @@ app.command("approve", epilog=_EXITS)(approval.approve)
 app.command("deny", epilog=_EXITS)(approval.deny)
 _group(
     "approval",
-    "What waits for a person.",
+    "See and decide what waits for approval.",
     *(approval.list_, approval.show, approval.edit, approval.ask, approval.cancel),
 )
 app.command("console")(console)
 app.command("launch")(launch.launch)
+_group("sessions", "Manage agent sessions and their tokens.", sessions.list_, sessions.show, sessions.new, sessions.end)
+_group("mcp", "Connect agents over the Model Context Protocol (MCP).", mcp.config)
+_group("open", "Open waiting approvals in your browser.", page.approval, page.approvals)
 _group(
-    "sessions", "Agents at work, and what their tokens open.", sessions.list_, sessions.show, sessions.new, sessions.end
+    "grant",
+    "Manage grants: runs that need no approval, within limits.",
+    grant.add,
+    grant.list_,
+    grant.revoke,
 )
-_group("mcp", "The server that agents see the actions through.", mcp.config)
-_group("open", "What waits, in your browser.", page.approval, page.approvals)
-_group("grant", "What runs without asking, within signed limits.", grant.add, grant.list_, grant.revoke)
 _group(
     "approver",
-    "Whose signature a decision needs.",
+    "Manage the key and the passkeys that sign decisions.",
     *(approver.init, approver.status, approver.passkeys, approver.revoke_passkey),
 )
 _group(
     "action",
-    "Actions: the Markdown files that agents may run.",
+    "Manage actions, the Markdown files that say what agents may do.",
     *(action_author.new, action_author.schema, action.validate),
     *(action.add, action.add_suite, action.list_, action.show, action.update, action.diff),
     *(action.enable, action.disable, action.remove),
 )
 _group(
     "connector",
-    "Connectors: the programs that know one service each.",
+    "Manage connectors, the jailed programs that talk to services.",
     *(connector_author.new, connector_author.test, connector.build, connector_author.sign),
     *(connector_author.release, connector_author.check_manifest),
     *(connector.install, connector.list_, connector.show, connector.check, connector.verify, connector.remove),
 )
 app.command("sync")(sync)
-_group("hub", "What is published on the Hub, and a Hub made.", hub.search, hub.show, hub.build)
-_group("keyring", "Whose signatures count.", keyring.trust, keyring.list_, keyring.revoke)
+_group("hub", "Search the Hub, or build one.", hub.search, hub.show, hub.build)
+_group("keyring", "Manage the publisher keys that you trust.", keyring.trust, keyring.list_, keyring.revoke)
 _group(
     "binding",
-    "Which credential serves which connector.",
+    "Manage bindings, which let a connector use a credential.",
     *(binding.setup, binding.list_, binding.inspect, binding.rebind, binding.reauthorize, binding.revoke),
 )
-_group("secret", "Passwords and tokens in the vault.", secret.set_, secret.list_, secret.remove)
+_group("secret", "Manage passwords and tokens in the vault.", secret.set_, secret.list_, secret.remove)
 _group(
     "vault",
-    "The encrypted file that secrets are in.",
+    "Manage the vault, the encrypted file that holds your secrets.",
     vault.init,
     vault.unlock,
     vault.lock,
@@ -219,17 +230,17 @@ _group(
     vault.backup,
     vault.restore,
 )
-_group("config", "The settings.", config.get, config.set_, config.edit)
+_group("config", "Read and change settings.", config.get, config.set_, config.edit)
 _group(
     "audit",
-    "What happened, in a chain that shows changes.",
+    "Inspect, export and verify the audit trail.",
     *(audit.list_, audit.show, audit.tail, audit.verify, audit.export),
 )
 app.command("status")(state.status)
 app.command("doctor")(state.doctor)
 _group(
     "daemon",
-    "The supervisor, which starts by itself.",
+    "Manage the background service, which starts on demand.",
     *(daemon.start, daemon.stop, daemon.status, daemon.logs, daemon.install, daemon.uninstall),
 )
 app.command("completion")(completion)

@@ -64,9 +64,9 @@ def from_json(source: str) -> dict[str, Any]:
     except ValueError as error:
         raise Problem.usage(f"--args is not JSON: {error}", fix=_HELP) from None
     except RecursionError:
-        raise Problem.usage("--args is nested too deep") from None
+        raise Problem.usage("--args is nested too deeply") from None
     if not isinstance(value, dict):
-        raise Problem.usage("--args is not a JSON object", why=f"it is {type(value).__name__}", fix=_HELP)
+        raise Problem.usage("--args is not a JSON object", why=f"found {type(value).__name__}", fix=_HELP)
     return value
 
 
@@ -118,12 +118,12 @@ def _text_of(source: str) -> str:
         else:
             return source
         if len(data) > MAX_ARGS_BYTES:
-            raise Problem.usage(f"--args {source}: more than {MAX_ARGS_BYTES} bytes")
+            raise Problem.usage(f"--args {source} is larger than {MAX_ARGS_BYTES} bytes")
         return data.decode()
     except OSError as error:
         raise Problem.usage(f"--args {source}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise Problem.usage(f"--args {source}: not UTF-8") from None
+        raise Problem.usage(f"--args {source} is not valid UTF-8") from None
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -131,9 +131,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"{twice!r} is there twice")
+        raise ValueError(f"duplicate key {twice!r}")
     return found
 
 
 def _no_constant(word: str) -> Any:
-    raise ValueError(f"{word} is not JSON")
+    raise ValueError(f"{word} is not valid JSON")

@@ -62,8 +62,8 @@ _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
 _YES = ("y", "yes")
 _MEANING = {
-    "basic": "a user name and a password, kept in the vault",
-    "api_key": "a key or a token, kept in the vault",
+    "basic": "a user name and a password, stored in the vault",
+    "api_key": "a key or token, stored in the vault",
 }
 
 
@@ -98,7 +98,7 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
     every = supervisor.fetch(ConnectorList, "GET", "/v1/connectors").connectors
     installed = [entry for entry in every if entry.name == connector]
     if not installed:
-        raise Problem.missing(f"no connector {connector!r} is installed", fix="aileron connector list")
+        raise Problem.missing(f"connector {connector!r} is not installed", fix="aileron connector list")
     needy = [(precedence(str(entry.version)), entry.hosts, entry.credential) for entry in installed if entry.credential]
     if not needy:
         raise Problem.usage(f"{connector} needs no credential", fix=f"aileron connector show {connector}")
@@ -117,7 +117,7 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
 def facts_of(wanted: BindRequest) -> list[tuple[str, Any]]:
     """What is wanted, in words."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
-    meaning = _MEANING.get(wanted.kind, f"you sign in{where}; your password is not seen here")
+    meaning = _MEANING.get(wanted.kind, f"you sign in{where}; Aileron never sees your password")
     return [
         ("wants", f"{wanted.kind}: {meaning}"),
         ("for", wanted.scope),
@@ -163,9 +163,7 @@ def fitting(wanted: BindRequest, how: How) -> How:
         return how
     if not can_ask():
         option = "--device" if wanted.has_device else "--no-browser"
-        raise Problem.usage(
-            "there is no terminal to sign in at", fix=f"aileron binding setup {wanted.connector} {option}"
-        )
+        raise Problem.usage("no terminal to sign in at", fix=f"aileron binding setup {wanted.connector} {option}")
     # Without a browser here the answer of a page elsewhere could not come back: it goes to this machine's own loopback.
     return how._replace(device=True) if browser() is None and wanted.has_device else how
 
@@ -173,7 +171,7 @@ def fitting(wanted: BindRequest, how: How) -> How:
 def print_new(connector: str, new: list[str]) -> bool:
     """What the connector asks for beyond the binding, in words; whether there is anything."""
     if new:
-        output.note(f"{visible(connector)} asks for more than you agreed to:\n")
+        output.note(f"{visible(connector)} asks for more than you approved:\n")
         output.print_facts([("new", new)], "stderr", column=COLUMN)
         output.note("")
     return bool(new)
@@ -195,10 +193,10 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     if details.get("widened") and isinstance(name, str):
         return _agreed(asked, problem, supervisor, name)
     wanted = bind_request_of(supervisor, connector)
-    output.note(f"{visible(connector)} needs a credential, and none is bound\n")
+    output.note(f"{visible(connector)} needs a credential, and has none\n")
     output.print_facts(facts_of(wanted), "stderr", column=COLUMN)
     supervisor.is_vault_locked()  # or there is none, and a yes would come to nothing
-    if not _is_yes("\nBind one now, and go on? [y/N] "):
+    if not _is_yes("\nBind one now and continue? [y/N] "):
         raise problem
     code = bind(supervisor, wanted, BindOptions(is_part=True))
     output.note("")
@@ -211,7 +209,7 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
     output.note(f"{visible(name)} is suspended")
     print_new(shown.connector, [str(words) for words in problem.details["widened"]])
     signs_in = "binding reauthorize " in str(problem.details.get("setup"))
-    if not _is_yes("Sign in again, for all of that? [y/N] " if signs_in else "Agree to all of that? [y/N] "):
+    if not _is_yes("Sign in again for all of this? [y/N] " if signs_in else "Approve all of this? [y/N] "):
         raise problem
     given = BindOptions(is_part=True)
     code = reauthorize(supervisor, shown, given) if signs_in else rebind(supervisor, name, given)
@@ -227,9 +225,9 @@ def _chosen(asked: RunCommand, problem: Problem) -> RunCommand:
     unknown = problem.details.get("binding")
     subject = problem.details.get("connector") or "this action"
     if unknown is not None:
-        output.note(f"nothing is bound as {visible(repr(unknown))}")
+        output.note(f"no binding {visible(repr(unknown))}")
     counted = "1 credential" if len(choices) == 1 else f"{len(choices)} credentials"
-    output.note(f"{counted} of {visible(str(subject))} could be meant\n")
+    output.note(f"{counted} of {visible(str(subject))} match\n")
     for number, name in enumerate(choices, start=1):
         account = visible(str(accounts.get(name, "")))
         output.note(f"  {number:>2}  {name.ljust(width)}  {account}".rstrip())
@@ -257,7 +255,7 @@ def _which(choices: list[str]) -> str | None:
         ]
         if len(meant) == 1:
             return meant[0]
-        output.note("that is none of them" if not meant else "that is more than one of them")
+        output.note("no match" if not meant else "several match that")
     return None
 
 
@@ -295,18 +293,18 @@ def _tell_granted(shown: BindingDetail, was: str) -> None:
     output.print_facts(
         [
             ("granted", grant.scopes or "nothing"),
-            ("NOT granted", [*missing, "what needs this will fail"] if missing else None),
+            ("NOT granted", [*missing, "requests that need this will fail"] if missing else None),
             ("reaches", [host_line(host) for host in reach.hosts] or "nothing"),
-            ("renewed", "by itself" if grant.refreshable else "not: sign in again when it ends"),
-            ("ended with", f"aileron binding revoke {shown.name}"),
+            ("renewed", "automatically" if grant.refreshable else "no; sign in again when it expires"),
+            ("to revoke", f"aileron binding revoke {shown.name}"),
         ],
         "stderr",
         column=COLUMN,
     )
     if was and shown.account and shown.account != was:
         output.note(
-            f"this is another account than before, which was {visible(was)}; if you did not mean that\n"
-            f"  fix: aileron binding reauthorize {visible(shown.name)}"
+            f"this is a different account from before ({visible(was)}); if that is a mistake\n  fix: aileron "
+            f"binding reauthorize {visible(shown.name)}"
         )
 
 
@@ -329,7 +327,7 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
     kept = [f"{option} {value}" for option, value in said.items() if value is not None]
     if missing:
         raise Problem.usage(
-            f"there is no terminal to ask at, and {' and '.join(option.split()[0] for option in missing)} "
+            f"no terminal to ask at, and {' and '.join(option.split()[0] for option in missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing",
             fix=" ".join(["aileron binding setup", wanted.connector, *kept, *missing]),
         )
@@ -344,7 +342,7 @@ def _ask_name(supervisor: Supervisor, wanted: BindRequest) -> str:
         if problem := _problem_of(name):
             output.note(visible(problem))
         elif name in taken:
-            output.note(f"{name} is bound already; say another identity")
+            output.note(f"{name} already exists; choose another identity")
         else:
             return name
 

@@ -58,11 +58,11 @@ def run(theme: str | None, *, plain: bool) -> int:
     """Its exit code. Problem unauthorized where there is no person, or it is an agent's terminal."""
     if not can_ask():
         raise Problem(
-            "the console is for a person at a terminal",
+            "the console needs a terminal",
             exit_code=6,
             name="unauthorized",
-            why="standard input and output are not one",
-            fix="run it in a terminal of your own, or look with: aileron approval list",
+            why="standard input and output are not a terminal",
+            fix="run it in a terminal of your own, or list what waits with: aileron approval list",
         )
     from aileron.approver import isolation
 
@@ -195,6 +195,6 @@ def _check_not_an_agents() -> None:
             f"this is a terminal of {output.as_text(session.get('agent'))}, session {output.as_text(session.get('id'))}",
             exit_code=6,
             name="unauthorized",
-            why="an agent decides nothing, and could press the keys here",
+            why="agents cannot decide, and one could send key presses here",
             fix="run aileron console in a terminal of your own",
         )

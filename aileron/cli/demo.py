@@ -125,10 +125,10 @@ class _Demo:
     # set-up
 
     def _set_up(self, caldav: CalDav, echo: EchoServer) -> None:
-        self._show.chapter("A calendar server, and somebody else's events on it")
+        self._show.chapter("A calendar server with another client's events")
         caldav.put_events({name: _icalendar(name, title, days, hour) for name, title, days, hour in _EVENTS})
         self._show.note(
-            f"Radicale on https://localhost:{caldav.port}, user mira, {len(_EVENTS)} events put there by another client"
+            f"Radicale on https://localhost:{caldav.port}, user mira, with {len(_EVENTS)} events from another client"
         )
         self._home.mkdir(mode=0o700)
         (self._home / "config.toml").write_text(
@@ -138,7 +138,7 @@ class _Demo:
             f'ca_file = "{caldav.ca_file}"\n',
             encoding="utf-8",
         )
-        self._show.chapter("Install a connector and its actions; give the password to the vault, not to the connector")
+        self._show.chapter("Install a connector and its actions; the password goes to the vault, not to the connector")
         self._must("vault", "init")
         self._must("secret", "set", "caldav-mira", given=self._password)
         self._install("caldav", _caldav_source(), caldav.port)
@@ -163,14 +163,14 @@ class _Demo:
         self._show.table(_items(said))
         self._claim(
             "events-listed",
-            "the events that another client put there came back",
+            "the events that the other client stored came back",
             said.status == 0 and sorted(titles, key=str) == sorted(title for _, title, _, _ in _EVENTS),
             f"exit {said.status}, {len(titles)} events",
         )
         logins = caldav.accepted_logins() - before
         self._claim(
             "server-saw-password",
-            "the server was given the right password (and says 401 without one)",
+            "the server got the right password (and answers 401 without one)",
             logins > 0 and caldav.refuses_without_password(),
             f"Radicale's log has {logins} more successful logins",
         )
@@ -178,12 +178,12 @@ class _Demo:
     # a person decides
 
     def _approved(self, caldav: CalDav) -> None:
-        self._show.chapter("A person decides: an action that is gated waits for a yes")
+        self._show.chapter("You decide: a gated action waits for approval")
         question = self._asked(_LUNCH)
         approval = question.get("approval_id")
         self._claim(
             "gated-waits",
-            "an action that is gated waits for a person, and nothing has happened",
+            "a gated action waits for approval, and nothing has happened yet",
             question.get("status") == "pending_approval" and _LUNCH.title not in caldav.titles(),
             f"exit {os.EX_TEMPFAIL}, status {question.get('status')}; the server has {len(caldav.titles())} events",
         )
@@ -192,20 +192,20 @@ class _Demo:
         if self._asks and said == os.EX_TEMPFAIL:
             self._claim(
                 "approved-created",
-                "you did not approve it, so it is not there: neither on the server nor in the list",
+                "you did not approve, so the event is neither on the server nor in the list",
                 _LUNCH.title not in [*on_server, *listed],
                 f"the server has {len(on_server)} events",
             )
             return
         self._claim(
             "approved-created",
-            "approved, it was carried out: the event is on the server, and in the list",
+            "approved and carried out: the event is on the server and in the list",
             said == 0 and on_server.count(_LUNCH.title) == listed.count(_LUNCH.title) == 1,
             f"exit {said}, the server has {len(on_server)} events, the list {len(listed)}",
         )
 
     def _denied(self, caldav: CalDav) -> None:
-        self._show.chapter("Another one is denied, and the agent reads why")
+        self._show.chapter("A second request is denied, and the agent reads why")
         question = self._asked(_KARAOKE)
         reason = "Mira sleeps at four"
         self._must("deny", str(question.get("approval_id")), "--reason", reason)
@@ -213,7 +213,7 @@ class _Demo:
         error = (said.json or {}).get("error", {})
         self._claim(
             "denied-absent",
-            "denied, it did not happen: the caller reads the reason, and the server has no such event",
+            "denied, so nothing happened: the agent reads the reason, and the server has no such event",
             said.status == _DENIED
             and error.get("class") == "approval_denied"
             and (error.get("details") or {}).get("reason") == reason
@@ -235,16 +235,16 @@ class _Demo:
     def _approve(self, approval: str) -> int:
         """Let the person decide, or decide for them; the exit status, 75 where it is left waiting."""
         if not self._asks:
-            self._show.note("nobody is asked here: the demo decides for itself, in a home of its own")
+            self._show.note("no questions asked: the demo decides for itself, in its own home")
             return self._aileron("approve", approval, "--yes").status
         self._show.command(("approve", approval))
-        self._show.note(f"now it is you who decides; after {_QUESTION_S / 60:g} minutes the demo goes on without")
+        self._show.note(f"now you decide; without an answer, the demo continues after {_QUESTION_S / 60:g} minutes")
         try:
             done = subprocess.run(
                 self._words("approve", approval), env=self._environment(colour=True), timeout=_QUESTION_S
             )
         except subprocess.TimeoutExpired:
-            self._show.note("nobody answered")
+            self._show.note("no answer")
             return os.EX_TEMPFAIL
         return done.returncode
 
@@ -256,12 +256,12 @@ class _Demo:
     # the hostile connector
 
     def _hostile(self, echo: EchoServer, listener: SilentListener) -> None:
-        self._show.chapter("A hostile connector tries what it may not")
+        self._show.chapter("A hostile connector tries what it is not allowed to do")
         said = self._aileron("run", "hostile-search-everywhere", "--json")
         result = _result(said)
         self._claim(
             "password-nowhere-inside",
-            "it looked for the password in every file, its environment, arguments and memory",
+            "it searched every file, its environment, its arguments and its memory for the password",
             result.get("found") == [] and result.get("looked", 0) > 100,
             f"{result.get('looked')} places, found in {result.get('found')}",
         )
@@ -276,7 +276,7 @@ class _Demo:
         error = (said.json or {}).get("error", {})
         self._claim(
             "undeclared-host-denied",
-            "a host that is not in its manifest: the supervisor ended it",
+            "it requested a host that is not in its manifest: the daemon stopped it",
             error.get("class") == "capability_denied"
             and error.get("requested") == f"network:127.0.0.1:{listener.port}",
             f"{error.get('class')}, requested {error.get('requested')}, granted {error.get('granted')}",
@@ -290,13 +290,13 @@ class _Demo:
         refused = _result(said).get("refused")  # where the kernel lets nobody be asked: docs/reference/jail.md
         self._claim(
             "raw-socket-refused",
-            "a connection of its own, past the supervisor: ended, and where it wanted to go is known",
+            "it opened a connection of its own: stopped, and the destination is on record",
             (error.get("class") == "capability_denied" and is_named) or refused == "EACCES",
             f"connect(2): {refused}" if refused else f"{error.get('class')}, requested {error.get('requested')}",
         )
         self._claim(
             "nothing-arrived",
-            "the listener both tried to reach heard nothing (and hears a client from outside)",
+            "the listener that both tried to reach received nothing (but does from outside)",
             heard == 0 and listener.hears(),
             f"{heard} connections",
         )
@@ -308,7 +308,7 @@ class _Demo:
         said = self._aileron("run", "hostile-read-file", f"path={planted}", "--json")
         self._claim(
             "file-hidden",
-            "a file of the user: not there, in the jail",
+            "it looked for a user's file: the file does not exist in the jail",
             _result(said).get("refused") == "ENOENT"
             and words not in said.out
             and planted.read_text(encoding="utf-8") == words,
@@ -321,7 +321,7 @@ class _Demo:
             alive = victim.poll() is None
         self._claim(
             "process-out-of-reach",
-            "another process of the user: out of reach, and still alive",
+            "it tried to kill another process of the user: out of reach, still alive",
             _result(said).get("refused") in {"EPERM", "ESRCH"} and alive,
             f"kill(2): {_result(said).get('refused')}, the process is {'alive' if alive else 'dead'}",
         )
@@ -333,7 +333,7 @@ class _Demo:
         scrubbed = sum(int(event.get("scrubbed") or 0) for event in shown.get("events", []))
         self._claim(
             "echo-scrubbed",
-            "the password through a server that echoes it: masked on the way back",
+            "it asked a server to echo the password: masked on the way back",
             said.status == 0
             and bool(echo.seen)
             and bool(echo.seen[-1])
@@ -345,21 +345,21 @@ class _Demo:
     # an agent with a shell of the same user
 
     def _agent_with_a_shell(self, caldav: CalDav) -> None:
-        self._show.chapter("An agent with your shell, your files and the vault's passphrase wants to decide")
+        self._show.chapter("An agent with your shell, your files and the vault's passphrase tries to decide")
         init = self._typed(
             ("approver", "init"),
             ("[y/N]", "y"),
             ("New approver passphrase: ", self._approver),
             ("New approver passphrase, again: ", self._approver),
         )
-        self._show.note("you made a key under a passphrase of your own, typed at your terminal")
+        self._show.note("you created a key with a passphrase of your own, typed at your terminal")
         question = self._asked(_SAILING)
         approval = str(question.get("approval_id"))
         said = self._aileron("approve", approval, "--yes", "--json")
         error = (said.json or {}).get("error", {})
         self._claim(
             "agent-cannot-approve",
-            "it approves in your place: no, decisions are signed now",
+            "it approves in your place: refused, because decisions are signed now",
             init.status == 0 and error.get("class") == "unauthorized" and _SAILING.title not in caldav.titles(),
             f"exit {said.status}, {error.get('class')}",
         )
@@ -368,13 +368,13 @@ class _Demo:
         approved = self._typed(("approve", approval), ("Approver passphrase", self._approver), ("[y/N]", "y"))
         self._claim(
             "signed-approval-counts",
-            "you approve it at your terminal, with your passphrase: the event is on the server",
+            "you approve at your terminal with your passphrase: the event is on the server",
             approved.status == 0 and caldav.titles().count(_SAILING.title) == 1,
             f"exit {approved.status}, the server has {len(caldav.titles())} events",
         )
 
     def _contradicted(self, caldav: CalDav) -> None:
-        self._show.note("it asks to delete one event, and points at another")
+        self._show.note("it asks to delete one event, but names another")
         said = self._aileron(*("run", "delete-calendar-event", "uid=dentist@demo", f"title={_SAILING.title}", "--json"))
         approval = str((said.json or {}).get("approval_id"))
         shown = self._typed(
@@ -384,7 +384,8 @@ class _Demo:
         self._must("approval", "cancel", approval, quiet=True)
         self._claim(
             "contradiction-marked",
-            "it asks to delete one event and points at another: you are shown which, and that it is not what the agent says",
+            "it asks to delete one event but names another: the card shows which, and that it differs from "
+            "what the agent says",
             marked in " ".join(shown.text.split()) and _DENTIST in caldav.titles(),
             f"exit {shown.status}; the calendar still has {_DENTIST!r}",
         )
@@ -394,12 +395,12 @@ class _Demo:
         agreed = file.read_text(encoding="utf-8")
         before, _, gate = agreed.partition("[approval]")
         file.write_text(f"{before}+++\n{gate.partition('+++')[2]}", encoding="utf-8")
-        self._show.note("it edits the action's file: no approval needed any more")
+        self._show.note("it edits the action file so that no approval is needed")
         said = self._run(dataclasses.replace(_KARAOKE, title="Party with Mira"))
         error = (said.json or {}).get("error", {})
         self._claim(
             "dropped-gate-waits",
-            "it takes the gate out of the action's file: the action does not run until you agree to that",
+            "it removes the gate from the action file: the action does not run until you approve the change",
             error.get("class") == "consent_required" and "Party with Mira" not in caldav.titles(),
             f"exit {said.status}, {error.get('class')}",
         )
@@ -418,7 +419,7 @@ class _Demo:
         said = self._aileron("audit", "verify", "--json")
         self._claim(
             "audit-verified",
-            "every step is in the audit trail, and its chain holds",
+            "every step is in the audit trail, and its chain is valid",
             said.status == 0 and (said.json or {}).get("ok") is True,
             f"{(said.json or {}).get('rows')} rows",
         )
@@ -427,7 +428,7 @@ class _Demo:
         ]
         self._claim(
             "password-nowhere-at-rest",
-            "the password stands in no file of the home: not in the vault, the ledger or a log",
+            "the password is in no file of the home: not in the vault, the ledger or a log",
             not leaks,
             f"{len(leaks)} files",
         )
@@ -578,7 +579,7 @@ def _check_installed() -> None:
     if missing:
         raise Problem.usage(
             "the demo's calendar server is not installed",
-            why=f"it is an extra, and {' and '.join(f'`{name}`' for name in missing)} cannot be found",
+            why=f"it is an optional package, and {' and '.join(f'`{name}`' for name in missing)} cannot be found",
             fix=install_command("demo"),
         )
 

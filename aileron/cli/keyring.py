@@ -33,7 +33,7 @@ _KEY_BYTES = 32
 _DEADLINE_S = 60
 """For a person to answer the keyring's own question."""
 _T = TypeVar("_T")
-_WITHOUT = "the passphrase and recovery codes do without one"
+_WITHOUT = "without it, use the passphrase or recovery codes"
 
 
 class KeyringEntry(NamedTuple):
@@ -67,7 +67,7 @@ def keep_new() -> KeyringEntry:
         return found
 
     if _with_keyring(put) != made.key_base64:
-        raise _no_use("it does not give back what was put into it")
+        raise _no_use("it did not return the stored key")
     return made
 
 
@@ -79,7 +79,7 @@ def fetch(key_id: str) -> str:
     with contextlib.suppress(binascii.Error, ValueError, TypeError):
         if len(base64.b64decode(found, validate=True)) == _KEY_BYTES:
             return str(found)
-    raise _no_use("what it has for this vault is no key")
+    raise _no_use("its entry for this vault is not a valid key")
 
 
 def forget(key_id: str) -> bool:
@@ -107,7 +107,7 @@ def _with_keyring(use: Callable[[Any], _T]) -> _T:
             "the package `keyring` is not installed",
             exit_code=USAGE,
             name="invalid_request",
-            why=f"a keyring is an extra; {_WITHOUT}",
+            why=f"the keyring needs an optional package; {_WITHOUT}",
             fix=install_command("keyring"),
         ) from None
     foreign: tuple[type[Exception], ...] = (KeyringError, OSError, RuntimeError, *_foreign())
@@ -116,14 +116,14 @@ def _with_keyring(use: Callable[[Any], _T]) -> _T:
             return use(keyring)
     except NoKeyringError:
         raise Problem(
-            "there is no keyring here",
+            "no keyring found",
             exit_code=USAGE,
             name="invalid_request",
-            why=f"there is no desktop session, or none with a keyring; {_WITHOUT}",
+            why=f"there is no desktop session, or it has no keyring; {_WITHOUT}",
             fix="leave out --keyring",
         ) from None
     except TimeoutError:
-        raise _no_use(f"it did not answer within {_DEADLINE_S} s") from None
+        raise _no_use(f"no answer within {_DEADLINE_S} s") from None
     except foreign as error:
         raise _no_use(str(error) or type(error).__name__) from None
 
@@ -155,7 +155,7 @@ def _deadline() -> Iterator[None]:
 
 def _no_use(why: str) -> Problem:
     return Problem(
-        f"the keyring is of no use: {why}",
+        f"cannot use the keyring: {why}",
         exit_code=USAGE,
         name="invalid_request",
         why=_WITHOUT,

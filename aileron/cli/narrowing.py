@@ -108,7 +108,7 @@ def _opened(home: Path, kept: LoosePermission) -> Iterator[int]:
     descriptor = os.open(home, flags)
     try:
         for name in kept.path.relative_to(home).parts:
-            _check_directory(descriptor, "what it is in")
+            _check_directory(descriptor, "its directory")
             below = os.open(name, flags, dir_fd=descriptor)
             os.close(descriptor)
             descriptor = below
@@ -119,7 +119,7 @@ def _opened(home: Path, kept: LoosePermission) -> Iterator[int]:
 
 def _check_directory(descriptor: int, what: str) -> None:
     if stat.S_ISLNK(os.fstat(descriptor).st_mode):  # O_PATH and O_NOFOLLOW open the link itself, open(2)
-        raise NotNarrowed(f"{what} is a symbolic link; put the real thing in its place")
+        raise NotNarrowed(f"{what} is a symbolic link; replace it with the real file or directory")
 
 
 def _mode_of(descriptor: int, kept: LoosePermission) -> int:
@@ -127,11 +127,11 @@ def _mode_of(descriptor: int, kept: LoosePermission) -> int:
     _check_directory(descriptor, "it")
     is_kind = stat.S_ISDIR if kept.kind == "directory" else stat.S_ISREG
     if not is_kind(found.st_mode):
-        raise NotNarrowed(f"it is no {'directory' if kept.kind == 'directory' else 'regular file'}")
+        raise NotNarrowed(f"it is not a {'directory' if kept.kind == 'directory' else 'regular file'}")
     if found.st_uid != os.geteuid():
         raise NotNarrowed(f"it belongs to uid {found.st_uid}")
     if kept.kind == "file" and found.st_nlink != 1:
-        raise NotNarrowed("it has another name besides, which may be a file of somewhere else")
+        raise NotNarrowed("it has other hard links, which may belong somewhere else")
     return stat.S_IMODE(found.st_mode)
 
 

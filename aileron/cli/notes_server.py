@@ -107,18 +107,18 @@ class NotesServer:
     def _check_key(self, request: Request) -> None:
         given = request.headers.get("Authorization", "").encode()
         if not hmac.compare_digest(given, self._authorization):
-            raise _Refused(401, "an API key is needed: Authorization: Bearer KEY")
+            raise _Refused(401, "an API key is required: Authorization: Bearer KEY")
 
     async def _list(self, request: Request) -> Response:
         limit = request.query_params.get("limit", str(MAX_NOTES))
         if not (limit.isascii() and limit.isdigit() and 1 <= int(limit[:9]) <= MAX_NOTES):
-            raise _Refused(400, f"limit is a number from 1 to {MAX_NOTES}")
+            raise _Refused(400, f"limit must be a number from 1 to {MAX_NOTES}")
         return _json(self._notes[::-1][: int(limit)])
 
     async def _add(self, request: Request) -> Response:
         text = await _text_of(request)
         if len(self._notes) >= MAX_NOTES:
-            raise _Refused(507, f"there are {MAX_NOTES} notes already: delete one first")
+            raise _Refused(507, f"there are already {MAX_NOTES} notes; delete one first")
         self._last_id += 1
         note = _Note(self._last_id, text)
         self._notes.append(note)
@@ -136,7 +136,7 @@ class NotesServer:
         for note in self._notes:
             if note.id == wanted:
                 return note
-        raise _Refused(404, "there is no such note")
+        raise _Refused(404, "no such note")
 
 
 async def serve(app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]) -> None:
@@ -155,15 +155,15 @@ async def _text_of(request: Request) -> str:
         async for chunk in request.stream():
             body += chunk
             if len(body) > MAX_BODY_BYTES:
-                raise _Refused(413, f"a request has at most {MAX_BODY_BYTES} bytes")
+                raise _Refused(413, f"a request is limited to {MAX_BODY_BYTES} bytes")
     except ClientDisconnect:
-        raise _Refused(400, "the request ended before its body") from None
+        raise _Refused(400, "the request ended before its body was complete") from None
     try:
         text = msgspec.json.decode(body, type=_NewNote).text.strip()
     except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _Refused(400, 'the body is JSON: {"text": "…"}') from None
+        raise _Refused(400, 'the body must be JSON: {"text": "…"}') from None
     if not 1 <= len(text) <= MAX_TEXT:
-        raise _Refused(400, f"text has 1 to {MAX_TEXT} characters")
+        raise _Refused(400, f"text must have 1 to {MAX_TEXT} characters")
     return text
 
 

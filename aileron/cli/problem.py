@@ -71,7 +71,7 @@ _FIXES = {
     "hash_mismatch": "aileron connector list",
     "sandbox_unavailable": "aileron doctor",
     "internal_error": "aileron daemon logs",
-    "busy": "try again when a run has ended",
+    "busy": "try again when a run has finished",
     "idempotency_conflict": "use another --idempotency-key",
 }
 _OF_STATUS = {
@@ -139,7 +139,7 @@ class Problem(Exception):
     @classmethod
     def lost(cls, why: str, *, look: str) -> Problem:
         """The daemon was asked, and no answer came: it may be done. `look` is the command that tells."""
-        what = "the daemon was asked, and its answer did not come: whether it was done is not known"
+        what = "the daemon was asked but did not answer, so it is unknown whether this was done"
         error = {
             "class": "outcome_unknown",
             "message": what,
@@ -156,10 +156,10 @@ class Problem(Exception):
         error = body.get("error") if isinstance(body, dict) else None
         if not isinstance(error, dict) or not isinstance(error.get("message"), str):
             return cls(
-                "the daemon answered something that is not an error as agreed",
+                "the daemon sent an error that this command cannot read",
                 exit_code=FAILED,
                 name="internal_error",
-                why="the daemon and this command may be of two versions",
+                why="the daemon and this command may have different versions",
                 fix="aileron daemon stop",
             )
         return cls._of(error, action, again)
@@ -257,7 +257,7 @@ class Problem(Exception):
             lines += _labelled("  why: ", _shown(self.why))
         if self.log:
             lines += [
-                "  log: what the connector said last",
+                "  log: last output of the connector",
                 *(GUTTER + line for line in visible_lines(self.log.rstrip())),
             ]
         if self.fix:
@@ -305,15 +305,15 @@ def _why(name: str, error: dict[str, Any], details: dict[str, Any]) -> str | Non
             if requested in granted:
                 return None
             who = error.get("connector", "the connector")
-            return f"{who} asked for {requested}; granted: {', '.join(granted) or 'nothing'}"
+            return f"{who} requested {requested}; granted: {', '.join(granted) or 'nothing'}"
         case "hash_mismatch" if "expected" in details and "actual" in details:
             return f"expected {details['expected']}, found {details['actual']}"
         case "connector_runtime_error" if "connector_class" in details:
-            return f"the connector calls it {details['connector_class']!r}"
+            return f"the connector's error class is {details['connector_class']!r}"
         case "external_api_error" if "status" in details and str(details["status"]) not in error["message"]:
             return f"the service answered {details['status']}"
         case "outcome_unknown":
-            return "it was cut short after it began: its effect may or may not have happened"
+            return "it was interrupted after it began, so it may or may not have taken effect"
         case _:
             return None
 
@@ -329,7 +329,7 @@ def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
     return (
         None
         if host is None
-        else f"correct the name, or mend this machine's name service until this answers: getent ahosts {host[1]}"
+        else f"correct the name, or fix name resolution on this machine until this works: getent ahosts {host[1]}"
     )
 
 
@@ -350,7 +350,7 @@ def _labelled(label: str, text: str) -> list[str]:
 
 def _shown(text: str) -> str:
     more = len(text) - _MAX_SHOWN
-    return visible(text) if more <= 0 else f"{visible(text[:_MAX_SHOWN])}… ({more} more characters; --json has all)"
+    return visible(text) if more <= 0 else f"{visible(text[:_MAX_SHOWN])}… ({more} more characters; use --json for all)"
 
 
 def report(problem: Problem, *, as_json: bool) -> int:

@@ -125,7 +125,7 @@ def ask_unseen(question: str, *, twice: bool = False) -> str:
                 return typed
         except EOFError:
             raise Problem.usage(f"no answer to {question!r}") from None
-        note("these are not the same; try again")
+        note("they do not match; try again")
 
 
 def edit_text(text: str, *, suffix: str, instead: str) -> str:
@@ -139,8 +139,8 @@ def edit_text(text: str, *, suffix: str, instead: str) -> str:
 
     command = next((found for name in ("VISUAL", "EDITOR") if (found := os.environ.get(name, "").strip())), "")
     if not can_ask() or not command:
-        why = "neither VISUAL nor EDITOR is set" if can_ask() else "there is no terminal to edit at"
-        raise Problem.usage(why, fix=f"give it with {instead}")
+        why = "neither VISUAL nor EDITOR is set" if can_ask() else "no terminal to edit at"
+        raise Problem.usage(why, fix=f"use {instead}")
     with tempfile.TemporaryDirectory(prefix="aileron-") as directory:  # 0700, and what is in it 0600
         file = Path(directory) / f"edit{suffix}"
         with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as opened:
@@ -148,21 +148,19 @@ def edit_text(text: str, *, suffix: str, instead: str) -> str:
         try:
             code = subprocess.run([*shlex.split(command), str(file)], check=False).returncode
         except (OSError, ValueError) as error:
-            raise Problem.usage(
-                f"the editor {command!r} cannot be started: {error}", fix=f"give it with {instead}"
-            ) from None
+            raise Problem.usage(f"cannot start the editor {command!r}: {error}", fix=f"use {instead}") from None
         if code != 0:
-            raise Problem(f"the editor ended with {code}: nothing is changed", exit_code=1, name="invalid_request")
+            raise Problem(f"the editor exited with {code}; nothing changed", exit_code=1, name="invalid_request")
         try:
             with file.open("rb") as edited:
                 data = edited.read(_MAX_EDITED_BYTES + 1)
             if len(data) > _MAX_EDITED_BYTES:
-                raise Problem.usage(f"it is longer than {_MAX_EDITED_BYTES} bytes")
+                raise Problem.usage(f"the edited text is longer than {_MAX_EDITED_BYTES} bytes")
             return data.decode()
         except OSError as error:
-            raise Problem.usage(f"what was edited cannot be read: {error.strerror or error}") from None
+            raise Problem.usage(f"cannot read the edited text: {error.strerror or error}") from None
         except UnicodeDecodeError:
-            raise Problem.usage("what was edited is not UTF-8") from None
+            raise Problem.usage("the edited text is not valid UTF-8") from None
 
 
 def read_secret(name: str) -> bytes:
@@ -170,7 +168,7 @@ def read_secret(name: str) -> bytes:
     if is_terminal("stdin"):
         if not can_ask():
             raise Problem.usage(
-                "the secret is read from standard input, which is a terminal",
+                "standard input is a terminal; provide the secret through a pipe or a file",
                 fix=f"aileron secret set {name} < FILE",
             )
         return ask_unseen(f"Value of {name}").encode()
@@ -178,7 +176,7 @@ def read_secret(name: str) -> bytes:
     value = _without_line_end(value)
     if not value:
         raise Problem.usage(
-            "standard input is empty: the secret is read from it", fix=f"aileron secret set {name} < FILE"
+            "standard input is empty; it must contain the secret", fix=f"aileron secret set {name} < FILE"
         )
     if len(value) > MAX_SECRET_BYTES:
         raise Problem.usage(f"the secret is longer than {MAX_SECRET_BYTES} bytes")
@@ -202,9 +200,9 @@ def text_in(option: str, file: str) -> str:
     except OSError as error:
         raise Problem.usage(f"{option} {file}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise Problem.usage(f"{option} {file}: not UTF-8") from None
+        raise Problem.usage(f"{option} {file} is not valid UTF-8") from None
     if not text or len(data) > _MAX_PASSPHRASE_BYTES + 2:
-        raise Problem.usage(f"{option} {file}: it is empty or longer than {_MAX_PASSPHRASE_BYTES} bytes")
+        raise Problem.usage(f"{option} {file} is empty, or longer than {_MAX_PASSPHRASE_BYTES} bytes")
     return text
 
 

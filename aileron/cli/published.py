@@ -50,7 +50,7 @@ _LONG_S: Final = 25.0
 _INSTALL_S: Final = 60.0
 """An installation unpacks and hashes some archives of at most 64 MiB."""
 _YES, _ALL = ("y", "yes"), ("f", "full")
-_MORE = "answer f to see all of it, before you decide"
+_MORE = "answer f to see all of it before you decide"
 _Bar = Callable[[list[Download]], None]
 
 
@@ -71,7 +71,7 @@ def fetched(supervisor: Supervisor, request: FetchRequest) -> Fetch:
         given_up(supervisor, job)
         raise
     if job.status != "ready":
-        raise Problem.of_error(job.error) if job.error else Problem.usage(f"it is {job.status}")
+        raise Problem.of_error(job.error) if job.error else Problem.usage(f"the download is {job.status}")
     return job
 
 
@@ -130,16 +130,14 @@ def _agree(consents: list[ConsentSubject], *, again: str, yes: bool) -> None:
     if not consents:
         return
     if not yes and not can_ask():
-        raise Problem.usage(
-            "whether to install it, only a person can say, and there is no terminal", fix=f"{again} --yes"
-        )
+        raise Problem.usage("a person must confirm the installation, and there is no terminal", fix=f"{again} --yes")
     for number, consent in enumerate(consents, start=1):
         counted = f" ({number} of {len(consents)})" if len(consents) > 1 else ""
         output.note(f"to be installed{counted}\n")
         _show(consent, _MORE if not yes else None)
         output.note("")
         if not yes and not _is_yes(consent):
-            raise Problem("nothing is installed", exit_code=6, name="cancelled")
+            raise Problem("nothing installed", exit_code=6, name="cancelled")
     output.note(UNSIGNED)
 
 

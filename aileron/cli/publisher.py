@@ -50,7 +50,7 @@ def application(client_id: str | None, client_secret_file: str | None, command: 
 
     if client_id is None:
         if client_secret_file is not None:
-            raise Problem.usage("--client-secret-file without --client-id", fix=f"{command} --help")
+            raise Problem.usage("--client-secret-file requires --client-id", fix=f"{command} --help")
         return None
     secret = None if client_secret_file is None else text_in("--client-secret-file", client_secret_file)
     return Application(client_id=client_id, client_secret=Secret(secret.encode()) if secret else None)
@@ -67,8 +67,8 @@ def maybe_signing_key(file: Path | None) -> SigningKey | None:
         return None
     if not words.strip():
         raise Problem.usage(
-            f"{KEY_VARIABLE} is set and empty",
-            why="the secret of that name is not there, or not for this job",
+            f"{KEY_VARIABLE} is set but empty",
+            why="the secret does not exist, or this job cannot use it",
             fix=f"gh secret set {KEY_VARIABLE} < FILE",
         )
     return _parsed(Secret(words.encode()), KEY_VARIABLE)
@@ -83,9 +83,9 @@ def write_new_key(file: Path, key: SigningKey) -> None:
             opened.flush()
             os.fsync(opened.fileno())
     except FileExistsError:
-        raise Problem.usage(f"{file} is there already, and a key is never overwritten", fix="give --key FILE") from None
+        raise Problem.usage(f"{file} already exists; keys are never overwritten", fix="give --key FILE") from None
     except OSError as error:
-        raise Problem.usage(f"{file} cannot be written: {error.strerror or error}") from None
+        raise Problem.usage(f"cannot write {file}: {error.strerror or error}") from None
 
 
 def _parsed(words: Secret, named: str) -> SigningKey:
@@ -106,19 +106,19 @@ def _read_key(file: Path) -> bytes:
             _check_kept(file, os.fstat(opened.fileno()))
             data = opened.read(MAX_KEY_FILE_BYTES + 1)
     except FileNotFoundError:
-        raise Problem.missing(f"--key {file}: there is no such file") from None
+        raise Problem.missing(f"--key {file}: no such file") from None
     except OSError as error:
         raise Problem.usage(f"--key {file}: {error.strerror or error}") from None
     if len(data) > MAX_KEY_FILE_BYTES:
-        raise Problem.usage(f"--key {file}: larger than {MAX_KEY_FILE_BYTES} bytes: no key is")
+        raise Problem.usage(f"--key {file} is larger than {MAX_KEY_FILE_BYTES} bytes, so it is not a key")
     return data
 
 
 def _check_kept(file: Path, status: os.stat_result) -> None:
     """Return if it is a file that nobody else may use."""
     if not stat.S_ISREG(status.st_mode):
-        raise Problem.usage(f"--key {file}: not a regular file")
+        raise Problem.usage(f"--key {file} is not a regular file")
     if status.st_mode & 0o077:
         mode = stat.S_IMODE(status.st_mode)
-        why = "whoever reads it can sign as you; if somebody may have, make another key"
-        raise Problem.usage(f"--key {file} is open for others (mode {mode:04o})", why=why, fix=f"chmod 600 {file}")
+        why = "anyone who can read it can sign as you; if it may have been read, create a new key"
+        raise Problem.usage(f"--key {file} is readable by others (mode {mode:04o})", why=why, fix=f"chmod 600 {file}")

@@ -67,16 +67,16 @@ class Option(NamedTuple):
 
 
 OPTIONS = (
-    Option("--args", "JSON|@FILE|-", "Arguments as one JSON object: itself, in a file, or on standard input."),
-    Option("--json", None, "Print the whole answer as JSON, failures too."),
-    Option("--wait", "DURATION", f"How long to wait for the end: 500ms, 90s, 5m. [default: {DEFAULT_WAIT}]"),
-    Option("--dry-run", None, "Show what would be done, do nothing."),
-    Option("--idempotency-key", "KEY", "The same key with the same arguments is the same run, for 24 hours."),
+    Option("--args", "JSON|@FILE|-", "Arguments as a JSON object, from the command line, a file or standard input."),
+    Option("--json", None, "Print the whole answer as JSON, including failures."),
+    Option("--wait", "DURATION", f"How long to wait for the run to finish: 500ms, 90s, 5m. [default: {DEFAULT_WAIT}]"),
+    Option("--dry-run", None, "Show what would be done, without doing it."),
     Option(
-        "--again", "RUN", "Run what RUN was, whose outcome is unknown, once more: you looked, and it is still wanted."
+        "--idempotency-key", "KEY", "Run at most once for KEY within 24 hours. A repeated call returns the same run."
     ),
-    Option("--as", "BINDING", "Whose credential, where several could serve: KIND/SERVICE/IDENTITY or IDENTITY."),
-    Option("--passphrase-file", "FILE", "Unlock the vault with what is in FILE, if it is locked."),
+    Option("--again", "RUN", "Run again what RUN was, whose outcome is unknown, after you have checked the service."),
+    Option("--as", "BINDING", "Credential to use if several fit: KIND/SERVICE/IDENTITY, or IDENTITY."),
+    Option("--passphrase-file", "FILE", "Unlock the vault, if it is locked, with the passphrase in FILE."),
 )
 
 
@@ -143,17 +143,17 @@ def parse(words: Sequence[str]) -> RunCommand:
             else:
                 given[flag] = value if has_value else _value_after(option, next(rest, None))
     if not plain:
-        raise Problem.usage("the name of an action is missing", fix="aileron action list")
+        raise Problem.usage("no action given", fix="aileron action list")
     return build(plain[0], plain[1:], given)
 
 
 def build(action: str, words: Sequence[str], given: dict[str, str]) -> RunCommand:
     """From the options given, by flag, and the words. Problem for values that cannot be."""
     if not action or "=" in action:
-        raise Problem.usage(f"the name of an action comes first, not {action!r}", fix="aileron action list")
+        raise Problem.usage(f"give the name of the action first, not {action!r}", fix="aileron action list")
     key = given.get("--idempotency-key")
     if key is not None and not (key.isascii() and key.isprintable() and key.strip()):
-        raise Problem.usage("--idempotency-key is not printable ASCII", fix=_HELP)
+        raise Problem.usage("--idempotency-key must be printable ASCII", fix=_HELP)
     return RunCommand(
         action=action,
         pairs=pairs_of(words),
@@ -252,7 +252,7 @@ def _with_pairs(args: dict[str, Any], asked: RunCommand, supervisor: Supervisor)
         types = {str(spec.get("name")): str(spec.get("type")) for spec in action.get("inputs", [])}
         for name, value in typed(asked.pairs, types, action=asked.action).items():
             if name in args:
-                raise Problem.usage(f"{name!r} is in --args and given as {name}=… as well", fix=_HELP)
+                raise Problem.usage(f"{name!r} is given both in --args and as {name}=…", fix=_HELP)
             args[name] = value
     return args
 
@@ -266,7 +266,7 @@ def _first_answer(asked: RunCommand, supervisor: Supervisor, body: dict[str, Any
         answer = supervisor.send("POST", path, body, wait_s=wait_s, headers={"Idempotency-Key": key}, look=look)
     except Problem as problem:
         if problem.name == "outcome_unknown":
-            problem.why = f"{problem.why}; the same with --idempotency-key {key} is the same run, and never a second"
+            problem.why = f"{problem.why}; it is safe to repeat the command with --idempotency-key {key}"
         raise
     if answer.is_error:
         raise Problem.of_answer(answer.body, action=asked.action, again=asked.command)
@@ -316,7 +316,7 @@ def note_edited(answer: dict[str, Any]) -> None:
     if isinstance(executed, dict):
         from aileron.review.plan import argument_lines
 
-        output.note("a person changed the arguments before it ran; it ran with")
+        output.note("a person changed the arguments; it ran with")
         output.print_facts([("", argument_lines(executed))], "stderr")
 
 
@@ -324,11 +324,11 @@ def _waits_for_a_person(asked: RunCommand, answer: dict[str, Any]) -> int:
     if asked.json:
         output.print_json(answer)
     approval, message = answer.get("approval_id"), answer.get("message")
-    lines = [f"{visible(asked.action)} waits for a person"]
+    lines = [f"{visible(asked.action)} is waiting for approval"]
     if message and not output.is_terminal("stderr"):  # it is for an agent, and says what the lines below say
         lines.append(f"  {visible(str(message))}")
     if question := answer.get("question"):
-        lines.append(f"  the person asks: {visible(str(question))}")
+        lines.append(f"  question from the person: {visible(str(question))}")
     ways = {
         "expires": output.time_left(answer["expires_at"], "stderr") if answer.get("expires_at") else None,
         "look": f"aileron approval show {approval}",
@@ -360,13 +360,13 @@ def _decided_here(asked: RunCommand, answer: dict[str, Any], left_s: float) -> i
         dialogue = decision_dialogue.Dialogue(operator, approval)
         code = dialogue.settle_here()
     except KeyboardInterrupt:
-        output.note("\ninterrupted; nothing is decided")
+        output.note("\ninterrupted; not decided")
         code = INTERRUPTED
     if code != OK:
         if code in (UNFINISHED, INTERRUPTED):
             _waits_for_a_person(asked, answer)
         if code == INTERRUPTED:
-            output.note(f"  take it back: aileron approval cancel {visible(approval)}")
+            output.note(f"  withdraw: aileron approval cancel {visible(approval)}")
         return code
     try:
         with StatusLine(asked.action) as waiting:
@@ -395,13 +395,16 @@ def _agreed_here(asked: RunCommand, problem: Problem) -> int:
 def _still_running(asked: RunCommand, run_id: str, answer: dict[str, Any]) -> int:
     if asked.json:
         output.print_json({**answer, "run_id": run_id})
-    output.note(f"still running after {asked.wait_s:g} s; it goes on\n  look: aileron audit show {visible(run_id)}")
+    output.note(
+        f"still running after {asked.wait_s:g} s; it continues in the background\n  look: aileron audit "
+        f"show {visible(run_id)}"
+    )
     return UNFINISHED
 
 
 def _interrupted(asked: RunCommand, run_id: str | None) -> int:
     look = f"audit list --action {asked.action}" if run_id is None else f"audit show {run_id}"
-    output.note(f"\ninterrupted; a run that has begun goes on\n  look: aileron {visible(look)}")
+    output.note(f"\ninterrupted; a run that has started continues\n  look: aileron {visible(look)}")
     return INTERRUPTED
 
 
@@ -417,13 +420,13 @@ def _show_plan(asked: RunCommand, answer: dict[str, Any]) -> int:
     output.print_facts(
         [
             ("action", f"{plan.action} {plan.action_version}"),
-            ("approval", "a person is asked first" if plan.approval.required else "nobody is asked"),
+            ("approval", "required before it runs" if plan.approval.required else "not required"),
             ("digest", plan.digest),
         ],
         column=COLUMN,
     )
     print_plan(plan)
-    output.note("nothing was done")
+    output.note("dry run: nothing was done")
     return OK
 
 
@@ -437,5 +440,5 @@ def _unknown(flag: str, known: list[str]) -> Option:
     import difflib
 
     near = difflib.get_close_matches(flag, known, n=1)
-    why = f"did you mean {near[0]}?" if near else "arguments of the action are written KEY=VALUE"
-    raise Problem.usage(f"there is no option {flag}", why=why, fix=_HELP)
+    why = f"did you mean {near[0]}?" if near else "write the action's arguments as KEY=VALUE"
+    raise Problem.usage(f"no such option: {flag}", why=why, fix=_HELP)

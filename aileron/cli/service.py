@@ -87,14 +87,14 @@ class Service:
         """Return if systemd runs this machine. Problem otherwise."""
         why = None
         if self._systemctl is None:
-            why = "there is no `systemctl`"
+            why = "`systemctl` is not installed"
         elif self._state() == "offline":
-            why = "this system was not started by systemd, as in most containers"
+            why = "this system does not run systemd, as in most containers"
         if why is not None:
             raise Problem(
-                "systemd does not run here, so nothing was written",
+                "systemd is not running; nothing was written",
                 exit_code=FAILED,
-                why=f"{why}; without a service the daemon starts with the first command that needs it",
+                why=f"{why}; without a service, the daemon starts with the first command that needs it",
                 fix="aileron daemon start",
             )
 
@@ -134,10 +134,12 @@ class Service:
         try:
             done = self._run("--user", *words)
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Problem("systemd did not do it", exit_code=FAILED, why=str(error), fix=" ".join(command)) from error
+            raise Problem(
+                "systemd reported an error", exit_code=FAILED, why=str(error), fix=" ".join(command)
+            ) from error
         if done.returncode != 0:
-            why = done.stderr.strip() or f"it ended with {done.returncode}"
-            raise Problem("systemd did not do it", exit_code=FAILED, why=why, fix=" ".join(command))
+            why = done.stderr.strip() or f"exit code {done.returncode}"
+            raise Problem("systemd reported an error", exit_code=FAILED, why=why, fix=" ".join(command))
 
     def _state(self, *scope: str) -> str:
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
@@ -165,7 +167,7 @@ class Service:
         except OSError as error:
             raise Problem(f"{self.path}: {error.strerror}", exit_code=FAILED) from error
         if not text.startswith(_OURS.encode()):
-            raise self._foreign("a unit that `aileron daemon install` has not written")
+            raise self._foreign("a unit that `aileron daemon install` did not write")
 
     def _foreign(self, what: str) -> Problem:
         return Problem(f"{self.path} is {what}", exit_code=FAILED, fix=f"move it away: mv {self.path} {self.path}.old")
@@ -178,6 +180,6 @@ def _absolute(path: str | None) -> str | None:
 def _quoted(word: str) -> str:
     """One word of a unit's line, with everything that systemd would replace spelled out."""
     if not word.isprintable() or "$" in word:
-        raise Problem.usage(f"{word!r} cannot be written into a unit", why="it has a `$` or a hidden character in it")
+        raise Problem.usage(f"{word!r} cannot be written to a unit", why="it contains `$` or a hidden character")
     escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{escaped}"'

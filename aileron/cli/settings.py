@@ -25,11 +25,11 @@ from aileron.model.document import Kind
 
 __all__ = ["ABSENT", "Words", "changed", "kind_of", "read_text", "value_of", "write_text"]
 
-Words = Literal["true or false", "a number", "a list, with commas between", "text"]
+Words = Literal["true or false", "a number", "a list, separated by commas", "text"]
 _WORDS: Final[dict[Kind, Words]] = {
     Kind.BOOLEAN: "true or false",
     Kind.INTEGER: "a number",
-    Kind.STRINGS: "a list, with commas between",
+    Kind.STRINGS: "a list, separated by commas",
     Kind.STRING: "text",
 }
 ABSENT: Final = None
@@ -53,14 +53,14 @@ def value_of(key: str, word: str) -> Any:
             if not (word.isascii() and word.isdigit() and len(word) <= 9):
                 raise _wrong(key, word, kind)
             return int(word)
-        case "a list, with commas between":
+        case "a list, separated by commas":
             return [part.strip() for part in word.split(",") if part.strip()]
         case "text":
             return word
 
 
 def _wrong(key: str, word: str, kind: Words) -> Problem:
-    return Problem.usage(f"{key} is {kind}, and {word[:60]!r} is not", fix=f"aileron config get {key}")
+    return Problem.usage(f"{key} must be {kind}, not {word[:60]!r}", fix=f"aileron config get {key}")
 
 
 def read_text(path: Path) -> str:
@@ -71,17 +71,17 @@ def read_text(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:
-        raise Problem.usage(f"{path}: not UTF-8 at byte {error.start}") from None
+        raise Problem.usage(f"{path} is not valid UTF-8 (byte {error.start})") from None
 
 
 def write_text(path: Path, before: str, text: str) -> Settings:
     """Put `text` in the place of `before`, whole or not at all; the settings that it makes. AileronError, Problem."""
     settings = parse_settings(text, path)
     if len(text.encode()) > MAX_CONFIG_BYTES:
-        raise Problem.usage(f"{path} would have more than {MAX_CONFIG_BYTES} bytes")
+        raise Problem.usage(f"{path} would be larger than {MAX_CONFIG_BYTES} bytes")
     files.make_directory(path.parent)
     if read_text(path) != before:
-        raise Problem.usage(f"{path} was changed by somebody else meanwhile: nothing is written, try again")
+        raise Problem.usage(f"{path} was changed by another program; nothing was written, try again")
     with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
         files.replace(directory, path, text.encode())
     return settings
@@ -98,7 +98,7 @@ def changed(text: str, changes: Mapping[str, Any], path: Path) -> str:
     except (TOMLKitError, KeyError, TypeError, AttributeError):  # a table that is written as something else
         found = ""
     if written_settings(found, path) != wanted:
-        raise Problem.usage(f"{path} is written in a way that this cannot be put into", fix="aileron config edit")
+        raise Problem.usage(f"the layout of {path} does not allow this change", fix="aileron config edit")
     return found
 
 

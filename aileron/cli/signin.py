@@ -82,7 +82,7 @@ def sign_in(
             _clear()
             ended = supervisor.fetch(SignInState, "DELETE", path, wait_s=_BEGIN_S)
             if ended.status != "done":
-                output.note("the sign-in is ended; nothing is bound")
+                output.note("sign-in cancelled; nothing bound")
                 return INTERRUPTED
     if ended.status != "done":
         raise _problem_of(ended)
@@ -115,12 +115,12 @@ def _invite(begun: SignInState, opener: list[str] | None, how: How) -> None:
     url = begun.authorize_url or ""
     if opener is not None and _is_address(url):
         open_page(opener, url)
-        output.note("Your browser opens, for you to sign in. If it does not, open this page on this machine:\n")
+        output.note("Your browser opens so that you can sign in. If it does not, open this page on this machine:\n")
     else:
         output.note("To sign in, open this page in a browser on this machine:\n")
     output.write(visible(url) + "\n", "stderr")
     if opener is None and (port := _port_of(url)):
-        output.note("To open it on another machine, first run there, so that the answer finds its way back:")
+        output.note("To open it on another machine, first run this there, so that the answer reaches Aileron:")
         output.note(f"  ssh -L {port}:localhost:{port} THIS-MACHINE\n")
 
 
@@ -140,7 +140,7 @@ def _invite_elsewhere(begun: SignInState, code: str) -> None:
     output.write(visible(begun.verification_uri or "") + "\n", "stderr")
     output.note(f"and enter the code {output.styled(visible(code), 'bold', 'stderr')}\n")
     if whole := begun.verification_uri_complete:
-        output.note("or this one, which has the code in it:\n")
+        output.note("or this page, which already contains the code:\n")
         output.write(visible(whole) + "\n", "stderr")
 
 
@@ -179,7 +179,7 @@ def _waited_for(supervisor: Supervisor, path: str, begun: SignInState, how: How)
 
 
 def _tick(expires_at: str) -> None:
-    sys.stderr.write(f"\rwaiting for you, {_left(expires_at)}; Ctrl-C ends it   ")
+    sys.stderr.write(f"\rwaiting for you, {_left(expires_at)}; press Ctrl-C to cancel   ")
     sys.stderr.flush()
 
 
@@ -203,7 +203,7 @@ def _clear() -> None:
 def _problem_of(ended: SignInState) -> Problem:
     if ended.error:
         return Problem.of_error(ended.error)
-    return Problem("the sign-in was ended; nothing is bound", exit_code=6, name="cancelled")
+    return Problem("sign-in cancelled; nothing bound", exit_code=6, name="cancelled")
 
 
 @contextlib.contextmanager

@@ -176,10 +176,10 @@ class Supervisor:
         """Return if this is asked of the daemon it is meant for. Problem where the environment names one elsewhere."""
         if client is self._operator and os.environ.get("AILERON_URL"):
             raise Problem(
-                "this is for the machine that the daemon runs on",
+                "this command works only on the machine that the daemon runs on",
                 exit_code=69,
                 name="daemon_unreachable",
-                why="AILERON_URL names a daemon elsewhere, which takes only what agents may ask",
+                why="AILERON_URL names a remote daemon, which accepts only what agents may do",
                 fix="unset AILERON_URL",
             )
 
@@ -198,10 +198,10 @@ def read(kind: type[_T], body: Any) -> _T:
         return msgspec.convert(body, kind)
     except ValueError as error:  # of msgspec, also for text that is not Unicode where it expects one of some words
         raise Problem(
-            f"the daemon's answer is not one that this version knows: {error}",
+            f"the daemon's answer does not match this version: {error}",
             exit_code=1,
             name="internal_error",
-            why="a daemon goes on as it was started when aileron is updated",
+            why="the daemon keeps its old version until you restart it after an update",
             fix="aileron daemon stop",
         ) from error
 
@@ -221,5 +221,5 @@ def _is_locked(answer: Answer) -> bool:
 def _unreachable(error: Exception) -> Problem:
     why = str(error) or type(error).__name__
     if os.environ.get("AILERON_URL"):  # its log is not here
-        return Problem.unreachable(why, fix="aileron status, where the daemon is")
+        return Problem.unreachable(why, fix="aileron status, on the daemon host")
     return Problem.unreachable(why)

@@ -105,11 +105,14 @@ def check_operation(name: str, language: Language) -> None:
     from aileron.model.names import OP_NAME, RESERVED_TOOLS
 
     if not OP_NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is not a lower-case letter, then letters, digits, '_', at most 64")
+        raise ValueError(
+            f"invalid operation {name!r}: use a lower-case letter, then lower-case letters, digits and '_', 64 "
+            "characters at most"
+        )
     if name in RESERVED_TOOLS:
-        raise ValueError(f"{name!r} is a tool of Aileron itself")
+        raise ValueError(f"{name!r} is the name of an Aileron tool")
     if language == "python" and (keyword.iskeyword(name) or name in _TAKEN):
-        raise ValueError(f"{name!r} cannot be a function's name: say what it does, as in {name}_thing")
+        raise ValueError(f"{name!r} cannot be a function name; add a verb, as in {name}_thing")
 
 
 def repository(

@@ -15,7 +15,7 @@ from aileron.cli.problem import message_and_fix
 
 ROOT = Path(__file__).resolve().parents[2]
 _IN_PARTS = frozenset(
-    {"aileron binding setup x x", "aileron vault x --passphrase-file FILE", "aileron status, where the daemon is"}
+    {"aileron binding setup x x", "aileron vault x --passphrase-file FILE", "aileron status, on the daemon host"}
 )
 """Put together out of several words, or with a word about where to type them; each is looked at where it is made."""
 _STANDS_FOR = "x"

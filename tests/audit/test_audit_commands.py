@@ -255,7 +255,7 @@ def test_following_ends_when_the_daemon_does(tmp_path: Path) -> None:
             _, err = process.communicate(timeout=30)
 
         assert process.returncode == 69
-        assert "the daemon has stopped" in err
+        assert "the daemon stopped" in err
         assert not (made.path / "run" / "operator.sock").exists() or made.daemon_pid is None
 
 

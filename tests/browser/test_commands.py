@@ -97,7 +97,7 @@ def test_from_setup_to_revocation_at_a_terminal(
     assert (used.code, MIRA in used.out) == (0, True)
     assert anew.code == 0, anew
     assert NOOR in used_anew.out
-    assert "the provider took it back too" in revoked.out
+    assert "also revoked at the provider" in revoked.out
     assert (was_active, provider.introspect(token)["active"]) == (True, False)
     said = "".join(one.out for one in (made, shown, used, anew, used_anew, revoked))
     assert not [value for value in provider.tokens() if value in said]

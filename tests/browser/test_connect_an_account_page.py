@@ -161,7 +161,7 @@ def test_the_page_leads_from_nothing_to_a_mail_that_was_approved(
             before_decision.append(len(mail.outbox))
         said = reader.types(step.text)
         status = said.code
-        assert status in ((0, 75) if "waits for a person" in said.out else (0,)), f"{step.text}: {said}"
+        assert status in ((0, 75) if "is waiting for approval" in said.out else (0,)), f"{step.text}: {said}"
         assert (line := missing(step.shown, said.out)) is None, f"{step.text}: no {line!r} in {said}"
 
     (sent,) = mail.outbox

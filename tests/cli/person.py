@@ -12,7 +12,7 @@ __all__ = ["APPROVER", "INIT", "SIGN", "at_terminal", "flat"]
 APPROVER = "not the vault's passphrase"
 SIGN = ("Approver passphrase: ", APPROVER)
 INIT = [
-    ("Make the approver's key? [y/N] ", "y"),
+    ("Create the approver's key? [y/N] ", "y"),
     ("Vault passphrase: ", PASSPHRASE),
     ("New approver passphrase: ", APPROVER),
     ("New approver passphrase, again: ", APPROVER),

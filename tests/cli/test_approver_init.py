@@ -122,18 +122,18 @@ def test_a_key_is_made_named_and_put_in_its_place(world: World, aileron: Command
     with open_key(file, Secret(MINE.encode())) as key:
         assert [body["public_key"] for body in world.named] == [key.public_key.hex()]
     assert world.named[0]["inventory"] == sha256_digest(canonical_json(INVENTORY))
-    assert f"{key.key_id} decides for this home from now on" in flat(said.out)
+    assert f"{key.key_id} now signs decisions for this home" in flat(said.out)
     assert MINE not in said.out
     assert VAULT not in said.out
     status = aileron("approver", "status", "--json").json
     assert (status["status"], status["key_id"]) == ("ready", key.key_id)
     assert status["file"] == {"path": str(file), "status": "matches", "key_id": key.key_id}
     shown = flat(aileron.at_terminal("approver", "status").out)
-    assert "decisions count with a signature only" in shown
-    assert "there, and it is that key" in shown
+    assert "decisions must be signed" in shown
+    assert "present, matches" in shown
     assert "passkeys" not in shown
     world.approver["passkeys"] = 2
-    assert "passkeys 2, which decide too" in flat(aileron.at_terminal("approver", "status").out)
+    assert "passkeys 2 can sign too" in flat(aileron.at_terminal("approver", "status").out)
 
 
 def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World, aileron: Command) -> None:
@@ -150,7 +150,7 @@ def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World,
         "gated: no; reaches: nothing",
         "connectors none",
         "egress.private: nas.example.lan:443",
-        "the rest, 1, as the defaults are: aileron config get",
+        "the other 1: defaults (aileron config get)",
         'x; opens: {"a": 1}',
         "a number 7",
         r"basic/mail/\x1b[2Khome\u202e\u200b; connector: github://o/r; secret: mail; username: ",
@@ -168,7 +168,7 @@ def test_what_acts_stands_last_and_settings_at_their_defaults_in_a_line(world: W
 
     places = [said.out.index(f"\n{name} ") for name in ("keys", "settings", "bindings", "connectors", "actions")]
     assert places == sorted(places)
-    assert f"settings      {len(defaults)}, as the defaults are: aileron config get" in lines
+    assert f"settings      all {len(defaults)}: defaults (aileron config get)" in lines
     assert len(lines) < 24
 
 
@@ -176,7 +176,7 @@ def test_nothing_happens_after_a_no(world: World, aileron: Command, home: Path, 
     """No passphrase is asked for, nothing is sent, and no file is left."""
     for answer in ("n", "", "yess"):
         said = aileron.at_terminal("approver", "init", answers=[("[y/N]", answer)])
-        assert (said.code, "nothing is changed" in said.out) == (1, True)
+        assert (said.code, "nothing changed" in said.out) == (1, True)
         assert "passphrase:" not in said.out
     assert world.asked("POST", "/v1/approver") == []
     assert {path.name for path in home.iterdir()} <= {"run", "approver.json.lock"}
@@ -186,11 +186,11 @@ def test_the_key_is_exchanged_with_the_old_ones_signature(world: World, aileron:
     """Both sign; a wrong passphrase of the old one ends it with everything as it was."""
     aileron.at_terminal("approver", "init", answers=INIT)
     before = file.read_bytes()
-    ask: Answers = [("[y/N]", "y"), ("Vault passphrase:", VAULT), ("present key:", "another"), *NEW]
+    ask: Answers = [("[y/N]", "y"), ("Vault passphrase:", VAULT), ("current key:", "another"), *NEW]
     said = aileron.at_terminal("approver", "init", "--replace", answers=ask[:3])
     assert (said.code, "wrong passphrase" in flat(said.out)) == (6, True)
     assert file.read_bytes() == before
-    said = aileron.at_terminal("approver", "init", "--replace", answers=[*ask[:2], ("present key:", MINE), *NEW])
+    said = aileron.at_terminal("approver", "init", "--replace", answers=[*ask[:2], ("current key:", MINE), *NEW])
     assert said.code == 0, said
     assert (len(world.named), settled(file)) == (2, True)
     assert world.named[1]["replaces"] == json.loads(before)["key_id"]
@@ -213,7 +213,7 @@ def test_the_vaults_passphrase_may_be_given_and_the_approvers_not(world: World, 
     short: Answers = [("New approver passphrase:", "short"), ("again:", "short")]
     said = aileron.at_terminal("approver", "init", answers=[*same, *short, *NEW], AILERON_VAULT_PASSPHRASE=VAULT)
     assert said.code == 0, said
-    assert "this is the vault's passphrase: take another one; try again (2 left)" in flat(said.out)
+    assert "this is the vault's passphrase: choose another one; try again (2 left)" in flat(said.out)
     assert "at least" not in said.out
     assert "5 bytes" in said.out
     open_key(file, Secret(MINE.encode())).wipe()
@@ -226,7 +226,7 @@ def test_without_a_terminal_it_says_what_to_do(world: World, aileron: Command, f
     """Whatever is in the environment or on standard input."""
     said = aileron("approver", "init", given=f"y\n{MINE}\n{MINE}\n", AILERON_VAULT_PASSPHRASE=VAULT)
     assert said.code == 2
-    assert "an approver is made at a terminal" in said.err
+    assert "creating an approver needs a terminal" in said.err
     assert "in a terminal of your own" in said.err
     assert (world.seen, file.exists()) == ([], False)
 
@@ -237,17 +237,17 @@ def test_who_decides_already_is_not_replaced_in_passing(world: World, aileron: C
     assert (said.code, "no approver to replace" in said.out) == (2, True)
     create(file, Secret(MINE.encode()))
     said = aileron.at_terminal("approver", "init")
-    assert (said.code, "is there already" in flat(said.out)) == (2, True)
+    assert (said.code, "already exists" in flat(said.out)) == (2, True)
     file.unlink()
     aileron.at_terminal("approver", "init", answers=INIT)
     said = aileron.at_terminal("approver", "init")
     assert (said.code, "aileron approver init --replace" in said.out) == (2, True)
     file.rename(file.with_name("elsewhere"))
     said = aileron.at_terminal("approver", "init", "--replace", answers=INIT[:2])
-    assert (said.code, "put a backup of approver.json in its place" in flat(said.out)) == (9, True)
+    assert (said.code, "restore approver.json from a backup" in flat(said.out)) == (9, True)
     assert len(world.named) == 1
     status = aileron.at_terminal("approver", "status")
-    assert "not there" in status.out
+    assert "(missing)" in status.out
     create(file, Secret(MINE.encode()))
     assert aileron("approver", "status", "--json").json["file"]["status"] == "another"
     file.write_bytes(b"{}")
@@ -293,12 +293,12 @@ def test_an_answer_that_never_came_is_looked_for_by_the_next_init(world: World, 
         assert (file.exists(), keyfile.staged(file).exists()) == (False, True)
         status = aileron("approver", "status", "--json").json
         assert status["file"]["status"] == ("waiting" if is_named else "absent")
-    assert "cut short" in flat(aileron.at_terminal("approver", "status").out)
+    assert "key exchange was interrupted" in flat(aileron.at_terminal("approver", "status").out)
     said = aileron.at_terminal("approver", "init")
     assert (said.code, settled(file)) == (0, True)
     assert public_of(file).key_id == world.approver["key_id"]
     with open_key(file, Secret(MINE.encode())):
-        assert "is in its place now" in flat(said.out)
+        assert "is now in place" in flat(said.out)
 
 
 def test_an_interrupt_leaves_what_was_there(world: World, aileron: Command, file: Path) -> None:
@@ -336,7 +336,7 @@ def test_the_real_daemon_names_the_key_and_exchanges_it() -> None:
         first = public_of(file).key_id
         real.stop()
         assert aileron("approver", "status", "--json").json["status"] == "locked"
-        replace: Answers = [("Its passphrase:", VAULT), ("[y/N]", "y"), ("present key:", MINE), *NEW]
+        replace: Answers = [("Its passphrase:", VAULT), ("[y/N]", "y"), ("current key:", MINE), *NEW]
         said = aileron.at_terminal("approver", "init", "--replace", answers=replace)
         assert (said.code, first in said.out) == (0, True), said
         status = aileron("approver", "status", "--json").json

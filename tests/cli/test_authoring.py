@@ -38,7 +38,7 @@ def test_a_new_action_is_valid_at_once(aileron: Command, tmp_path: Path):
     action = parse_action((tmp_path / "send-email.md").read_text("utf-8"), file="x", allow_placeholder=True)
 
     assert (said.code, said.out) == (0, "send-email.md\n")
-    assert "still to be named: the connector, its version; then: aileron action add send-email.md" in said.err
+    assert "fill in the connector, its version; then run: aileron action add send-email.md" in said.err
     assert (action.approval.required, action.steps[0].op, action.summary) == (True, "send_email", "Send email {text}")
     assert aileron("action", "validate", "send-email.md").out == "send-email.md: ok, send-email 0.1.0\n"
     assert not (aileron.home / "run").exists()
@@ -90,7 +90,7 @@ def test_an_installed_operation_gives_an_action_of_its_name(fake: FakeDaemon, ai
     )
     assert "…" not in deleted.text
     fake.connectors.append({**MAIL, "name": "github://acme/second", "operations": operations})
-    assert "still to be named: the connector" in aileron("action", "new", "list-notes", "-o", "b.md").err
+    assert "fill in the connector" in aileron("action", "new", "list-notes", "-o", "b.md").err
 
 
 def test_no_file_is_overwritten(aileron: Command, tmp_path: Path):
@@ -101,7 +101,7 @@ def test_no_file_is_overwritten(aileron: Command, tmp_path: Path):
     for words in (("a",), ("b", "-o", "a.md"), ("b", "-o", "link.md")):
         said = aileron("action", "new", *words)
         assert said.code == 2
-        assert "is there already, and is not overwritten" in said.err
+        assert "already exists" in said.err
     assert (tmp_path / "a.md").read_text() == "mine"
     assert not (tmp_path / "elsewhere").exists()
     assert aileron("action", "new", "b", "--output", "c.md").out == "c.md\n"
@@ -110,13 +110,13 @@ def test_no_file_is_overwritten(aileron: Command, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("Send Email",), "name 'Send Email' is not lower-case letters"),
-        (("../a",), "name '../a' is not"),
-        (('a"\nb',), "is not lower-case letters"),
-        (('a" # ',), "is not lower-case letters"),
-        (("2nd-mail",), "no operation can be called like the action '2nd-mail'"),
-        (("a", "--op", 'x"] # '), "is not a lower-case letter"),
-        (("a", "--op", "send-email"), "--op 'send-email' is not a lower-case letter"),
+        (("Send Email",), "invalid action name 'Send Email': use lower-case letters"),
+        (("../a",), "invalid action name '../a'"),
+        (('a"\nb',), "use lower-case letters"),
+        (('a" # ',), "use lower-case letters"),
+        (("2nd-mail",), "'2nd-mail' cannot be an operation's name"),
+        (("a", "--op", 'x"] # '), "use a lower-case letter"),
+        (("a", "--op", "send-email"), "invalid operation 'send-email'"),
         (("a", "--connector", "acme/mail"), "'acme/mail' has no known scheme"),
         (("a", "--connector", "github://acme/mail@latest"), "'latest' is not a SemVer version"),
         (("a", "-o", "/nowhere/a.md"), "No such file or directory"),
@@ -225,11 +225,11 @@ def test_what_no_input_can_be_named_gets_a_value_in_the_file(name: str, hint: st
 @pytest.mark.parametrize(
     ("signature", "why"),
     [
-        ("x: None", "it takes only null, and TOML has no null"),
-        ("_x: None", "it takes only null, and TOML has no null"),
-        ("_x: Annotated[int, msgspec.Meta(ge=5, le=2)]", "no value that it takes is known"),
-        ("_x: Annotated[str, msgspec.Meta(min_length=100000)]", "no value that it takes is known"),
-        ("_x: Literal['${']", "no value that it takes is known"),
+        ("x: None", "it accepts only null, which TOML does not have"),
+        ("_x: None", "it accepts only null, which TOML does not have"),
+        ("_x: Annotated[int, msgspec.Meta(ge=5, le=2)]", "no accepted value is known"),
+        ("_x: Annotated[str, msgspec.Meta(min_length=100000)]", "no accepted value is known"),
+        ("_x: Literal['${']", "no accepted value is known"),
     ],
 )
 def test_what_a_file_cannot_give_is_said(signature: str, why: str):
@@ -237,7 +237,7 @@ def test_what_a_file_cannot_give_is_said(signature: str, why: str):
     with pytest.raises(Problem) as refused:
         written(signature)
 
-    assert "which an action file cannot give it" in str(refused.value)
+    assert "which an action file cannot provide" in str(refused.value)
     assert refused.value.why == why
     assert written(f"{signature} = None").inputs == ()
 
@@ -261,7 +261,7 @@ def test_an_installed_operation_is_begun_and_validated(fake: FakeDaemon, aileron
 
     refused = aileron("action", "new", "b", "--connector", MAIL["name"], "--op", "never")
     assert (refused.code, (tmp_path / "b.md").exists()) == (2, False)
-    assert "operation 'never' needs 'x', which an action file cannot give it" in refused.err
+    assert "operation 'never' needs 'x', which an action file cannot provide" in refused.err
 
 
 def test_the_schema_describes_what_new_writes(aileron: Command, tmp_path: Path):

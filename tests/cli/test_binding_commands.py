@@ -119,7 +119,7 @@ def test_what_is_wanted_stands_before_anything_is_asked(fake: FakeDaemon, ailero
     said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
     shown = flat(said).partition("Service")[0]
 
-    assert "wants oauth2: you sign in at id.example; your password is not seen here" in shown
+    assert "wants oauth2: you sign in at id.example; Aileron never sees your password" in shown
     assert "for Read and send your mail scopes mail.read mail.send reaches mail.example:443" in shown
     assert fake.asked("POST") == []
 
@@ -137,10 +137,10 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
     }
     assert f"\n{URL}\n" in said.out
     assert "open this page in a browser on this machine" in shown
-    assert " left; Ctrl-C ends it" in shown
+    assert " left; press Ctrl-C to cancel" in shown
     assert f"{NAME} {MAIL} acts as mira@example.com" in shown
-    assert "granted mail.read NOT granted mail.send what needs this will fail" in shown
-    assert "renewed by itself" in shown
+    assert "granted mail.read NOT granted mail.send requests that need this will fail" in shown
+    assert "renewed automatically" in shown
     assert f"ended with aileron binding revoke {NAME}" in shown
     assert "ssh -L" not in shown  # the address names no port of this machine
 
@@ -164,7 +164,7 @@ def test_another_account_than_before_is_not_taken_for_the_same(fake: FakeDaemon,
         fake.script("GET", "/v1/sign-ins/sgn-1", lambda _: _done(fake))
         said = aileron("binding", "reauthorize", NAME, "--no-browser")
         assert said.code == 0, said
-        assert (f"another account than before, which was {was}" in said.err) is is_remarked
+        assert (f"a different account from before ({was})" in said.err) is is_remarked
 
 
 def _done(fake: FakeDaemon) -> Reply:
@@ -250,9 +250,9 @@ def test_who_goes_away_ends_the_sign_in(fake: FakeDaemon, aileron: Command):
     """Ctrl-C and a closed terminal: the daemon is told, and it is 130; a kill as well."""
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "cancelled"}))
-    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("Ctrl-C ends it", "\x03")], **NO_DISPLAY)
+    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], **NO_DISPLAY)
     assert said.code == 130, said
-    assert "nothing is bound" in said.out
+    assert "nothing bound" in said.out
     assert len(fake.asked("DELETE", "/v1/sign-ins/sgn-1")) == 1
 
     for number, which in enumerate((signal.SIGTERM, signal.SIGHUP), start=2):
@@ -271,7 +271,7 @@ def test_who_goes_away_too_late_is_told_that_it_is_done(fake: FakeDaemon, ailero
     fake.bindings[NAME] = BOUND
     fake.script("GET", "/v1/sign-ins/sgn-1", (200, WAITING))
     fake.script("DELETE", "/v1/sign-ins/sgn-1", (200, {**WAITING, "status": "done", "result": ENTRY}))
-    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("Ctrl-C ends it", "\x03")], **NO_DISPLAY)
+    said = aileron.at_terminal(*SETUP, "--no-browser", answers=[("press Ctrl-C to cancel", "\x03")], **NO_DISPLAY)
 
     assert said.code == 0, said
     assert NAME in said.out
@@ -332,7 +332,7 @@ def test_bindings_are_listed_with_whose_they_are_and_how(fake: FakeDaemon, ailer
         f"oauth2/mail/work\t-\tfailed\t{MAIL}",
     ]
     shown = aileron.at_terminal("binding", "list", **NO_DISPLAY).out
-    assert "oauth2/mail/work is failed: the provider does not renew it any more" in shown
+    assert "oauth2/mail/work is failed: the provider no longer renews it" in shown
     assert "fix: aileron binding reauthorize oauth2/mail/work" in shown
     listed = [{key: one[key] for key in ENTRY} for one in fake.bindings.values()]
     assert aileron("binding", "list", "--json").json == {"bindings": listed}
@@ -400,12 +400,12 @@ def test_a_consent_says_whose_it_is_and_all_it_is_for(fake: FakeDaemon, aileron:
 def test_what_is_new_is_shown_before_it_is_agreed_to(fake: FakeDaemon, aileron: Command):
     """A no changes nothing (75); a yes binds anew; nothing new is nothing to ask."""
     fake.bindings[NAME] = {**BOUND, "suspended": ["host b.example:443"], "state": "suspended"}
-    no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of that? [y/N] ", "n")], **NO_DISPLAY)
+    no = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "n")], **NO_DISPLAY)
     assert no.code == 75
     assert "new host b.example:443" in flat(no)
     assert fake.asked("PATCH") == []
 
-    yes = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of that? [y/N] ", "y")], **NO_DISPLAY)
+    yes = aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "y")], **NO_DISPLAY)
     assert yes.code == 0, yes
     again = aileron.at_terminal("binding", "rebind", NAME, "--secret", "other", **NO_DISPLAY)
     assert again.code == 0
@@ -424,7 +424,7 @@ def test_nobody_is_asked_for_a_yes_that_only_the_provider_can_give(fake: FakeDae
 
     fake.bindings[NAME] = {**widened, "grant": None}
     assert (
-        aileron.at_terminal("binding", "rebind", NAME, answers=[("all of that? [y/N] ", "y")], **NO_DISPLAY).code == 0
+        aileron.at_terminal("binding", "rebind", NAME, answers=[("all of this? [y/N] ", "y")], **NO_DISPLAY).code == 0
     )
 
 
@@ -454,9 +454,9 @@ def test_signing_in_again_is_for_the_same_name(fake: FakeDaemon, aileron: Comman
     ("said", "told"),
     [
         (None, "its secret stays in the vault"),
-        ("revoked", "the provider took it back too"),
-        ("not offered", "is ended in your account there"),
-        ("failed: it was not reached", "(it was not reached): end it in your account there"),
+        ("revoked", "also revoked at the provider"),
+        ("not offered", "end the access in your account there too"),
+        ("failed: it was not reached", "(it was not reached): end the access in your account there"),
     ],
 )
 def test_a_binding_is_ended_and_the_providers_part_is_said(

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.jail
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
 SECRET = "hunter2-hunter2"
 NEW = [
-    ("Bind one now, and go on? [y/N] ", "y"),
+    ("Bind one now and continue? [y/N] ", "y"),
     ("Service [probe]: ", "notes"),
     ("]: ", "home"),
     ("User name: ", "mira"),
@@ -77,7 +77,7 @@ def test_the_first_use_at_a_terminal_binds_and_goes_on(aileron: Command, real: D
 
 def test_a_no_leaves_everything_as_it_was(aileron: Command, real: DaemonHome):
     """Exit 4, with the command in the error."""
-    said = aileron.at_terminal("run", "fetch", answers=[("go on? [y/N] ", "n")], NO_COLOR="1")
+    said = aileron.at_terminal("run", "fetch", answers=[("continue? [y/N] ", "n")], NO_COLOR="1")
 
     assert said.code == 4
     assert f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY" in flat(said).replace("IDENTITY ", "IDENTITY")
@@ -192,10 +192,10 @@ def test_an_update_that_asks_for_more_suspends(aileron: Command, real: DaemonHom
 
 def test_what_is_new_is_agreed_to_in_place(aileron: Command, wider: str):
     """A no is 4 and changes nothing; a yes binds anew, and the run goes on."""
-    question = "Agree to all of that? [y/N] "
+    question = "Approve all of this? [y/N] "
     no = aileron.at_terminal("run", wider, answers=[(question, "n")], NO_COLOR="1")
     assert no.code == 4
-    assert flat(no).index("new host other.example:443") < flat(no).index("Agree to all")
+    assert flat(no).index("new host other.example:443") < flat(no).index("Approve all")
     assert aileron("run", wider).code == 4
 
     yes = aileron.at_terminal("run", wider, answers=[(question, "y")], NO_COLOR="1")

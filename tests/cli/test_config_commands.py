@@ -76,7 +76,7 @@ def test_a_setting_that_is_none_is_said(aileron: Command, file: Path, words: tup
     said = aileron("config", *words)
 
     assert said.code == 2
-    assert "there is no setting 'notify.dekstop'" in said.err
+    assert "unknown setting 'notify.dekstop'" in said.err
     assert "why: did you mean 'notify.desktop'?" in said.err
     assert file.read_text() == TEXT
 
@@ -86,12 +86,12 @@ def test_what_a_running_daemon_has_not_in_force_is_said(
 ):
     """It cannot read it; or the setting waits for a new start, or for a person."""
     fake.settings_problem = "config.toml: cannot be read"
-    assert "cannot be read, and is not in force" in aileron("config", "get", "notify.desktop").err
+    assert "cannot be read, so it is not in effect" in aileron("config", "get", "notify.desktop").err
     fake.settings_problem, fake.settings_at_start = None, ["sandbox.mode"]
-    assert "when the daemon starts again: aileron daemon stop" in aileron("config", "get", "sandbox.mode").err
+    assert "when the daemon restarts: aileron daemon stop" in aileron("config", "get", "sandbox.mode").err
 
     fake.settings_waiting = ["egress.private"]
-    assert "it waits for your yes" in aileron("config", "get", "egress.private").err
+    assert "needs your approval" in aileron("config", "get", "egress.private").err
     assert aileron("config", "get", "egress.private", "--json").json["waiting"] == "consent"
     assert aileron("config", "get", "notify.desktop", "--json").json["waiting"] is None
 
@@ -120,8 +120,8 @@ def test_a_setting_goes_back_to_its_default(aileron: Command, file: Path):
     """Out of the file; twice is once."""
     assert aileron("config", "set", "notify.desktop", "--default").code == 0
     assert "desktop" not in tomllib.loads(file.read_text())["notify"]
-    assert "nothing is changed" in aileron("config", "set", "notify.desktop", "--default").err
-    assert "nothing is changed" in aileron("config", "set", "hub.url", "--default").err
+    assert "nothing changed" in aileron("config", "set", "notify.desktop", "--default").err
+    assert "nothing changed" in aileron("config", "set", "hub.url", "--default").err
 
 
 def test_the_first_setting_makes_the_file_and_the_home(aileron: Command, home: Path):
@@ -135,8 +135,8 @@ def test_the_first_setting_makes_the_file_and_the_home(aileron: Command, home: P
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("notify.desktop", "yes"), "notify.desktop is true or false, and 'yes' is not"),
-        (("daemon.port", "http"), "daemon.port is a number, and 'http' is not"),
+        (("notify.desktop", "yes"), "notify.desktop must be true or false, not 'yes'"),
+        (("daemon.port", "http"), "daemon.port must be a number, not 'http'"),
         (("daemon.port", "80"), "port = 80 is not from 1024 to 65535"),
         (("egress.private", "*.lan:443"), "wildcards are not allowed"),
         (("egress.private", "nas.lan"), "'nas.lan' has no port"),
@@ -179,13 +179,13 @@ def test_what_it_takes_until_it_is_in_force_is_said(fake: FakeDaemon, aileron: C
     """Nothing, where the daemon took it up; else a new start, or a person's yes."""
     fake.settings_at_start = ["notify.desktop"]
     plain = aileron("config", "set", "notify.desktop", "true").err
-    assert "notify.desktop: in the file, and in force when the daemon starts again: aileron daemon stop" in plain
+    assert "notify.desktop: takes effect when the daemon restarts: aileron daemon stop" in plain
     assert "approval list" not in plain
-    assert "in force: egress.private\n" in aileron("config", "set", "egress.private", "a.lan:443").err
+    assert "in effect: egress.private\n" in aileron("config", "set", "egress.private", "a.lan:443").err
 
     fake.settings_waiting = ["egress.private"]
     said = aileron("config", "set", "egress.private", "b.lan:443").err
-    assert "egress.private: not in force, it waits for your yes: aileron approval list" in " ".join(said.split())
+    assert "egress.private: not in effect, needs your approval: aileron approval list" in " ".join(said.split())
 
 
 def test_a_file_that_is_broken_or_no_file_is_left_alone(aileron: Command, file: Path):
@@ -222,7 +222,7 @@ def test_what_was_edited_takes_the_files_place(aileron: Command, file: Path, tmp
 
     assert said.code == 0, said
     assert file.read_text() == TEXT.replace("desktop = false", "desktop = true")
-    assert aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "")).out.strip() == "nothing is changed"
+    assert aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, "")).out.strip() == "nothing changed"
 
 
 def test_a_mistake_is_told_and_edited_again(aileron: Command, file: Path, tmp_path: Path):
@@ -245,7 +245,7 @@ def test_a_mistake_that_is_left_changes_nothing(aileron: Command, file: Path, tm
 
     assert (left.code, failed.code, piped.code) == (2, 1, 2)
     assert "did you mean 'desktop'?" in " ".join(left.out.split())
-    assert "there is no terminal to edit at" in piped.err
+    assert "no terminal to edit at" in piped.err
     assert file.read_text() == TEXT
 
 
@@ -255,7 +255,7 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(aileron: Command, file
     said = aileron.at_terminal("config", "edit", VISUAL=editor(tmp_path, program), answers=[("Edit it again?", "n")])
 
     assert said.code == 2
-    assert "was changed by somebody else meanwhile" in " ".join(said.out.split())
+    assert "was changed by another program" in " ".join(said.out.split())
     assert file.read_text() == "[notify]\n"
 
 
@@ -283,7 +283,7 @@ TEXTS = [
 VALUES: dict[str, st.SearchStrategy[Any]] = {
     "true or false": st.booleans(),
     "a number": st.integers(1024, 65535),
-    "a list, with commas between": st.lists(st.sampled_from(["a.lan:1", "b"]), max_size=3),
+    "a list, separated by commas": st.lists(st.sampled_from(["a.lan:1", "b"]), max_size=3),
     "text": st.text("ab\"'\\\n#=[].\u00e9", max_size=6),
 }
 

@@ -65,7 +65,7 @@ def test_what_is_made_passes_its_tests_and_is_released_at_once(aileron: Command,
 
     assert (tried.code, "FAILED" in tried.out) == (0, False), tried
     assert all(tried.out.count(f"{op}: ") >= 2 for op in OPERATIONS)
-    assert (released.code, "there is no keys/publisher.pub" in released.err) == (0, False), released
+    assert (released.code, "keys/publisher.pub is missing" in released.err) == (0, False), released
     trust = Trust(keyring=Keyring().trusting(Authority.parse(NAME), published_key(directory)), require_signature=True)
     connector = connector_of(
         (out / "v0.1.0" / "aileron.tar.gz").read_bytes(), trust, wanted=ArtifactRequest.parse(f"{NAME}@0.1.0")
@@ -103,10 +103,10 @@ def test_nothing_of_it_has_a_name_to_be_changed(aileron: Command, tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--op", "import"), "'import' cannot be a function's name"),
-        (("--op", "http"), "'http' cannot be a function's name"),
-        (("--op", "Send-Mail"), "is not a lower-case letter"),
-        (("--op", "cancel_action"), "is a tool of Aileron itself"),
+        (("--op", "import"), "'import' cannot be a function name"),
+        (("--op", "http"), "'http' cannot be a function name"),
+        (("--op", "Send-Mail"), "use a lower-case letter"),
+        (("--op", "cancel_action"), "is the name of an Aileron tool"),
         (("--op", "a", "--op", "b", "--op", "a"), "--op a is given twice"),
         (("--host", "api.example.com"), "has no port"),
     ],

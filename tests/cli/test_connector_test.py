@@ -119,11 +119,11 @@ def test_what_a_connector_says_is_never_a_command_of_ours(aileron: Command, sour
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (("--args", "{}"), 2, "are for one operation"),
-        (("--op", "fetch", "--args", "[1]"), 2, "--args is not an object"),
+        (("--args", "{}"), 2, "require --op OP"),
+        (("--op", "fetch", "--args", "[1]"), 2, "--args is not a JSON object"),
         (("--op", "fetch", "--args", "{"), 2, "--args is not JSON"),
-        (("--op", "fetch", "--cases", "x"), 2, "exclude each other"),
-        (("--cases", "/nowhere/cases.toml"), 3, "there is no such file"),
+        (("--op", "fetch", "--cases", "x"), 2, "cannot be used together"),
+        (("--cases", "/nowhere/cases.toml"), 3, "no such file"),
     ],
 )
 def test_a_wrong_call_is_told(aileron: Command, sources: Path, words: tuple[str, ...], code: int, told: str) -> None:

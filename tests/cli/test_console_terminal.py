@@ -137,7 +137,7 @@ def test_without_a_terminal_there_is_no_console(home: Path, fake: FakeDaemon) ->
     said = Command(home)("console")
 
     assert said.code == 6
-    assert "the console is for a person at a terminal" in said.err
+    assert "the console needs a terminal" in said.err
     assert "aileron approval list" in said.err
 
 

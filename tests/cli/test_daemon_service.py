@@ -96,7 +96,7 @@ def test_it_is_installed_started_and_removed(machine: Machine, home: Path) -> No
 
     assert installed.code == 0, installed
     assert (running["pid"], running["home"]) == (machine.started, str(home))
-    assert "one runs already" in again.err
+    assert "a daemon is already running" in again.err
     assert removed.code == 0, removed
     assert not machine.unit.exists()
     assert machine.asked == [
@@ -116,8 +116,8 @@ def test_without_systemd_nothing_is_written(machine: Machine, state: str) -> Non
     said = machine("install", **({"PATH": str(machine.folder)} if state != "offline" else {}))
 
     assert said.code == 1
-    assert "systemd does not run here, so nothing was written" in said.err
-    assert ("not started by systemd" if state == "offline" else "there is no `systemctl`") in said.err
+    assert "systemd is not running; nothing was written" in said.err
+    assert ("does not run systemd" if state == "offline" else "`systemctl` is not installed") in said.err
     assert "fix: aileron daemon start" in said.err
     assert not machine.unit.exists()
 
@@ -175,7 +175,7 @@ def test_words_are_quoted_for_the_unit(tmp_path: Path) -> None:
     assert 'ExecStart="/opt/my py/python" "-m" "aileron.daemon" "/h/50%% \\"x\\"\\\\y"\n' in text
     assert 'Environment="AILERON_HOME=/h/50%%"\n' in text
     for name in ("$HOME", "a\nExecStartPre=x", "a\x1b"):
-        with pytest.raises(Problem, match="cannot be written into a unit"):
+        with pytest.raises(Problem, match="cannot be written to a unit"):
             unit_text("/usr/bin/python3", Path("/h") / name)
 
 

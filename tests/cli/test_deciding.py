@@ -555,9 +555,9 @@ def test_an_interrupt_leaves_it_waiting(fake: FakeDaemon, aileron: Command, answ
     said = at_the_question(aileron, *answers)
 
     assert said.code == 130
-    assert "interrupted; nothing is decided\n" in said.out
+    assert "interrupted; not decided\n" in said.out
     assert f"approve: aileron approve {ID}\n" in said.out
-    assert f"take it back: aileron approval cancel {ID}\n" in said.out
+    assert f"withdraw: aileron approval cancel {ID}\n" in said.out
     assert decisions(fake) == []
 
 

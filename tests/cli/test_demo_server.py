@@ -123,7 +123,7 @@ def test_it_says_the_one_command_that_lets_aileron_reach_it(aileron: Command, se
 
     assert command in said
     assert (taken.code, taken.out) == (2, "")
-    assert f"error: port {served.port} cannot be used\n  why: another program listens there" in taken.err
+    assert f"error: cannot use port {served.port}\n  why: another program uses this port" in taken.err
     both = f"localhost:9,localhost:{served.port}"
     for allowed, told in (("localhost:9", True), (both, False)):
         assert aileron("config", "set", "egress.private_plain", allowed).code == 0

@@ -93,7 +93,7 @@ def test_nobody_to_ask_is_a_refusal_that_says_what_to_type(aileron: Command, bro
     for one in said:
         assert (one.code, one.err.endswith("  fix: aileron doctor --fix --yes\n")) == (2, True), one
     assert (shown.code, '"fix": "aileron doctor --fix --yes"' in shown.out) == (2, True), shown
-    assert (agent.code, "not for an agent" in agent.err) == (2, True)
+    assert (agent.code, "cannot be used with an agent" in agent.err) == (2, True)
     assert modes(broken) == before
 
 
@@ -106,8 +106,8 @@ def test_what_is_not_safe_is_left_to_the_person(aileron: Command, home: Path):
 
     assert said.code == 1
     assert f"mend {home / 'config.toml'}" in said.out
-    assert "nothing is wrong that is mended here" in said.err
-    assert "left to you: only you can tell what is right" in shown.out
+    assert "nothing to fix automatically" in said.err
+    assert "left to you: only you can decide what is right" in shown.out
     assert sorted(path.name for path in home.iterdir()) == ["config.toml"]
 
 
@@ -160,10 +160,10 @@ def test_a_link_on_the_way_is_not_followed(aileron: Command, home: Path, tmp_pat
 @pytest.mark.parametrize(
     ("put", "why"),
     [
-        (lambda path, other: os.link(other, path), "another name"),
+        (lambda path, other: os.link(other, path), "other hard links"),
         (lambda path, other: path.symlink_to(other), "symbolic link"),
-        (lambda path, other: os.mkfifo(path, 0o644), "no regular file"),
-        (lambda path, other: path.mkdir(), "no regular file"),
+        (lambda path, other: os.mkfifo(path, 0o644), "not a regular file"),
+        (lambda path, other: path.mkdir(), "not a regular file"),
     ],
     ids=["hard link", "symbolic link", "fifo", "directory"],
 )

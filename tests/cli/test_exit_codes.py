@@ -160,7 +160,7 @@ def test_waiting_for_a_person_is_75_at_once(fake: FakeDaemon, aileron: Command):
 
     assert (said.code, said.out) == (75, "")
     assert said.err.splitlines() == [
-        "act waits for a person",
+        "act is waiting for approval",
         "  Ask Mira.",
         "  expires: 2026-11-21T04:13:00Z",
         "  look: aileron approval show act-1",
@@ -234,7 +234,7 @@ def test_a_chain_that_does_not_hold_is_9(aileron: Command, home: Path):
     said = aileron("audit", "verify")
 
     assert said.code == 9
-    assert said.err.startswith("error: the chain does not hold")
+    assert said.err.startswith("error: the audit chain is broken")
 
 
 def test_a_reader_that_goes_away_is_no_failure(fake: FakeDaemon, aileron: Command):

@@ -238,7 +238,7 @@ def test_who_decides_and_what_they_find_is_harmless(fake: FakeDaemon, aileron: C
     fake.script("GET", "/v1/approver/inventory", (200, answer))
     shown = aileron.at_terminal("approver", "init", answers=[("approver's key? [y/N] ", "n")])
 
-    assert "this is here already" in shown.out, shown
+    assert "installed and configured now" in shown.out, shown
     assert_harmless(shown.out)
     assert_no_line_begins(shown.out, *OURS)
     fake.approver = {"status": "ready", "key_id": text, "public_key": text, "created_at": text}

@@ -319,7 +319,7 @@ def test_an_answer_that_is_none_is_told_harmlessly(fake: FakeDaemon, aileron: Co
         shown = aileron.at_terminal("sessions", "list")
 
         assert shown.code == 1
-        assert "the daemon's answer is not one that this version knows" in " ".join(shown.out.split())
+        assert "the daemon's answer does not match this version" in " ".join(shown.out.split())
         assert "fix: aileron daemon stop" in shown.out
         assert "bug" not in shown.out
         assert_harmless(shown.out)

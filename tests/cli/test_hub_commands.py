@@ -74,9 +74,9 @@ def test_a_hub_is_built_searched_and_shown(own: DaemonHome, hub: tuple[Path, Ups
         "intent",
         "name",
     ]
-    assert "nothing on the Hub fits" in aileron.at_terminal("hub", "search", "nowhere").out
+    assert "no matches on the Hub" in aileron.at_terminal("hub", "search", "nowhere").out
     table = aileron.at_terminal("hub", "search", "email", NO_COLOR="1").out
-    assert "look: aileron hub show NAME" in table
+    assert "details: aileron hub show NAME" in table
     assert "UNSIGNED" in table
 
     shown = aileron.at_terminal("hub", "show", f"{CONNECTOR}@1.0.0", NO_COLOR="1")
@@ -93,7 +93,7 @@ def test_a_hub_is_built_searched_and_shown(own: DaemonHome, hub: tuple[Path, Ups
         assert part in shown.out, shown
     aileron("keyring", "trust", CONNECTOR, "--yes")
     assert "trusted here" in aileron("hub", "show", f"{CONNECTOR}@1.0.0").out
-    assert "UNSIGNED: nobody vouches for it" in aileron("hub", "show", CONNECTOR).out
+    assert "UNSIGNED: the publisher is not verified" in aileron("hub", "show", CONNECTOR).out
     assert f"aileron action add {SEND}@1.0.0" in aileron("hub", "show", SEND).err
     assert aileron("hub", "show", SEND, "--json").json["requires"] == [f"{CONNECTOR}@1.0.0"]
 
@@ -109,7 +109,7 @@ def test_a_key_that_is_not_the_published_one_is_said(
 
     shown = aileron("hub", "show", f"{CONNECTOR}@1.0.0").out
 
-    assert "which is NOT THE KEY that its repository publishes now" in shown
+    assert "NOT THE KEY that its repository publishes now" in shown
     assert "NOT THE KEY" not in aileron("hub", "show", CONNECTOR).out
 
 
@@ -174,7 +174,7 @@ def test_the_page_on_running_a_hub_is_done_as_it_stands(tmp_path: Path, authorit
         ["hub", "show"],
         ["keyring", "trust"],
     ]
-    assert [one.code for one in said] == [0, 0, 0, 2], said  # whether to trust a key only a person can say
+    assert [one.code for one in said] == [0, 0, 0, 2], said  # whether to trust a key a person must confirm
     assert said[1].out.splitlines()[0].startswith(CONNECTOR)
     assert f"aileron connector install {CONNECTOR}@1.1.0" in said[2].err
     assert KEY.public.fingerprint in said[3].err

@@ -45,21 +45,21 @@ def aileron(own: DaemonHome) -> Command:
 def test_a_key_counts_once_its_fingerprint_was_compared(aileron: Command, forge: ForgeServer) -> None:
     """Shown with where it is from; no is the answer of who only presses enter; then it is listed, and taken back."""
     declined = aileron.at_terminal("keyring", "trust", MAIL, answers=[(QUESTION, "")], NO_COLOR="1")
-    assert (declined.code, "it is not trusted" in declined.out) == (6, True)
+    assert (declined.code, "nothing changed" in declined.out) == (6, True)
     assert aileron("keyring", "list").out == ""
 
     agreed = aileron.at_terminal("keyring", "trust", f"{MAIL}/connectors/imap", answers=[(QUESTION, "y")], NO_COLOR="1")
 
     assert agreed.code == 0
-    for shown in (MAIL, KEY.fingerprint, f"keys/publisher.pub of {MAIL}", "counts from now on"):
+    for shown in (MAIL, KEY.fingerprint, f"keys/publisher.pub of {MAIL}", "trusted"):
         assert shown in agreed.out
-    assert "whoever has that key can sign for them" in " ".join(agreed.out.split())
+    assert "whoever holds this key can sign for them" in " ".join(agreed.out.split())
     assert aileron("keyring", "list").out == f"{MAIL}\t{KEY.fingerprint}\n"
     again = aileron("keyring", "trust", MAIL, "--yes")
-    assert (again.code, again.out, "counts already" in again.err) == (0, f"{KEY.fingerprint}\n", True)
+    assert (again.code, again.out, "already trusted" in again.err) == (0, f"{KEY.fingerprint}\n", True)
     forge.keys[MAIL] = OTHER.to_pem()
-    assert "ANOTHER KEY than the one it publishes now" in aileron("keyring", "trust", MAIL).err
-    assert aileron("keyring", "revoke", MAIL).err == f"{KEY.fingerprint} counts no more for {MAIL}\n"
+    assert "NOT THE KEY that it publishes now" in aileron("keyring", "trust", MAIL).err
+    assert aileron("keyring", "revoke", MAIL).err == f"{KEY.fingerprint} is no longer trusted for {MAIL}\n"
     assert aileron("keyring", "list", "--json").json == {"keyring": []}
 
 
@@ -67,7 +67,7 @@ def test_nobody_is_asked_without_a_terminal(aileron: Command) -> None:
     """It takes --yes, and says so."""
     said = aileron("keyring", "trust", MAIL)
 
-    assert (said.code, "whether to trust it, only a person can say" in said.err) == (2, True)
+    assert (said.code, "a person must confirm" in said.err) == (2, True)
     assert f"fix: aileron keyring trust {MAIL} --yes" in said.err
     assert aileron("keyring", "trust", MAIL, "--yes", "--json").json["key"] == KEY.fingerprint
 

@@ -133,7 +133,7 @@ def test_a_chain_that_was_altered_is_9(aileron: Command, ledger: Path):
     said = aileron("audit", "verify", "--json")
 
     assert said.code == 9
-    assert said.err.startswith("error: the chain does not hold")
+    assert said.err.startswith("error: the audit chain is broken")
     assert '"ok": false' in said.out
 
 
@@ -180,15 +180,15 @@ KEY = "ed25519:" + "ab" * 16
         ({"status": "ready", "key_id": KEY}, f"signed by {KEY}", ("ok", None)),
         (
             {"status": "ready", "key_id": KEY, "passkeys": 1},
-            f"signed by {KEY} or by 1 passkey it enrolled",
+            f"signed by {KEY} or by 1 enrolled passkey",
             ("ok", None),
         ),
         (
             {"status": "ready", "key_id": KEY, "passkeys": 2},
-            f"signed by {KEY} or by 2 passkeys it enrolled",
+            f"signed by {KEY} or by 2 enrolled passkeys",
             ("ok", None),
         ),
-        ({"status": "locked"}, "signed; by whom is in the vault", ("note", "aileron vault unlock")),
+        ({"status": "locked"}, "signed; unlock the vault to see by whom", ("note", "aileron vault unlock")),
         ({"status": "problem", "problem": "an older vault"}, "an older vault", ("bad", "aileron approver status")),
     ],
 )
@@ -209,7 +209,7 @@ def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Comm
     status = fake.reply(Seen("operator", "GET", "/v1/status", {}, {}, None))[1]
     fake.script("GET", "/v1/status", (200, {**status, "settings_waiting": ["egress.private", "sandbox.mode"]}))
 
-    assert "the file is not in force for egress.private, sandbox.mode: " in aileron("status").out
+    assert "config.toml is not in effect for egress.private, sandbox.mode: " in aileron("status").out
     assert ("note", "aileron approval list") in [
         (check["state"], check["fix"])
         for check in aileron("doctor", "--json").json["checks"]
@@ -239,7 +239,7 @@ def test_stopping_what_does_not_run_is_done_already(aileron: Command, home: Path
     """And starts nothing."""
     said = aileron("daemon", "stop")
 
-    assert (said.code, said.err) == (0, "no daemon runs\n")
+    assert (said.code, said.err) == (0, "no daemon is running\n")
     assert not home.exists()
 
 
@@ -262,7 +262,7 @@ def test_doctor_finds_nothing_where_nothing_is_wrong(aileron: Command, fake: Fak
     assert {state for state, _ in found.values()} == {"ok"}
     assert said.json["machine"]["layers"]
     shown = aileron.at_terminal("doctor", NO_COLOR="1").out
-    assert re.search(r"^ok  jail +\d+ layers in force", shown, re.MULTILINE)
+    assert re.search(r"^ok  jail +\d+ layers active", shown, re.MULTILINE)
 
 
 @pytest.mark.jail

@@ -43,7 +43,7 @@ def test_the_address_is_printed_and_the_browser_opened_at_it(home: DaemonHome, o
     chosen = {**NO_DISPLAY, "BROWSER": f"'{opener}'"}
     for words, expected in ((("approval", name), address), (("approval", name[-6:]), address), (("approvals",), queue)):
         said = aileron.at_terminal("open", *words, **chosen)
-        assert (said.code, expected in said.out.split(), "your browser opens it" in said.out) == (0, True, True)
+        assert (said.code, expected in said.out.split(), "opening your browser" in said.out) == (0, True, True)
         until = time.monotonic() + 20
         while not (tmp_path / "opened").exists() and time.monotonic() < until:
             time.sleep(0.01)

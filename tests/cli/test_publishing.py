@@ -96,7 +96,7 @@ def test_a_release_lies_under_its_tags(aileron: Command, sources: Path, key: Pat
     assert (by_file.code, said.code) == (0, 0), (by_file, said)
     assert said.json["signed_by"] == KEY.public.fingerprint
     assert KEY.public.fingerprint in by_file.err
-    assert "left out, not part of the program: actions/\n" in by_file.err
+    assert "left out (not part of the program): actions/\n" in by_file.err
     assert [one["tag"] for one in said.json["artifacts"]] == ["v1.2.0", "actions/list-notes/v1.2.0"]
     for one in said.json["artifacts"]:
         path = Path(one["tag"], "aileron.tar.gz")
@@ -114,7 +114,7 @@ def test_no_key_is_said_aloud_and_an_empty_one_is_an_error(aileron: Command, sou
     )
 
     assert (unsigned.code, "UNSIGNED" in unsigned.err) == (0, True)
-    assert (empty.code, "AILERON_SIGNING_KEY is set and empty" in empty.err) == (2, True)
+    assert (empty.code, "AILERON_SIGNING_KEY is set but empty" in empty.err) == (2, True)
     assert not (tmp_path / "b").exists()
 
 
@@ -249,9 +249,9 @@ def test_a_manifest_is_checked_and_told_in_words(aileron: Command, sources: Path
     unbound = aileron("connector", "check-manifest", str(manifest), "--json")
 
     assert said.code == 0, said
-    for words in ("set at the release", "notes.example.com:443", "api_key: Read notes", "X-Key: KEY", "send requests"):
+    for words in ("set at release", "notes.example.com:443", "api_key: Read notes", "X-Key: KEY", "send HTTP requests"):
         assert words in said.out
-    assert unbound.json["reaches"] == "the hosts that are given when it is built"
+    assert unbound.json["reaches"] == "the hosts given at build time"
 
 
 @pytest.mark.parametrize(

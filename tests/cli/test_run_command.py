@@ -76,7 +76,7 @@ def test_a_failure_is_told_to_people_and_programs(fake: FakeDaemon, aileron: Com
     assert plain.out == ""
     assert plain.err.splitlines() == [
         "error: b.example is not granted",
-        "  why: github://a/b@1.0.0 asked for network:b.example:443; granted: network:a.example:443",
+        "  why: github://a/b@1.0.0 requested network:b.example:443; granted: network:a.example:443",
         "  fix: aileron audit show run-1",
     ]
     assert as_json.err == plain.err
@@ -140,7 +140,7 @@ def test_the_last_words_of_a_connector_are_marked_as_its_own(fake: FakeDaemon, a
 
     assert aileron("run", "act").err.splitlines() == [
         "error: it exited",
-        "  log: what the connector said last",
+        "  log: last output of the connector",
         "  │ Traceback:",
         "  │ error: all is well",
         "  │   fix: rm -r ~",
@@ -200,8 +200,8 @@ def test_an_unknown_name_runs_nothing_and_names_the_nearest(fake: FakeDaemon, ai
 def test_a_name_given_twice_runs_nothing(fake: FakeDaemon, aileron: Command):
     """As words, in JSON, and in both."""
     assert "'text' is given twice" in aileron("run", "act", "text=1", "text=2").err
-    assert "'text' is there twice" in aileron("run", "act", "--args", '{"text": "1", "text": "2"}').err
-    assert "'text' is in --args" in aileron("run", "act", "text=1", "--args", '{"text": "2"}').err
+    assert "duplicate key 'text'" in aileron("run", "act", "--args", '{"text": "1", "text": "2"}').err
+    assert "'text' is given both in --args" in aileron("run", "act", "text=1", "--args", '{"text": "2"}').err
     assert fake.asked("POST") == []
 
 
@@ -294,11 +294,11 @@ def test_a_dry_run_prints_the_plan(fake: FakeDaemon, aileron: Command):
     assert fake.asked("POST")[0].body["dry_run"] is True
     assert said.out.splitlines() == [
         "action\tact 1.0.0",
-        "approval\tnobody is asked",
+        "approval\tnot required",
         f"digest\t{msgspec.convert(planned['plan'], Plan).digest}",
         'arguments\ttext = "x"',
     ]
-    assert said.err == "nothing was done\n"
+    assert said.err == "dry run: nothing was done\n"
     assert planned["plan"]["args"] == {"text": "x"}
 
 

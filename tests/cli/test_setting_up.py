@@ -59,7 +59,7 @@ def test_an_action_is_added_from_its_file(fake: FakeDaemon, aileron: Command, tm
 
 @pytest.mark.parametrize(
     ("content", "code", "told"),
-    [(None, 3, "no such file"), (b"\xff", 2, "not UTF-8"), (b"x" * ((1 << 20) + 1), 2, "more than")],
+    [(None, 3, "no such file"), (b"\xff", 2, "not valid UTF-8"), (b"x" * ((1 << 20) + 1), 2, "larger than")],
 )
 def test_a_file_that_cannot_be_an_action_is_not_sent(
     fake: FakeDaemon, aileron: Command, tmp_path: Path, content: bytes | None, code: int, told: str
@@ -194,10 +194,10 @@ def test_a_build_names_what_it_left_out_and_what_is_no_python(aileron: Command, 
     told = ("connector", "build", str(source), "--host", "localhost:8443", "-o", str(tmp_path / "probe.tar.gz"))
     said, data = aileron(*told), aileron(*told, "--json").json
 
-    assert "data files in it: lib/table.json\n" in said.err
-    assert "left out, compiled: a zip loads Python source only; take a version in pure Python" in said.err
+    assert "data files included: lib/table.json\n" in said.err
+    assert "left out (compiled: a zip loads Python source only; take a version in pure Python" in said.err
     assert "lib/_speed.abi3.so\n" in said.err
-    assert "7.md, and 2 more (`connector build --json` names them)\n" in said.err
+    assert "7.md, and 2 more (see `connector build --json`)\n" in said.err
     assert "\x1b" not in said.err
     assert data["data"] == ["lib/table.json"]
     assert {one["path"] for one in data["left_out"]} >= {"lib/_speed.abi3.so", "8.md", "note\x1b[2J.txt"}
@@ -241,7 +241,7 @@ def test_a_publishers_application_is_built_in_and_never_printed(aileron: Command
     missing = aileron(*words, "--client-secret-file", str(tmp_path / "nowhere"))
     assert (missing.code, "--client-secret-file" in missing.err) == (2, True)
     alone = aileron("connector", "build", str(GOOGLE), "--client-secret-file", str(tmp_path / "secret"))
-    assert (alone.code, "without --client-id" in alone.err) == (2, True)
+    assert (alone.code, "requires --client-id" in alone.err) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_a_publishers_application_is_built_in_and_never_printed(aileron: Command
         (["--host", "localhost"], "--host 'localhost' has no port"),
         (["--host", "a.example:1", "--host", "*:1"], "wildcards"),
         ([], "bound-at-build"),
-        (["--host", "a.example:1", "-o", "/nowhere/x.tar.gz"], "/nowhere/x.tar.gz cannot be written"),
+        (["--host", "a.example:1", "-o", "/nowhere/x.tar.gz"], "cannot write /nowhere/x.tar.gz"),
     ],
 )
 def test_a_build_that_cannot_be_leaves_nothing(aileron: Command, tmp_path: Path, words: list[str], told: str):
@@ -365,13 +365,13 @@ def test_a_vault_is_made_with_a_passphrase_from_a_script(fake: FakeDaemon, ailer
 def test_a_vault_is_made_with_a_passphrase_typed_twice(fake: FakeDaemon, aileron: Command):
     """Until both are the same; none of it is shown."""
     fake.passphrase = None
-    question, again = "New passphrase of the vault: ", "New passphrase of the vault, again: "
+    question, again = "New vault passphrase: ", "New vault passphrase, again: "
     answers = [(question, PASSPHRASE), (again, "another"), (question, PASSPHRASE), (again, PASSPHRASE)]
     said = aileron.at_terminal("vault", "init", answers=answers)
 
     assert said.code == 0
     assert fake.passphrase == PASSPHRASE
-    assert "these are not the same" in said.out
+    assert "they do not match" in said.out
     assert PASSPHRASE not in said.out
 
 
@@ -392,7 +392,7 @@ def test_a_vault_is_locked_and_unlocked(fake: FakeDaemon, aileron: Command):
     assert aileron("vault", "status").out == "vault\tlocked\nsecrets\t0\nbindings\t0\n"
     wrong = aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE="a wrong one")
     assert (wrong.code, "a wrong one" in wrong.err) == (6, False)
-    typed = aileron.at_terminal("vault", "unlock", answers=[("Passphrase of the vault", PASSPHRASE)])
+    typed = aileron.at_terminal("vault", "unlock", answers=[("Vault passphrase", PASSPHRASE)])
     assert (typed.code, PASSPHRASE in typed.out) == (0, False)
     assert aileron("vault", "status", "--json").json["locked"] is False
 

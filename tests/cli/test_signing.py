@@ -417,7 +417,7 @@ def test_a_question_of_the_persons_is_told(fake: FakeDaemon, aileron: Command):
     fake.script("POST", "/v1/actions/send-mail/run", (202, pending))
 
     assert aileron("run", "send-mail", "--json").json["question"] == "why \x1b[2Jhim?"
-    assert "the person asks: why \\x1b[2Jhim?\n" in aileron("run", "send-mail").err
+    assert "question from the person: why \\x1b[2Jhim?\n" in aileron("run", "send-mail").err
 
 
 def test_changed_arguments_are_told(fake: FakeDaemon, aileron: Command):
@@ -427,7 +427,7 @@ def test_changed_arguments_are_told(fake: FakeDaemon, aileron: Command):
     said = aileron("run", "send-mail")
 
     assert said.out == "7\n"
-    assert "a person changed the arguments before it ran" in said.err
+    assert "a person changed the arguments" in said.err
     assert 'to = "other@example.com"' in said.err
     assert aileron("run", "send-mail", "--json").json["executed_arguments"] == {"to": "other@example.com"}
 
@@ -569,13 +569,14 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
     after = {
         "action_file": "send-mail\nadded\n",
         "connector": "installed, unsigned\n",
-        "connector_update": "installed github://example/connector-mail@1.5.0\nsend-mail\nreplaced the action of that name\n",
+        "connector_update": "installed github://example/connector-mail@1.5.0\nsend-mail\n"
+        "replaced the installed action of that name\n",
         "binding": "basic/mail/home\n",
         "secret": "stored pw\n",
-        "trusted_key": "sha256:O0kx3R3JU/Buyr2UoNBPtY\ncounts from now on for github://acme\n",
-        "grant": f"{ID}\nsend-mail is not asked about",
-        "settings": "in force when the daemon starts again\n",
-        "passkey": "webauthn:be45\nMira's phone decides from now on, on http://localhost:24100\n",
+        "trusted_key": "sha256:O0kx3R3JU/Buyr2UoNBPtY\ntrusted for github://acme\n",
+        "grant": f"{ID}\nsend-mail runs without approval within these limits",
+        "settings": "takes effect when the daemon restarts\n",
+        "passkey": "webauthn:be45\nMira's phone can sign decisions on http://localhost:24100\n",
     }
     subject = SUBJECTS[kind]
     asks(fake, subject_question(subject), answer={"status": "completed", "result": results[kind]})

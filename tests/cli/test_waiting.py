@@ -107,7 +107,7 @@ def test_an_interrupt_leaves_an_empty_line(fake: FakeDaemon, home: Path):
     with tmux(home, "run", "act") as at:
         at.until("│ reading")
         at.keys("C-c")
-        at.until("interrupted; a run that has begun goes on")
+        at.until("interrupted; a run that has started continues")
 
         assert "reading" not in at.text
 

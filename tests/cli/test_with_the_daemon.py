@@ -88,7 +88,7 @@ def test_a_credential_is_used_and_not_seen(aileron: Command, upstream: CountingS
     [
         (["give-back", "--args", '{"text": 7}'], 2, "fix: aileron action show give-back"),
         (["nope"], 3, "fix: aileron action list"),
-        (["fetch-url", "url=https://example.com/"], 6, "asked for network:example.com:443"),
+        (["fetch-url", "url=https://example.com/"], 6, "requested network:example.com:443"),
         (["leave"], 1, "│ "),
         (["give-back", "--as", "nobody"], 4, "nobody"),
     ],
@@ -219,7 +219,7 @@ def test_an_interrupted_run_goes_on(aileron: Command, real: DaemonHome):
         _, err = process.communicate(timeout=20)
 
     assert process.returncode == 130
-    assert "goes on" in err
+    assert "continues" in err
     assert real.must("GET", f"/v1/runs/{run_id}?wait=20", wait_s=20)["status"] == "completed"
 
 
@@ -239,14 +239,14 @@ def test_the_daemon_is_started_stopped_and_told_of(upstream: CountingServer):
     with daemon_home() as home:
         aileron = Command(home.path)
         assert aileron("daemon", "start", AILERON_VAULT_PASSPHRASE="a-passphrase").code == 0
-        assert aileron("daemon", "start").err.startswith("it runs already")
+        assert aileron("daemon", "start").err.startswith("already running")
         status = aileron("daemon", "status", "--json").json
         if os.geteuid() == 0:  # it is not dumpable: nobody else may read this
             assert b"a-passphrase" not in Path(f"/proc/{status['pid']}/environ").read_bytes()
         assert "ready: version" in aileron("daemon", "logs").out
         assert aileron("daemon", "stop").err == "stopped\n"
         assert not Path(f"/proc/{status['pid']}").exists() or _is_zombie(status["pid"])
-        assert aileron("daemon", "stop").err == "no daemon runs\n"
+        assert aileron("daemon", "stop").err == "no daemon is running\n"
         assert aileron("daemon", "status").code == 69
 
 

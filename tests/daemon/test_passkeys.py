@@ -426,7 +426,7 @@ def test_the_commands_list_and_revoke(own_home: DaemonHome, approver: Approver) 
     assert "the phone" in shown
     assert first.key_id in shown
     assert (missing.code, "aileron approver passkeys" in missing.err) == (3, True)
-    assert (revoked.code, revoked.err) == (0, "revoked the phone: it decides nothing any more\n")
+    assert (revoked.code, revoked.err) == (0, "revoked the phone: it can no longer sign decisions\n")
     assert again.json == {"removed": second.key_id}
     assert own_home.must("GET", "/v1/passkeys") == {"passkeys": []}
 

@@ -19,8 +19,8 @@ from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
 NEW = "another horse battery"
-QUESTION = "Passphrase of the vault"
-OR_CODE = "Passphrase of the vault, or a recovery code: "
+QUESTION = "Vault passphrase"
+OR_CODE = "Vault passphrase, or a recovery code: "
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_a_forgotten_passphrase_is_replaced_by_a_person_with_a_code(home: Daemon
     """The code, the new passphrase twice; afterwards the old ones are of no use, and the vault is open."""
     codes = aileron("vault", "init", "--recovery-codes", AILERON_VAULT_PASSPHRASE=PASSPHRASE).out.split()
     aileron("vault", "lock")
-    new = "New passphrase of the vault"
+    new = "New vault passphrase"
     answers = [(OR_CODE, codes[0]), (f"{new}: ", NEW), (f"{new}, again: ", NEW)]
     said = aileron.at_terminal("vault", "rotate", answers=answers)
     assert said.code == 0
@@ -129,7 +129,7 @@ def test_a_copy_is_written_and_put_back(home: DaemonHome, aileron: Command, tmp_
     assert said.code == 0
     assert "vault.until-" in said.err
     assert (status(home)["locked"], status(home)["secrets"]) == (True, 0)
-    asked = [("Passphrase of that copy, or a recovery code: ", PASSPHRASE)]
+    asked = [("Passphrase of the backup, or a recovery code: ", PASSPHRASE)]
     assert aileron.at_terminal("vault", "restore", str(copy), answers=asked).code == 0
     assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=PASSPHRASE).code == 0
 
@@ -150,8 +150,8 @@ def test_on_another_machine_a_copy_becomes_the_vault(home: DaemonHome, aileron: 
 @pytest.mark.parametrize(
     ("backend", "words"),
     [
-        ("keyring.backends.fail.Keyring", "there is no keyring here"),
-        ("keyring.backends.null.Keyring", "does not give back"),
+        ("keyring.backends.fail.Keyring", "no keyring found"),
+        ("keyring.backends.null.Keyring", "did not return the stored key"),
     ],
 )
 def test_without_a_keyring_it_is_said_and_nothing_is_made(

@@ -77,10 +77,10 @@ def typed(aileron: Command, words: list[str], answers: Answers = ()) -> Said:
 def follow(aileron: Command, todo: list[list[str]], key: str) -> dict[str, Said]:
     """What each command showed, by its first two words."""
     answers: dict[str, Answers] = {
-        "vault init": [("New passphrase of the vault: ", VAULT), ("again: ", VAULT)],
+        "vault init": [("New vault passphrase: ", VAULT), ("again: ", VAULT)],
         "binding setup": [("Service [", ""), ("Identity", ""), ("token: ", key)],
         "approver init": [
-            ("Make the approver's key? [y/N] ", "y"),
+            ("Create the approver's key? [y/N] ", "y"),
             ("Vault passphrase: ", VAULT),
             ("New approver passphrase: ", APPROVER),
             ("again: ", APPROVER),

@@ -189,7 +189,7 @@ def kill_at_random(kills: int, seed: int) -> Series:
         while series.kills < kills or (not series.is_covered and series.kills < 2 * kills):
             killer.round()
         if not home.must("GET", "/v1/audit/verify")["ok"]:
-            series.wrong.append("the chain does not hold")
+            series.wrong.append("the audit chain is broken")
     series.seconds = time.monotonic() - began
     return series
 

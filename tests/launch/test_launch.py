@@ -314,7 +314,7 @@ def test_a_program_that_does_not_start_ends_the_session(desk: Desk) -> None:
     newest = desk.sessions()[0]
 
     assert said.code == 1
-    assert "does not start" in said.err
+    assert "cannot start" in said.err
     assert (newest["status"], newest["exit_code"]) == ("ended", None)
     assert desk.aileron("launch", "claude", "--program", "/nonexistent").code == 3
 
@@ -346,7 +346,7 @@ def test_a_dry_run_shows_and_does_nothing(desk: Desk, name: str) -> None:
     assert shown.json["files"] == []
     assert web in shown.out
     assert web in as_text
-    assert "files\tnone is changed" in as_text
+    assert "files\tno files changed" in as_text
     assert PASSPHRASE not in shown.out + shown.err
     assert "ail_" not in shown.out + as_text
     assert len(desk.sessions()) == before

@@ -191,7 +191,7 @@ class DaemonHome:
     def kill(self) -> None:
         """SIGKILL, waited for."""
         pid = self.daemon_pid
-        assert pid is not None, "no daemon runs"
+        assert pid is not None, "no daemon is running"
         os.kill(pid, signal.SIGKILL)
         self._wait_gone(pid)
 

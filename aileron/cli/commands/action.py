@@ -45,24 +45,27 @@ _LOOK_S = 60.0
 _MAX_BYTES = 1 << 20
 """1 MiB, four times what an action file may have: the reader says what is too much."""
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The action.", autocompletion=action_names)]
-Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action files.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the action.", autocompletion=action_names)]
+Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action files to check.")]
 
 
 def add(
     target: Annotated[
-        str, typer.Argument(metavar="NAME@VERSION|FILE", help="What is published, or an action file of yours.")
+        str,
+        typer.Argument(
+            metavar="NAME@VERSION|FILE", help="Name of a published action, or path of your own action file."
+        ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Take the place of another action of that name.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an installed action of the same name.")] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
     """Install an action.
 
-    What is published is fetched with the connectors it is pinned to, shown, and installed when you say so: all of it, or
-    nothing. In a file of yours a placeholder hash is bound to the one installed connector of that name and version. Where an
-    approver exists it waits for their signature, which is asked for at a terminal.
+    For a published action, Aileron fetches it and the connectors it is pinned to, shows them, and asks before it installs them
+    together. In your own file, a placeholder hash is replaced with that of the one installed connector of that name and version.
+    If decisions are signed, the approver must sign at a terminal.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     if is_published(target):
@@ -77,7 +80,7 @@ def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool,
     job = fetched(supervisor, FetchRequest(what="action", name=name, replace=force))
     if not job.consents:
         given_up(supervisor, job)
-        output.note(f"{visible(name)} is installed already, as it was published")
+        output.note(f"{visible(name)} is already installed, without changes")
         return OK
     again = f"aileron action add {name}{' --force' if force else ''}"
     code = installed(supervisor, job, again=again, yes=yes, as_json=as_json)
@@ -88,15 +91,18 @@ def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool,
 
 def add_suite(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="SCHEME://OWNER/REPOSITORY/FILE@REF, or a file of yours.")
+        str,
+        typer.Argument(
+            metavar="SOURCE", help="Published suite (SCHEME://OWNER/REPOSITORY/FILE@REF), or path of your own file."
+        ),
     ],
-    force: Annotated[bool, typer.Option("--force", help="Take the place of other actions of these names.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace installed actions of the same names.")] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Install each action of a suite, one after the other.
+    """Install every action of a suite.
 
-    One that cannot be installed does not keep the others from it; how each ended is said last.
+    If one action fails, the others are still installed. A summary lists the actions that failed.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     asked = ReadSuite(source=source) if is_published(source) else ReadSuite(text=_text_of(Path(source)), file=source)
@@ -109,7 +115,7 @@ def add_suite(
         output.note(f"\n{visible(name)}")
         try:
             codes[name] = _add_published(supervisor, name, force=force, yes=yes, as_json=False)
-            why[name] = "it waits for a person" if codes[name] == UNFINISHED else "a person said no"
+            why[name] = "waiting for approval" if codes[name] == UNFINISHED else "denied by you"
         except Problem as problem:
             codes[name], why[name] = report(problem, as_json=False), problem.what
     done = sum(code == OK for code in codes.values())
@@ -123,18 +129,21 @@ def add_suite(
 def update(
     name: Name,
     version: Annotated[
-        str | None, typer.Option("--version", metavar="VERSION", help="This one, older or newer, and not the newest.")
+        str | None,
+        typer.Option("--version", metavar="VERSION", help="Update to VERSION, older or newer, instead of the newest."),
     ] = None,
-    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Also what is not released yet.")] = False,
-    theirs: Annotated[bool, typer.Option("--theirs", help="As it was published, without your own edits.")] = False,
-    edit: Annotated[bool, typer.Option("--edit", help="Look over the new text, or resolve it, in $EDITOR.")] = False,
+    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Include prerelease versions.")] = False,
+    theirs: Annotated[
+        bool, typer.Option("--theirs", help="Discard your own edits and use the published text.")
+    ] = False,
+    edit: Annotated[bool, typer.Option("--edit", help="Edit the new text in $EDITOR before it is installed.")] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bring an action, and the connectors it is pinned to, to another version.
+    """Update an action and the connectors it is pinned to.
 
-    Your own edits stay. What would change is shown, and done when you say so.
+    Your own edits are kept. Aileron shows what would change and asks before it changes anything.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     asked = FetchRequest(what="update", name=name, version=version, prerelease=prerelease, theirs=theirs)
@@ -162,13 +171,13 @@ def update(
 def diff(
     name: Name,
     version: Annotated[
-        str | None, typer.Option("--version", metavar="VERSION", help="Against this version, and not the newest.")
+        str | None, typer.Option("--version", metavar="VERSION", help="Compare with VERSION instead of the newest.")
     ] = None,
-    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Also what is not released yet.")] = False,
-    theirs: Annotated[bool, typer.Option("--theirs", help="As if your own edits were given up.")] = False,
+    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Include prerelease versions.")] = False,
+    theirs: Annotated[bool, typer.Option("--theirs", help="Compare as if your own edits were discarded.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show what an update of an action would change, and change nothing."""
+    """Show what `action update` would change."""
     supervisor = Supervisor()
     asked = FetchRequest(what="update", name=name, version=version, prerelease=prerelease, theirs=theirs)
     job = fetched(supervisor, asked)
@@ -184,19 +193,20 @@ def diff(
 
 
 def _tell_unchanged(job: Fetch, name: str, version: str | None) -> None:
-    known = "the newest there is" if version is None else "what is here already"
+    known = "the newest version" if version is None else "the version you have"
     output.note(f"{visible(name)} {visible(job.from_ or '')} is {known}")
 
 
 def _edited(job: Fetch, name: str) -> str:
     """What the person makes of the text. Problem where marks of a conflict are left in it."""
     if job.conflicts:
-        places = "1 place was" if job.conflicts == 1 else f"{job.conflicts} places were"
-        output.note(f"{places} changed by you and by its publisher: say how it is to be")
+        places = "1 conflict" if job.conflicts == 1 else f"{job.conflicts} conflicts"
+        output.note(f"{places} between your edits and the publisher's: resolve in the editor")
     text = edit_text(job.text or "", suffix=".md", instead=f"`aileron action update {name} --theirs`")
     if any(line.startswith(("<<<<<<< ", ">>>>>>> ")) for line in text.splitlines()):
         raise Problem.usage(
-            "a conflict is left in the text: nothing is changed", fix=f"aileron action update {name} --edit"
+            "conflict markers left in the text; nothing changed",
+            fix=f"aileron action update {name} --edit",
         )
     return text
 
@@ -224,11 +234,14 @@ def note_unbound(supervisor: Supervisor, job: Fetch) -> None:
     bound = bound_connectors(supervisor)
     for name, credential in needing.items():
         if name not in bound:
-            output.note(f"it needs a credential: {visible(credential)}\n  next: aileron binding setup {visible(name)}")
+            output.note(
+                f"{visible(name)} needs a credential: {visible(credential)}\n  next: aileron binding setup "
+                f"{visible(name)}"
+            )
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List the installed actions."""
+    """List installed actions."""
     found = Supervisor().fetch(ActionList, "GET", "/v1/actions")
     if as_json:
         output.print_json(found)
@@ -236,13 +249,13 @@ def list_(as_json: AsJson = False) -> None:
     output.print_table(
         ("NAME", "VERSION", "STATE", "INTENT", "SOURCE"),
         [(one.name, one.version or None, _state(one), _about(one), _source(one)) for one in found.actions],
-        empty="no action is installed\n  fix: aileron action add FILE",
+        empty="no actions installed\n  fix: aileron action add FILE",
         below=2,
     )
 
 
 def show(name: Name, as_json: AsJson = False) -> None:
-    """Show one action: its inputs, steps, reach and text."""
+    """Show an action: its inputs, steps, hosts and text."""
     action = Supervisor().fetch(ActionDetail, "GET", path_of("v1", "actions", name))
     if as_json:
         output.print_json(action)
@@ -254,7 +267,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
             ("source", _source(action)),
             ("intent", action.intent or None),
             ("state", _state(action)),
-            ("approval", "a person is asked" if action.gated else "nobody is asked"),
+            ("approval", "required" if action.gated else "not required"),
             ("connectors", None if action.connectors is UNSET else action.connectors),
             ("steps", [_step(step) for step in action.steps]),
             ("reaches", action.hosts or "nothing"),
@@ -286,7 +299,10 @@ def _rule(schema: dict[str, Any]) -> str:
 
 
 def validate(files: Files) -> None:
-    """Check action files, without a daemon; also against the operations of the connectors that are installed."""
+    """Check action files.
+
+    Needs no daemon. Steps are also checked against the operations of installed connectors.
+    """
     from aileron.actions.fitting import check_action
     from aileron.actions.manifest import parse_action
     from aileron.model.failure import AileronError
@@ -323,17 +339,17 @@ def _installed_manifests() -> Callable[[ConnectorPin], ConnectorManifest | None]
 
 
 def enable(name: Name) -> None:
-    """Let an action be run."""
+    """Enable an action, so that it can run."""
     _switch(name, True)
 
 
 def disable(name: Name) -> None:
-    """Keep an action from being run, and its file."""
+    """Disable an action, but keep its file."""
     _switch(name, False)
 
 
 def remove(name: Name) -> None:
-    """Delete an action's file."""
+    """Remove an action and delete its file."""
     Supervisor().fetch(Removed, "DELETE", path_of("v1", "actions", name))
     output.note(f"removed {visible(name)}")
 
@@ -348,14 +364,14 @@ def _text_of(file: Path) -> str:
         with file.open("rb") as opened:
             data = opened.read(_MAX_BYTES + 1)
         if len(data) > _MAX_BYTES:
-            raise Problem.usage(f"{file}: more than {_MAX_BYTES} bytes")
+            raise Problem.usage(f"{file} is larger than {_MAX_BYTES} bytes")
         return data.decode()
     except FileNotFoundError:
-        raise Problem.missing(f"{file}: there is no such file") from None
+        raise Problem.missing(f"no such file: {file}") from None
     except OSError as error:
         raise Problem.usage(f"{file}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise Problem.usage(f"{file}: not UTF-8 at byte {error.start}") from None
+        raise Problem.usage(f"{file} is not valid UTF-8 (byte {error.start})") from None
 
 
 def _state(entry: ActionEntry) -> str:
@@ -378,5 +394,5 @@ def _step(step: dict[str, Any]) -> str:
     connector = step.get("connector")
     if isinstance(connector, dict):
         connector = f"{connector.get('scheme')}://{'/'.join(connector.get('path', []))}"
-    again = "may be repeated" if step.get("idempotent") else "at most once"
+    again = "safe to repeat" if step.get("idempotent") else "not repeated"
     return f"{step.get('id')}: {step.get('op')} of {connector}, {again}"

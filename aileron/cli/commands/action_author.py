@@ -102,23 +102,23 @@ _MAX_FIXED = 1000
 
 def schema(
     manifest: Annotated[
-        bool, typer.Option("--manifest", help="Of a connector's manifest.toml, in place of an action's frontmatter.")
+        bool, typer.Option("--manifest", help="Print the schema of a connector's manifest.toml instead.")
     ] = False,
 ) -> None:
-    """Print JSON Schema for an editor.
+    """Print a JSON Schema of the action file, for your editor.
 
-    It describes the TOML as JSON, in the dialect 2020-12: all that it refuses, Aileron refuses.
+    It describes the TOML frontmatter as JSON (draft 2020-12). Whatever the schema rejects, Aileron rejects too.
     """
     from aileron.model.described import json_schema
 
     if manifest:
         from aileron.registry.manifest import SCHEMA as FIELDS
 
-        _print(json_schema(FIELDS, "Aileron: a connector's manifest.toml"))
+        _print(json_schema(FIELDS, "Aileron: connector manifest (manifest.toml)"))
         return
     from aileron.actions.manifest import SCHEMA
 
-    _print(json_schema(SCHEMA, "Aileron: the frontmatter of an action file"))
+    _print(json_schema(SCHEMA, "Aileron: action file frontmatter"))
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -126,31 +126,31 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The action's name: lower case, as in send-email.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the action, in lower case, such as send-email.")],
     connector: Annotated[
         str | None,
         typer.Option(
             "--connector",
             metavar="NAME[@VERSION]",
-            help="The connector that it calls. Default: the installed one that has the operation.",
+            help="Connector to call. Default: the installed connector that has the operation.",
         ),
     ] = None,
     op: Annotated[
         str | None,
-        typer.Option("--op", metavar="OP", help="The operation that it calls. Default: NAME, as in send_email."),
+        typer.Option("--op", metavar="OP", help="Operation to call. Default: derived from NAME, such as send_email."),
     ] = None,
     effect: Annotated[
         Effect | None,
-        typer.Option("--effect", help="What the operation does. With read, nobody is asked before a run."),
+        typer.Option("--effect", help="What the operation does. Only with read is no approval needed."),
     ] = None,
     file: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="The file to write. Default: NAME.md.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="File to write. Default: NAME.md.")
     ] = None,
 ) -> None:
-    """Write a new action file, ready to be added, with a comment at each choice.
+    """Create an action file with a comment at each choice.
 
-    The inputs are those of the operation, where its connector is installed; an operation that it does not have is refused.
-    A person is asked before each run, except with --effect read. No file is ever overwritten.
+    If the connector is installed, inputs are taken from the operation, and an unknown operation is refused. Each run needs your
+    approval, unless you give --effect read. Existing files are never overwritten.
     """
     from aileron.actions.manifest import parse_action
 
@@ -182,9 +182,14 @@ def _check_names(name: str, op: str | None) -> None:
     from aileron.model.names import ACTION_NAME, OP_NAME
 
     if not ACTION_NAME.fullmatch(name):
-        raise Problem.usage(f"name {name!r} is not lower-case letters, digits, '.', '_', '-', at most 64")
+        raise Problem.usage(
+            f"invalid action name {name!r}: use lower-case letters, digits, '.', '_' and '-', 64 characters at most"
+        )
     if op is not None and not OP_NAME.fullmatch(op):
-        raise Problem.usage(f"--op {op!r} is not a lower-case letter, then letters, digits, '_', at most 64")
+        raise Problem.usage(
+            f"invalid operation {op!r}: use a lower-case letter, then lower-case letters, digits and '_', 64 "
+            "characters at most"
+        )
 
 
 def _op_named(name: str) -> str:
@@ -193,9 +198,7 @@ def _op_named(name: str) -> str:
 
     op = words_of(name).replace(" ", "_")
     if not OP_NAME.fullmatch(op):
-        raise Problem.usage(
-            f"no operation can be called like the action {name!r}", fix=f"aileron action new {name} --op OP"
-        )
+        raise Problem.usage(f"{name!r} cannot be an operation's name", fix=f"aileron action new {name} --op OP")
     return op
 
 
@@ -233,7 +236,7 @@ def _operation(pin: ConnectorEntry | None, op: str) -> Operation | None:
     found = _operations(pin)
     if found and op not in found:
         near = difflib.get_close_matches(op, found, n=1)
-        why = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(sorted(found))}"
+        why = f"did you mean {near[0]!r}?" if near else f"operations: {', '.join(sorted(found))}"
         raise Problem.usage(f"the connector has no operation {op!r}", why=why, fix="give --op OP")
     return found.get(op)
 
@@ -354,8 +357,8 @@ def _fixed(parameter: Parameter, op: str) -> str:
             return f"# Always this one value: an input cannot have that name.\n{parameter.name} = {_toml(value)}"
     is_null = parameter.types == ("null",)
     raise Problem.usage(
-        f"operation {op!r} needs {parameter.name!r}, which an action file cannot give it",
-        why="it takes only null, and TOML has no null" if is_null else "no value that it takes is known",
+        f"operation {op!r} needs {parameter.name!r}, which an action file cannot provide",
+        why="it accepts only null, which TOML does not have" if is_null else "no accepted value is known",
     )
 
 
@@ -369,7 +372,7 @@ def _write_new(file: Path, text: str) -> None:
     try:
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     except FileExistsError:
-        raise Problem.usage(f"{file} is there already, and is not overwritten: name another with -o FILE") from None
+        raise Problem.usage(f"{file} already exists; name another file with -o FILE") from None
     except OSError as error:
         raise Problem.usage(f"{file}: {error.strerror or error}") from None
     with os.fdopen(descriptor, "w", encoding="utf-8") as opened:
@@ -378,5 +381,5 @@ def _write_new(file: Path, text: str) -> None:
 
 def _next(connector: Fqn | None, pin: ConnectorEntry | None, file: Path) -> str:
     missing = [what for what, is_known in (("the connector", connector), ("its version", pin)) if is_known is None]
-    open_yet = f"still to be named: {', '.join(missing)}; " if missing else ""
-    return f"{open_yet}then: aileron action add {visible(str(file))}"
+    open_yet = f"fill in {', '.join(missing)}; " if missing else ""
+    return f"{open_yet}then run: aileron action add {visible(str(file))}"

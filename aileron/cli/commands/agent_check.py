@@ -116,9 +116,9 @@ def _version(path: str) -> str:
             env=child_environment(os.environ, {}),
         )
     except OSError as error:
-        raise Problem.usage(f"{path} does not start", why=error.strerror or str(error)) from None
+        raise Problem.usage(f"cannot start {path}", why=error.strerror or str(error)) from None
     except subprocess.TimeoutExpired:
         raise Problem.usage(f"{path} --version took more than {_VERSION_S:g} s") from None
     if done.returncode != 0:
         raise Problem.usage(f"{path} --version ended with {done.returncode}")
-    return done.stdout.decode("utf-8", "replace").strip().partition("\n")[0] or "no version said"
+    return done.stdout.decode("utf-8", "replace").strip().partition("\n")[0] or "version not reported"

@@ -43,32 +43,31 @@ _NOTHING: Final = object()
 _LAST: Final = {"bindings": 1, "connectors": 2, "actions": 3}
 """Parts of what is here that stand at the end, in this order."""
 _AFTER_REPLACE: Final = """\
-The present key decides nothing any more then, nor does any passkey, and what it granted is gone. What is listed above counts as \
-agreed to.
+The current key and all passkeys stop working, and grants made with them end. Everything listed above counts as approved.
 """
 _AFTER: Final = """\
-With a key, decisions here count only with a signature, which needs a passphrase that no agent knows. \
-New and wider actions, installs, bindings, grants and settings that open ways out wait for one, too. \
-What is listed above counts as agreed to.
+With a key, decisions count only if they are signed, and only you know the passphrase that signing needs. \
+New and wider actions, installs, bindings, grants and settings that allow more access need a signature too. \
+Everything listed above counts as approved.
 """
 
 
 def init(
     replace: Annotated[
-        bool, typer.Option("--replace", help="Exchange the key there is: its passphrase is needed once more.")
+        bool, typer.Option("--replace", help="Replace the existing key. You need its passphrase once more.")
     ] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Make the key that decisions are signed with.
+    """Create the key that signs decisions.
 
-    At a terminal only. It shows what is here already, which counts as agreed to, and asks for the vault's passphrase and for a
-    new one of the approver's own.
+    Needs a terminal. Aileron lists what is installed and configured, which counts as approved from then on. It then asks for the
+    vault's passphrase and for a new passphrase for the key.
     """
     if not can_ask():
         raise Problem.usage(
-            "an approver is made at a terminal",
-            why="its passphrase is typed there, and comes from no file, variable or pipe",
-            fix="type `aileron approver init` in a terminal of your own",
+            "creating an approver needs a terminal",
+            why="its passphrase is typed there, and never read from a file, variable or pipe",
+            fix="run `aileron approver init` in a terminal of your own",
         )
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     raise typer.Exit(alone(lambda: _Init(supervisor, passphrase_from(passphrase_file)(), replace=replace).perform()))
@@ -84,8 +83,8 @@ def status(as_json: AsJson = False) -> None:
         return
     words = {
         "none": "none: decisions are not signed, and any process of this user can make them",
-        "locked": "there is one; who it is, the vault knows, which is locked",
-        "ready": "ready: decisions count with a signature only",
+        "locked": "exists; unlock the vault to see which",
+        "ready": "ready: decisions must be signed",
     }
     said, count = found.status, found.passkeys
     output.print_facts(
@@ -93,7 +92,7 @@ def status(as_json: AsJson = False) -> None:
             ("approver", words.get(said, f"{said}: {found.problem or 'see `aileron doctor`'}")),
             ("key", found.key_id or None),
             ("since", output.local_time(found.created_at) if found.created_at else None),
-            ("passkeys", f"{count}, which decide too: see `aileron approver passkeys`" if count else None),
+            ("passkeys", f"{count} can sign too: see `aileron approver passkeys`" if count else None),
             ("key file", f"{file.path} ({_FILE_WORDS[file.status]})"),
             ("its key", file.key_id or None if file.key_id != found.key_id else None),
         ]
@@ -103,7 +102,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def passkeys(as_json: AsJson = False) -> None:
-    """List the passkeys that may decide, too."""
+    """List the passkeys that can sign decisions."""
     found = Supervisor().fetch(PasskeyList, "GET", _PASSKEYS)
     if as_json:
         output.print_json(found)
@@ -116,47 +115,47 @@ def passkeys(as_json: AsJson = False) -> None:
                 one.id,
                 output.local_time(one.enrolled_at),
                 SYNCED.get(one.synced, one.synced),
-                one.origin if one.usable else f"{one.origin}: not this home's any more",
+                one.origin if one.usable else f"{one.origin}: no longer this home's address",
             )
             for one in found.passkeys
         ],
-        empty="no passkey decides for this home",
+        empty="no passkeys",
     )
 
 
 def revoke_passkey(
-    passkey: Annotated[str, typer.Argument(metavar="NAME", help="The passkey, or its id.")],
+    passkey: Annotated[str, typer.Argument(metavar="NAME", help="Name or id of the passkey.")],
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a passkey decide nothing any more, from now on. It needs no signature."""
+    """Revoke a passkey. This needs no signature."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     found = supervisor.fetch(PasskeyList, "GET", _PASSKEYS)
     meant = [one for one in found.passkeys if passkey in (one.id, one.name)]
     if len(meant) != 1:
-        raise Problem.missing(f"there is no passkey {passkey!r}", fix="aileron approver passkeys")
+        raise Problem.missing(f"no passkey {passkey!r}", fix="aileron approver passkeys")
     removed = supervisor.fetch(Removed, "DELETE", path_of("v1", "passkeys", meant[0].id))
     if as_json:
         output.print_json(removed)
         return
-    output.note(f"revoked {visible(meant[0].name)}: it decides nothing any more")
+    output.note(f"revoked {visible(meant[0].name)}: it can no longer sign decisions")
 
 
 _FILE_WORDS: Final = {
-    "absent": "not there",
-    "matches": "there, and it is that key",
-    "waiting": "not in its place yet: the exchange of keys was cut short",
-    "another": "there, and it is another key",
+    "absent": "missing",
+    "matches": "present, matches",
+    "waiting": "key exchange was interrupted; not in place yet",
+    "another": "present, but a different key",
     "unknown": "there",
-    "damaged": "there, and cannot be used",
+    "damaged": "present, but not usable",
 }
 _FIXES: Final[dict[tuple[str, str | None], str]] = {
     ("none", None): "aileron approver init",
     ("locked", None): "aileron vault unlock",
     ("ready", "waiting"): "aileron approver init",
-    ("ready", "absent"): "put a backup of approver.json in its place",
-    ("ready", "another"): "put a backup of approver.json in its place",
-    ("ready", "damaged"): "put a backup of approver.json in its place",
+    ("ready", "absent"): "restore approver.json from a backup",
+    ("ready", "another"): "restore approver.json from a backup",
+    ("ready", "damaged"): "restore approver.json from a backup",
 }
 
 
@@ -181,7 +180,7 @@ class _Init:
             self._check_may(standing)
             inventory = self._agreed_inventory()
             if inventory is None:
-                output.note("nothing is changed")
+                output.note("nothing changed")
                 return FAILED
             vault = vault or self._vault_passphrase("Vault passphrase")
             if not self._replace:
@@ -213,7 +212,7 @@ class _Init:
         if standing.key_id is None or keyfile.key_in(keyfile.staged(self._file)) != standing.key_id:
             return False
         keyfile.put_in_place(self._file)
-        output.note(f"the key of the last try decides for this home, and is in its place now: {self._file}")
+        output.note(f"the key from the previous attempt is now in place: {self._file}")
         output.note(f"  key: {visible(standing.key_id)}")
         return True
 
@@ -222,15 +221,15 @@ class _Init:
             raise Problem.usage("there is no approver to replace", fix="aileron approver init")
         if standing.status != "none" and not self._replace:
             raise Problem.usage(
-                f"there is an approver already: {standing.key_id}",
-                why="another key takes its place only with its signature",
+                f"an approver already exists: {standing.key_id}",
+                why="only its signature can authorize another key",
                 fix="aileron approver init --replace",
             )
         if standing.status == "none" and (found := _file_status(self._file, None)).status != "absent":
             raise Problem.usage(
-                f"{self._file} is there already, and this home's vault names no approver",
-                why=f"it holds {found.key_id or 'no key that can be read'}",
-                fix="move it away if it is of no use any more",
+                f"{self._file} already exists, but this home's vault names no approver",
+                why=f"the file holds {found.key_id or 'no readable key'}",
+                fix="move the file away if you no longer need it",
             )
 
     def _agreed_inventory(self) -> str | None:
@@ -246,10 +245,10 @@ class _Init:
             computed = f"nothing that has a digest ({error})"
         with as_shown():
             if named != computed:
-                raise MismatchError.between("what is here already", named, computed)
+                raise MismatchError.between("inventory", named, computed)
         _show(inventory)
         output.note(_AFTER_REPLACE if self._replace else _AFTER)
-        question = "Exchange the key of the approver? [y/N] " if self._replace else "Make the approver's key? [y/N] "
+        question = "Replace the approver's key? [y/N] " if self._replace else "Create the approver's key? [y/N] "
         return computed if (ask_now(question) or "").lower() in _YES else None
 
     def _old_key(self, standing: ApproverStatus) -> ApproverKey:
@@ -260,10 +259,10 @@ class _Init:
                 f"the approver's key, {standing.key_id}, is not in {self._file}",
                 exit_code=INTEGRITY,
                 name="hash_mismatch",
-                why="it has to sign that another takes its place",
-                fix="put a backup of approver.json in its place",
+                why="it must sign its replacement",
+                fix="restore approver.json from a backup",
             )
-        return keyfile.open_key(self._file, isolation.ask_passphrase("Passphrase of the approver's present key"))
+        return keyfile.open_key(self._file, isolation.ask_passphrase("Passphrase of the approver's current key"))
 
     def _exchange(self, standing: ApproverStatus, inventory: str, vault: Secret, old: ApproverKey | None) -> int:
         """Make the key, have the vault name it, and put it in its place, in this order: keyfile.py says why."""
@@ -281,11 +280,11 @@ class _Init:
                     keyfile.remove_staged(self._file)
                 raise
             keyfile.put_in_place(self._file)
-            output.note(f"{key.key_id} decides for this home from now on")
-        output.note(f"  its key is in {self._file}")
-        output.note("  the passphrase you typed last is the only way to it: keep both where you keep such things")
+            output.note(f"{key.key_id} now signs decisions for this home")
+        output.note(f"  key file: {self._file}")
+        output.note("  the passphrase you just typed is the only way to use it: store both safely")
         if old is not None:
-            output.note(f"  {visible(str(standing.key_id))} decides nothing any more")
+            output.note(f"  {visible(str(standing.key_id))} can no longer sign decisions")
         return OK
 
 
@@ -316,7 +315,8 @@ def _new_passphrase(vault: Secret) -> Secret:
     from aileron.model.failure import AileronError
 
     output.note(
-        "\nthe approver's passphrase is one of its own, of 8 bytes or more: not the vault's, which files and variables may hold"
+        "\nchoose a passphrase for the approver's key, of 8 bytes or more; do not reuse the vault's, which "
+        "files and variables may hold"
     )
     for left in range(TRIES - 1, -1, -1):
         typed = isolation.ask_passphrase("New approver passphrase", twice=True)
@@ -327,7 +327,7 @@ def _new_passphrase(vault: Secret) -> Secret:
         else:
             if typed != vault:
                 return typed
-            problem = Problem.usage("this is the vault's passphrase: take another one")
+            problem = Problem.usage("this is the vault's passphrase: choose another one")
         if not left:
             raise problem
         output.note(f"{problem.what}; try again ({left} left)")
@@ -340,7 +340,7 @@ def _show(inventory: Any) -> None:
     What acts stands last, where a small terminal shows it. Settings that say what they always say are counted.
     """
     parts = inventory if isinstance(inventory, dict) else {"inventory": inventory}
-    output.note("this is here already:\n")
+    output.note("installed and configured now:\n")
     facts: list[tuple[str, Any]] = []
     for name in sorted(parts, key=lambda name: (_LAST.get(name, 0), name)):
         part = parts[name]
@@ -365,8 +365,8 @@ def _settings_lines(settings: dict[str, Any]) -> list[str]:
     ]
     if len(others) == len(settings):
         return others
-    rest = f"the rest, {len(settings) - len(others)}," if others else f"{len(settings)},"
-    return [*others, f"{rest} as the defaults are: aileron config get"]
+    rest = f"the other {len(settings) - len(others)}" if others else f"all {len(settings)}"
+    return [*others, f"{rest}: defaults (aileron config get)"]
 
 
 def _lines(entry: Any) -> list[str]:

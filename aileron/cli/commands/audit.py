@@ -73,14 +73,21 @@ _NAMED = frozenset({"bytes_down", "scrubbed", "count", "use", "of", "replaces"})
 """Facts that mean nothing without their name."""
 
 
-_Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Of one run.")]
-_Action = Annotated[str | None, typer.Option("--action", metavar="NAME", help="Of one action.")]
-_Connector = Annotated[str | None, typer.Option("--connector", metavar="NAME", help="Of one connector.")]
-_Type = Annotated[str | None, typer.Option("--type", metavar="TYPE", help="Of one type: run.finished, …")]
-_Class = Annotated[str | None, typer.Option("--class", metavar="CLASS", help="Failures of one class: network_error, …")]
-_Session = Annotated[str | None, typer.Option("--session", metavar="ID", help="Of one agent session.")]
-_Since = Annotated[str | None, typer.Option("--since", metavar="TIME", help="Not before: 15m, 2h, 7d, or RFC 3339.")]
-_Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before.")]
+_Run = Annotated[str | None, typer.Option("--run", metavar="ID", help="Show only this run.")]
+_Action = Annotated[str | None, typer.Option("--action", metavar="NAME", help="Show only this action.")]
+_Connector = Annotated[str | None, typer.Option("--connector", metavar="NAME", help="Show only this connector.")]
+_Type = Annotated[
+    str | None, typer.Option("--type", metavar="TYPE", help="Show only this event type, such as run.finished.")
+]
+_Class = Annotated[
+    str | None,
+    typer.Option("--class", metavar="CLASS", help="Show only failures of this class, such as network_error."),
+]
+_Session = Annotated[str | None, typer.Option("--session", metavar="ID", help="Show only this agent session.")]
+_Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Show events since TIME: 15m, 2h, 7d, or RFC 3339.")
+]
+_Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Show events before TIME.")]
 
 
 class _Query(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -124,25 +131,25 @@ def list_(
     session: _Session = None,
     since: _Since = None,
     until: _Until = None,
-    after: Annotated[int | None, typer.Option(metavar="SEQ", help="Only later rows than this.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="At most so many.")] = 50,
+    after: Annotated[int | None, typer.Option(metavar="SEQ", help="Show only rows after this number.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="Number of events to show.")] = 50,
     as_json: AsJson = False,
 ) -> None:
-    """List events, the newest first."""
+    """List events, newest first."""
     asked = _asked(run, action, connector, kind, failure, session, since, until)
     events = _page(Supervisor(), replace(asked, after=after, limit=limit))
     if as_json:
         output.print_json({"events": events})
         return
     if not events:
-        output.print_table((), (), empty="nothing is on record that matches")
+        output.print_table((), (), empty="no matching events")
     _Printer(as_json=False).show(events)
 
 
 def tail(
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on with what comes, until interrupted.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new events until interrupted.")] = False,
     lines: Annotated[
-        int, typer.Option("-n", "--lines", metavar="N", min=0, max=_PAGE, help="So many of the newest.")
+        int, typer.Option("-n", "--lines", metavar="N", min=0, max=_PAGE, help="Number of events to show.")
     ] = 10,
     run: _Run = None,
     action: _Action = None,
@@ -152,11 +159,11 @@ def tail(
     session: _Session = None,
     since: _Since = None,
     until: _Until = None,
-    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")] = False,
 ) -> None:
-    """Print the newest events, the oldest of them first.
+    """Print the newest events in chronological order.
 
-    With --follow also those that come; exit code 69 when the daemon stops.
+    With --follow, exit code 69 means that the daemon has stopped.
     """
     asked = _asked(run, action, connector, kind, failure, session, since, until).held()
     supervisor, printer = Supervisor(), _Printer(as_json=as_json)
@@ -168,15 +175,15 @@ def tail(
     if follow:
         _follow(supervisor, asked, last, printer)
     elif lines and not shown and not as_json:
-        output.print_table((), (), empty="nothing is on record that matches")
+        output.print_table((), (), empty="no matching events")
 
 
 def export(
     style: Annotated[
-        _Format, typer.Option("--format", help="jsonl: records that can be checked; csv: for a spreadsheet.")
+        _Format, typer.Option("--format", help="Output format: jsonl (verifiable records) or csv (for a spreadsheet).")
     ] = _Format.JSONL,
     file: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="In place of standard output.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE instead of standard output.")
     ] = None,
     run: _Run = None,
     action: _Action = None,
@@ -187,9 +194,9 @@ def export(
     since: _Since = None,
     until: _Until = None,
 ) -> None:
-    """Write all events that match, the oldest first.
+    """Export all matching events, oldest first.
 
-    What comes while it is written is not in it. FILE is there when all of it is.
+    Events that are recorded during the export are left out. FILE appears only when it is complete.
     """
     asked = _asked(run, action, connector, kind, failure, session, since, until).held()
     pages = _all_pages(Supervisor(), asked, "record" if style is _Format.JSONL else "facts")
@@ -207,19 +214,19 @@ def export(
                 count += rows
     except OSError as error:
         raise Problem(
-            f"{file} cannot be written: {error.strerror}",
+            f"cannot write {file}: {error.strerror}",
             exit_code=FAILED,
             name="internal_error",
-            why="nothing is left of it",
+            why="the partial file was removed",
         ) from None
-    output.note(f"{count} events in {file}")
+    output.note(f"{count} events written to {file}")
 
 
 def show(
-    run: Annotated[str, typer.Argument(metavar="ID", help="A run's audit id.", autocompletion=run_ids)],
+    run: Annotated[str, typer.Argument(metavar="ID", help="Audit id of the run.", autocompletion=run_ids)],
     as_json: AsJson = False,
 ) -> None:
-    """Show one run: how it ended, and every event of it."""
+    """Show a run: its result and all its events."""
     supervisor = Supervisor()
     record = supervisor.fetch(RecordOfRun, "GET", path_of("v1", "audit", run))
     outcome = _outcome(supervisor, run) if record.status else {}
@@ -232,7 +239,7 @@ def show(
         output.write(event.title)
         output.print_facts([(f"  {name}", _fact(value)) for name, value in event.facts.items()])
     if record.truncated:
-        output.note("there are more events than are shown: aileron audit list --run ID --after SEQ")
+        output.note("only part of the events is shown; for the rest: aileron audit list --run ID --after SEQ")
     if "result" in outcome:
         output.write("")
         output.print_facts([("result", None if outcome["result"] is None else "")])
@@ -240,15 +247,17 @@ def show(
 
 
 def verify(
-    file: Annotated[Path | None, typer.Option(metavar="LEDGER", help="A copy, in place of the home's.")] = None,
+    file: Annotated[
+        Path | None, typer.Option(metavar="LEDGER", help="Verify a copy instead of the ledger in the home.")
+    ] = None,
     head: Annotated[
-        str | None, typer.Option(metavar="SEQ:HASH", help="A head that was kept elsewhere: it must be in the chain.")
+        str | None, typer.Option(metavar="SEQ:HASH", help="Head that you keep elsewhere; it must be in the chain.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check the whole chain, without the daemon.
+    """Verify the whole audit chain, without the daemon.
 
-    Says what that does not prove; exit code 9 if the chain does not hold.
+    The output also says what this cannot prove. Exit code 9 means that the chain is broken.
     """
     from aileron.audit.verify import verify as verified
     from aileron.config import Home
@@ -256,7 +265,7 @@ def verify(
     home = Home.from_environment()
     path = file or home.ledger
     if not os.path.isfile(path):  # and not Path.is_file, which raises where a directory above may not be searched
-        raise Problem.missing(f"{path}: there is no ledger")
+        raise Problem.missing(f"no ledger at {path}")
     known_head = _head(head)
     with local_work():
         report = verified(path, known_head=known_head, expected_home=home.path if file is None else None)
@@ -269,13 +278,13 @@ def verify(
     finding = report.finding
     if finding is not None:
         raise Problem(
-            f"the chain does not hold: {finding.message}",
+            f"the audit chain is broken: {finding.message}",
             exit_code=INTEGRITY,
             name="hash_mismatch",
-            why=f"{report.rows} rows before it are good",
+            why=f"the {report.rows} rows before it are valid",
         )
     if not as_json:
-        output.note("every row is as it was written. This does not prove:")
+        output.note("every row is unchanged. This does not prove:")
         for words in report.cannot_prove:
             first, *rest = output.folded(visible(words), 4)
             output.note("\n".join([f"  - {first}", *(f"    {line}" for line in rest)]))
@@ -453,10 +462,10 @@ def _follow(supervisor: Supervisor, asked: _Query, last: int, printer: _Printer)
                 break
             if answer is None:
                 raise Problem(
-                    "the daemon has stopped",
+                    "the daemon stopped",
                     exit_code=UNREACHABLE,
                     name="daemon_unreachable",
-                    why=f"what follows row {last} will be there when it runs again",
+                    why=f"rows after {last} will be available when it runs again",
                     fix="aileron audit tail --follow",
                 )
             failed = 0

@@ -30,28 +30,26 @@ from aileron.review.plan import host_line
 __all__ = ["inspect", "list_", "reauthorize", "rebind", "revoke", "setup"]
 
 _Name = Annotated[
-    str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="The binding.", autocompletion=binding_names)
+    str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="Name of the binding.", autocompletion=binding_names)
 ]
-_Username = Annotated[str | None, typer.Option(metavar="USER", help="For kind basic.")]
-_Secret = Annotated[
-    str | None, typer.Option(metavar="NAME", help="A secret that is stored: `aileron secret set NAME`.")
-]
-_Device = Annotated[bool, typer.Option("--device", help="Sign in with a code, typed on any other device.")]
+_Username = Annotated[str | None, typer.Option(metavar="USER", help="User name, for credentials of kind basic.")]
+_Secret = Annotated[str | None, typer.Option(metavar="NAME", help="Stored secret to use (`aileron secret set NAME`).")]
+_Device = Annotated[bool, typer.Option("--device", help="Sign in with a code that you type on another device.")]
 _NoBrowser = Annotated[
-    bool, typer.Option("--no-browser", help="Sign in; open no browser, only show the page's address.")
+    bool, typer.Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
 ]
 _FIXES = {"suspended": "inspect", "expired": "reauthorize", "failed": "reauthorize"}
 """What to do about a binding in each state but `ok`."""
 _STATES = {
-    "suspended": "its connector asks for more than you agreed to",
-    "expired": "its sign-in has ended, and the provider gave no way to renew it",
-    "failed": "the provider does not renew it any more",
+    "suspended": "its connector asks for more than you approved",
+    "expired": "its sign-in has expired and cannot be renewed",
+    "failed": "the provider no longer renews it",
 }
 
 
 def setup(
-    connector: Annotated[str, typer.Argument(metavar="CONNECTOR", help="Its full name.")],
-    name: Annotated[str | None, typer.Option(metavar="KIND/SERVICE/IDENTITY", help="What to call the binding.")] = None,
+    connector: Annotated[str, typer.Argument(metavar="CONNECTOR", help="Full name of the connector.")],
+    name: Annotated[str | None, typer.Option(metavar="KIND/SERVICE/IDENTITY", help="Name for the binding.")] = None,
     username: _Username = None,
     secret: _Secret = None,
     device: _Device = False,
@@ -60,17 +58,18 @@ def setup(
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a stored secret, or a sign-in, serve a connector.
+    """Let a connector use a stored secret or a sign-in.
 
-    At a terminal, shows what the connector wants and asks for what is not given; a password typed there is stored in the vault
-    first, and a sign-in opens a browser where there is one. Where an approver exists it waits for their signature, which is asked
-    for there as well.
+    At a terminal, Aileron shows what the connector wants and asks for what you do not give. It stores a password that you type in
+    the vault, and opens a browser for a sign-in. If decisions are signed, the approver must sign too.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     wanted = bind_request_of(supervisor, connector)
     given = BindOptions(name, username, secret, How(device, no_browser, as_json), yes)
     if (device or no_browser) and (wanted.kind != "oauth2" or secret is not None):
-        raise Problem.usage(f"--device and --no-browser are for a sign-in, and this is kind {wanted.kind}")
+        raise Problem.usage(
+            f"--device and --no-browser apply to a sign-in, but this credential is of kind {wanted.kind}"
+        )
     if can_ask() and not as_json:
         output.print_facts([("connector", connector), *facts_of(wanted)], "stderr", column=COLUMN)
         output.note("")
@@ -78,7 +77,7 @@ def setup(
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List the bindings."""
+    """List bindings."""
     found = Supervisor().fetch(BindingList, "GET", "/v1/bindings")
     if as_json:
         output.print_json(found)
@@ -86,7 +85,7 @@ def list_(as_json: AsJson = False) -> None:
     output.print_table(
         ("NAME", "ACCOUNT", "STATE", "CONNECTOR"),
         [(entry.name, entry.account, entry.state, entry.connector) for entry in found.bindings],
-        empty="nothing is bound\n  fix: aileron binding setup CONNECTOR",
+        empty="no bindings\n  fix: aileron binding setup CONNECTOR",
     )
     if output.is_terminal():
         for entry in found.bindings:
@@ -94,7 +93,7 @@ def list_(as_json: AsJson = False) -> None:
 
 
 def inspect(name: _Name, as_json: AsJson = False) -> None:
-    """Show one binding: what it may reach, whose it is, when it was used, and by what."""
+    """Show a binding: its access, account, state and uses."""
     shown = Supervisor().fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     if as_json:
         output.print_json(shown)
@@ -132,9 +131,10 @@ def rebind(
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Agree to what a binding's connector asks for now, or give it another secret.
+    """Approve new requests of a connector, or change its secret.
 
-    What is new is shown first. New scopes are the provider's to grant: `reauthorize`.
+    Use it for a suspended binding. Aileron shows what is new first. New scopes need the provider's consent: use `binding
+    reauthorize`.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
@@ -142,13 +142,13 @@ def rebind(
     is_new = print_new(shown.connector, shown.suspended)
     if secret is None and shown.grant and _needs_provider(shown):
         raise Problem(
-            "only the provider can grant that, so a yes here is not enough",
+            "only the provider can grant this",
             exit_code=4,
             name="binding_failed",
             fix=f"aileron binding reauthorize {name}",
         )
-    if is_new and can_ask() and not yes and not as_json and not _is_yes("Agree to all of that? [y/N] "):
-        output.note("nothing is changed")
+    if is_new and can_ask() and not yes and not as_json and not _is_yes("Approve all of this? [y/N] "):
+        output.note("nothing changed")
         raise typer.Exit(UNFINISHED)
     raise typer.Exit(bind_anew(supervisor, name, given))
 
@@ -161,22 +161,25 @@ def reauthorize(
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Sign in again: for what a connector asks for now, with another account, or because the provider wants it.
+    """Sign in again.
 
-    What was granted before is used until then.
+    Use it for new scopes, another account, or an expired sign-in. The old sign-in stays in use until the new one is complete.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     if shown.kind != "oauth2":
         raise Problem.usage(
-            f"{name} is no sign-in, but the secret {shown.secret}", fix=f"aileron secret set {shown.secret}"
+            f"{name} is not a sign-in; it uses the secret {shown.secret}", fix=f"aileron secret set {shown.secret}"
         )
     print_new(shown.connector, shown.suspended)
     raise typer.Exit(sign_in_anew(supervisor, shown, BindOptions(name, how=How(device, no_browser, as_json), yes=yes)))
 
 
 def revoke(name: _Name, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
-    """End a binding. A sign-in is taken back at the provider too, where it offers that; a stored secret stays in the vault."""
+    """Revoke a binding.
+
+    A sign-in is also revoked at the provider, if the provider supports that. A stored secret stays in the vault.
+    """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     answer = supervisor.fetch(RevokedBinding, "DELETE", path_of("v1", "bindings", name), wait_s=_PROVIDER_S)
     if as_json:
@@ -195,12 +198,16 @@ def _at_provider(said: str | None) -> str:
         case None:
             return "its secret stays in the vault: aileron secret list"
         case "revoked":
-            return "the provider took it back too"
+            return "also revoked at the provider"
         case "not offered":
-            return "the provider offers no way to say so: what it gave is forgotten here, and is ended in your account there"
+            return (
+                "the provider does not support revocation: the tokens are deleted here; end the access in your "
+                "account there too"
+            )
         case _:
             return (
-                f"the provider was not reached ({visible(said.removeprefix('failed: '))}): end it in your account there"
+                f"the provider could not be reached ({visible(said.removeprefix('failed: '))}): end the access in "
+                "your account there"
             )
 
 
@@ -227,7 +234,7 @@ def _end(shown: BindingDetail) -> str | None:
         return None
     left = output.time_left(shown.expires_at)
     is_renewed = shown.grant is not None and shown.grant.refreshable
-    return f"{left}, and is renewed before" if is_renewed else f"{left}; then sign in again"
+    return f"{left}; renewed automatically" if is_renewed else f"{left}; sign in again after that"
 
 
 def _users(shown: BindingDetail) -> list[str]:
@@ -235,7 +242,7 @@ def _users(shown: BindingDetail) -> list[str]:
         f"{user.connector}@{user.version}: {', '.join(user.actions) or 'no action'}"
         f"{'  (asks for more)' if user.suspended else ''}"
         for user in shown.used_by
-    ] or ["nothing that is installed"]
+    ] or ["nothing installed"]
 
 
 def _is_yes(question: str) -> bool:

@@ -16,11 +16,11 @@ __all__ = ["ByHand", "Check"]
 class ByHand(enum.Enum):
     """Why a cure is the person's, and none that `doctor --fix` carries out."""
 
-    ADMINISTRATOR = "it changes this machine, as its administrator"
+    ADMINISTRATOR = "it needs an administrator of this machine"
     WIDENS = "it would allow more than now"
-    VAULT = "it takes a secret of yours"
-    INTERRUPTS = "it cuts runs short and locks the vault"
-    YOURS = "only you can tell what is right"
+    VAULT = "it needs a secret of yours"
+    INTERRUPTS = "it interrupts runs and locks the vault"
+    YOURS = "only you can decide what is right"
 
 
 class Check(NamedTuple):

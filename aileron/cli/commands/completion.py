@@ -55,9 +55,9 @@ compdef _aileron_completion aileron
 def completion(
     shell: Annotated[str, typer.Argument(metavar="bash|zsh|fish", help="Your shell.")],
 ) -> None:
-    """Print a shell's completion script.
+    """Print the completion script for a shell.
 
-    For example: source <(aileron completion bash)
+    Example: source <(aileron completion bash)
     """
     from typer.completion import get_completion_script  # type: ignore[attr-defined]  # it is there, unannounced
 

@@ -24,14 +24,14 @@ __all__ = ["edit", "get", "set_"]
 
 _TEMPLATE = "# The settings: docs/reference/configuration.md, or `aileron config get`.\n"
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="The setting, as in notify.desktop.")]
+Key = Annotated[str, typer.Argument(metavar="KEY", help="Name of the setting, such as notify.desktop.")]
 
 
 def get(
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="One setting; all of them unless said.")] = None,
+    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Setting to show. Default: all settings.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show settings: their values, and whether the file says so or it is the default."""
+    """Show settings, their values, and where each is set."""
     from aileron.config import SETTINGS, Home
 
     if key is not None:
@@ -61,17 +61,18 @@ def get(
 def set_(
     key: Key,
     value: Annotated[
-        str | None, typer.Argument(metavar="VALUE", help="Its value; of a list with commas between.")
+        str | None, typer.Argument(metavar="VALUE", help="New value. Separate the values of a list with commas.")
     ] = None,
     also: Annotated[
         list[str] | None,
-        typer.Option("--also", metavar="KEY=VALUE", help="Another setting in the same step; may be given again."),
+        typer.Option("--also", metavar="KEY=VALUE", help="Change another setting in the same step. Repeatable."),
     ] = None,
-    default: Annotated[bool, typer.Option("--default", help="Take it out of the file, in place of a value.")] = False,
+    default: Annotated[bool, typer.Option("--default", help="Remove the setting from the file.")] = False,
 ) -> None:
-    """Change a setting in config.toml, and nothing else there.
+    """Change a setting in config.toml.
 
-    Nothing is written unless the whole file is right afterwards. Settings that need each other are set in one step.
+    Comments and other settings stay as they are. The file is written only if it is valid as a whole, so change settings that
+    depend on each other in one step.
     """
     from aileron.cli.settings import changed, read_text, write_text
     from aileron.config import Home
@@ -84,7 +85,7 @@ def set_(
         before = read_text(path)
         text = changed(before, changes, path)
         write_text(path, before, text)
-    output.note(f"{'nothing is changed in' if text == before else 'changed'} {visible(str(path))}")
+    output.note(f"{'nothing changed in' if text == before else 'changed'} {visible(str(path))}")
     if text != before:
         _tell_what_is_needed(list(changes))
 
@@ -92,7 +93,7 @@ def set_(
 def edit() -> None:
     """Edit config.toml in $VISUAL or $EDITOR.
 
-    A copy is edited, and takes the file's place once it is right; where it is not, you are asked to edit it again.
+    You edit a copy, which replaces the file once it is valid. If it is not, you can edit it again.
     """
     from aileron.cli.settings import read_text
     from aileron.config import Home
@@ -104,7 +105,7 @@ def edit() -> None:
     while True:
         text = edit_text(text, suffix=".toml", instead="aileron config set KEY VALUE")
         if text in (before, _TEMPLATE):
-            output.note("nothing is changed")
+            output.note("nothing changed")
             return
         problem = _maybe_written(path, before, text)
         if problem is None:
@@ -112,7 +113,7 @@ def edit() -> None:
         for line in problem.lines():
             output.note(line)
         if not can_ask() or ask("Edit it again? [Y/n]", "y").lower() not in ("y", "yes"):
-            raise Problem.usage(f"{path} is as it was", fix="aileron config edit")
+            raise Problem.usage(f"{path} was not changed", fix="aileron config edit")
     output.note(f"changed {visible(str(path))}")
     _tell_what_is_needed(_different(before, text, path))
 
@@ -146,7 +147,7 @@ def _check_known(key: str) -> None:
     if key not in SETTINGS:
         near = difflib.get_close_matches(key, SETTINGS, n=1)
         why = f"did you mean {near[0]!r}?" if near else None
-        raise Problem.usage(f"there is no setting {key[:60]!r}", why=why, fix="aileron config get")
+        raise Problem.usage(f"unknown setting {key[:60]!r}", why=why, fix="aileron config get")
 
 
 def _changes(key: str, value: str | None, also: list[str]) -> dict[str, Any]:
@@ -190,9 +191,9 @@ def _entries(path: Path, keys: tuple[str, ...]) -> list[_Setting]:
 _MAX_NAMED = 3
 """Settings that are named; of more it is said how many."""
 _WAITING = {
-    "consent": "not in force, it waits for your yes: aileron approval list",
-    "restart": "in the file, and in force when the daemon starts again: aileron daemon stop",
-    "problem": "the file as it is now cannot be read, and is not in force: aileron config edit",
+    "consent": "not in effect, needs your approval: aileron approval list",
+    "restart": "takes effect when the daemon restarts: aileron daemon stop",
+    "problem": "config.toml cannot be read, so it is not in effect: aileron config edit",
 }
 
 
@@ -232,16 +233,16 @@ def _tell_what_is_needed(keys: list[str]) -> None:
     from aileron.config import CONSENTED
 
     if _maybe_status() is None:
-        output.note("in force when the daemon starts")
+        output.note("takes effect when the daemon starts")
         if asked := [key for key in keys if key in CONSENTED]:
             output.note(
-                f"where there is an approver, {', '.join(asked)} then waits for their yes: aileron approval list"
+                f"if decisions are signed, {', '.join(asked)} will need the approver's signature: aileron approval list"
             )
         return
     running = _Running.find()
     waiting = {key: running.waits(key) for key in keys}
     if now := [key for key, why in waiting.items() if why is None]:
-        output.note(f"in force: {', '.join(now)}")
+        output.note(f"in effect: {', '.join(now)}")
     for why in dict.fromkeys(found for found in waiting.values() if found is not None):
         output.note(f"{', '.join(key for key in keys if waiting[key] == why)}: {_WAITING[why]}")
 

@@ -49,25 +49,25 @@ Which = Annotated[
     str,
     typer.Argument(
         metavar="CONNECTOR",
-        help="Its full name, name@version, or hash; the first digits will do.",
+        help="Full name, name@version, or hash (the first digits are enough).",
         autocompletion=connector_names,
     ),
 ]
 
 
 def build(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where manifest.toml and the program are.")],
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with manifest.toml and the program.")],
     host: Hosts = None,
     client_id: ClientId = None,
     client_secret_file: ClientSecretFile = None,
-    file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The archive to write.")] = Path(
+    file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Archive to write.")] = Path(
         "aileron.tar.gz"
     ),
     as_json: AsJson = False,
 ) -> None:
-    """Build an archive, without a daemon.
+    """Build an archive from a source directory, without a daemon.
 
-    The same sources give the same bytes everywhere; the archive can be installed or published.
+    The build is reproducible: the same sources give the same bytes everywhere. You can install or publish the archive.
     """
     from aileron.registry.build import build as built_from
     from aileron.registry.content import content_hash
@@ -93,7 +93,7 @@ def build(
         )
         return
     operations = parse_connector_manifest(built.manifest, file="manifest.toml").operations
-    recorded = "not recorded: only a run can tell" if operations is None else len(operations)
+    recorded = "not recorded (known only by running)" if operations is None else len(operations)
     output.print_facts([("file", str(file)), ("hash", pin), ("bytes", len(built.archive)), ("operations", recorded)])
     tell_packed(built)
     output.note("unsigned")
@@ -103,29 +103,28 @@ def install(
     target: Annotated[
         str,
         typer.Argument(
-            metavar="NAME@VERSION|DIR|ARCHIVE", help="What is published, a source directory, or what `build` made."
+            metavar="NAME@VERSION|DIR|ARCHIVE", help="Published connector (NAME@VERSION), source directory, or archive."
         ),
     ],
-    pin: Annotated[
-        str | None, typer.Option("--hash", metavar="HASH", help="Take it only if this is its hash, sha256:….")
-    ] = None,
+    pin: Annotated[str | None, typer.Option("--hash", metavar="HASH", help="Require this hash (sha256:…).")] = None,
     replace: Annotated[
-        bool, typer.Option("--replace", help="Take the place of other bytes of the same version.")
+        bool,
+        typer.Option("--replace", help="Replace an installed connector of the same version with different content."),
     ] = False,
     keep_both: Annotated[
-        bool, typer.Option("--keep-both", help="Stand beside other bytes of the same version.")
+        bool, typer.Option("--keep-both", help="Keep both connectors if content differs at the same version.")
     ] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install a connector, and show what it may reach.
+    """Install a connector.
 
-    What is published is fetched, shown, and installed when you say so. Where an approver exists it waits for their signature,
-    which is asked for at a terminal.
+    A published connector is fetched, shown, and installed after you confirm. If decisions are signed, the approver must sign at a
+    terminal.
     """
     if replace and keep_both:
-        raise Problem.usage("--replace and --keep-both exclude each other", fix="aileron connector install --help")
+        raise Problem.usage("--replace and --keep-both cannot be used together", fix="aileron connector install --help")
     on_conflict: OnConflict = "replace" if replace else "keep_both" if keep_both else "refuse"
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     try:
@@ -144,9 +143,11 @@ def _install(
         return _install_published(supervisor, target, pin, on_conflict, yes=yes, as_json=as_json)
     path = Path(target)
     if not os.path.exists(path):  # and not Path.exists, which raises where a directory above may not be searched
-        raise Problem.missing(f"{path}: there is no such file or directory")
+        raise Problem.missing(f"no such file or directory: {path}")
     if pin is not None:
-        raise Problem.usage("--hash is for what is fetched: NAME@VERSION", fix="aileron connector install --help")
+        raise Problem.usage(
+            "--hash applies only to published connectors: NAME@VERSION", fix="aileron connector install --help"
+        )
     asked = InstallConnector(path=str(path.resolve()), on_conflict=on_conflict)
     answer = supervisor.change(InstalledConnector, "POST", "/v1/connectors", asked, wait_s=30.0)
     return carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json)
@@ -158,7 +159,7 @@ def _install_published(
     job = fetched(supervisor, FetchRequest(what="connector", name=name, hash=pin, on_conflict=on_conflict))
     if not job.consents:
         given_up(supervisor, job)
-        output.note(f"{visible(name)} is installed already, with these bytes")
+        output.note(f"{visible(name)} is already installed with this content")
         return OK
     options = [] if on_conflict == "refuse" else [f"--{on_conflict.replace('_', '-')}"]
     again = " ".join(["aileron connector install", name, *options, *([] if pin is None else ["--hash", pin])])
@@ -166,7 +167,7 @@ def _install_published(
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List the installed connectors."""
+    """List installed connectors."""
     found = Supervisor().fetch(ConnectorList, "GET", "/v1/connectors")
     if as_json:
         output.print_json(found)
@@ -184,12 +185,12 @@ def list_(as_json: AsJson = False) -> None:
             for entry in found.connectors
         ],
         folds=("NAME", "REACHES"),
-        empty="no connector is installed\n  fix: aileron connector install NAME@VERSION",
+        empty="no connectors installed\n  fix: aileron connector install NAME@VERSION",
     )
 
 
 def show(connector: Which, as_json: AsJson = False) -> None:
-    """Show one connector: what it may reach, use and spend."""
+    """Show a connector: its hosts, credential and limits."""
     entry = _only(Supervisor(), connector)
     if as_json:
         output.print_json(entry)
@@ -198,16 +199,12 @@ def show(connector: Which, as_json: AsJson = False) -> None:
 
 
 def check(
-    prerelease: Annotated[
-        bool, typer.Option("--include-prerelease", help="Recommend what is not released yet, too.")
-    ] = False,
+    prerelease: Annotated[bool, typer.Option("--include-prerelease", help="Include prerelease versions.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say which newer versions there are of what your actions use.
+    """Check for newer versions of your actions and connectors.
 
-    Nothing is fetched and nothing is changed; `aileron action update NAME` does that.
-
-    Exit code 7 if none of them could be checked.
+    Nothing is fetched or changed; to update, run `aileron action update NAME`. Exit code 7 means that no check succeeded.
     """
     query = "?prerelease=true" if prerelease else ""
     updates = Supervisor().fetch(UpdateList, "GET", f"/v1/connectors/updates{query}", wait_s=_CHECK_S).updates
@@ -219,15 +216,15 @@ def check(
             ("NAME", "HERE", "NEWEST", "NOTE"),
             [(one.name, one.version, one.newest or "-", _note(one)) for one in updates],
             folds=("NAME",),
-            empty="no installed action uses anything that is published",
+            empty="no installed action uses published connectors",
         )
     unchecked = sum(one.problem is not None for one in updates)
     if unchecked and unchecked == len(updates):
-        what = f"none of the {unchecked} could be checked" if unchecked > 1 else "it could not be checked"
+        what = f"none of the {unchecked} checks succeeded" if unchecked > 1 else "the check failed"
         raise typer.Exit(
             tell(
                 Problem(
-                    f"{what}: whether there is anything newer is not known",
+                    f"{what}: cannot tell whether a newer version exists",
                     exit_code=UNREACHED,
                     name="network_error",
                     why=updates[0].problem,
@@ -236,19 +233,22 @@ def check(
             )
         )
     if unchecked:
-        output.note(f"{unchecked} of {len(updates)} could not be checked")
+        output.note(f"{unchecked} of {len(updates)} checks failed")
 
 
 def _note(update: Update) -> str:
     if update.problem:
-        return f"could not check: {update.problem}"
+        return f"check failed: {update.problem}"
     if update.prerelease:
-        return f"{update.prerelease} is not released yet"
+        return f"{update.prerelease} is a prerelease"
     return "" if update.newest else "up to date"
 
 
 def verify(as_json: AsJson = False) -> None:
-    """Read and hash every byte of what is installed again: exit code 9 where something is not as it was pinned."""
+    """Verify the hashes of all installed connectors.
+
+    Exit code 9 means that a connector has changed.
+    """
     found = Supervisor().fetch(ConnectorList, "POST", "/v1/connectors/verify", Body(), wait_s=_CHECK_S)
     if as_json:
         output.print_json(found)
@@ -256,11 +256,11 @@ def verify(as_json: AsJson = False) -> None:
         output.print_table(
             ("CONNECTOR", "HASH", "STATE"),
             [
-                (_called(one), output.short_hash(one.hash), one.problem or "as it was pinned")
+                (_called(one), output.short_hash(one.hash), one.problem or "matches its hash")
                 for one in found.connectors
             ],
             folds=("CONNECTOR",),
-            empty="no connector is installed",
+            empty="no connectors installed",
         )
     if any(one.problem for one in found.connectors):
         raise typer.Exit(_MISMATCH)
@@ -271,19 +271,20 @@ def remove(
         str | None,
         typer.Argument(
             metavar="CONNECTOR",
-            help="Its full name, name@version, or hash; the first digits will do.",
+            help="Full name, name@version, or hash (the first digits are enough).",
             autocompletion=connector_names,
         ),
     ] = None,
-    unused: Annotated[bool, typer.Option("--unused", help="All that nothing is pinned to.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unused: do not ask.")] = False,
+    unused: Annotated[bool, typer.Option("--unused", help="Remove all connectors that nothing is pinned to.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --unused, do not ask for confirmation.")] = False,
 ) -> None:
-    """Remove a connector, or all that nothing needs.
+    """Remove a connector, or all unused connectors.
 
-    Actions that are pinned to it no longer run. What an action, a question that waits or a run is pinned to is not unused.
+    Actions that are pinned to a removed connector stop working. A connector is in use if an action, a waiting approval or a run
+    is pinned to it.
     """
     if (connector is None) == (not unused):
-        raise Problem.usage("name a connector, or say --unused", fix="aileron connector remove --help")
+        raise Problem.usage("name a connector, or give --unused", fix="aileron connector remove --help")
     supervisor = Supervisor()
     if connector is None:
         _remove_unused(supervisor, yes=yes)
@@ -297,14 +298,14 @@ def _remove_unused(supervisor: Supervisor, *, yes: bool) -> None:
     route = "/v1/connectors/remove-unused"
     would = supervisor.fetch(ConnectorList, "POST", route, RemoveUnused(dry_run=True)).connectors
     if not would:
-        output.note("every connector is needed")
+        output.note("no unused connectors")
         return
     for entry in would:
-        output.note(f"nothing needs {visible(_called(entry))}  {output.short_hash(entry.hash)}")
+        output.note(f"unused: {visible(_called(entry))}  {output.short_hash(entry.hash)}")
     if not yes and not can_ask():
-        raise Problem.usage("there is no terminal to ask at", fix="aileron connector remove --unused --yes")
+        raise Problem.usage("no terminal to confirm at", fix="aileron connector remove --unused --yes")
     if not yes and (ask_now("Remove? [y/N] ") or "").lower() not in ("y", "yes"):
-        raise Problem("nothing is removed", exit_code=6, name="cancelled")
+        raise Problem("nothing removed", exit_code=6, name="cancelled")
     for entry in supervisor.fetch(ConnectorList, "POST", route, RemoveUnused()).connectors:
         output.note(f"removed {visible(_called(entry))}")
 
@@ -316,9 +317,9 @@ def _only(supervisor: Supervisor, wanted: str) -> ConnectorEntry:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise Problem.missing(f"no connector {wanted!r} is installed", fix="aileron connector list")
+        raise Problem.missing(f"connector {wanted!r} is not installed", fix="aileron connector list")
     raise Problem.usage(
-        f"{wanted!r} names {len(found)} connectors; give the hash",
+        f"{wanted!r} matches {len(found)} connectors; give the hash",
         why=", ".join(f"{_called(entry)} is {entry.hash}" for entry in found),
     )
 
@@ -344,4 +345,4 @@ def _write_whole(file: Path, data: bytes) -> None:
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise Problem.usage(f"{file} cannot be written: {error.strerror or error}") from None
+        raise Problem.usage(f"cannot write {file}: {error.strerror or error}") from None

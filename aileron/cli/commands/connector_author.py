@@ -33,19 +33,21 @@ __all__ = ["check_manifest", "new", "release", "sign", "test"]
 
 _HERE = Path()
 _USES = {
-    "http": "send requests to these hosts, through the supervisor",
-    "tcp": "open streams to these hosts, through the supervisor",
-    "log": "write lines into the log",
-    "progress": "say how far it is",
-    "audit": "write facts into the audit trail, in its own words",
+    "http": "send HTTP requests to these hosts, through the daemon",
+    "tcp": "open streams to these hosts, through the daemon",
+    "log": "write to the log",
+    "progress": "report progress",
+    "audit": "write facts to the audit trail, marked as its own",
 }
 """Each host function as a person reads it."""
 
 Key = Annotated[
     Path | None,
-    typer.Option("--key", metavar="FILE", help=f"The private key, for you alone (0600); else {KEY_VARIABLE} has it."),
+    typer.Option("--key", metavar="FILE", help=f"Private key (mode 0600). Default: the key in {KEY_VARIABLE}."),
 ]
-Directory = Annotated[Path, typer.Argument(metavar="DIR", help="Where manifest.toml is; here unless said.")]
+Directory = Annotated[
+    Path, typer.Argument(metavar="DIR", help="Directory with manifest.toml. Default: the current directory.")
+]
 
 
 class Lang(enum.StrEnum):
@@ -56,28 +58,30 @@ class Lang(enum.StrEnum):
 
 
 def new(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its full name, such as github://OWNER/REPOSITORY.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Full name, such as github://OWNER/REPOSITORY.")],
     directory: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The directory to make; its last segment, here, unless said.")
+        Path | None, typer.Argument(metavar="DIR", help="Directory to create. Default: the last part of NAME.")
     ] = None,
     op: Annotated[
         list[str] | None,
-        typer.Option("--op", metavar="OP", help="An operation it has, such as delete_note; may be given again."),
+        typer.Option("--op", metavar="OP", help="Operation to create, such as delete_note. Repeatable."),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="NAME:PORT", help="The service that it sends requests to.")
+        str, typer.Option("--host", metavar="NAME:PORT", help="Host of the service to call.")
     ] = "api.example.com:443",
-    lang: Annotated[Lang, typer.Option("--lang", help="What it is written in.")] = Lang.PYTHON,
+    lang: Annotated[Lang, typer.Option("--lang", help="Programming language.")] = Lang.PYTHON,
     key: Annotated[
         Path | None,
-        typer.Option("--key", metavar="FILE", help="Where the private key goes; beside the directory unless said."),
+        typer.Option(
+            "--key", metavar="FILE", help="File for the private key. Default: DIR.signing-key, beside the directory."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the repository of a connector, which builds and passes its tests, and a key to sign it with.
+    """Create a connector's repository, which passes its tests.
 
-    Each operation has an action and cases; what it begins with is guessed from its first word (list, get, add, change, delete …).
-    The private key is not put into the repository. A key that is in FILE already is used.
+    You also get a signing key, outside the repository. An existing key in FILE is reused. Each operation gets an action and test
+    cases; its first word (list, get, add, change, delete …) selects the template.
     """
     from aileron.cli.template import FIRST_OPERATIONS, repository
 
@@ -111,44 +115,46 @@ def new(
 def test(
     directory: Directory = _HERE,
     cases: Annotated[
-        Path | None, typer.Option("--cases", metavar="FILE", help="The cases; tests/cases.toml of DIR unless said.")
+        Path | None,
+        typer.Option("--cases", metavar="FILE", help="File of test cases. Default: tests/cases.toml in DIR."),
     ] = None,
     op: Annotated[
-        str | None, typer.Option("--op", metavar="OP", help="Run this operation once, instead of the cases.")
+        str | None, typer.Option("--op", metavar="OP", help="Run this operation once instead of the test cases.")
     ] = None,
-    args: Annotated[str | None, typer.Option("--args", metavar="JSON", help="Its arguments, as an object.")] = None,
+    args: Annotated[
+        str | None, typer.Option("--args", metavar="JSON", help="Arguments of the operation, as a JSON object.")
+    ] = None,
     upstream: Annotated[
         str | None,
         typer.Option(
-            "--upstream", metavar="URL", help="A server on this machine that its requests go to: http://localhost:PORT."
+            "--upstream", metavar="URL", help="Local server that receives its requests: http://localhost:PORT."
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run the cases in tests/cases.toml, each in a real jail, with the answers that are written there.
+    """Run a connector's test cases in real jails.
 
-    A request that no case expects fails it, as does one to a host that the manifest does not declare. Exit code 1 if one fails.
+    Requests get the answers recorded in the case. A case fails on a request that it does not expect, or on a host that the
+    manifest does not declare. Exit code 1 means that a case failed.
     """
     if op is None and (args is not None or upstream is not None):
-        raise Problem.usage("--args and --upstream are for one operation: --op OP", fix="aileron connector test --help")
+        raise Problem.usage("--args and --upstream require --op OP", fix="aileron connector test --help")
     if op is not None:
         if cases is not None:
-            raise Problem.usage("--op and --cases exclude each other", fix="aileron connector test --help")
+            raise Problem.usage("--op and --cases cannot be used together", fix="aileron connector test --help")
         _try_one(directory, op, _object(args), upstream)
         return
     _try_cases(directory, cases, as_json=as_json)
 
 
 def sign(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="An archive that was built, of a connector or an action.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Archive of a connector or an action.")],
     key: Key = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put your signature into an archive.
+    """Sign an archive.
 
-    It is rewritten in place, whole or not at all; a signature that was in it is replaced.
+    The file is replaced in one step. An existing signature in it is replaced.
     """
     from aileron import files
     from aileron.actions.manifest import parse_action
@@ -158,7 +164,7 @@ def sign(
     signing_key = maybe_signing_key(key)
     if signing_key is None:
         raise Problem.usage(
-            f"there is no key: neither --key nor {KEY_VARIABLE}", fix=f"aileron connector sign {file} --key FILE"
+            f"no signing key: give --key, or set {KEY_VARIABLE}", fix=f"aileron connector sign {file} --key FILE"
         )
     with local_work():
         try:
@@ -172,7 +178,7 @@ def sign(
             finally:
                 os.close(directory)
         except FileNotFoundError:
-            raise Problem.missing(f"{file}: there is no such file") from None
+            raise Problem.missing(f"no such file: {file}") from None
     found = {"file": str(file), "name": signed.name, "version": signed.version, "hash": signed.hash}
     told = {**found, "signed_by": signing_key.public.fingerprint}
     if as_json:
@@ -182,21 +188,23 @@ def sign(
 
 
 def release(
-    version: Annotated[str, typer.Option("--version", metavar="X", help="The version, as SemVer: 1.2.0, without a v.")],
+    version: Annotated[
+        str, typer.Option("--version", metavar="X", help="Version as SemVer, such as 1.2.0, without a leading v.")
+    ],
     directory: Directory = _HERE,
     key: Key = None,
     host: Hosts = None,
     client_id: ClientId = None,
     client_secret_file: ClientSecretFile = None,
-    directory_out: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="The directory to write; it must not be there yet.")
-    ] = Path("dist"),
+    directory_out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory to create.")] = Path(
+        "dist"
+    ),
     as_json: AsJson = False,
 ) -> None:
-    """Make everything that a release publishes: the connector and its actions, bound, signed and checked.
+    """Build a release: the connector and its actions, signed.
 
-    Each archive lies under the tag it is uploaded to: dist/v1.2.0/aileron.tar.gz. The sources are not changed, and
-    the same ones give the same bytes.
+    Each archive is checked, and written under the tag that you upload it to, such as dist/v1.2.0/aileron.tar.gz. The sources are
+    not changed, and the same sources give the same bytes.
     """
     from aileron.actions.fitting import check_action
     from aileron.actions.manifest import parse_action
@@ -229,14 +237,12 @@ def release(
 
 
 def check_manifest(
-    path: Annotated[
-        Path, typer.Argument(metavar="FILE|DIR", help="A manifest, or the directory that has manifest.toml.")
-    ],
+    path: Annotated[Path, typer.Argument(metavar="FILE|DIR", help="Manifest, or a directory with manifest.toml.")],
     as_json: AsJson = False,
 ) -> None:
-    """Check a manifest, without a daemon, and say what the connector would be allowed.
+    """Check a manifest and show what it would allow.
 
-    Placeholders may stand.
+    Needs no daemon. Placeholders are accepted.
     """
     from aileron import files
     from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
@@ -252,7 +258,7 @@ def check_manifest(
             finally:
                 os.close(directory)
         except FileNotFoundError:
-            raise Problem.missing(f"{file}: there is no such file") from None
+            raise Problem.missing(f"no such file: {file}") from None
         manifest = parse_connector_manifest(data, file=str(file), allow_unbound=True)
     facts = _allowed(manifest, is_unbound=UNBOUND_HOSTS.encode() in data)
     if as_json:
@@ -274,7 +280,8 @@ def _repository_name(text: str) -> Fqn:
     if len(name.path) != 2:
         whole = f"{name.scheme}://{'/'.join(name.path[:2])}"
         raise Problem.usage(
-            f"{name} is a place in a repository, and `new` makes a whole one", fix=f"aileron connector new {whole}"
+            f"{name} is a path inside a repository; `new` creates a whole repository",
+            fix=f"aileron connector new {whole}",
         )
     return name
 
@@ -303,10 +310,12 @@ def _host(text: str) -> HostPort:
 def _check_place(directory: Path, key_file: Path, name: str) -> None:
     """Return if the directory can be made, and the key's file is not in it."""
     if os.path.lexists(directory):
-        raise Problem.usage(f"{directory} is there already", fix=f"aileron connector new {name} DIR")
+        raise Problem.usage(f"{directory} already exists", fix=f"aileron connector new {name} DIR")
     if key_file.absolute().resolve().is_relative_to(directory.absolute().resolve()):
-        why = "what is in the repository is published"
-        raise Problem.usage(f"--key {key_file} is inside the repository", why=why, fix="give a FILE outside of it")
+        why = "everything in the repository is published"
+        raise Problem.usage(
+            f"--key {key_file} is inside the repository", why=why, fix="give a FILE outside the repository"
+        )
 
 
 def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:
@@ -334,20 +343,22 @@ def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
             (staged / path).write_bytes(data)
         staged.rename(directory)
     except OSError as error:
-        raise Problem.usage(f"{directory} cannot be written: {error.strerror or error}") from None
+        raise Problem.usage(f"cannot write {directory}: {error.strerror or error}") from None
     finally:
         shutil.rmtree(staged, ignore_errors=True)
 
 
 def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool) -> None:
     output.note(
-        f"\nthe private key is {'' if is_new else 'the one that was '}in {visible(str(key_file))}, not in the repository: keep it"
+        f"\nprivate key{'' if is_new else ' (existing)'}: {visible(str(key_file))}, outside the "
+        "repository; keep it safe"
     )
     if name.scheme == "github":
         output.note(f"CI signs with it:  gh secret set {KEY_VARIABLE} < {visible(str(key_file))}")
     else:
         output.note(
-            f"there is no workflow for {name.scheme}: run `aileron connector release` with --key, or the key in {KEY_VARIABLE}"
+            f"no CI workflow is available for {name.scheme}: run `aileron connector release` with --key, or "
+            f"set {KEY_VARIABLE}"
         )
     output.note(f"next:              aileron connector test {visible(str(directory))}")
 
@@ -365,7 +376,7 @@ def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | Non
         output.note(output.GUTTER + visible(line))
     if server is None and done.failure is not None and done.failure.failure_class.value == "not_found":
         raise Problem.usage(
-            f"{op} asks for something, and nothing answers", why=done.failure.message, fix="give --upstream URL"
+            f"{op} sends a request, and no server answers it", why=done.failure.message, fix="give --upstream URL"
         )
     if done.failure is not None:
         raise _failed(done.failure, op)
@@ -433,7 +444,7 @@ def _object(text: str | None) -> dict[str, Any]:
     except ValueError as error:
         raise Problem.usage(f"--args is not JSON: {error}") from None
     if not isinstance(found, dict):
-        raise Problem.usage("--args is not an object, such as '{\"limit\": 2}'")
+        raise Problem.usage("--args is not a JSON object, such as '{\"limit\": 2}'")
     return found
 
 
@@ -445,11 +456,11 @@ def _text_of(path: Path) -> str:
         with path.open("rb") as opened:
             return opened.read(MAX_DOCUMENT_BYTES + 1).decode()
     except FileNotFoundError:
-        raise Problem.missing(f"{path}: there is no such file", fix="aileron connector test --help") from None
+        raise Problem.missing(f"no such file: {path}", fix="aileron connector test --help") from None
     except OSError as error:
         raise Problem.usage(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError as error:
-        raise Problem.usage(f"{path}: not UTF-8 at byte {error.start}") from None
+        raise Problem.usage(f"{path} is not valid UTF-8 (byte {error.start})") from None
 
 
 def _as_json(done: Release, directory: Path) -> dict[str, Any]:
@@ -470,13 +481,16 @@ def _as_json(done: Release, directory: Path) -> dict[str, Any]:
 
 def _tell_signed(done: Release, *, is_published: bool) -> None:
     if done.signed_by is None:
-        output.note(f"UNSIGNED: an install says so, and some refuse it\n  fix: give --key FILE, or set {KEY_VARIABLE}")
+        output.note(
+            "UNSIGNED: Aileron warns when it is installed, and some homes refuse it\n  fix: give --key FILE, "
+            f"or set {KEY_VARIABLE}"
+        )
         return
     output.note(f"signed by {done.signed_by}")
     if not is_published:
         output.note(
-            "there is no keys/publisher.pub: until the repository has the public half there, nobody can trust the signature\n"
-            "  fix: openssl pkey -in KEY -pubout -out keys/publisher.pub"
+            "keys/publisher.pub is missing: without the public key in the repository, nobody can trust the "
+            "signature\n  fix: openssl pkey -in KEY -pubout -out keys/publisher.pub"
         )
 
 
@@ -485,13 +499,13 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
     from aileron.registry.placeholders import UNRELEASED
 
     limits, need = manifest.limits, manifest.credential
-    more = " and processes of its own" if limits.subprocess else ""
+    more = " and its own processes" if limits.subprocess else ""
     reaches: Any = [str(host) for host in manifest.hosts] or "nothing"
     if not manifest.hosts and is_unbound:
-        reaches = "the hosts that are given when it is built"
+        reaches = "the hosts given at build time"
     return [
         ("name", str(manifest.name)),
-        ("version", "set at the release" if manifest.version == UNRELEASED else manifest.version),
+        ("version", "set at release" if manifest.version == UNRELEASED else manifest.version),
         ("publisher", manifest.publisher),
         ("reaches", reaches),
         ("credential", "none" if need is None else f"{need.kind}: {need.scope}"),
@@ -501,7 +515,7 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
         ("scopes", None if manifest.oauth2 is None else list(manifest.oauth2.scopes)),
         ("may", [_USES[function] for function in sorted(manifest.imports)] or "compute, and nothing else"),
         ("limits", f"{limits.memory_mb} MiB, {limits.timeout_s} s for one operation{more}"),
-        ("steps", None if manifest.idempotent_by_default else "are never repeated by themselves"),
+        ("steps", None if manifest.idempotent_by_default else "not repeated automatically"),
         ("intents", list(manifest.intents) or None),
     ]
 
@@ -509,4 +523,4 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
 def _client(provider: OAuth2Provider) -> str:
     from aileron.registry.placeholders import UNBOUND_CLIENT
 
-    return "set at the release" if provider.client_id == UNBOUND_CLIENT else provider.client_id
+    return "set at release" if provider.client_id == UNBOUND_CLIENT else provider.client_id

@@ -22,15 +22,16 @@ class _Theme(enum.StrEnum):
 
 def console(
     plain: Annotated[
-        bool, typer.Option("--plain", help="In lines, for screen readers, simple terminals and logs.")
+        bool, typer.Option("--plain", help="Print lines instead of a full screen, for screen readers and logs.")
     ] = False,
     theme: Annotated[
         _Theme | None,
-        typer.Option("--theme", help="Colours: of its own, of the terminal (ansi), or as strong as can be."),
+        typer.Option("--theme", help="Colour theme."),
     ] = None,
 ) -> None:
-    """Decide what waits, on a screen that stays open.
+    """Open the console: see what waits, and decide.
 
-    At a terminal of your own. The approver's key stays open for 15 minutes after its passphrase, in this process alone.
+    Needs a terminal of your own. After you type its passphrase, the approver's key stays open for 15 minutes, in this process
+    only.
     """
     raise typer.Exit(run(None if theme is None else str(theme.value), plain=plain))

@@ -29,7 +29,7 @@ _LOOK_AGAIN_S = 0.1
 
 
 def start() -> None:
-    """Start it, if it is not there."""
+    """Start the daemon, unless it is already running."""
     supervisor = Supervisor()
     running = supervisor.maybe_fetch(Status, "/v1/status")
     if running is None:
@@ -40,13 +40,13 @@ def start() -> None:
         running = supervisor.fetch(Status, "GET", "/v1/status")
         output.note(f"started, pid {running.pid}")
     else:
-        output.note(f"it runs already, pid {running.pid}")
+        output.note(f"already running, pid {running.pid}")
 
 
 def stop() -> None:
-    """Stop it.
+    """Stop the daemon.
 
-    Runs cut short are recorded as unknown, and the vault is locked.
+    Interrupted runs are recorded as unknown, and the vault is locked.
     """
     supervisor = Supervisor()
     ended: int | None = None
@@ -57,13 +57,13 @@ def stop() -> None:
             raise
     else:
         if running is None:
-            output.note("no daemon runs")
+            output.note("no daemon is running")
             return
         ended = _watch(running.pid)
     try:
         supervisor.fetch(Stopping, "POST", "/v1/stop", look="aileron daemon status")
         if ended is not None and not select.select([ended], [], [], _STOP_S)[0]:
-            raise Problem.unreachable(f"it was told to stop {_STOP_S:g} s ago and is still there")
+            raise Problem.unreachable(f"the daemon is still running {_STOP_S:g} s after it was told to stop")
     finally:
         if ended is not None:
             os.close(ended)
@@ -71,9 +71,9 @@ def stop() -> None:
 
 
 def status(as_json: AsJson = False) -> None:
-    """Show whether it runs.
+    """Show whether the daemon is running.
 
-    Exit code 69 if not.
+    Exit code 69 means that it is not.
     """
     running = Supervisor().maybe_fetch(Status, "/v1/status")
     if running is None:
@@ -85,10 +85,10 @@ def status(as_json: AsJson = False) -> None:
 
 
 def logs(
-    lines: Annotated[int, typer.Option("-n", "--lines", metavar="N", min=1, help="The last so many.")] = 50,
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it grows, until interrupted.")] = False,
+    lines: Annotated[int, typer.Option("-n", "--lines", metavar="N", min=1, help="Number of lines to show.")] = 50,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing new lines until interrupted.")] = False,
 ) -> None:
-    """Print the end of its log."""
+    """Print the end of the daemon's log."""
     path = home_directory() / "logs" / "daemon.log"
     try:
         with path.open("rb") as log:
@@ -100,13 +100,13 @@ def logs(
             if follow:
                 _follow(log, path)
     except FileNotFoundError:
-        raise Problem.missing(f"{path}: there is no log yet", fix="aileron daemon start") from None
+        raise Problem.missing(f"no log yet at {path}", fix="aileron daemon start") from None
 
 
 def install() -> None:
-    """Have systemd start it when you log in.
+    """Install a systemd user service that starts the daemon at login.
 
-    Writes a unit for your user and starts it. It ends when you log out, unless `loginctl enable-linger` keeps it.
+    The service starts at once. It stops when you log out, unless you run `loginctl enable-linger`.
     """
     from aileron.cli.service import UNIT, Service
 
@@ -117,31 +117,31 @@ def install() -> None:
     output.note(f"written: {service.path}")
     if not service.has_manager():
         raise Problem(
-            "the unit is written, and nothing starts it yet",
+            "the unit is written, but nothing starts it yet",
             exit_code=FAILED,
-            why="no service manager of your user answers here: there is none without a login of yours, as after `su`",
+            why="no user service manager is running: it needs a login session, which `su` does not start",
             fix=f"systemctl --user enable --now {UNIT}",
         )
     service.ask("daemon-reload")
     if running is not None:
         service.ask("enable", UNIT)
-        output.note(f"enabled, from the next login on; one runs already, pid {running.pid}")
-        output.note(f"to change over now: aileron daemon stop && systemctl --user start {UNIT}")
+        output.note(f"enabled, starts at your next login; a daemon is already running, pid {running.pid}")
+        output.note(f"to switch now: aileron daemon stop && systemctl --user start {UNIT}")
         return
     service.ask("enable", "--now", UNIT)
     output.note(f"enabled and started, pid {_wait_started(supervisor).pid}")
 
 
 def uninstall() -> None:
-    """Stop it, and have systemd start it no more.
+    """Stop the systemd user service and remove it.
 
-    Runs cut short are recorded as unknown, and the vault is locked.
+    Interrupted runs are recorded as unknown, and the vault is locked.
     """
     from aileron.cli.service import UNIT, Service
 
     service = Service()
     if not service.is_written():
-        raise Problem.missing(f"{service.path}: there is no such unit", fix="aileron daemon install")
+        raise Problem.missing(f"no unit at {service.path}", fix="aileron daemon install")
     has_manager = service.has_manager()
     if has_manager:
         service.ask("disable", "--now", UNIT)
@@ -165,7 +165,7 @@ def facts_of(running: Status) -> list[tuple[str, str]]:
 def not_running() -> Problem:
     """Exit 69."""
     return Problem(
-        "no daemon runs",
+        "no daemon is running",
         exit_code=UNREACHABLE,
         name="daemon_unreachable",
         why="it starts with the first command that needs it",
@@ -181,7 +181,7 @@ def _wait_started(supervisor: Supervisor) -> Status:
             return running
         time.sleep(_LOOK_AGAIN_S)
     raise Problem.unreachable(
-        f"the service was started, and no daemon answered within {START_DEADLINE_S:g} s",
+        f"the service was started, but no daemon answered within {START_DEADLINE_S:g} s",
         fix="systemctl --user status aileron.service",
     )
 

@@ -20,11 +20,9 @@ _PORT = 8765
 
 
 def demo_server(
-    port: Annotated[
-        int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Listen on this port of localhost.")
-    ] = _PORT,
+    port: Annotated[int, typer.Option("--port", metavar="PORT", min=1, max=65535, help="Port on localhost.")] = _PORT,
 ) -> None:
-    """Start a small notes service on this machine, to try your first action on.
+    """Start a small notes service to try your first action on.
 
     It needs an API key, keeps everything in memory, listens on localhost only, and runs until you press Ctrl-C.
     """
@@ -40,10 +38,10 @@ def _listen(port: int) -> socket.socket:
         return socket.create_server(("127.0.0.1", port))
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            why, fix = "another program listens there", f"aileron demo-server --port {port % 65535 + 1}"
+            why, fix = "another program uses this port", f"aileron demo-server --port {port % 65535 + 1}"
         else:
             why, fix = error.strerror or str(error), "aileron demo-server --port PORT"
-        raise Problem.usage(f"port {port} cannot be used", why=why, fix=fix) from None
+        raise Problem.usage(f"cannot use port {port}", why=why, fix=fix) from None
 
 
 def _introduce(address: str, key: str) -> None:
@@ -90,5 +88,5 @@ async def _serve(listener: socket.socket, address: str) -> None:
 
 
 def _log(method: str, path: str, status: int) -> None:
-    why = "  (no API key, or that of an earlier start)" if status == 401 else ""
+    why = "  (missing or outdated API key)" if status == 401 else ""
     output.note(f"{datetime.now():%H:%M:%S}  {status}  {method} {visible(path)}{why}")

@@ -58,12 +58,12 @@ def tell_done(result: Any) -> None:
             _tell_action(result)
         case AgreedFile():
             output.write(visible(result.name))
-            output.note("it may run as its file is now")
+            output.note("the action may run with its current file")
         case InstalledConnector():
             _tell_connector(result)
         case TrustedKeys():
             output.write(visible(result.key))
-            state = "counts already" if result.new is False else "counts from now on"
+            state = "already trusted" if result.new is False else "trusted"
             output.note(f"{state} for {visible(result.authority)}")
         case BindingEntry():
             output.write(visible(result.name))
@@ -74,14 +74,15 @@ def tell_done(result: Any) -> None:
             output.write(visible(result.id))
             until = output.local_time(result.until, "stderr")
             output.note(
-                f"{visible(result.action)} is not asked about, where it fits, at most {result.uses} times until {until}"
+                f"{visible(result.action)} runs without approval within these limits, at most {result.uses} times, "
+                f"until {until}"
             )
         case PasskeyEnrolled():
             output.write(visible(result.id))
-            output.note(f"{visible(result.name)} decides from now on, on {visible(result.origin)}")
+            output.note(f"{visible(result.name)} can sign decisions on {visible(result.origin)}")
         case SettingsAgreed():
-            later = "in force when the daemon starts again\n  fix: aileron daemon stop"
-            output.note(later if result.restart else "in force")
+            later = "takes effect when the daemon restarts\n  fix: aileron daemon stop"
+            output.note(later if result.restart else "in effect")
         case _:
             output.print_result(result)
 
@@ -114,9 +115,9 @@ def _tell_action(added: AddedAction) -> None:
     output.write(visible(added.name))
     for connector, pin in (added.bound or {}).items():
         output.note(f"bound {visible(connector)} to {visible(pin)}")
-    output.note("replaced the action of that name" if added.replaced else "added")
+    output.note("replaced the installed action of that name" if added.replaced else "added")
     for need in added.needs or []:
-        output.note(f"before it can run: {visible(need)}")
+        output.note(f"needed before it can run: {visible(need)}")
 
 
 def _tell_installed(done: InstalledTogether) -> None:
@@ -133,24 +134,22 @@ def _tell_installed(done: InstalledTogether) -> None:
 def _tell_connector(installed: InstalledConnector) -> None:
     print_connector(installed)
     for gone in installed.replaced:
-        output.note(f"replaced {visible(gone)}: actions pinned to it no longer run")
+        output.note(f"replaced {visible(gone)}: actions pinned to it stop working")
     signature = visible(installed.signature)
-    output.note(f"installed, {signature}" if installed.new else "it was installed already, with these bytes")
+    output.note(f"installed, {signature}" if installed.new else "already installed with this content")
 
 
 def tell_packed(built: Built) -> None:
     """On standard error: the files that are no Python, since they are published too, and those that are missing, by reason."""
     if built.data:
-        output.note(f"data files in it: {_named(built.data)}")
+        output.note(f"data files included: {_named(built.data)}")
     reasons = sorted({one.reason for one in built.left_out})
     for reason in reasons:
-        output.note(f"left out, {reason}: {_named([one.path for one in built.left_out if one.reason == reason])}")
+        output.note(f"left out ({reason}): {_named([one.path for one in built.left_out if one.reason == reason])}")
     if built.unnamed:
-        output.note(f"left out, not named here: {built.unnamed} more")
+        output.note(f"left out: {built.unnamed} more files")
 
 
 def _named(paths: Sequence[str]) -> str:
-    more = (
-        f", and {len(paths) - _MAX_NAMED} more (`connector build --json` names them)" if len(paths) > _MAX_NAMED else ""
-    )
+    more = f", and {len(paths) - _MAX_NAMED} more (see `connector build --json`)" if len(paths) > _MAX_NAMED else ""
     return ", ".join(visible(path) for path in paths[:_MAX_NAMED]) + more

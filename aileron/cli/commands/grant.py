@@ -35,33 +35,37 @@ _HELP = "aileron grant add --help"
 
 
 def add(
-    action: Annotated[str, typer.Argument(metavar="ACTION", help="The action.", autocompletion=action_names)],
-    uses: Annotated[int, typer.Option("--uses", metavar="N", min=1, help="How many runs, at most.")],
+    action: Annotated[str, typer.Argument(metavar="ACTION", help="Name of the action.", autocompletion=action_names)],
+    uses: Annotated[int, typer.Option("--uses", metavar="N", min=1, help="Maximum number of runs.")],
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help=f"How long: 30m, 8h, 7d; up to {_LONGEST}.")
+        str,
+        typer.Option("--for", metavar="DURATION", help=f"How long the grant lasts: 30m, 8h, 7d; at most {_LONGEST}."),
     ],
     equals: Annotated[
-        list[str] | None, typer.Option("--equals", metavar="ARG=VALUE", help="The argument is exactly this.")
+        list[str] | None, typer.Option("--equals", metavar="ARG=VALUE", help="Require exactly this value.")
     ] = None,
     one_of: Annotated[
         list[str] | None,
         typer.Option(
-            "--one-of", metavar="ARG=V1,V2", help="It is one of these; a JSON list where a value has a comma."
+            "--one-of",
+            metavar="ARG=V1,V2",
+            help="Allow only these values. Use a JSON list if a value contains a comma.",
         ),
     ] = None,
     prefix: Annotated[
-        list[str] | None, typer.Option("--prefix", metavar="ARG=TEXT", help="It is a text that begins so.")
+        list[str] | None, typer.Option("--prefix", metavar="ARG=TEXT", help="Allow values that start with TEXT.")
     ] = None,
     at_most: Annotated[
-        list[str] | None, typer.Option("--at-most", metavar="ARG=N", help="It is a number, and no larger.")
+        list[str] | None, typer.Option("--at-most", metavar="ARG=N", help="Allow numbers up to N.")
     ] = None,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let an action run without asking, while every condition holds.
+    """Let an action run without approval, within limits.
 
-    Signed by the approver, at a terminal. Not for actions that cannot be undone. A condition may be given again.
+    The approver signs the grant at a terminal. Actions that cannot be undone are refused. You can give each condition several
+    times; a run must meet all of them.
     """
     for_s = seconds(duration, option="--for", most=_LONGEST, help_of="grant add")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
@@ -78,7 +82,7 @@ def add(
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List what runs without asking."""
+    """List standing grants."""
     found = Supervisor().fetch(GrantList, "GET", "/v1/grants")
     if as_json:
         output.print_json(found)
@@ -89,19 +93,19 @@ def list_(as_json: AsJson = False) -> None:
             (entry.id, f"{entry.used} of {entry.uses}", output.time_left(entry.until), _what(entry))
             for entry in found.grants
         ],
-        empty="a person is asked about everything that is gated",
+        empty="no grants: every gated action needs your approval",
     )
 
 
 def revoke(
     grant: Annotated[
-        str, typer.Argument(metavar="ID", help="The grant, or the end of its id.", autocompletion=grant_ids)
+        str, typer.Argument(metavar="ID", help="Id of the grant, or the end of it.", autocompletion=grant_ids)
     ],
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """End a grant: the next run is asked about again."""
+    """Revoke a grant: the next run needs approval again."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     name = _meant(supervisor, grant)
     answer = supervisor.change(Removed, "DELETE", path_of("v1", "grants", name))
@@ -121,9 +125,9 @@ def _constraint(action: str, inputs: Sequence[ActionInput], operator: Operator, 
     types = {spec.name: spec.type for spec in inputs}
     kind = types.get(name)
     if operator == "prefix" and kind not in ("string", None):
-        raise Problem.usage(f"{flag} is for text, and {name} is of type {kind}", fix=_HELP)
+        raise Problem.usage(f"{flag} needs a text argument, but {name} is of type {kind}", fix=_HELP)
     if operator == "at_most" and kind not in ("integer", "number", None):
-        raise Problem.usage(f"{flag} is for numbers, and {name} is of type {kind}", fix=_HELP)
+        raise Problem.usage(f"{flag} needs a number argument, but {name} is of type {kind}", fix=_HELP)
     many = operator == "one_of"
     values = [typed({name: one}, types, action=action)[name] for one in (_each(flag, value) if many else [value])]
     return Constraint(argument=name, operator=operator, value=values if many else values[0])
@@ -146,9 +150,9 @@ def _meant(supervisor: Supervisor, wanted: str) -> str:
         return wanted
     meant = [name for name in names if len(wanted) >= _LEAST_PART and name.endswith(wanted)]
     if len(meant) > 1:
-        raise Problem.usage(f"{wanted!r} could be {' or '.join(meant)}", fix="aileron grant list")
+        raise Problem.usage(f"{wanted!r} is ambiguous: {' or '.join(meant)}", fix="aileron grant list")
     if not meant:
-        raise Problem.missing(f"there is no grant {wanted!r}", fix="aileron grant list")
+        raise Problem.missing(f"no grant {wanted!r}", fix="aileron grant list")
     return meant[0]
 
 

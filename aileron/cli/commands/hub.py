@@ -35,13 +35,15 @@ class KindWanted(enum.StrEnum):
 
 
 def search(
-    words: Annotated[list[str] | None, typer.Argument(metavar="WORDS", help="An intent, or words; none: all.")] = None,
-    kind: Annotated[KindWanted | None, typer.Option("--kind", help="Only connectors, or only actions.")] = None,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="Intent or words to search for. Default: everything.")
+    ] = None,
+    kind: Annotated[KindWanted | None, typer.Option("--kind", help="Show only connectors, or only actions.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Look for connectors and actions on the Hub.
+    """Search the Hub for connectors and actions.
 
-    First what has just that intent, then what has all words in its name, then what has them anywhere.
+    Matches of the whole intent come first, then matches in the name, then matches anywhere.
     """
     asked = {"text": " ".join(words or [])} | ({"kind": kind.value} if kind is not None else {})
     found = Supervisor().fetch(HubFound, "GET", f"/v1/hub?{urlencode(asked)}", wait_s=_ASK_S)
@@ -51,21 +53,25 @@ def search(
     output.print_table(
         ("NAME", "VERSION", "KIND", "SIGNED", "WHAT IT DOES"),
         [(one.name, one.version, one.kind, _signed(one.signature), _does(one)) for one in found.entries],
-        empty="nothing on the Hub fits all of these words",
+        empty="no matches on the Hub",
     )
     if more := found.total - len(found.entries):
-        output.note(f"{more} more fit: say another word")
+        output.note(f"{more} more match; add a word to narrow the search")
     if found.entries and output.is_terminal():
-        output.note(f"\nas {visible(found.hub)} says{_age(found.as_of)}\nlook: aileron hub show NAME")
+        output.note(f"\nsource: {visible(found.hub)}{_age(found.as_of)}\ndetails: aileron hub show NAME")
 
 
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="NAME[@VERSION]", help="hub://OWNER/REPOSITORY[/PATH]; else the newest.")
+        str,
+        typer.Argument(
+            metavar="NAME[@VERSION]",
+            help="Full name, hub://OWNER/REPOSITORY[/PATH], with @VERSION for one version. Default: the newest.",
+        ),
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show one connector or action of the Hub: what it would reach, who signed it, how it is installed."""
+    """Show a connector or action on the Hub."""
     found = Supervisor().fetch(HubDetail, "GET", f"/v1/hub/entry?{urlencode({'name': name})}", wait_s=_ASK_S)
     if as_json:
         output.print_json(found)
@@ -86,24 +92,24 @@ def show(
             ("needs", found.requires or None),
             ("hash", found.hash),
             ("signature", _signature(found)),
-            ("key", found.publisher_key or "none is published"),
+            ("key", found.publisher_key or "none published"),
             ("from", f"{found.hub}{_age(found.as_of)}"),
         ]
     )
-    output.note("\nthis is what the Hub says; installing checks the archive and asks you:")
+    output.note("\nthis is what the Hub says; installing verifies the archive and asks you:")
     output.note(f"  {visible(found.install)}")
 
 
 def build(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where the archives and publishers' keys are.")],
-    site: Annotated[Path, typer.Option("-o", "--output", metavar="SITE", help="The directory to serve.")] = Path(
-        "site"
-    ),
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with archives and publishers' keys.")],
+    site: Annotated[
+        Path, typer.Option("-o", "--output", metavar="SITE", help="Directory to write the site to.")
+    ] = Path("site"),
     as_json: AsJson = False,
 ) -> None:
-    """Make a Hub of released archives, or add them to one, without a daemon.
+    """Build a Hub site from released archives, or extend a site.
 
-    Each archive is published under the name that it says itself. If anything is wrong all of it is listed, and nothing written.
+    Each archive is published under the name in it. If anything is wrong, all problems are listed and nothing is written.
     """
     from aileron.actions.manifest import parse_action
     from aileron.registry.hub import build_site
@@ -157,20 +163,20 @@ def _credential(credential: HubCredential | None) -> str:
 def _signature(found: HubDetail) -> list[str]:
     """By whom, and what that is worth here."""
     if found.signature.status == "unsigned":
-        return ["UNSIGNED: nobody vouches for it"]
+        return ["UNSIGNED: the publisher is not verified"]
     lines = [str(found.signature.key)]
     if found.signature.key != found.publisher_key:
-        lines.append("which is NOT THE KEY that its repository publishes now")
+        lines.append("NOT THE KEY that its repository publishes now")
     match found.signature.trusted:
         case "yes":
             return [*lines, "trusted here"]
         case "unknown":
-            return [*lines, "whether it is trusted here, the locked vault knows", "aileron vault unlock"]
+            return [*lines, "unlock the vault to see whether you trust it", "aileron vault unlock"]
         case _:
             repository = "/".join(found.name.split("/")[:4])
             return [
                 *lines,
-                "not trusted here; to compare it, and then trust it:",
+                "not trusted here; compare its fingerprint, then:",
                 f"aileron keyring trust {repository}",
             ]
 

@@ -23,24 +23,29 @@ __all__ = ["list_", "revoke", "trust"]
 _LOOK_S = 60.0
 """For a forge that is slow."""
 
-Authority = Annotated[str, typer.Argument(metavar="AUTHORITY", help="scheme://OWNER, or scheme://OWNER/REPOSITORY.")]
+Authority = Annotated[
+    str, typer.Argument(metavar="AUTHORITY", help="Publisher: SCHEME://OWNER, or SCHEME://OWNER/REPOSITORY.")
+]
 
 
 def trust(
     authority: Authority,
     key: Annotated[
         Path | None,
-        typer.Option("--key", metavar="FILE", help="The public key, instead of the one its repository publishes."),
+        typer.Option(
+            "--key", metavar="FILE", help="Public key to trust, instead of the one that the repository publishes."
+        ),
     ] = None,
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Do not ask: the answer is yes; a signature is still asked for.")
+        bool, typer.Option("--yes", "-y", help="Skip the confirmation. A signature is still required.")
     ] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Let a publisher's key count, once you have compared its fingerprint.
+    """Trust a publisher's key after you compare its fingerprint.
 
-    Of a repository the key is keys/publisher.pub on its default branch. For an owner, with all their repositories, give the key.
+    For a repository, the key is keys/publisher.pub on its default branch. To trust an owner with all their repositories, use
+    --key.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     if key is None:
@@ -58,7 +63,7 @@ def trust(
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List the keys that count."""
+    """List trusted publisher keys."""
     found = Supervisor().fetch(KeyList, "GET", "/v1/keyring")
     if as_json:
         output.print_json(found)
@@ -66,25 +71,28 @@ def list_(as_json: AsJson = False) -> None:
     output.print_table(
         ("AUTHORITY", "KEY"),
         [(entry.authority, key) for entry in found.keyring for key in entry.keys],
-        empty="no publisher's key is trusted\n  fix: aileron keyring trust AUTHORITY",
+        empty="no trusted publisher keys\n  fix: aileron keyring trust AUTHORITY",
     )
 
 
 def revoke(
     authority: Authority,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="FINGERPRINT", help="Just this one, as `keyring list` has it.")
+        str | None,
+        typer.Option(
+            "--key", metavar="FINGERPRINT", help="Revoke only the key with this fingerprint (see `keyring list`)."
+        ),
     ] = None,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Let a publisher's keys count no more.
+    """Stop trusting a publisher's keys.
 
-    What is installed stays: its bytes are pinned.
+    Installed connectors and actions stay, because they are pinned by hash.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     found = supervisor.fetch(RevokedKeys, "POST", "/v1/keyring/revoke", RevokeKey(authority=authority, key=key))
     for gone in found.revoked:
-        output.note(f"{visible(gone)} counts no more for {visible(found.authority)}")
+        output.note(f"{visible(gone)} is no longer trusted for {visible(found.authority)}")
 
 
 def _show(found: PublishedKey) -> None:
@@ -94,7 +102,7 @@ def _show(found: PublishedKey) -> None:
             ("publisher", found.authority),
             ("key", found.key),
             ("from", found.source),
-            ("trusted", [*found.others, "ANOTHER KEY than the one it publishes now"] if found.others else None),
+            ("trusted", [*found.others, "NOT THE KEY that it publishes now"] if found.others else None),
         ],
         "stderr",
     )
@@ -104,9 +112,10 @@ def _check_wanted(authority: str, key: Path | None) -> None:
     """Return if the person says yes. Problem where they do not, or cannot be asked."""
     again = f"aileron keyring trust {authority}{'' if key is None else f' --key {key}'} --yes"
     if not can_ask():
-        raise Problem.usage("whether to trust it, only a person can say, and there is no terminal", fix=again)
+        raise Problem.usage("a person must confirm, and there is no terminal", fix=again)
     output.note(
-        "\ncompare the fingerprint with what its publisher says elsewhere: whoever has that key can sign for them"
+        "\ncompare the fingerprint with one from the publisher through another channel: whoever holds this "
+        "key can sign for them"
     )
     if (ask_now("Trust it? [y/N] ") or "").lower() not in ("y", "yes"):
-        raise Problem("it is not trusted", exit_code=6, name="cancelled")
+        raise Problem("nothing changed", exit_code=6, name="cancelled")

@@ -45,7 +45,7 @@ __all__ = [
     "program_of",
 ]
 
-LOCKED = "the vault is locked: until it is not, the gateway refuses the model"
+LOCKED = "the vault is locked: the gateway refuses model requests until you unlock it"
 _SHOWN_TOKEN = "<session token>"  # noqa: S105 - stands where one would
 
 
@@ -61,37 +61,39 @@ def agent_of(name: str) -> Agent:
     from aileron.launch.agents import AGENTS
 
     if name not in AGENTS:
-        raise Problem.usage(
-            f"{name!r} is no agent that can be launched: {', '.join(AGENTS)}", fix="aileron launch --help"
-        )
+        raise Problem.usage(f"unknown agent {name!r}; supported: {', '.join(AGENTS)}", fix="aileron launch --help")
     return AGENTS[name]
 
 
 def launch(
     agent: Annotated[
         str,
-        typer.Argument(metavar="AGENT", help="claude, codex, opencode, goose or pi.", autocompletion=agent_names),
+        typer.Argument(
+            metavar="AGENT", help="Agent to start: claude, codex, opencode, goose or pi.", autocompletion=agent_names
+        ),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="-- ARGS", help="What the agent is started with, after `--`.")
+        list[str] | None, typer.Argument(metavar="-- ARGS", help="Arguments for the agent, after `--`.")
     ] = None,
     program: Annotated[
-        str | None, typer.Option("--program", metavar="PATH", help="The agent's program, where it is not in PATH.")
+        str | None, typer.Option("--program", metavar="PATH", help="Path of the agent's program, if it is not in PATH.")
     ] = None,
     no_gateway: Annotated[
-        bool, typer.Option("--no-gateway", help="Leave the address of the model's API as it is.")
+        bool, typer.Option("--no-gateway", help="Do not route the model's API through the gateway.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be set, and start nothing.")] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Start a coding agent that sees the actions, in a session of its own.
+    """Start a coding agent that has your actions as its tools.
 
-    None of its files is changed. It ends with the agent's exit code.
+    It runs in its own session. Its files are not changed. The exit code is the agent's.
     """
     found = agent_of(agent)
     if as_json and not dry_run:
-        raise Problem.usage("--json is for --dry-run: otherwise the output is the agent's", fix="aileron launch --help")
+        raise Problem.usage(
+            "--json requires --dry-run: otherwise the output is the agent's", fix="aileron launch --help"
+        )
     path = program_of(found, program)
     words = tuple(arguments or ())
     passphrase = passphrase_from(passphrase_file)
@@ -187,7 +189,7 @@ def folder() -> str:
     try:
         return os.fsencode(os.getcwd()).decode("utf-8", "replace")
     except FileNotFoundError:
-        raise Problem.usage("the folder you are in has been removed", fix="cd") from None
+        raise Problem.usage("the current directory no longer exists", fix="cd") from None
 
 
 def _in_session(
@@ -217,7 +219,7 @@ def _run(path: str, asked: LaunchRequest, setup: Setup) -> int:
         return run(path, setup.arguments, environment)
     except OSError as error:
         why = error.strerror or str(error)
-        raise Problem(f"{path} does not start", exit_code=FAILED, name="invalid_request", why=why) from None
+        raise Problem(f"cannot start {path}", exit_code=FAILED, name="invalid_request", why=why) from None
 
 
 def _variables(asked: LaunchRequest, setup: Setup) -> dict[str, str]:
@@ -239,7 +241,7 @@ def _show(path: str, asked: LaunchRequest, agent: Agent, is_without_daemon: bool
     unset = sorted({*setup.unset, *ours} & os.environ.keys())
     notes = list(setup.notes)
     if is_without_daemon:
-        notes.append("no daemon runs: the gateway's address is not known, and not shown")
+        notes.append("no daemon is running, so the gateway's address is not shown")
     if as_json:
         command = [path, *setup.arguments]
         environment = {"set": variables, "unset": unset}
@@ -252,7 +254,7 @@ def _show(path: str, asked: LaunchRequest, agent: Agent, is_without_daemon: bool
             ("command", [visible(shlex.quote(word)) for word in (path, *setup.arguments)]),
             ("set", [visible(f"{name}={shlex.quote(value)}") for name, value in sorted(variables.items())]),
             ("unset", unset or None),
-            ("files", "none is changed"),
+            ("files", "no files changed"),
             ("note", notes or None),
         ]
     )

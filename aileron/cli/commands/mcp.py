@@ -17,20 +17,20 @@ __all__ = ["config"]
 def config(
     agent: Annotated[
         str,
-        typer.Argument(metavar="AGENT", help="claude, codex, opencode, goose or pi.", autocompletion=agent_names),
+        typer.Argument(
+            metavar="AGENT", help="Agent: claude, codex, opencode, goose or pi.", autocompletion=agent_names
+        ),
     ],
 ) -> None:
-    """Print what registers the actions with an agent.
+    """Print the configuration that gives an agent your actions.
 
-    It has them then however it is started.
-
-    In the format of the file that standard error names. No token is in it: such an agent is the session `local`, or, where
-    `aileron launch` starts it, that session.
+    It works however the agent is started. Standard error names the file that it belongs in. It contains no token: the agent acts
+    as the session `local`, or in its own session if `aileron launch` starts it.
     """
     from aileron.launch.programs import server_of
 
     snippet = agent_of(agent).snippet(server_of(home_directory()))
-    output.note(f"to be put into {snippet.path}, beside what is there")
+    output.note(f"add this to {snippet.path}, beside what is there")
     if output.is_terminal():
         output.write("\n".join(visible_lines(snippet.text)))
     else:

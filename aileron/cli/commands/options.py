@@ -14,18 +14,18 @@ PassphraseFile = Annotated[
 ]
 Yes = Annotated[
     bool,
-    typer.Option(
-        "--yes", "-y", help="Where it needs an approval: the answer is yes; the signature is still asked for."
-    ),
+    typer.Option("--yes", "-y", help="Skip the confirmation. A signature, if decisions are signed, is still required."),
 ]
 Hosts = Annotated[
     list[str] | None,
-    typer.Option("--host", metavar="NAME:PORT", help='Replaces hosts = ["bound-at-build"]; may be given again.'),
+    typer.Option(
+        "--host", metavar="NAME:PORT", help='Value for hosts = ["bound-at-build"] in the manifest. Repeatable.'
+    ),
 ]
 ClientId = Annotated[
     str | None,
     typer.Option(
-        "--client-id", metavar="ID", help='Replaces client_id = "bound-at-release": your application at the provider.'
+        "--client-id", metavar="ID", help='Value for client_id = "bound-at-release": your application at the provider.'
     ),
 ]
 ClientSecretFile = Annotated[
@@ -33,6 +33,6 @@ ClientSecretFile = Annotated[
     typer.Option(
         "--client-secret-file",
         metavar="FILE",
-        help='Where what replaces client_secret = "bound-at-release" is read from.',
+        help='File with the value for client_secret = "bound-at-release".',
     ),
 ]

@@ -17,26 +17,26 @@ from aileron.model.visible import visible
 
 __all__ = ["approval", "approvals"]
 
-Print = Annotated[bool, typer.Option("--print", help="Only print the address.")]
+Print = Annotated[bool, typer.Option("--print", help="Print the address without opening a browser.")]
 
 
 def approvals(only_print: Print = False) -> None:
-    """Open the page with all that waits.
+    """Open all waiting approvals in your browser.
 
-    Without a terminal or a browser its address is only printed.
+    Without a terminal or a browser, only the address is printed.
     """
     _show(f"{_web(Supervisor())}/approvals", only_print=only_print)
 
 
 def approval(
     approval: Annotated[
-        str, typer.Argument(metavar="ID", help="The approval, or the end of its id.", autocompletion=approval_ids)
+        str, typer.Argument(metavar="ID", help="Id of the approval, or the end of it.", autocompletion=approval_ids)
     ],
     only_print: Print = False,
 ) -> None:
-    """Open the page of one question.
+    """Open an approval in your browser.
 
-    Without a terminal or a browser its address is only printed.
+    Without a terminal or a browser, only the address is printed.
     """
     supervisor = Supervisor()
     name = find(supervisor, approval).approval_id
@@ -54,4 +54,4 @@ def _show(address: str, *, only_print: bool) -> None:
     opener = browser() if is_ours and not only_print and can_ask() else None
     if opener is not None:
         open_page(opener, address)
-        output.note("your browser opens it")
+        output.note("opening your browser")

@@ -21,14 +21,17 @@ from aileron.model.visible import visible
 __all__ = ["list_", "remove", "set_"]
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="Lower-case letters, digits, '.', '_', '-'.", autocompletion=secret_names)
+    str,
+    typer.Argument(
+        metavar="NAME", help="Name: lower-case letters, digits, '.', '_' and '-'.", autocompletion=secret_names
+    ),
 ]
 
 
 def set_(name: Name, yes: Yes = False, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
-    """Store a secret: from standard input, or typed unseen at a terminal.
+    """Store a secret, read from standard input or typed at a terminal.
 
-    Where an approver exists, another value for one that bindings use waits for their signature, which is asked for at a terminal.
+    If decisions are signed, the approver must sign before a secret that bindings use is replaced.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     supervisor.open_vault()
@@ -39,7 +42,7 @@ def set_(name: Name, yes: Yes = False, passphrase_file: PassphraseFile = None, a
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List the names of the secrets, never their values."""
+    """List the names of secrets. Values are never shown."""
     found = Supervisor().fetch(SecretList, "GET", "/v1/secrets")
     if as_json:
         output.print_json(found)
@@ -50,11 +53,11 @@ def list_(as_json: AsJson = False) -> None:
             (entry.name, output.local_time(entry.created_at), output.local_time(entry.updated_at))
             for entry in found.secrets
         ],
-        empty="no secret is stored\n  fix: aileron secret set NAME",
+        empty="no secrets stored\n  fix: aileron secret set NAME",
     )
 
 
 def remove(name: Name) -> None:
-    """Forget a secret that no binding uses."""
+    """Remove a secret that no binding uses."""
     Supervisor().fetch(Removed, "DELETE", path_of("v1", "secrets", name))
     output.note(f"removed {visible(name)}")

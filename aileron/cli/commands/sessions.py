@@ -24,7 +24,7 @@ _LEAST_PART = 4
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List the sessions there were, the newest first."""
+    """List sessions, newest first."""
     found = Supervisor().fetch(SessionList, "GET", "/v1/sessions")
     if as_json:
         output.print_json(found)
@@ -35,17 +35,17 @@ def list_(as_json: AsJson = False) -> None:
             (one.id, one.agent, _status(one), output.day_or_time(one.started_at), one.runs, one.folder)
             for one in found.sessions
         ],
-        empty="no session yet: aileron launch AGENT begins one",
+        empty="no sessions yet; to start one: aileron launch AGENT",
     )
 
 
 def show(
     session: Annotated[
-        str, typer.Argument(metavar="ID", help="The session, or the end of its id.", autocompletion=session_ids)
+        str, typer.Argument(metavar="ID", help="Id of the session, or the end of it.", autocompletion=session_ids)
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Show one session."""
+    """Show a session."""
     supervisor = Supervisor()
     entry = supervisor.fetch(Session, "GET", path_of("v1", "sessions", _meant(supervisor, session)))
     if as_json:
@@ -56,16 +56,19 @@ def show(
 
 def new(
     duration: Annotated[
-        str, typer.Option("--for", metavar="DURATION", help=f"How long: 30m, 12h, 3d; up to {_LONGEST}.")
+        str,
+        typer.Option(
+            "--for", metavar="DURATION", help=f"How long the session lasts: 30m, 12h, 3d; at most {_LONGEST}."
+        ),
     ],
     agent: Annotated[
-        str, typer.Option("--agent", metavar="NAME", help="What it is for, in lists and records.")
+        str, typer.Option("--agent", metavar="NAME", help="Agent name to show in lists and records.")
     ] = "other",
     as_json: AsJson = False,
 ) -> None:
-    """Begin a session by hand and print its token, this once.
+    """Start a session manually and print its token.
 
-    For an agent that `aileron launch` does not start: in a container, for instance.
+    Use it for an agent that `aileron launch` cannot start, such as one in a container. The token is shown only once.
     """
     for_s = int(seconds(duration, option="--for", most=_LONGEST, help_of="sessions new"))
     supervisor = Supervisor()
@@ -76,30 +79,31 @@ def new(
         return
     output.write(made.token)
     output.note(f"session {visible(made.id)}, until {output.local_time(made.expires_at, 'stderr')}")
-    output.note("the token is not shown again: give it to the agent as AILERON_SESSION_TOKEN")
+    output.note("the token is not shown again: pass it to the agent as AILERON_SESSION_TOKEN")
     if url := _url(supervisor):
         output.note(
-            f"elsewhere than here also AILERON_URL={visible(url)}, and AILERON_CA_FILE if its certificate is your own"
+            f"on another machine, also set AILERON_URL={visible(url)}, and AILERON_CA_FILE if you use your own "
+            "certificate"
         )
     else:
-        output.note("elsewhere than here it also needs AILERON_URL: set daemon.listen first")
-    output.note(f"end it: aileron sessions end {visible(made.id)}")
+        output.note("on another machine, also set AILERON_URL, which needs daemon.listen in your settings")
+    output.note(f"to end it: aileron sessions end {visible(made.id)}")
 
 
 def end(
     session: Annotated[
-        str, typer.Argument(metavar="ID", help="The session, or the end of its id.", autocompletion=session_ids)
+        str, typer.Argument(metavar="ID", help="Id of the session, or the end of it.", autocompletion=session_ids)
     ],
     as_json: AsJson = False,
 ) -> None:
-    """End a session: from now on its token opens nothing."""
+    """End a session: its token stops working at once."""
     supervisor = Supervisor()
     name = _meant(supervisor, session)
     entry = supervisor.fetch(Session, "POST", path_of("v1", "sessions", name, "end"), EndSession())
     if as_json:
         output.print_json(entry)
         return
-    output.note(f"ended {visible(name)}: what it asked for goes on")
+    output.note(f"ended {visible(name)}; its runs and approvals continue")
 
 
 def _url(supervisor: Supervisor) -> str | None:
@@ -136,5 +140,5 @@ def _meant(supervisor: Supervisor, wanted: str) -> str:
     if wanted in names or not meant:
         return wanted
     if len(meant) > 1:
-        raise Problem.usage(f"{wanted!r} could be {' or '.join(meant)}", fix="aileron sessions list")
+        raise Problem.usage(f"{wanted!r} is ambiguous: {' or '.join(meant)}", fix="aileron sessions list")
     return meant[0]

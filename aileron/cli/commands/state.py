@@ -41,11 +41,13 @@ _LEAST_FREE_BYTES = 100 << 20
 """100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
 
 _MEMORY = {
-    "cgroup-v2": ("bounded for a compiled connector and all its processes by a control group (v2)", None),
-    "cgroup-v1": ("bounded for a compiled connector and all its processes by a control group (v1)", None),
+    "cgroup-v2": ("limited by a control group (v2) for each compiled connector with all its processes", None),
+    "cgroup-v1": ("limited by a control group (v1) for each compiled connector with all its processes", None),
     "rlimit": (
-        "bounded for each process (rlimits); jails with several processes are looked at four times a second; where systemd "
-        "runs it can bound them as a whole",
+        (
+            "limited for each process (rlimits); jails with several processes are checked four times a second. "
+            "With systemd, they can be limited as a whole"
+        ),
         "systemd-run --user --scope -p Delegate=yes aileron daemon start",
     ),
 }
@@ -53,7 +55,7 @@ _UNSIGNED = "not signed: any process of this user can make them"
 
 
 def status(as_json: AsJson = False) -> None:
-    """Show what runs and what waits."""
+    """Show what is running, and what waits for approval."""
     supervisor = Supervisor()
     running = supervisor.maybe_fetch(Status, "/v1/status")
     if running is None:
@@ -77,32 +79,36 @@ def status(as_json: AsJson = False) -> None:
 def doctor(
     agent: Annotated[
         str | None,
-        typer.Argument(metavar="AGENT", help="Instead: whether this agent can reach the actions, as an agent would."),
+        typer.Argument(
+            metavar="AGENT", help="Check whether this agent can reach your actions, instead of this machine."
+        ),
     ] = None,
     program: Annotated[
-        str | None, typer.Option("--program", metavar="PATH", help="The agent's program, where it is not in PATH.")
+        str | None, typer.Option("--program", metavar="PATH", help="Path of the agent's program, if it is not in PATH.")
     ] = None,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Carry out the cures that only take permissions away; each is asked about.")
+        bool, typer.Option("--fix", help="Fix permissions that are too wide. Asks before each change.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix, do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Examine this machine, or an agent's way to the actions.
+    """Check this machine, or an agent's connection to your actions.
 
-    Exit code 1 if something is in the way.
+    Exit code 1 means that a check failed.
     """
     if agent is not None:
         if fix or yes:
-            raise Problem.usage("--fix is for this machine, and not for an agent", fix="aileron doctor --fix")
+            raise Problem.usage(
+                "--fix checks this machine and cannot be used with an agent", fix="aileron doctor --fix"
+            )
         _doctor_of(agent, program, as_json)
         return
     if program is not None:
-        raise Problem.usage("--program is for an agent: aileron doctor AGENT", fix="aileron doctor --help")
+        raise Problem.usage("--program needs an agent: aileron doctor AGENT", fix="aileron doctor --help")
     if yes and not fix:
-        raise Problem.usage("--yes is for --fix", fix="aileron doctor --fix --yes")
+        raise Problem.usage("--yes requires --fix", fix="aileron doctor --fix --yes")
     if fix and not yes and (as_json or not can_ask()):
-        raise Problem.usage("there is nobody to be asked about each cure", fix="aileron doctor --fix --yes")
+        raise Problem.usage("no terminal to confirm each fix at", fix="aileron doctor --fix --yes")
     supervisor = Supervisor()
     report, checks = _examined(supervisor)
     tried = [_carried_out(check, yes=yes) for check in checks if isinstance(check.cure, Narrow)] if fix else []
@@ -114,7 +120,7 @@ def doctor(
         output.print_json({**told, "machine": report.to_json(), **({"fixed": tried} if fix else {})})
     else:
         if fix and not tried:
-            output.note("nothing is wrong that is mended here")
+            output.note("nothing to fix automatically")
         _print(checks, explained=fix)
     if not is_well:
         raise typer.Exit(FAILED)
@@ -155,7 +161,7 @@ def _carried_out(check: Check, *, yes: bool) -> _CarriedOut:
     try:
         narrow(check.cure)
     except NotNarrowed as error:
-        output.note(f"not done: {command}: {visible(str(error))}")
+        output.note(f"failed: {command}: {visible(str(error))}")
         return msgspec.structs.replace(told, problem=str(error))
     output.note(f"done: {command}")
     return msgspec.structs.replace(told, done=True)
@@ -191,7 +197,8 @@ def _weaker(home: Path) -> Iterator[Check]:
 
     if examine("landlock").available:
         found = (
-            "without namespaces a weaker one can be had; read first what it does not keep out: docs/explanation/jail.md"
+            "a weaker mode without namespaces is available; first read what it does not protect: "
+            "docs/explanation/jail.md"
         )
         fix = f'set mode = "landlock" under [sandbox] in {home / "config.toml"}'
         yield Check("jail", "note", found, fix, ByHand.WIDENS)
@@ -199,14 +206,14 @@ def _weaker(home: Path) -> Iterator[Check]:
 
 def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
     if report.available and mode == "landlock":
-        yield Check("jail", "note", f"the weaker mode, without namespaces, as chosen: {', '.join(report.layers)}")
+        yield Check("jail", "note", f"weaker mode without namespaces, as configured: {', '.join(report.layers)}")
     elif report.available:
-        yield Check("jail", "ok", f"{len(report.layers)} layers in force: {', '.join(report.layers)}")
+        yield Check("jail", "ok", f"{len(report.layers)} layers active: {', '.join(report.layers)}")
     else:
         yield Check("jail", "bad", str(report.what), report.fix, ByHand.ADMINISTRATOR)
     if not report.libseccomp:
         fix = "sudo apt-get install libseccomp2"
-        yield Check("libseccomp", "bad", "it does not load", fix, ByHand.ADMINISTRATOR)
+        yield Check("libseccomp", "bad", "cannot be loaded", fix, ByHand.ADMINISTRATOR)
     if report.memory is not None:
         found, command = _MEMORY[report.memory]
         yield Check("memory", "note" if report.memory == "rlimit" else "ok", found, command)
@@ -219,10 +226,10 @@ def _home(home: Path) -> Iterator[Check]:
     try:
         found = home.stat()
     except FileNotFoundError:
-        yield Check("home", "note", f"{home} is not there yet; the first command makes it")
+        yield Check("home", "note", f"{home} does not exist yet; the first command creates it")
         return
     except OSError as error:
-        yield Check("home", "bad", f"{home}: {error.strerror}", "set AILERON_HOME to a directory of yours")
+        yield Check("home", "bad", f"{home}: {error.strerror}", "set AILERON_HOME to a directory of your own")
         return
     yield from _owned(home, found)
     socket = str(home / "run" / "operator.sock")
@@ -237,14 +244,14 @@ def _home(home: Path) -> Iterator[Check]:
 def _owned(home: Path, found: os.stat_result) -> Iterator[Check]:
     """The home, and what of it others may use: the daemon refuses each."""
     if not stat.S_ISDIR(found.st_mode):
-        yield Check("home", "bad", f"{home} is not a directory", "set AILERON_HOME to a directory of yours")
+        yield Check("home", "bad", f"{home} is not a directory", "set AILERON_HOME to a directory of your own")
         return
     if found.st_uid != os.geteuid():
         words = f"{home} belongs to uid {found.st_uid}"
         yield Check("home", "bad", words, f"sudo chown -R {os.geteuid()} {home}", ByHand.ADMINISTRATOR)
         return
     if home.is_symlink():
-        words = f"{home} is a symbolic link, which is refused"
+        words = f"{home} is a symbolic link, which is not accepted"
         yield Check("home", "bad", words, "set AILERON_HOME to the directory itself")
         return
     checks = [_too_open(one) for one in wide(home)]
@@ -257,11 +264,11 @@ def _too_open(one: Narrow | tuple[Path, str]) -> Check:
     if not isinstance(one, Narrow):
         path, why = one
         return Check(
-            "files", "bad", f"{path} is refused: {why}", f"look what {path} is, and put right what should be there"
+            "files", "bad", f"{path} is not accepted: {why}", f"check what {path} is, and restore what belongs there"
         )
     may = "use" if one.kept.forbidden == OTHERS_MAY_USE else "write"
     name = "home" if one.kept.path == one.home else "files"
-    return Check(name, "bad", f"{one.kept.path} has mode {one.mode:04o}: others may {may} it", one.command, one)
+    return Check(name, "bad", f"{one.kept.path} has mode {one.mode:04o}: other users can {may} it", one.command, one)
 
 
 def _space(home: Path) -> Check:
@@ -269,7 +276,7 @@ def _space(home: Path) -> Check:
     free = found.f_bavail * found.f_frsize
     words = f"{free >> 20} MiB free"
     if free < _LEAST_FREE_BYTES:
-        return Check("disk", "bad", words, f"make room on the disk of {home}")
+        return Check("disk", "bad", words, f"free up space on the disk of {home}")
     return Check("disk", "ok", words)
 
 
@@ -281,7 +288,7 @@ def _settings(home: Path) -> Check:
     try:
         load_settings(path)
     except AileronError as failed:
-        return Check("settings", "bad", str(failed), f"mend {path}")
+        return Check("settings", "bad", str(failed), f"edit {path}")
     return Check("settings", "ok", str(path) if path.exists() else "the defaults")
 
 
@@ -294,16 +301,18 @@ def _daemon(supervisor: Supervisor) -> Iterator[Check]:
     if running is None:
         yield Check("daemon", "note", "not running; it starts with the first command that needs it")
         yield Check(
-            "vault", "note", "there" if (supervisor.home / "vault.json").exists() else "none; aileron vault init"
+            "vault",
+            "note",
+            "there" if (supervisor.home / "vault.json").exists() else "none; to create it: aileron vault init",
         )
         yield Check(
-            "decisions", "note", "who makes them is in the vault, and told by a running daemon", "aileron daemon start"
+            "decisions", "note", "unlock the vault in a running daemon to see who signs", "aileron daemon start"
         )
         return
     if running.version == __version__:
         yield Check("daemon", "ok", f"running, pid {running.pid}")
     else:
-        words = f"is version {running.version}, this command {__version__}"
+        words = f"version {running.version}, but this command is version {__version__}"
         yield Check("daemon", "bad", words, "aileron daemon stop", ByHand.INTERRUPTS)
     yield _vault(running.vault)
     yield _decisions(running)
@@ -319,10 +328,10 @@ def _decisions(running: Status) -> Check:
             return Check("decisions", "note", _UNSIGNED, "aileron approver init", ByHand.VAULT)
         case "ready":
             count = found.passkeys or 0
-            beside = f" or by {count} passkey{'' if count == 1 else 's'} it enrolled" if count else ""
+            beside = f" or by {count} enrolled passkey{'' if count == 1 else 's'}" if count else ""
             return Check("decisions", "ok", f"signed by {found.key_id}{beside}")
         case "locked":
-            words = "signed; by whom is in the vault, which is locked"
+            words = "signed; unlock the vault to see by whom"
             return Check("decisions", "note", words, "aileron vault unlock", ByHand.VAULT)
         case other:
             return Check("decisions", "bad", found.problem or other, "aileron approver status")
@@ -331,12 +340,12 @@ def _decisions(running: Status) -> Check:
 def _kept_back(running: Status) -> str | None:
     """What of config.toml is not in force, and what it takes."""
     if running.settings_problem:
-        return f"the file as it is now is not in force: {running.settings_problem}"
+        return f"config.toml is not in effect: {running.settings_problem}"
     found = [
-        f"the file is not in force for {', '.join(keys)}: {why}"
+        f"config.toml is not in effect for {', '.join(keys)}: {why}"
         for keys, why in (
-            (running.settings_waiting, "it waits for your yes (aileron approval list)"),
-            (running.settings_at_start, "it waits for a new start of the daemon (aileron daemon stop)"),
+            (running.settings_waiting, "needs your approval (aileron approval list)"),
+            (running.settings_at_start, "needs a restart of the daemon (aileron daemon stop)"),
         )
         if keys
     ]
@@ -354,7 +363,7 @@ def _waiting(supervisor: Supervisor, running: Status) -> str:
 
 def _vault(found: VaultState) -> Check:
     if not found.exists:
-        words = "none; connectors that need a credential need one"
+        words = "none; connectors that use a credential need one"
         return Check("vault", "note", words, "aileron vault init", ByHand.VAULT)
     if found.problem:
         return Check("vault", "bad", found.problem, "aileron vault status")

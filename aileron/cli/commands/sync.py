@@ -25,14 +25,16 @@ _UNBOUND = 4
 
 
 def sync(
-    bind_all: Annotated[bool, typer.Option("--bind-all", help="Bind what is not bound, too; it has to be.")] = False,
+    bind_all: Annotated[
+        bool, typer.Option("--bind-all", help="Also bind the credentials that are missing. Needs a terminal.")
+    ] = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install the connectors that your actions are pinned to and that are not here.
+    """Install the connectors that your actions are pinned to.
 
-    For a home that came with its action files alone. No action file is changed, and no version is another afterwards.
+    Use it for a home that came with its action files alone. Action files and versions do not change.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     job = fetched(supervisor, FetchRequest(what="sync"))
@@ -49,13 +51,13 @@ def sync(
     for connector in unbound:
         codes.append(_bound(supervisor, connector, yes=yes) if bind_all else OK)
         if not bind_all:
-            output.note(
-                f"nothing is bound for {visible(connector)}\n  next: aileron binding setup {visible(connector)}"
-            )
+            output.note(f"{visible(connector)} has no credential\n  next: aileron binding setup {visible(connector)}")
     if as_json and not job.consents:
         output.print_json({"connectors": [], "problems": problems, "unbound": unbound})
     elif codes == [OK] and not unbound:
-        output.note(f"all {job.needed} connectors are here" if job.needed else "no action is pinned to a connector")
+        output.note(
+            f"all {job.needed} connectors are installed" if job.needed else "no action is pinned to a connector"
+        )
     raise typer.Exit(exit_of(codes))
 
 

@@ -33,40 +33,38 @@ _STATUS = "/v1/vault/status"
 _KEY_DERIVATION_S = 30.0
 _COPY_S = 60.0
 """For 16 MiB to a slow stick."""
-_WAYS = "AILERON_VAULT_PASSPHRASE, --passphrase-file, or a terminal to type it at"
-_NEW_WAYS = "AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file, or a terminal to type it at"
+_WAYS = "use AILERON_VAULT_PASSPHRASE, --passphrase-file, or a terminal"
+_NEW_WAYS = "use AILERON_NEW_VAULT_PASSPHRASE, --new-passphrase-file, or a terminal"
 _OR_CODE = ", or a recovery code"
-_RecoveryCodes = Annotated[
-    bool, typer.Option("--recovery-codes", help="Make recovery codes too, and print them this once.")
-]
-_Keyring = Annotated[bool, typer.Option("--keyring", help="Also keep a key to it in the desktop's keyring.")]
+_RecoveryCodes = Annotated[bool, typer.Option("--recovery-codes", help="Create recovery codes and print them once.")]
+_Keyring = Annotated[bool, typer.Option("--keyring", help="Also store a vault key in the desktop's keyring.")]
 
 
 def init(
     passphrase_file: PassphraseFile = None, recovery_codes: _RecoveryCodes = False, keyring: _Keyring = False
 ) -> None:
-    """Make it, and leave it unlocked."""
+    """Create the vault and unlock it."""
     supervisor = Supervisor()
     is_typed = passphrase_from(passphrase_file)() is None and can_ask()
     if is_typed and supervisor.fetch(VaultState, "GET", _STATUS).exists:  # nobody types one twice for nothing
-        raise Problem("there is a vault already", exit_code=USAGE, name="invalid_request", fix="aileron vault unlock")
+        raise Problem("the vault already exists", exit_code=USAGE, name="invalid_request", fix="aileron vault unlock")
     if keyring:
         _check_keyring()
-    passphrase = _passphrase("init", "New passphrase of the vault", passphrase_file, twice=True)
+    passphrase = _passphrase("init", "New vault passphrase", passphrase_file, twice=True)
     body = InitVault(passphrase=passphrase, recovery_codes=recovery_codes)
     found = _with_new_key(supervisor, "/v1/vault/init", body, keyring=keyring)
-    output.note("the vault is there, and unlocked until the daemon stops or you lock it")
+    output.note("vault created; it stays unlocked until you lock it or the daemon stops")
     _show_codes(found.codes)
     if can_ask() and not recovery_codes:
         other = "the key in the keyring, or " if keyring else ""
-        output.note(f"there is no way in without {other}the passphrase: keep it where you keep such things")
+        output.note(f"without {other}the passphrase, the vault cannot be opened: store it safely")
 
 
 def unlock(
     passphrase_file: PassphraseFile = None,
-    keyring: Annotated[bool, typer.Option("--keyring", help="With the key that the desktop's keyring has.")] = False,
+    keyring: Annotated[bool, typer.Option("--keyring", help="Use the key in the desktop's keyring.")] = False,
 ) -> None:
-    """Unlock it until the daemon stops or you lock it."""
+    """Unlock the vault until you lock it or the daemon stops."""
     supervisor = Supervisor()
     found = _status(supervisor)  # or there is none, and nobody types a passphrase for it
     if keyring:
@@ -74,7 +72,7 @@ def unlock(
 
         if not found.keyring:
             raise Problem(
-                "this vault has no key in a keyring",
+                "this vault has no key in the keyring",
                 exit_code=USAGE,
                 name="invalid_request",
                 fix="aileron vault rotate --keyring",
@@ -83,17 +81,17 @@ def unlock(
         supervisor.fetch(VaultState, "POST", "/v1/vault/unlock", body, wait_s=_KEY_DERIVATION_S)
     else:
         supervisor.unlock(_passphrase("unlock", _question(found), passphrase_file, twice=False))
-    output.note("the vault is unlocked")
+    output.note("vault unlocked")
 
 
 def lock() -> None:
-    """Forget its key."""
+    """Lock the vault."""
     Supervisor().fetch(VaultState, "POST", "/v1/vault/lock")
-    output.note("the vault is locked")
+    output.note("vault locked")
 
 
 def status(as_json: AsJson = False) -> None:
-    """Show whether it is there, and locked."""
+    """Show whether the vault exists and is locked."""
     found = Supervisor().fetch(VaultState, "GET", _STATUS)
     if as_json:
         output.print_json(found)
@@ -121,9 +119,9 @@ def rotate(
     recovery_codes: _RecoveryCodes = False,
     keyring: _Keyring = False,
 ) -> None:
-    """Give it a new passphrase and a new key.
+    """Change the vault's passphrase and re-encrypt every secret.
 
-    Every other way in ends. A recovery code stands in for a passphrase that was forgotten.
+    Old recovery codes and keyring keys stop working. If you forgot the passphrase, use a recovery code.
     """
     supervisor = Supervisor()
     was = _status(supervisor)
@@ -133,51 +131,53 @@ def rotate(
     if (new := new_passphrase_from(new_passphrase_file)()) is None:
         if not can_ask():
             fix = "aileron vault rotate --new-passphrase-file FILE"
-            raise Problem.usage("there is no new passphrase", why=f"it comes from {_NEW_WAYS}", fix=fix)
-        new = ask_unseen("New passphrase of the vault", twice=True)
+            raise Problem.usage("no new passphrase", why=_NEW_WAYS, fix=fix)
+        new = ask_unseen("New vault passphrase", twice=True)
     body = RotateVault(passphrase=passphrase, new_passphrase=new, recovery_codes=recovery_codes)
     found = _with_new_key(supervisor, "/v1/vault/rotate", body, keyring=keyring)
     _forget_key(was.keyring or None)
-    output.note("the vault has its new passphrase and a new key, and is unlocked")
+    output.note("passphrase changed and secrets re-encrypted; the vault is unlocked")
     ended = ["the old passphrase"]
     ended += ["the old recovery codes"] if was.recovery_codes else []
     ended += ["the old key in the keyring"] if was.keyring else []
-    output.note(f"{', '.join(ended)}: of no use any more, but for copies that were made before")
+    output.note(f"no longer valid, except for older copies of the vault: {', '.join(ended)}")
     _show_codes(found.codes)
 
 
 def backup(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="Where the copy is to be.")],
-    replace: Annotated[bool, typer.Option("--replace", help="Also where a file is there already.")] = False,
+    file: Annotated[str, typer.Argument(metavar="FILE", help="File to write the backup to.")],
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite an existing file.")] = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Write a copy of it to FILE, as it is: still sealed.
+    """Write an encrypted backup of the vault to FILE.
 
-    A locked one is not unlocked for it, but takes its passphrase: what is copied is verified first.
+    The backup is verified first. A locked vault needs its passphrase for that, and stays locked.
     """
     supervisor = Supervisor()
     found = _status(supervisor)
     passphrase = _passphrase("backup FILE", _question(found), passphrase_file, twice=False) if found.locked else None
     body = BackUpVault(file=str(Path(file).absolute()), passphrase=passphrase, replace=replace)
     supervisor.fetch(VaultBackup, "POST", "/v1/vault/backup", body, wait_s=_COPY_S)
-    output.note(f"{file} is a copy of the vault; what opens the vault now opens it")
+    output.note(f"backup written to {file}; the current passphrase opens it")
 
 
 def restore(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A copy, as `vault backup` wrote it.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Backup that `vault backup` wrote.")],
     passphrase_file: PassphraseFile = None,
 ) -> None:
-    """Put a copy in its place, locked.
+    """Replace the vault with a backup.
 
-    The vault that is there is kept beside it. The passphrase is the one that the copy was made under.
+    The vault is locked afterwards, and the replaced one is kept beside it. Use the passphrase that the backup was made with.
     """
     supervisor = Supervisor()
-    passphrase = _passphrase("restore FILE", f"Passphrase of that copy{_OR_CODE}", passphrase_file, twice=False)
+    passphrase = _passphrase("restore FILE", f"Passphrase of the backup{_OR_CODE}", passphrase_file, twice=False)
     body = RestoreVault(file=str(Path(file).absolute()), passphrase=passphrase)
     found = supervisor.fetch(RestoredVault, "POST", "/v1/vault/restore", body, wait_s=_COPY_S)
-    output.note(f"the vault is what {file} is, and locked: `aileron vault unlock`, with that copy's passphrase")
+    output.note(
+        f"vault restored from {file} and locked; to open it with the backup's passphrase: `aileron vault unlock`"
+    )
     if found.aside:
-        output.note(f"the one that was there is {found.aside}")
+        output.note(f"the previous vault is kept in {found.aside}")
 
 
 def state_of(status: VaultState) -> str:
@@ -185,7 +185,7 @@ def state_of(status: VaultState) -> str:
     if not status.exists:
         return "none"
     if status.problem:
-        return f"not readable: {status.problem}"
+        return f"cannot be read: {status.problem}"
     return "locked" if status.locked else "unlocked"
 
 
@@ -195,7 +195,7 @@ def _status(supervisor: Supervisor) -> VaultState:
 
 
 def _question(status: VaultState) -> str:
-    return f"Passphrase of the vault{_OR_CODE if status.recovery_codes else ''}"
+    return f"Vault passphrase{_OR_CODE if status.recovery_codes else ''}"
 
 
 def _ways_in(status: VaultState, count: int) -> str:
@@ -228,7 +228,7 @@ def _with_new_key(supervisor: Supervisor, path: str, body: InitVault | RotateVau
             _forget_key(None if kept is None else kept.id)
         raise
     if kept is not None:
-        output.note(f"a key to the vault is in the keyring ({kept.keyring}): `aileron vault unlock --keyring`")
+        output.note(f"the keyring ({kept.keyring}) holds a vault key: `aileron vault unlock --keyring`")
     return found
 
 
@@ -244,16 +244,16 @@ def _forget_key(key_id: str | None) -> None:
     from aileron.cli.keyring import forget
 
     if not forget(key_id):
-        output.note(f"the keyring still has a key that opens nothing any more: service 'aileron vault', name {key_id}")
+        output.note(f"the keyring still holds an outdated key: service 'aileron vault', name {key_id}")
 
 
 def _show_codes(codes: list[str]) -> None:
     if not codes:
         return
-    output.note("each of these opens the vault without its passphrase. They are not shown again:")
+    output.note("each recovery code opens the vault without the passphrase. They are not shown again:")
     for code in codes:
         output.write(code)
-    output.note("keep them on paper, in more than one place; `aileron vault rotate` ends them")
+    output.note("keep them on paper, in more than one place; `aileron vault rotate` revokes them")
 
 
 def _passphrase(command: str, question: str, file: str | None, *, twice: bool) -> str:
@@ -261,6 +261,4 @@ def _passphrase(command: str, question: str, file: str | None, *, twice: bool) -
         return given
     if can_ask():
         return ask_unseen(question, twice=twice)
-    raise Problem.usage(
-        "there is no passphrase", why=f"it comes from {_WAYS}", fix=f"aileron vault {command} --passphrase-file FILE"
-    )
+    raise Problem.usage("no passphrase", why=_WAYS, fix=f"aileron vault {command} --passphrase-file FILE")
