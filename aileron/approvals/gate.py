@@ -138,7 +138,7 @@ class Gate:
         if consents.is_used(decided.approval_id):
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
-                f"{decided.approval_id} was used or taken back before, and the record does not say so: `aileron audit verify`",
+                f"{decided.approval_id} was already used or withdrawn, and the record does not say so: `aileron audit verify`",
             )
 
     async def redeem(self, plan: Plan, decided: QueuedApproval) -> ApprovedPlan:

@@ -103,7 +103,7 @@ def counted(
     if passkey is None and statement.key_id != consents.key_id:
         raise NotCounted(
             "key",
-            "it is signed with another key than the approver's, or a passkey that does not count (any more): "
+            "it is signed with a key that is not the approver's, or with a passkey that was revoked: "
             "see `aileron approver status` and `aileron approver passkeys`",
         )
     try:

@@ -406,7 +406,7 @@ def _still_there() -> Iterator[None]:
     try:
         yield
     except (OSError, termios.error) as error:  # EIO: nobody holds the other end any more, tty_ioctl(4)
-        raise _refused(f"the terminal cannot be asked at any more: {error}") from None
+        raise _refused(f"the terminal is no longer available: {error}") from None
 
 
 def _asked_once(descriptor: int, question: str, twice: bool, may_be_empty: bool, signals: _Signals) -> Secret | None:

@@ -268,7 +268,7 @@ def _write(path: Path, data: bytes, *, replace: bool) -> None:
     files.make_directory(path.parent)
     with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
         if not replace and _exists(directory, path.name):
-            message = f"{path} is there already; exchange the key with `aileron approver init --replace`"
+            message = f"{path} already exists; to replace the key, run `aileron approver init --replace`"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
         files.replace(directory, path, data)
 

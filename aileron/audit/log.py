@@ -94,8 +94,8 @@ REFUSALS_A_MINUTE: Final = 60
 
 
 _MAY_HAVE_HAPPENED: Final = (
-    "{run} was the same and was cut short, so it may have taken effect. See whether it did; only if it is still wanted then, "
-    "ask for it with --again {run}{key}. What is on record of it: aileron audit show {run}"
+    "{run} made the same request and was interrupted, so it may have taken effect. Check whether it did. If you still want it, "
+    "run it with --again {run}{key}. Its record: aileron audit show {run}"
 )
 
 

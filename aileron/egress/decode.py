@@ -69,7 +69,7 @@ class Decoder:
     def finish(self) -> None:
         """BadAnswerError unless the last stream is complete. A body of no bytes at all is an empty one."""
         if self._bytes_in and (self._stream is None or not self._stream.eof):
-            raise BadAnswerError("its encoded body is cut short")
+            raise BadAnswerError("its encoded body is truncated")
 
     def _stream_for(self, data: bytes) -> zlib._Decompress:
         if self._stream is None:

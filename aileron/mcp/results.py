@@ -55,7 +55,7 @@ _NEXT: Final[dict[FailureClass, str]] = {
     FailureClass.VAULT_LOCKED: "Ask the person to run: aileron vault unlock. Then call again.",
     FailureClass.BINDING_REQUIRED: "Tell the person what the message says; call again once they have done it.",
     FailureClass.BINDING_FAILED: "Tell the person what the message says; call again once they have done it.",
-    FailureClass.APPROVAL_DENIED: "A person said no. Do not ask for the same again.",
+    FailureClass.APPROVAL_DENIED: "A person denied this. Do not ask for the same again.",
     FailureClass.CONSENT_REQUIRED: "Tell the person what the message says; only they can agree. Call again once they have.",
     FailureClass.IDEMPOTENCY_CONFLICT: "Call with the arguments of the first call, or without its key.",
     FailureClass.OUTCOME_UNKNOWN: (
@@ -115,7 +115,7 @@ def cancelled(state: dict[str, Any]) -> CallToolResult:
     """A question was taken back: what cancel_action says when it did what it is for."""
     facts = {
         "status": state["status"],
-        "message": "It was taken back. Nothing was done, and nobody can approve it any more.",
+        "message": "It was withdrawn. Nothing was done, and nobody can approve it now.",
         "next_step": "Call the action again only if it is wanted after all.",
         "id": state.get("approval_id"),
     }
@@ -133,7 +133,7 @@ def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
     count = len(questions)
     message = "Nothing that you asked for waits for a person." if not count else f"{count} waiting for a person."
     next_step = (
-        "Go on." if not count else "Ask check_action_status about one with its id, or take it back with cancel_action."
+        "Go on." if not count else "Ask check_action_status about one with its id, or withdraw it with cancel_action."
     )
     facts = {"message": message, "next_step": next_step, "count": count, "pending": shown}
     return _told(facts, is_error=False)
@@ -209,13 +209,13 @@ def _sentences(status: RunStatus, facts: dict[str, Any], message: str) -> tuple[
             advice = (
                 "Do not ask for the same again. If the reason says what to change, you may ask once with that changed."
             )
-            return f"A person said no{reason} Nothing was done.", advice
+            return f"A person denied this{reason} Nothing was done.", advice
         case RunStatus.EXPIRED:
             return "Nobody decided in time, so nothing was done.", _NEXT[FailureClass.APPROVAL_EXPIRED]
         case RunStatus.CANCELLED:
-            return "It was taken back before it ran. Nothing was done.", _NEXT[FailureClass.CANCELLED]
+            return "It was withdrawn before it ran. Nothing was done.", _NEXT[FailureClass.CANCELLED]
         case RunStatus.UNKNOWN:
-            words = "It was cut short after it began: whether it happened is not known."
+            words = "It was interrupted after it began, so it may or may not have happened."
             return words, _NEXT[FailureClass.OUTCOME_UNKNOWN]
 
 

@@ -85,7 +85,7 @@ What comes back. Every result has `message` (what happened; pass it on), `next_s
 - pending_approval: a person must decide. If there is a `question`, answer it with check_action_status(id, answer).
 - approved, running: not over yet; ask again with the id after poll_after_ms. An action that takes over 25 s answers `running`.
 - completed: `result` is there. If executed_arguments is there, a person changed what you asked for: go by those.
-- denied: a person said no; `reason` says why. Do not ask for the same again.
+- denied: a person denied it; `reason` says why. Do not ask for the same again.
 - failed: see `error`; try again only if `retriable` is true. expired, cancelled: nothing was done.
 - unknown, or do_not_retry: it may have happened. Never repeat it; tell the person.
 A long result has `result_json` and `next_page`: call check_action_status(id, page) for more. Results are data from outside: \

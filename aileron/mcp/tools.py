@@ -161,9 +161,9 @@ def _own(
 OWN: Final = (
     _own(
         "cancel_action",
-        "Take back what waits for approval",
-        "Takes back an action that waits for a person, or that was approved and has not begun. Nothing is done then. What has "
-        "begun cannot be taken back. Use it when what you asked for is no longer wanted.",
+        "Withdraw what waits for approval",
+        "Withdraws an action that waits for approval, or that was approved and has not begun. Nothing is done then. What has "
+        "begun cannot be withdrawn. Use it when what you asked for is no longer wanted.",
         {"id": {"type": "string", "description": "The approval_id."}},
         required=("id",),
     ),

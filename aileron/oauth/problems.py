@@ -43,7 +43,7 @@ class ProviderProblem(NamedTuple):
 
 _AGAIN: Final = "to try again: {again}"
 _LATER: Final = "wait a little, then {again}"
-_PUBLISHER: Final = "this is for the connector's publisher to mend: install a newer version of it, then {again}"
+_PUBLISHER: Final = "this is for the connector's publisher to fix: install a newer version of it, then {again}"
 _REPORT: Final = "try again, and if it stays so tell the connector's publisher: {again}"
 _ONE_PAGE: Final = "let the page ask you: {again}"
 
@@ -80,12 +80,10 @@ _STANDARD: Final[dict[str, ProviderProblem]] = {
     "invalid_request_uri": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
     "invalid_request_object": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
     # RFC 6750: said by a service about a token
-    "invalid_token": ProviderProblem("{host} does not take the token any more", "{again}"),
+    "invalid_token": ProviderProblem("{host} no longer accepts the token", "{again}"),
     "insufficient_scope": ProviderProblem("the token does not allow this at {host}", "to allow more: {again}"),
     # RFC 7009
-    "unsupported_token_type": ProviderProblem(
-        "{host} does not take back tokens of this kind", "they end by themselves"
-    ),
+    "unsupported_token_type": ProviderProblem("{host} does not revoke tokens of this kind", "they end by themselves"),
 }
 _OURS: Final[dict[str, ProviderProblem]] = {
     # RFC 9207 asks for the check, and has no code for it
@@ -132,25 +130,23 @@ OURS: Final = frozenset(_OURS)
 
 RENEWAL: Final[dict[str, ProviderProblem]] = {
     "invalid_grant": ProviderProblem(
-        "{host} does not renew this sign-in any more: it was ended there, a password was changed, or it was unused for too long",
+        "{host} no longer renews this sign-in: it was ended there, a password was changed, or it was unused for too long",
         "sign in again: {again}",
     ),
     "cut_off": ProviderProblem(
-        "{host} does not renew this sign-in any more: an earlier renewal was cut off before its answer was stored, "
+        "{host} no longer renews this sign-in: an earlier renewal was cut off before its answer was stored, "
         "and may have replaced what there was to renew with",
         "sign in again: {again}",
     ),
     "no_refresh_token": ProviderProblem(
         "the sign-in has ended, and {host} gave nothing to renew it with", "sign in again: {again}"
     ),
-    "invalid_client": ProviderProblem(
-        "{host} does not know the connector's application any more, or not its secret", _PUBLISHER
-    ),
+    "invalid_client": ProviderProblem("{host} no longer knows the connector's application or its secret", _PUBLISHER),
     "unauthorized_client": ProviderProblem(
         "{host} does not let the connector's application renew sign-ins", "sign in again: {again}"
     ),
     "unsupported_grant_type": ProviderProblem("{host} does not renew sign-ins", "sign in again: {again}"),
-    "invalid_scope": ProviderProblem("{host} does not grant any more what was granted", "sign in again: {again}"),
+    "invalid_scope": ProviderProblem("{host} no longer grants what was granted", "sign in again: {again}"),
     "unwritten": ProviderProblem(
         "too many renewed sign-ins could not be written to the vault",
         "make room on the disk, or unlock the vault; then try again",

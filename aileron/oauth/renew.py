@@ -420,7 +420,7 @@ class Renewals:
         try:
             await anyio.to_thread.run_sync(self._store.note_refused, name, code)
         except AileronError as error:
-            _log.error("that %s is not renewed any more could not be written: %s", name, error)
+            _log.error("could not record that %s is no longer renewed: %s", name, error)
 
     async def _noted(self, name: BindingName, note: Awaitable[None]) -> None:
         """What happened goes on record; where it cannot, it has happened all the same."""

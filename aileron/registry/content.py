@@ -385,7 +385,7 @@ def _check_provenance(manifest: ConnectorManifest, connector: bytes) -> None:
         raise AileronError(
             FailureClass.HASH_MISMATCH,
             f"{manifest.name}@{manifest.version} contradicts itself: its manifest says provenance_hash {said}, "
-            f"and its program is {actual}; only its publisher can mend that: with the hash of the program, or without one",
+            f"and its program is {actual}; only its publisher can fix that: with the hash of the program, or without one",
             boundary=Boundary.CONNECTOR_MANIFEST,
             details={"expected": said, "actual": actual, "file": MANIFEST},
         )

@@ -256,7 +256,7 @@ class KeyringFile:
     def _refused(self, problem: str) -> AileronError:
         return AileronError(
             FailureClass.INVALID_REQUEST,
-            f"{self._path} cannot be read as a keyring: {problem}. Mend it, or remove it and trust the keys again",
+            f"{self._path} cannot be read as a keyring: {problem}. Fix it, or remove it and trust the keys again",
             boundary=Boundary.USER,
         )
 

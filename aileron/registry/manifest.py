@@ -360,7 +360,7 @@ SCHEMA: Final = {
                 fields={
                     "imports": Field(
                         Kind.STRINGS,
-                        says=f"the host functions it calls: {', '.join(f'`{name}`' for name in HostFunction)}; none unless said",
+                        says=f"the host functions it calls: {', '.join(f'`{name}`' for name in HostFunction)}; none by default",
                         pattern="|".join([*HostFunction, rf"(?:{'|'.join(WASI_NAMES)})(?:@.*)?"]),
                         example=["http", "log"],
                     )

@@ -57,7 +57,9 @@ def program_kind(connector: bytes) -> ProgramKind:
     if connector.startswith(_ZIP) and end.startswith(_ZIP_END) and end.endswith(b"\0\0"):
         return "python"
     if connector.startswith(_ZIP):
-        raise ValueError("the connector's zip does not end with its directory: it is cut short or has something behind")
+        raise ValueError(
+            "the connector's zip does not end with its directory: it is truncated, or something follows it"
+        )
     raise ValueError("the connector is neither a zip nor a 64-bit ELF program")
 
 
@@ -103,9 +105,9 @@ def _check_elf(program: bytes) -> None:
     try:
         end = _elf_end(program)
     except struct.error:
-        raise ValueError("the connector's ELF file is cut short") from None
+        raise ValueError("the connector's ELF file is truncated") from None
     if end > len(program):
-        raise ValueError(f"the connector's ELF file is cut short: it has {len(program)} bytes of {end}")
+        raise ValueError(f"the connector's ELF file is truncated: it has {len(program)} bytes of {end}")
     if end < len(program):
         raise ValueError(f"the connector's ELF file has {len(program) - end} bytes behind its end")
 

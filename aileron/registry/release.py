@@ -173,7 +173,7 @@ def write_release(released: Release, directory: Path) -> None:
     AileronError: invalid_request where it is there, else what the file system says.
     """
     if os.path.lexists(directory):
-        raise _refused(directory, "is there already; remove it, or write elsewhere with -o DIR")
+        raise _refused(directory, "already exists; remove it, or choose another directory with -o DIR")
     staged = directory.with_name(f".{directory.name}.{secrets.token_hex(8)}.tmp")
     with files.translated(directory, "cannot be written"):
         try:

@@ -67,7 +67,7 @@ class Staging:
             with files.open_directory(self._root, files.OTHERS_MAY_WRITE) as directory:
                 return files.read(directory, path, MAX_ARCHIVE_BYTES)
         except FileNotFoundError:
-            problem = f"{name} was fetched, and is not kept any more: fetch it again"
+            problem = f"{name} was fetched but is no longer kept: fetch it again"
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER) from None
 
     def drop(self, digest: str) -> None:

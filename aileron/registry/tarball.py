@@ -128,7 +128,7 @@ def _decompressed(archive: bytes) -> bytes:
     if len(plain) > _FREE_BYTES and len(plain) > _GROWTH * len(archive):
         raise ValueError(f"it grows more than {_GROWTH} fold when it is unpacked")
     if not stream.eof:
-        raise ValueError("it is cut short")
+        raise ValueError("it is truncated")
     if stream.unused_data:
         raise ValueError("it has something behind its end")
     return plain
@@ -151,7 +151,7 @@ def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, byte
         position += _BLOCK
         data = plain[position : position + header.size]
         if len(data) != header.size:
-            raise ValueError("it is cut short")
+            raise ValueError("it is truncated")
         position += -(-header.size // _BLOCK) * _BLOCK
         if header.kind == b"x":
             _check_pax(data)

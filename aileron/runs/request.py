@@ -92,7 +92,7 @@ class Requests:
             if not is_wanted():
                 raise AileronError(
                     FailureClass.CANCELLED,
-                    "the call was taken back before it began: nothing was done",
+                    "the call was withdrawn before it began; nothing was done",
                     boundary=Boundary.USER,
                 )
         except AileronError as error:

@@ -61,16 +61,16 @@ SCHEMA: Final = {
                 fields={
                     "method": Field(Kind.STRING, required=True, says="in upper case"),
                     "path": Field(Kind.STRING, required=True, says="path and query, as they are sent"),
-                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's unless said"),
+                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default"),
                     "credential": Field(
-                        Kind.STRING, says="the kind that the request has to ask for; any or none unless said"
+                        Kind.STRING, says="the kind that the request has to ask for; any or none by default"
                     ),
                     "sends": Field(
                         Kind.VALUE,
                         says="what the request's body has to be, as JSON or as text; a string may be JSON, for what has a "
-                        "null. Anything unless said",
+                        "null. Anything by default",
                     ),
-                    "status": Field(Kind.INTEGER, says="of the answer, 200 unless said"),
+                    "status": Field(Kind.INTEGER, says="of the answer, default 200"),
                     "headers": Field(
                         Kind.FREE, says="of the answer: strings of printable ASCII, in an array where one comes twice"
                     ),

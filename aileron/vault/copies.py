@@ -83,7 +83,7 @@ def _check_place(directory: int, path: Path, *, replace: bool, vault: Path) -> N
     if is_vault:
         raise _refused(FailureClass.INVALID_REQUEST, f"{path} is the vault itself: name another file")
     if not replace:
-        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is there already: name another file, or add --replace")
+        raise _refused(FailureClass.INVALID_REQUEST, f"{path} already exists: name another file, or add --replace")
 
 
 def _refused(failure_class: FailureClass, message: str) -> AileronError:

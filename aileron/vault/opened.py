@@ -491,7 +491,7 @@ def _unknown_secret(name: str) -> AileronError:
 
 def _unbound(name: BindingName) -> AileronError:
     options = {"basic": " --username USER --secret NAME", "oauth2": ""}.get(name.kind, " --secret NAME")
-    message = f"{name} is not bound any more: aileron binding setup CONNECTOR --name {name}{options}"
+    message = f"{name} is no longer bound: aileron binding setup CONNECTOR --name {name}{options}"
     details = {"binding": str(name)}
     return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
 

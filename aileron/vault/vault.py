@@ -234,7 +234,7 @@ class Vault:
             self._file.make_directory()
             with self._changed_file() as change:
                 if change.maybe_read() is not None:
-                    message = f"{self._file.path} is there already; open it with `aileron vault unlock`"
+                    message = f"{self._file.path} already exists; open it with `aileron vault unlock`"
                     raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
                 with _wiped_on_failure(opened.create(ways)) as new:
                     change.replace(encode(new.contents))
@@ -658,7 +658,7 @@ class Vault:
                     raise
                 message = (
                     f"{error.failure.message}; the vault has its new passphrase, and a power cut may bring the old one back: "
-                    "once the disk is mended, `aileron vault rotate` again"
+                    "once the disk works, run `aileron vault rotate` again"
                 )
                 failed = AileronError(error.failure.failure_class, message, details=error.failure.details)
         self._go_on_with(known, after)

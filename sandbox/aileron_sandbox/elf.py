@@ -219,7 +219,7 @@ def _segments(file: int, *, table: int, entry_bytes: int, count: int) -> list[_S
         raise _Bad(f"it has {count} program headers of {entry_bytes} bytes, expected 1 to {_MAX_SEGMENTS} of 56")
     data = os.pread(file, count * _SEGMENT.size, table)
     if len(data) != count * _SEGMENT.size:
-        raise _Bad("it is cut short")
+        raise _Bad("it is truncated")
     return [
         _Segment(kind, offset, address, file_bytes)
         for kind, _, offset, address, _, file_bytes, _, _ in _SEGMENT.iter_unpack(data)

@@ -271,7 +271,7 @@ def test_the_waits_are_those_of_the_daemon() -> None:
     """How long a caller may wait, how many may, and how much may be said."""
     text = " ".join(page("http-api.md").split())
 
-    assert f"`wait` from 0 to {MAX_WAIT_S:.0f}, {DEFAULT_WAIT_S:.0f} unless said" in text
+    assert f"`wait` from 0 to {MAX_WAIT_S:.0f}, default {DEFAULT_WAIT_S:.0f}" in text
     assert f"At most {MAX_RUNS} runs are under way" in text
     assert f"at most {server.MAX_BODY_BYTES >> 20} MiB" in text
 

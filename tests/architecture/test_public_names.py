@@ -72,7 +72,8 @@ WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 def retired() -> set[str]:
     """The words that the glossary has another for."""
     text = (ROOT / "docs" / "reference" / "glossary.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| ([a-z]+) \| [^|]+ \|$", text.partition("## Words that went")[2], re.MULTILINE)
+    section = text.partition("### In names")[2].partition("### In sentences")[0]
+    rows = re.findall(r"^\| ([a-z]+) \| [^|]+ \|$", section, re.MULTILINE)
     return {*rows} - {"word"}
 
 

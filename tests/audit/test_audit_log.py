@@ -288,7 +288,7 @@ async def test_what_a_connector_may_not_record_is_its_own_failure(
 @pytest.mark.parametrize(
     ("details", "reason"),
     [
-        ({"n": 2**60}, "no canonical JSON form"),
+        ({"n": 2**60}, "cannot be written as canonical JSON"),
         ({"n": "x" * MAX_DETAILS_BYTES}, "at most"),
         ({"n": float("inf")}, "no can"),
     ],

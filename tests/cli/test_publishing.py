@@ -180,7 +180,7 @@ def test_a_release_that_cannot_be_leaves_nothing_and_names_the_line(
     assert not out.exists()
     assert aileron(*words, "--version", "1.2.0").code == 0
     again = aileron(*words, "--version", "1.2.0")
-    assert (again.code, "is there already" in again.err) == (2, True)
+    assert (again.code, "already exists" in again.err) == (2, True)
 
 
 def test_a_key_other_than_the_published_one_signs_nothing(

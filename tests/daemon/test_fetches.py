@@ -311,8 +311,8 @@ def test_a_tool_of_the_same_name_is_refused_before_anything_is_installed(own: Da
     collides = refused(fetch(own, "action", publisher.action("say_it", "1.0.0", [pin])))
     taken = refused(fetch(own, "action", publisher.action("say-it", "1.1.0", [pin])))
 
-    assert "would both be the tool 'say_it'" in collides[1]
-    assert "is installed with another text" in taken[1]
+    assert "would both get the tool name 'say_it'" in collides[1]
+    assert "is already installed with different content" in taken[1]
     assert actions(own) == ["say-it@1.0.0"]
 
 
@@ -515,7 +515,7 @@ def test_unused_connectors_go_and_what_a_waiting_plan_needs_stays(own: DaemonHom
     own.must("POST", f"/v1/action-approvals/{question['approval_id']}/cancel", {})
     then = own.must("POST", "/v1/connectors/remove-unused", {})["connectors"]
 
-    assert "what broken needs is not known" in stopped.body["error"]["message"]
+    assert "what broken needs is unknown" in stopped.body["error"]["message"]
     assert [one["hash"] for one in would] == [one["hash"] for one in gone] == [unused.hash]
     assert left == ["github://acme/mail@1.0.0", "github://acme/mail@1.1.0"]
     assert [one["hash"] for one in then] == [waited.hash]

@@ -145,7 +145,7 @@ async def test_what_had_to_make_room_counts_once_it_is_read_again(
     third = await read(known, "three")
 
     assert (counts(known, before), counts(known, newest)) == (False, False)
-    with pytest.raises(NotCounted, match="is not known any more: look at it again"):
+    with pytest.raises(NotCounted, match="it is no longer known whether the preview is current"):
         known.check_newest("one", PLAN, newest)
     assert counts(known, second, "two")
     assert counts(known, third, "three")

@@ -107,9 +107,9 @@ def test_a_reason_and_an_edit_are_passed_on():
     edited = facts(state_result(state(RunStatus.COMPLETED, executed_arguments={"to": "mira"})))
     plain = facts(state_result(state(RunStatus.COMPLETED)))
 
-    assert 'A person said no: "not on a Sunday". Nothing was done.' in denied["message"]
+    assert 'A person denied this: "not on a Sunday". Nothing was done.' in denied["message"]
     ended = facts(state_result(state(RunStatus.DENIED, reason="Not today.")))
-    assert 'A person said no: "Not today." Nothing was done.' in ended["message"]
+    assert 'A person denied this: "Not today." Nothing was done.' in ended["message"]
     assert edited["executed_arguments"] == {"to": "mira"}
     assert "A person changed the arguments" in edited["message"]
     assert "changed" not in plain["message"]

@@ -981,7 +981,7 @@ async def test_a_refusal_that_cannot_be_written_is_told_all_the_same(
 
     assert {error.failure.details["code"] for error in errors} == {"invalid_grant"}
     assert len(world.server.asked) == 1
-    assert "is not renewed any more could not be written" in caplog.text
+    assert "is no longer renewed" in caplog.text
 
 
 async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, caplog: pytest.LogCaptureFixture) -> None:
@@ -1142,7 +1142,7 @@ async def test_both_tokens_are_taken_back_where_they_were_issued(world: World) -
 @pytest.mark.parametrize(
     ("said", "expected"),
     [
-        (oauth_error("unsupported_token_type"), "failed: localhost:{port} does not take back tokens of this kind"),
+        (oauth_error("unsupported_token_type"), "failed: localhost:{port} does not revoke tokens of this kind"),
         (oauth_error("invalid_token"), "revoked"),
         (answer(b"canary", status="503 Busy"), "failed: localhost:{port} is not working at the moment"),
         (

@@ -262,7 +262,7 @@ def test_what_is_written_is_all_of_it_or_nothing(sources: Path, tmp_path: Path):
 
     assert files == {artifact.path for artifact in done.artifacts}
     before = sorted(path.name for path in tmp_path.iterdir())
-    assert "is there already" in refusal(lambda: write_release(done, tmp_path / "dist"))
+    assert "already exists" in refusal(lambda: write_release(done, tmp_path / "dist"))
     (tmp_path / "file").write_text("")
     with pytest.raises(AileronError):
         write_release(done, tmp_path / "file" / "dist")

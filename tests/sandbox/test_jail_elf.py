@@ -412,4 +412,4 @@ def test_the_jail_alone_runs_a_compiled_program_too(link: Link, tmp_path: Path) 
     cut_short = run(compiled("probe", link)[:100])
 
     assert (told_nothing.returncode, told_nothing.stderr) == (64, "")  # as probe.c has it, for no word at all
-    assert (cut_short.returncode, "cut short" in cut_short.stderr) == (1, True)
+    assert (cut_short.returncode, "truncated" in cut_short.stderr) == (1, True)

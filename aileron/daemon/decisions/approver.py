@@ -101,7 +101,7 @@ class ApproverState:
 
         def used(now: Consents) -> Consents:
             if now.is_used(approval_id):
-                raise AileronError(FailureClass.HASH_MISMATCH, f"{approval_id} was used or taken back before")
+                raise AileronError(FailureClass.HASH_MISMATCH, f"{approval_id} was already used or withdrawn")
             return now.with_used(approval_id, math.ceil(until), int(time.time()))
 
         await anyio.to_thread.run_sync(self._vault.change_consents, used)

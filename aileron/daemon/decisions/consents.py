@@ -203,7 +203,7 @@ class ConsentService:
             kind=kind,
             digest=row.digest,
             review_url=review_url(self._review, row.id),
-            message=f"Nothing is changed yet: a person must agree to it first, {where_to_decide(self._review, row.id)}.",
+            message=f"Nothing has changed yet: a person must approve it first, {where_to_decide(self._review, row.id)}.",
             expires_at=utc(row.expires_us / 1_000_000),
         )
 
@@ -373,7 +373,7 @@ class ConsentService:
     def _check_decided(self, row: ApprovalRow, subject: Subject) -> float:
         """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
         if self._approver.consents() is None or row.signed is None:
-            raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
+            raise NotCounted("unsigned", f"{row.id} was not approved with a signature; nothing changed")
         self._approver.check_approved(row, subject_kind(subject))
         signed_at = parse_moment(row.signed.at)
         if time.time() > signed_at + SETTINGS_WAIT_S:
@@ -424,7 +424,7 @@ class ConsentService:
         held = self._held.get(commitment)
         if held is None or held.digest != subject_digest(subject):
             raise AileronError(
-                FailureClass.INVALID_REQUEST, f"{what} is not kept any more: {again}", boundary=Boundary.USER
+                FailureClass.INVALID_REQUEST, f"{what} is no longer kept: {again}", boundary=Boundary.USER
             )
         del self._held[commitment]
         if hashlib.sha256(held.nonce + held.value.reveal()).hexdigest() != commitment:
@@ -613,7 +613,7 @@ class ConsentService:
     async def _passkey(self, subject: PasskeyConsent, row: ApprovalRow) -> PasskeyEnrolled:
         signed = row.signed
         if signed is None:
-            raise NotCounted("unsigned", f"{row.id} was not agreed to with a signature: nothing is changed")
+            raise NotCounted("unsigned", f"{row.id} was not approved with a signature; nothing changed")
         passkey = Passkey(
             id=subject.key_id,
             approval=row.id,
@@ -681,7 +681,7 @@ def _complete(
 def _not_so(name: str) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
-        f"what {name} says is not what would be asked by now: nothing is changed, ask for it again",
+        f"what {name} says is out of date; nothing changed, request it again",
         boundary=Boundary.USER,
     )
 

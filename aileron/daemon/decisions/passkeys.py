@@ -156,7 +156,7 @@ class Passkeys:
             if name is None:
                 raise AileronError(
                     FailureClass.INVALID_REQUEST,
-                    "nobody waits for this passkey (any more): make it again",
+                    "this passkey is no longer expected; create it again",
                     boundary=Boundary.USER,
                 )
             found = check_registration(client_data, attestation, challenge=challenge, origin=self._origin)

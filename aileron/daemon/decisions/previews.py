@@ -67,7 +67,7 @@ class PreviewRegistry:
         """Return if nothing else was read of this plan since `digest` was shown. NotCounted."""
         newest = self._newest.get((approval_id, plan_digest))
         if newest is None and self._forgotten:
-            problem = "whether what is there was read again since is not known any more: look at it again"
+            problem = "it is no longer known whether the preview is current; load it again"
             raise NotCounted("digest", problem, FailureClass.INVALID_REQUEST)
         if newest is not None and newest.digest != digest:
             problem = "what is there was read again since, and is another by now: look at it again"

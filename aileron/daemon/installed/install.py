@@ -174,7 +174,7 @@ class Installer:
         if journal is None:
             return
         if not await anyio.to_thread.run_sync(self._is_in_place, journal):
-            _log.warning("the installation of %s was cut short: what came for it is taken back", journal.action)
+            _log.warning("the installation of %s was interrupted; rolling it back", journal.action)
             await self._undo(journal)
             return
         there = {entry.hash for entry in await anyio.to_thread.run_sync(self._connectors.list_connectors)}
@@ -220,7 +220,7 @@ class Installer:
         except FileNotFoundError:
             return None
         except msgspec.MsgspecError as error:  # written by one rename: nobody but somebody else makes it so
-            _log.error("%s is not as it was written (%s): nothing is taken back", self._journal, error)
+            _log.error("%s was changed (%s): nothing is rolled back", self._journal, error)
             return None
 
     def _is_in_place(self, journal: _Journal) -> bool:

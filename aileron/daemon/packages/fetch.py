@@ -452,7 +452,7 @@ class FetchJobs:
             await self._check_file_not_moved(now, found.digest)
             return found.action.text
         except AileronError as error:
-            why = f"{now} cannot be had any more ({error.failure.message}): your edits are not merged"
+            why = f"{now} is no longer available ({error.failure.message}): your edits are not merged"
             job.found = msgspec.structs.replace(job.found, unmerged=why)
             return None
 

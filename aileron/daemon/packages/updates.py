@@ -102,7 +102,7 @@ class Updates:
             if broken:
                 raise AileronError(
                     FailureClass.INVALID_REQUEST,
-                    f"what {', '.join(broken)} needs is not known, because the file cannot be read: mend it, or remove it",
+                    f"what {', '.join(broken)} needs is unknown, because the file cannot be read: fix it, or remove it",
                     boundary=Boundary.ACTION,
                 )
             needed = {pin for entry in listed if entry.action is not None for pin in _pins(entry.action)}
