@@ -200,9 +200,9 @@ class ListenAddress:
         if not separator or not 1024 <= number <= 65535:
             raise ValueError("has no port from 1024 to 65535")
         if parsed.is_unspecified or parsed.is_multicast or getattr(parsed, "scope_id", None) is not None:
-            raise ValueError("is not the address of one interface (`ip address` lists them)")
+            raise ValueError("is not the address of a network interface (`ip address` lists them)")
         if str(made) != text:
-            raise ValueError(f"is spelt {str(made)!r}")
+            raise ValueError(f"must be written as {str(made)!r}")
         return made
 
     def __str__(self) -> str:
@@ -502,7 +502,7 @@ def keep_port(path: Path, port: int) -> None:
             table["port"] = port
             files.replace(opened, path, tomlkit.dumps(document).encode())
     except (AileronError, OSError, UnicodeDecodeError, TOMLKitError) as error:
-        why = f"the port of the pages cannot be kept there ({error}): put `port = {port}` under [daemon] yourself"
+        why = f"the port of the pages could not be saved ({error}): add `port = {port}` under [daemon] yourself"
         raise _refused(path, why) from error
 
 
@@ -580,7 +580,7 @@ def _host_port(text: str) -> HostPort:
     try:
         return HostPort.parse(text)
     except ValueError as error:
-        raise ValueError(f"names no host and port: {error}") from None
+        raise ValueError(f"is not HOST:PORT: {error}") from None
 
 
 def _absolute(text: str) -> Path:
@@ -591,7 +591,7 @@ def _absolute(text: str) -> Path:
 
 def _secret_name(text: str) -> str:
     if not _SECRET_NAME.fullmatch(text):
-        raise ValueError("is not the name of a secret, as `aileron secret set NAME` takes it")
+        raise ValueError("is not the name of a secret, as in `aileron secret set NAME`")
     return text
 
 
@@ -599,7 +599,7 @@ def _duration_s(text: str) -> float:
     found = _DURATION.fullmatch(text)
     seconds = int(found[1]) * {"s": 1, "m": 60, "h": 3600}[found[2]] if found else 0
     if not 1 <= seconds <= _LONGEST_S:
-        raise ValueError('is not a time from "1s" to "24h", such as "15m" or "8h"')
+        raise ValueError('is not a duration from "1s" to "24h", such as "15m" or "8h"')
     return float(seconds)
 
 
@@ -608,7 +608,7 @@ def _webhook(document: Table) -> tuple[str | None, str | None]:
     url = _value(document, "notify.webhook", _webhook_url, None)
     secret = _value(document, "notify.webhook_secret", _secret_name, None)
     if (url is None) != (secret is None):
-        why = "notify.webhook and notify.webhook_secret go together: what is sent is signed"
+        why = "notify.webhook and notify.webhook_secret must be set together, because messages are signed"
         raise document.refuse("notify", why, "webhook" if secret is None else "webhook_secret")
     return url, secret
 
@@ -633,7 +633,10 @@ def _listen(document: Table) -> tuple[ListenAddress | None, Path | None, Path | 
     certificate = _value(document, "daemon.certificate", _absolute, None)
     key = _value(document, "daemon.certificate_key", _absolute, None)
     if len({one is None for one in (address, certificate, key)}) > 1:
-        why = "daemon.listen, daemon.certificate and daemon.certificate_key go together: what is served elsewhere is encrypted"
+        why = (
+            "daemon.listen, daemon.certificate and daemon.certificate_key must be set together, because remote "
+            "connections are encrypted"
+        )
         raise document.refuse("daemon", why)
     return address, certificate, key
 
@@ -642,7 +645,7 @@ def _listen_address(text: str) -> ListenAddress:
     try:
         return ListenAddress.parse(text)
     except ValueError as error:
-        raise ValueError(f"{text!r} {error}; it is written as in 192.0.2.1:8443") from None
+        raise ValueError(f"{text!r} {error}; expected a form such as 192.0.2.1:8443") from None
 
 
 def _gateway(document: Table) -> GatewaySettings:
@@ -677,11 +680,11 @@ def _upstream_problem(url: str) -> str | None:
     except ValueError as error:
         return str(error)
     if scheme == "http" and host != "localhost" and not re.fullmatch(r"127(\.[0-9]+){3}", host):
-        return "http is for loopback only, so that no key is sent in the clear"
+        return "http is allowed for loopback only, so that no key is sent unencrypted"
     segments = prefix.split("/")
     if not {".", ".."}.isdisjoint(segments):
-        return "a path is written without . and .."
-    return "leave out /v1, which every request brings" if segments[-1] == "v1" else None
+        return "the path must not contain . or .."
+    return "leave out /v1, which is added to every request" if segments[-1] == "v1" else None
 
 
 def _forges(document: Table) -> ForgeSettings:
@@ -741,9 +744,9 @@ def _maybe_pem(table: Table, name: str, key: str, file: Path | None) -> str | No
 def _maybe_public_pem(table: Table, certificate: Path | None) -> str | None:
     pem = _maybe_pem(table, "certificate", "daemon.certificate", certificate)
     if pem is not None and len(pem) > MAX_CERTIFICATE_CHARS:
-        why = f"is over {MAX_CERTIFICATE_CHARS >> 10} KiB: a certificate and its chain"
+        why = f"is larger than {MAX_CERTIFICATE_CHARS >> 10} KiB; expected a certificate and its chain"
     elif pem is not None and "PRIVATE KEY-----" in pem:
-        why = "holds a private key: keep that in the file of daemon.certificate_key alone"
+        why = "contains a private key: put it only in the file of daemon.certificate_key"
     else:
         return pem
     raise table.refuse("certificate", f"daemon.certificate {certificate} {why}")
@@ -761,7 +764,7 @@ def _read_regular(file: Path, limit_bytes: int) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise ValueError("is not text in UTF-8") from None
+        raise ValueError("is not valid UTF-8") from None
 
 
 def _maybe_agreed_pem(read: str | None, file: Path | None, digest: object) -> str | None:

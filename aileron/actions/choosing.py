@@ -73,7 +73,7 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     def new_for(self, candidate: Candidate) -> tuple[str, ...]:
         """What the connector asks for beyond what was agreed to, in words; empty: the binding serves."""
         if candidate.reach is None:
-            return ("everything: it was made before what a binding may reach was kept",)
+            return ("everything: it was created before Aileron recorded what a binding may reach",)
         return candidate.reach.widened_to(self.asked)
 
     def meant(self, names: frozenset[str] | None) -> tuple[Candidate, ...]:
@@ -193,9 +193,7 @@ def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 def _unbound(need: _Need) -> AileronError:
     setup = f"aileron binding setup {need.connector} {_options(need.need)}"
-    message = (
-        f"{need.connector} needs a credential of kind {need.need.kind} ({need.need.scope}), none is bound: {setup}"
-    )
+    message = f"{need.connector} needs a credential of kind {need.need.kind} ({need.need.scope}) and has none: {setup}"
     return _required(message, need, setup=setup)
 
 
@@ -213,11 +211,11 @@ def _options(need: CredentialNeed) -> str:
 
 def _several(need: _Need, several: tuple[Candidate, ...], wanted: str | None) -> AileronError:
     if wanted is not None and any(_is_named(one, named(wanted) or frozenset()) for one in several):
-        problem = f"{_quoted(wanted)} names several credentials"
+        problem = f"{_quoted(wanted)} matches several credentials"
     elif need.serving:
-        problem = f"{len(several)} credentials could serve, and which one is not said"
+        problem = f"{len(several)} credentials fit; choose one"
     else:
-        problem = f"all {len(several)} credentials are suspended, and which one is meant is not said"
+        problem = f"all {len(several)} credentials are suspended; choose one"
     return _required(f"{need.connector}: {problem}: {_listed(several)}", need, **_facts(several))
 
 
@@ -228,7 +226,7 @@ def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> Ailer
     )
     setup = f"aileron binding {'reauthorize' if signs_in else 'rebind'} {candidate.name}"
     message = (
-        f"{candidate.name} is suspended: {need.connector}@{need.version} asks for more than you agreed to "
+        f"{candidate.name} is suspended: {need.connector}@{need.version} asks for more than you approved "
         f"({'; '.join(new)}): {setup}"
     )
     return _required(message, need, binding=str(candidate.name), widened=list(new), setup=setup)
@@ -236,7 +234,7 @@ def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> Ailer
 
 def _unknown(everything: Iterable[Candidate], wanted: str) -> AileronError:
     bound = _ordered({one.name: one for one in everything}.values())
-    message = f"no credential of this action is bound as {_quoted(wanted)}; there {_listed(bound, counted=True)}"
+    message = f"this action has no credential bound as {_quoted(wanted)}; there {_listed(bound, counted=True)}"
     details = {"binding": wanted[:_MAX_QUOTED], **_facts(bound)}
     return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
 

@@ -76,7 +76,7 @@ def check_call(step: Step, manifest: ConnectorManifest) -> None:
         told = "; ".join(f"argument {name!r}: {problem}" for name, problem in problems.items())
         raise AileronError(
             FailureClass.BAD_INPUT,
-            f"{step.op} of {manifest.name} cannot be called so: {told}",
+            f"cannot call {step.op} of {manifest.name} like this: {told}",
             boundary=Boundary.ACTION,
             details={"arguments": problems, "step": step.id},
         )
@@ -98,7 +98,7 @@ def _operation(manifest: ConnectorManifest, op: str, where: str) -> Operation:
     names = sorted(operations)
     near = difflib.get_close_matches(op, names, n=1)
     more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
-    hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(names[:_MAX_NAMED])}{more}"
+    hint = f"did you mean {near[0]!r}?" if near else f"operations: {', '.join(names[:_MAX_NAMED])}{more}"
     raise AileronError(
         FailureClass.UNKNOWN_OP,
         f"{where}: {manifest.name}@{manifest.version} has no operation {op!r}; {hint}",
@@ -128,27 +128,27 @@ def _unknown(operation: Operation, name: str) -> str | None:
     if operation.rest or name in names:
         return None
     near = difflib.get_close_matches(name, names, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"it takes {', '.join(names) or 'nothing'}"
-    return f"the operation does not take it; {hint}"
+    hint = f"did you mean {near[0]!r}?" if near else f"it accepts {', '.join(names) or 'nothing'}"
+    return f"the operation does not accept it; {hint}"
 
 
 def value_problem(parameter: Parameter, value: object) -> str | None:
     """What is wrong with `value` as this argument, without the value itself: it may be long, or private. None: nothing."""
     kinds = _kinds(value)
     if parameter.types and not kinds & set(parameter.types):
-        return f"the operation takes {_expected(parameter)}"
+        return f"the operation accepts {_expected(parameter)}"
     if isinstance(value, list) and parameter.items and not all(_kinds(one) & set(parameter.items) for one in value):
-        return f"the operation takes an array of {_or(parameter.items)}"
+        return f"the operation accepts an array of {_or(parameter.items)}"
     if isinstance(value, str):
         if parameter.min_length is not None and len(value) < parameter.min_length:
-            return f"shorter than the {parameter.min_length} characters the operation takes"
+            return f"shorter than the minimum of {parameter.min_length} characters"
         if parameter.max_length is not None and len(value) > parameter.max_length:
-            return f"longer than the {parameter.max_length} characters the operation takes"
+            return f"longer than the maximum of {parameter.max_length} characters"
     if isinstance(value, int | float) and not isinstance(value, bool):
         if parameter.minimum is not None and value < parameter.minimum:
-            return f"below {parameter.minimum}, the least that the operation takes"
+            return f"below the minimum of {parameter.minimum}"
         if parameter.maximum is not None and value > parameter.maximum:
-            return f"above {parameter.maximum}, the most that the operation takes"
+            return f"above the maximum of {parameter.maximum}"
     if parameter.enum and kinds & {"string", "integer"} and value not in parameter.enum:
         return f"not one of {', '.join(map(str, parameter.enum))}"
     return None
@@ -230,9 +230,12 @@ def _misfits(operation: Operation, given: Mapping[str, _Given]) -> Iterator[tupl
         elif parameter.required and not found.is_always:
             yield (
                 parameter.name,
-                f"the operation needs it, and input {found.source!r} is optional: require it, or give a default",
+                (
+                    f"the operation needs it, but input {found.source!r} is optional: make it required, or give it a "
+                    "default"
+                ),
             )
         elif parameter.types and found.kinds is not None and not found.kinds & set(parameter.types):
-            yield parameter.name, f"{_or(tuple(sorted(found.kinds)))}; the operation takes {_expected(parameter)}"
+            yield parameter.name, f"{_or(tuple(sorted(found.kinds)))}; the operation accepts {_expected(parameter)}"
         elif found.value is not msgspec.UNSET and (problem := value_problem(parameter, found.value)) is not None:
             yield parameter.name, problem

@@ -97,7 +97,7 @@ def scalar_rule(entry: Table, kind: str) -> dict[str, Any]:
     rule = {keyword: entry.value(key) for keyword, key in zip(_FITS, SCALAR_KEYS, strict=True) if key in entry}
     for keyword in rule:
         if kind not in _FITS[keyword]:
-            raise entry.refuse(_spelled(keyword), f"{_spelled(keyword)} is not for an input of type {kind!r}")
+            raise entry.refuse(_spelled(keyword), f"{_spelled(keyword)} does not apply to an input of type {kind!r}")
     try:
         _check({"type": kind, **rule}, "", _spelled)
     except ValueError as error:
@@ -110,10 +110,10 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
     rule = {key: value for key, value in entry.free("schema").items() if key != "type"}
     try:
         if entry.free("schema").get("type", kind) != kind:
-            raise ValueError(f"schema.type is not the input's own, {kind!r}")
+            raise ValueError(f"schema.type differs from the input's type, {kind!r}")
         _check({"type": kind, **rule}, "")
         if len(canonical_json(rule)) > _MAX_RULE_BYTES:
-            raise ValueError(f"schema is over {_MAX_RULE_BYTES} bytes")
+            raise ValueError(f"schema is larger than {_MAX_RULE_BYTES} bytes")
     except ValueError as error:
         raise entry.refuse("schema", f"input {entry.string('name')!r}: {error}") from None
     return rule
@@ -134,11 +134,11 @@ def _check(schema: Any, at: str, spelled: Callable[[str], str] = str) -> None:
         if keyword not in _KEYWORDS:
             near = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(sorted(_KEYWORDS))}"
-            raise ValueError(f"schema{at} has {keyword!r}, which is not held here; {hint}")
+            raise ValueError(f"schema{at} has {keyword!r}, which is not supported; {hint}")
         if problem := _keyword_problem(keyword, value):
             raise ValueError(f"{spelled(keyword)}{at} {problem}")
     if "type" not in schema and not {"enum", "const"} & schema.keys():
-        raise ValueError(f"schema{at} says no type, enum or const: anything would do")
+        raise ValueError(f"schema{at} has no type, enum or const, so it would accept anything")
     _check_order(schema, at, spelled)
     for name, inner in schema.get("properties", {}).items():
         _check(inner, f"{at}.{name}")
@@ -157,22 +157,22 @@ def _keyword_problem(keyword: str, value: Any) -> str | None:
             return _pattern_problem(value)
         case "required":
             is_list = isinstance(value, list) and all(isinstance(one, str) for one in value)
-            return None if is_list and len(set(value)) == len(value) else "is not a list of names, each once"
+            return None if is_list and len(set(value)) == len(value) else "is not a list of unique names"
         case "properties":
             is_fine = isinstance(value, dict) and len(value) <= _MAX_PROPERTIES
-            return None if is_fine else f"is not a table of at most {_MAX_PROPERTIES}"
+            return None if is_fine else f"is not a table of at most {_MAX_PROPERTIES} entries"
         case "items":
             return None if isinstance(value, dict) else "is not a schema"
         case "additionalProperties":
-            return None if isinstance(value, bool | dict) else "is neither true, false nor a schema"
+            return None if isinstance(value, bool | dict) else "is not true, false or a schema"
         case "uniqueItems":
-            return None if isinstance(value, bool) else "is neither true nor false"
+            return None if isinstance(value, bool) else "is not true or false"
         case "title" | "description":
-            return None if isinstance(value, str) else "is not a text"
+            return None if isinstance(value, str) else "is not a string"
         case "const":
             return None
         case _ if keyword in _COUNTS:
-            return None if _is_integer(value) and 0 <= value <= MAX_LENGTH else f"is not from 0 to {MAX_LENGTH}"
+            return None if _is_integer(value) and 0 <= value <= MAX_LENGTH else f"is not between 0 and {MAX_LENGTH}"
         case _:
             return None if _is_number(value) else "is not a number"
 
@@ -180,18 +180,18 @@ def _keyword_problem(keyword: str, value: Any) -> str | None:
 def _enum_problem(value: Any) -> str | None:
     if not isinstance(value, list) or not 1 <= len(value) <= MAX_CHOICES:
         return f"is not a list of 1 to {MAX_CHOICES} values"
-    return None if len({canonical_json(one) for one in value}) == len(value) else "says a value twice"
+    return None if len({canonical_json(one) for one in value}) == len(value) else "contains a value twice"
 
 
 def _pattern_problem(value: Any) -> str | None:
     if not isinstance(value, str) or not 1 <= len(value) <= MAX_PATTERN:
-        return f"is not a text of 1 to {MAX_PATTERN} characters"
+        return f"is not a string of 1 to {MAX_PATTERN} characters"
     import re2
 
     try:
         _compiled(value)
     except re2.error as error:
-        return f"is not in RE2's syntax: {_told(error)}"
+        return f"is not valid RE2 syntax: {_told(error)}"
     return None
 
 
@@ -204,7 +204,7 @@ def _check_order(schema: dict[str, Any], at: str, spelled: Callable[[str], str])
     """A lower bound above the upper, a choice of another type, a required name nobody describes: nothing would fit."""
     for low, high in (("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")):
         if low in schema and high in schema and schema[low] > schema[high]:
-            raise ValueError(f"{spelled(low)}{at} is above {spelled(high)}: nothing would fit")
+            raise ValueError(f"{spelled(low)}{at} is above {spelled(high)}, so no value fits")
     if "type" in schema:
         for value in schema.get("enum", ()):
             if not _IS_OF_TYPE[schema["type"]](value):
@@ -272,9 +272,9 @@ def _words(keyword: str, rule: Any, value: Any) -> str:
             missing = [name for name in rule if name not in value]
             return f"has no {missing[0]!r}"
         case "additionalProperties":
-            return "has a key that is not known"
+            return "has an unknown key"
         case "uniqueItems":
-            return "says something twice"
+            return "contains a value twice"
         case _:
             return f"does not fit {keyword} {said}"  # as the model was shown it
 

@@ -432,17 +432,17 @@ def _split(text: str, file: str) -> _Parts:
     check_text(text, file=file, boundary=Boundary.ACTION)
     lines = text.splitlines(keepends=True)
     if not lines or lines[0].rstrip("\r\n") != _FENCE:
-        raise _refused(file, 1, f"the first line is not {_FENCE}, which opens the frontmatter")
+        raise _refused(file, 1, f"the first line is not {_FENCE}, which starts the frontmatter")
     for number, line in enumerate(lines[1:], start=1):
         if line.rstrip("\r\n") == _FENCE:
             return _Parts("".join(lines[1:number]), "".join(lines[number + 1 :]))
-    raise _refused(file, len(lines), f"no second {_FENCE} line, which closes the frontmatter")
+    raise _refused(file, len(lines), f"no second {_FENCE} line, which ends the frontmatter")
 
 
 def _connectors(table: Table, allow_placeholder: bool) -> tuple[RequiredConnector, ...]:
     entries = table.table("requires").tables("connectors")
     if not entries:
-        raise table.refuse("requires", "no [[requires.connectors]]: an action calls at least one connector")
+        raise table.refuse("requires", "no [[requires.connectors]]: an action needs at least one connector")
     connectors: dict[Fqn, RequiredConnector] = {}
     for entry in entries:
         connector = _connector(entry, allow_placeholder)
@@ -495,9 +495,9 @@ def _input(entry: Table) -> InputSpec:
     multiline = entry.boolean("multiline", False)
     kind = entry.string("type")
     if multiline and kind != "string":
-        raise entry.refuse("multiline", f'multiline is for type = "string", and this is {kind!r}')
+        raise entry.refuse("multiline", f'multiline needs type = "string", but this is {kind!r}')
     if "default" in entry and entry.boolean("required", False):
-        raise entry.refuse("default", "default is for an argument that may be left out: not with required = true")
+        raise entry.refuse("default", "a default makes an argument optional: remove required = true")
     spec = InputSpec(
         name=_name(entry, "name", INPUT_NAME, "a lower-case letter, then letters, digits, '_'"),
         type=msgspec.convert(kind, InputType),
@@ -509,7 +509,7 @@ def _input(entry: Table) -> InputSpec:
         default=entry.value("default") if "default" in entry else msgspec.UNSET,
     )
     if spec.default is not msgspec.UNSET and (problem := argument_problem(spec, spec.default)) is not None:
-        raise entry.refuse("default", f"the default of input {spec.name!r} is no value of it: {problem}")
+        raise entry.refuse("default", f"the default of input {spec.name!r} is not valid: {problem}")
     return spec
 
 
@@ -522,19 +522,19 @@ def _rule(entry: Table, kind: str) -> dict[str, Any]:
         return scalar_rule(entry, kind)
     for key in SCALAR_KEYS:
         if key in entry:
-            raise entry.refuse(key, f"{key} is not for an input of type {kind!r}: it belongs into its schema")
+            raise entry.refuse(key, f"{key} does not apply to an input of type {kind!r}: put it in its schema")
     return schema_rule(entry, kind)
 
 
 def _steps(table: Table, connectors: set[Fqn], inputs: tuple[InputSpec, ...]) -> tuple[StepSpec, ...]:
     entries = table.tables("execute")
     if not entries:
-        raise table.refuse("execute", "no [[execute]]: an action has at least one step")
+        raise table.refuse("execute", "no [[execute]]: an action needs at least one step")
     steps: dict[str, StepSpec] = {}
     for entry in entries:
         step = _step(entry, connectors, _Known({spec.name: spec for spec in inputs}, tuple(steps)))
         if step.id in steps:
-            raise entry.refuse("id", f"step {step.id!r} is written twice; each id is unique in its file")
+            raise entry.refuse("id", f"step id {step.id!r} is used twice; each id must be unique in its file")
         steps[step.id] = step
     return tuple(steps.values())
 
@@ -550,7 +550,7 @@ def _step(entry: Table, connectors: set[Fqn], known: _Known) -> StepSpec:
     step_id = _name(entry, "id", STEP_ID, "lower-case letters, digits, '_', '-'")
     if step_id == ARGS:
         raise entry.refuse(
-            "id", f"step id {ARGS!r}: ${{{ARGS}.…}} stands for the arguments of the call; name it otherwise"
+            "id", f"step id {ARGS!r} is reserved: ${{{ARGS}.…}} stands for the arguments of the call; choose another"
         )
     connector = entry.parsed("connector", Fqn.parse)
     if connector not in connectors:
@@ -581,9 +581,11 @@ def _summary(table: Table, inputs: tuple[InputSpec, ...], preview: PreviewRule |
         is_previewed = any(is_same_name(place.name, label) for label in labels)
         if spec is None and not is_previewed:
             known = ", ".join([*(one.name for one in inputs), *labels]) or "none"
-            raise table.refuse("summary", f"summary: {{{place.name}}} is no input and no label of the preview: {known}")
+            raise table.refuse(
+                "summary", f"summary: {{{place.name}}} is not an input or a label of the preview: {known}"
+            )
         if spec is not None and not (spec.is_always_there or place.is_optional or is_previewed):
-            problem = f"input {spec.name!r} may be left out: put its part into brackets, as [ to {{{spec.name}}}]"
+            problem = f"input {spec.name!r} is optional: put its part in brackets, as in [ to {{{spec.name}}}]"
             raise table.refuse("summary", f"summary: {problem}")
     return text
 
@@ -607,7 +609,7 @@ def _reference_problems(value: Any, known: _Known) -> Iterator[str]:
     if isinstance(value, dict):
         for key, member in value.items():
             if "${" in key:
-                yield f"a reference in the name {key!r}; only values have them"
+                yield f"reference in the name {key!r}; only values can be references"
             yield from _reference_problems(member, known)
     elif isinstance(value, list):
         for member in value:
@@ -626,19 +628,21 @@ def _text_problems(value: str, known: _Known) -> Iterator[str]:
         if isinstance(piece, Argument):
             yield from _argument_problems(piece.name, known, is_whole=len(found) == 1)
         elif not isinstance(piece, str) and piece.step not in known.steps:
-            yield f"{piece} names no step before this one; there are: {', '.join(known.steps) or 'none'}"
+            yield f"{piece} is not an earlier step; earlier steps: {', '.join(known.steps) or 'none'}"
 
 
 def _argument_problems(name: str, known: _Known, *, is_whole: bool) -> Iterator[str]:
     if name not in known.inputs:
-        yield f"${{args.{name}}} names no input; declared: {', '.join(known.inputs) or 'none'}"
+        yield f"${{args.{name}}} is not an input; inputs: {', '.join(known.inputs) or 'none'}"
     elif not is_whole and not known.inputs[name].is_always_there:
         yield (
-            f"input {name!r} is optional and stands inside a longer text; "
-            "make it required, give it a default, or let it be the whole value"
+            f"input {name!r} is optional and stands inside a longer text; make it required, give it a default, "
+            "or use it as the whole value"
         )
     elif not is_whole and known.inputs[name].type in ("array", "object"):
-        yield f"input {name!r} is an {known.inputs[name].type} and stands inside a longer text; let it be the whole value"
+        yield (
+            f"input {name!r} is an {known.inputs[name].type} and stands inside a longer text; use it as the whole value"
+        )
 
 
 def _approval(table: Table) -> ApprovalRule:
@@ -657,7 +661,7 @@ def _approval(table: Table) -> ApprovalRule:
 def _undo_window_s(table: Table, defaults: ApprovalRule) -> int:
     seconds = table.integer("undo_window_s", defaults.undo_window_s)
     if seconds and not table.boolean("required", defaults.required):
-        raise table.refuse("undo_window_s", "undo_window_s holds a run that was approved: it needs required = true")
+        raise table.refuse("undo_window_s", "undo_window_s holds an approved run, so it needs required = true")
     return seconds
 
 
@@ -670,7 +674,7 @@ def _maybe_preview(
     if "preview" not in approval:
         return None
     if not approval.boolean("required", False):
-        raise approval.refuse("preview", "[approval.preview] is for who is asked: it needs required = true")
+        raise approval.refuse("preview", "[approval.preview] is shown to the approver, so it needs required = true")
     table = approval.table("preview")
     connector, op = _previewed(table, connectors), _op(table)
     if op not in connector.capabilities:
@@ -706,14 +710,14 @@ def _previewed(table: Table, connectors: tuple[RequiredConnector, ...]) -> Requi
 def _render(table: Table) -> dict[str, str]:
     lines = table.free("render")
     if not 1 <= len(lines) <= _MAX_RENDERED:
-        raise table.refuse("render", f"render has {len(lines)} labels, not 1 to {_MAX_RENDERED}")
+        raise table.refuse("render", f"render has {len(lines)} labels; expected 1 to {_MAX_RENDERED}")
     for label, path in lines.items():
         if not label.strip() or label != label.strip() or len(label) > _MAX_LABEL:
             raise table.refuse(
-                "render", f"label {label!r} is not 1 to {_MAX_LABEL} characters without blanks around", label
+                "render", f"label {label!r} must have 1 to {_MAX_LABEL} characters, without blanks at the ends", label
             )
         if not isinstance(path, str):
-            raise table.refuse("render", f"label {label!r}: the path into the answer is not a string", label)
+            raise table.refuse("render", f"label {label!r}: the path into the answer must be a string", label)
         if not _PATH.fullmatch(path) or len(path) > _MAX_PATH or hidden_at(path) is not None:
             problem = "names or indexes with dots between, such as payload.headers.Subject, after ... at any depth"
             raise table.refuse("render", f"label {label!r}: {path!r} is not a path into the answer: {problem}", label)
@@ -724,7 +728,9 @@ def _multiline(table: Table) -> frozenset[str]:
     labels, known = table.strings("multiline"), table.free("render")
     for label in labels:
         if label not in known:
-            raise table.refuse("multiline", f"multiline: {label!r} is no label of render; there are {', '.join(known)}")
+            raise table.refuse(
+                "multiline", f"multiline: {label!r} is not a label of render; labels: {', '.join(known)}"
+            )
     return frozenset(labels)
 
 
@@ -732,7 +738,7 @@ def _duration_s(text: str) -> int:
     match = _DURATION.fullmatch(text)
     seconds = int(match[1]) * _SECONDS[match[2]] if match else 0
     if seconds not in _EXPIRES_IN_S:
-        raise ValueError(f"{text!r} is not a time from 1s to 24h, such as 30s, 15m or 1h")
+        raise ValueError(f"{text!r} is not a duration from 1s to 24h, such as 30s, 15m or 1h")
     return seconds
 
 
@@ -767,7 +773,9 @@ def _only(pins: Sequence[str], connector: RequiredConnector, file: str) -> str:
     if not pins:
         message = f"{file}: {name} is not installed: aileron connector install PATH"
         raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION)
-    raise _refused(file, None, f"{name} is installed more than once; write the hash that is meant: {', '.join(pins)}")
+    raise _refused(
+        file, None, f"{name} is installed more than once; write the hash of the one you mean: {', '.join(pins)}"
+    )
 
 
 def _refused(file: str, line: int | None, problem: str) -> AileronError:

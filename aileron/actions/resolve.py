@@ -254,7 +254,8 @@ def _check_own_text(plan: Plan, action: ActionFile) -> None:
 def _not_its_own(plan: Plan) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
-        f"the frozen plan of {plan.action!r} is not what its action file, bindings and settings give by now: ask anew",
+        f"the frozen plan of {plan.action!r} no longer matches its action file, bindings and settings: "
+        "request the run again",
     )
 
 
@@ -283,7 +284,7 @@ def _checked_args(given: dict[str, Any], action: ActionFile) -> dict[str, Any]:
 def _bad_input(subject: str, problems: dict[str, str], unsaid: int = 0) -> AileronError:
     told = "; ".join(f"argument {name!r}: {problem}" for name, problem in problems.items())
     if unsaid:
-        told += f"; {unsaid} more that are no inputs"
+        told += f"; {unsaid} more are not inputs"
     return AileronError(
         FailureClass.BAD_INPUT, f"{subject}: {told}", boundary=Boundary.ACTION, details={"arguments": problems}
     )
@@ -307,8 +308,8 @@ def _check_capability(step: StepSpec, connector: RequiredConnector, manifest: Co
     granted = ", ".join(connector.capabilities)
     raise AileronError(
         FailureClass.CAPABILITY_DENIED,
-        f"step {step.id!r}: operation {step.op!r} of {pin} is not in the action's capabilities ({granted}); "
-        "add it to [[requires.connectors]] if the action is meant to use it",
+        f"step {step.id!r}: operation {step.op!r} of {pin} is not in the action's capabilities "
+        f"({granted}); to allow it, add it to [[requires.connectors]]",
         boundary=Boundary.ACTION,
         details={
             "connector": str(pin),
@@ -385,7 +386,7 @@ def _preview_args(step: StepSpec, args: dict[str, Any]) -> _Final:
 def _bounded(step: StepSpec, final: _Final) -> _Final:
     size = len(canonical_json(final.args))
     if size > MAX_ARGS_BYTES:
-        raise _bad_input(f"step {step.id!r}", {"*": f"{size} bytes in all; at most {MAX_ARGS_BYTES}"})
+        raise _bad_input(f"step {step.id!r}", {"*": f"{size} bytes in total; at most {MAX_ARGS_BYTES}"})
     return final
 
 

@@ -199,7 +199,7 @@ class ActionStore:
         except AileronError as error:
             return Listed(name=shown, enabled=enabled, problem=error.failure.message)
         except FileNotFoundError:
-            return Listed(name=shown, enabled=enabled, problem="removed a moment ago")
+            return Listed(name=shown, enabled=enabled, problem="just removed")
 
     def _load(self, directory: int, name: str, names: dict[str, str]) -> ActionFile:
         path = self._path(name)
@@ -213,10 +213,10 @@ class ActionStore:
         try:
             text = data.decode()
         except UnicodeDecodeError as error:
-            raise self._refused(f"{file}: not UTF-8 at byte {error.start}") from None
+            raise self._refused(f"{file} is not valid UTF-8 (byte {error.start})") from None
         action = parse_action(text, file=file)
         if action.name != name:
-            raise self._refused(f"{file}: the file of action {action.name!r} is named {action.name}.md; rename it")
+            raise self._refused(f"{file}: action {action.name!r} must be in a file named {action.name}.md; rename it")
         if len(self._parsed) >= _MAX_ACTIONS:
             self._parsed.clear()
         self._parsed[name] = action
@@ -234,10 +234,12 @@ class ActionStore:
     def _check_tool_name(self, name: str, names: dict[str, str]) -> None:
         tool = tool_name(name)
         if tool in RESERVED_TOOLS:
-            raise self._refused(f"action {name!r} would be the tool {tool!r}, which is Aileron's own; rename it")
+            raise self._refused(
+                f"action {name!r} would get the tool name {tool!r}, which Aileron uses itself; rename the action"
+            )
         for other, taken in names.items():
             if taken == tool and other != name:
-                raise self._refused(f"actions {name!r} and {other!r} would both be the tool {tool!r}; rename one")
+                raise self._refused(f"actions {name!r} and {other!r} would both get the tool name {tool!r}; rename one")
 
     @staticmethod
     def _check_free(directory: int, path: Path, text: str) -> None:
@@ -246,9 +248,9 @@ class ActionStore:
         except FileNotFoundError:
             return
         if installed != text.encode():
-            problem = f"action {path.stem!r} is installed with another text"
+            problem = f"action {path.stem!r} is already installed with different content"
             raise ActionStore._refused(
-                f"{problem}; see it with `aileron action show`, or put this one in its place with `aileron action add --force`"
+                f"{problem}; see it with `aileron action show`, or replace it with `aileron action add --force`"
             )
 
     def _disabled(self) -> frozenset[str]:

@@ -52,7 +52,7 @@ def template_of(text: str) -> tuple[Part, ...]:
     if len(text) > MAX_SUMMARY:
         raise ValueError(f"{len(text)} characters, not 1 to {MAX_SUMMARY}")
     if quotes := sorted(_QUOTES & set(text)):
-        raise ValueError(f"{quotes[0]} is not for a summary: values are put in quotes when they are filled in")
+        raise ValueError(f"{quotes[0]} is not allowed in a summary: values are quoted automatically")
     parts: list[Part] = []
     group, groups = None, 0
     for token in _TOKEN.finditer(text):
@@ -65,16 +65,16 @@ def template_of(text: str) -> tuple[Part, ...]:
             group = None
         else:
             raise ValueError(
-                f"{token['sign']!r} at character {token.start() + 1} opens or closes nothing: {{NAME}}, […]"
+                f"unmatched {token['sign']!r} at character {token.start() + 1}; use {{NAME}} and […] in pairs"
             )
     if group is not None:
-        raise ValueError("a '[' is not closed")
+        raise ValueError("'[' without ']'")
     return tuple(parts)
 
 
 def _check_group(parts: list[Part], group: int) -> None:
     if not any(isinstance(part, Place) and part.group == group for part in parts):
-        raise ValueError("'[…]' without a {NAME} in it is never left out: write it without brackets")
+        raise ValueError("'[…]' without a {NAME} is never left out: write it without brackets")
 
 
 def as_compared(name: str) -> str:

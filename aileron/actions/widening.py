@@ -131,7 +131,7 @@ def _steps(action: ActionFile) -> dict[str, _Facts]:
         step.id: {
             "connector": str(step.connector),
             "op": step.op,
-            "effect": step.effect or "not said",
+            "effect": step.effect or "not declared",
             "inputs": _json(step.inputs),
         }
         for step in action.steps

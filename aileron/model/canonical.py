@@ -37,9 +37,9 @@ def canonical_json(value: Any) -> bytes:
             return msgspec.json.encode(value, order="sorted")
         return rfc8785.dumps(value)
     except (rfc8785.CanonicalizationError, UnicodeEncodeError) as error:
-        raise ValueError(f"no canonical JSON form: {error}") from error
+        raise ValueError(f"cannot be written as canonical JSON: {error}") from error
     except RecursionError as error:
-        raise ValueError("no canonical JSON form: nested too deeply") from error
+        raise ValueError("cannot be written as canonical JSON: nested too deeply") from error
 
 
 def sha256_digest(data: bytes) -> str:

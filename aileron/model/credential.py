@@ -182,7 +182,7 @@ class TokenSet:
         try:
             stored = msgspec.json.decode(value.reveal(), type=_Stored)
         except (ValueError, RecursionError):
-            raise ValueError("the stored value is not a set of tokens") from None
+            raise ValueError("the stored value is not a token set") from None
         return cls(
             access=Secret(stored.access_token.encode()),
             refresh=None if stored.refresh_token is None else Secret(stored.refresh_token.encode()),

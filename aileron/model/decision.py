@@ -150,8 +150,9 @@ class MismatchError(AileronError):
     def between(cls, what: str, named: object, computed: str) -> Self:
         """Two digests that differ: the one that was named, and that of `what` came."""
         return cls(
-            f"{what} is not the one that would be decided: nothing is signed",
-            f"the daemon names {named}, what it sent is {computed}; they may be of two versions, or somebody else answers",
+            f"{what} is not what would be decided; nothing was signed",
+            f"the daemon says {named}, but what it sent is {computed}; its version may differ, or another "
+            "program answers for it",
             "aileron daemon status",
         )
 
@@ -164,12 +165,12 @@ def check_signature(public_key: bytes, statement: Statement, signature: str) -> 
     try:
         raw = base64.b64decode(signature, validate=True)
         if len(raw) != SIGNATURE_BYTES or len(public_key) != PUBLIC_KEY_BYTES:
-            raise ValueError("another length")
+            raise ValueError("a different length")
         Ed25519PublicKey.from_public_bytes(public_key).verify(raw, statement.signed_bytes())
     except (InvalidSignature, binascii.Error, ValueError):
         raise AileronError(
             FailureClass.UNAUTHORIZED,
-            "the signature is not the approver's over these bytes: nothing is decided",
+            "the signature is not the approver's for this decision; nothing was decided",
             boundary=Boundary.USER,
         ) from None
 

@@ -165,7 +165,7 @@ def check_text(
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise refusal(file, None, "not valid Unicode: save it as UTF-8", boundary) from None
+        raise refusal(file, None, "not valid Unicode: save the file as UTF-8", boundary) from None
     if size > most_bytes:
         raise refusal(file, None, f"{size} bytes; at most {most_bytes}", boundary)
     if (found := hidden_at(text, prose=True)) is not None:
@@ -280,7 +280,7 @@ class Table:
                 key, f"{key} {value!r} is not one of {', '.join(field.choices)}{_meant(value, field.choices)}"
             )
         if field.kind is Kind.INTEGER and field.bounds is not None and value not in field.bounds:
-            raise self.refuse(key, f"{key} = {_shown(value)} is not from {field.bounds[0]} to {field.bounds[-1]}")
+            raise self.refuse(key, f"{key} = {_shown(value)} is not between {field.bounds[0]} and {field.bounds[-1]}")
         if field.kind is Kind.TABLE:
             self.table(key).check_shape()
         elif field.kind is Kind.TABLES:
@@ -503,10 +503,10 @@ _IS_OF_KIND: Final[dict[Kind, Callable[[object], bool]]] = {
 def _unsayable(value: object) -> str | None:
     """Why a TOML value that is neither text nor a container has no exact JSON form; None when it has."""
     if isinstance(value, float) and not math.isfinite(value):
-        return f"{value}, which JSON cannot say"
+        return f"{value}, which JSON cannot represent"
     if isinstance(value, int | float):
-        return None if abs(value) <= MAX_NUMBER else "a number of 2**53 or more, which JSON cannot say exactly"
-    return f"{_kind_of(value)}, which JSON cannot say; write it as a string"
+        return None if abs(value) <= MAX_NUMBER else "a number of 2**53 or more, which JSON cannot represent exactly"
+    return f"{_kind_of(value)}, which JSON cannot represent; write it as a string"
 
 
 def _kind_of(value: object) -> str:

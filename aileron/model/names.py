@@ -147,7 +147,7 @@ class BindingName(msgspec.Struct, frozen=True, order=True):
         """Parse `KIND/SERVICE/IDENTITY`. ValueError otherwise."""
         parts = text.split("/")
         if len(parts) != 3 or not all(_BINDING_PART.fullmatch(part) for part in parts):
-            raise ValueError(f"{text!r} is not KIND/SERVICE/IDENTITY in lower case, e.g. basic/caldav/home")
+            raise ValueError(f"{text!r} is not KIND/SERVICE/IDENTITY in lower case, such as basic/caldav/home")
         return cls(*parts)
 
     def __str__(self) -> str:

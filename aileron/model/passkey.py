@@ -102,7 +102,7 @@ class PasskeyError(AileronError):
 
     def __init__(self, why: Why, message: str) -> None:
         super().__init__(
-            FailureClass.UNAUTHORIZED, f"the passkey's answer does not count: {message}", boundary=Boundary.USER
+            FailureClass.UNAUTHORIZED, f"the passkey's answer is not valid: {message}", boundary=Boundary.USER
         )
         self.why = why
 
@@ -133,7 +133,7 @@ class Assertion(NamedTuple):
         """The inverse of `spelled`. PasskeyError("form") for any other spelling, or a part that is too long."""
         parts = text.split(".", 3) if len(text) <= _MAX_TEXT else []
         if len(parts) != 3:
-            raise PasskeyError("form", "three parts with dots between are expected")
+            raise PasskeyError("form", "expected three parts separated by dots")
         found = cls(*map(from_base64url, parts))
         for part, most in zip(found, (MAX_SIGNATURE_BYTES, MAX_AUTHENTICATOR_BYTES, MAX_CLIENT_BYTES), strict=True):
             if not 1 <= len(part) <= most:
@@ -228,9 +228,9 @@ def check_assertion(passkey: PasskeyKey, statement: Statement, signature: str) -
     try:
         key.verify(signed, assertion.signature)
     except InvalidSignature:
-        raise PasskeyError("signature", "it is not signed with the key that was enrolled") from None
+        raise PasskeyError("signature", "the signature is not from the enrolled key") from None
     except ValueError as error:
-        raise PasskeyError("algorithm", f"the enrolled key is none: {error}") from None
+        raise PasskeyError("algorithm", f"the enrolled key is not valid: {error}") from None
 
 
 def check_key(public_key: str, algorithm: str) -> None:
@@ -254,7 +254,7 @@ def check_registration(client_data: bytes, attestation: bytes, *, challenge: str
     from fido2.webauthn import AttestationObject
 
     if len(client_data) > MAX_CLIENT_BYTES or len(attestation) > MAX_ATTESTATION_BYTES:
-        raise PasskeyError("form", "it is longer than what an authenticator makes")
+        raise PasskeyError("form", "it is longer than an authenticator's answer can be")
     client = _client_data(client_data)
     try:
         made = AttestationObject(attestation).auth_data
@@ -264,15 +264,15 @@ def check_registration(client_data: bytes, attestation: bytes, *, challenge: str
     _check_client(client, "webauthn.create", challenge, origin)
     _check_authenticator(made, RP_ID)
     if credential is None or not 1 <= len(credential.credential_id) <= MAX_CREDENTIAL_ID_BYTES:
-        raise PasskeyError("form", "it holds no credential")
+        raise PasskeyError("form", "it contains no credential")
     public_key = _spelled(credential.public_key)
     if not bytes(made)[_NAMED_AT:].startswith(
         _named(credential.credential_id, public_key)
     ):  # which the browser counted
-        raise PasskeyError("form", "its key is not written as CTAP 2 has it")
+        raise PasskeyError("form", "its key is not in CTAP 2 form")
     _check_usable(_key(public_key))
     if made.is_backed_up() and not made.is_backup_eligible():
-        raise PasskeyError("form", "it says that it is copied, and that it cannot be")
+        raise PasskeyError("form", "its flags contradict each other: backed up, but not eligible for backup")
     return Registered(
         credential_id=bytes(credential.credential_id),
         public_key=public_key,
@@ -297,28 +297,28 @@ def _authenticator_data(raw: bytes) -> AuthenticatorData:
     except _UNREADABLE:
         raise PasskeyError("form", "the authenticator data cannot be read") from None
     if found.credential_data is not None:
-        raise PasskeyError("form", "it holds a credential, as only what is made does")
+        raise PasskeyError("form", "it contains a credential, which only an enrollment may")
     return found
 
 
 def _check_client(client: _ClientData, kind: str, challenge: str, origin: str) -> None:
     if client.type != kind:  # 2
-        raise PasskeyError("type", f"it is {client.type!r:.40}, {kind} is expected")
+        raise PasskeyError("type", f"its type is {client.type!r:.40}; expected {kind}")
     if client.challenge != challenge:  # 3
-        raise PasskeyError("challenge", "it is about something else")
+        raise PasskeyError("challenge", "it answers a different challenge")
     if client.origin != origin:  # 4
-        raise PasskeyError("origin", f"the page was {client.origin!r:.80}, {origin} is expected")
+        raise PasskeyError("origin", f"it is from the page {client.origin!r:.80}; expected {origin}")
     if client.cross_origin or client.top_origin is not None:
-        raise PasskeyError("frame", "the page was shown inside another site's")
+        raise PasskeyError("frame", "the page was embedded in a page of another site")
 
 
 def _check_authenticator(data: AuthenticatorData, rp_id: str) -> None:
     if data.rp_id_hash != hashlib.sha256(rp_id.encode()).digest():  # 5
         raise PasskeyError("rp", f"it is not for {rp_id}")
     if not data.is_user_present():  # 6
-        raise PasskeyError("presence", "nobody was there")
+        raise PasskeyError("presence", "the device did not check that a person was present")
     if not data.is_user_verified():
-        raise PasskeyError("verification", "the device did not check who was there")
+        raise PasskeyError("verification", "the device did not verify the person")
 
 
 def _from_hex(text: str) -> bytes:
@@ -335,7 +335,7 @@ def _spelled(key: Any) -> bytes:
     try:
         return cbor.encode(dict(key))
     except _UNREADABLE:
-        raise PasskeyError("form", "its key cannot be written down") from None
+        raise PasskeyError("form", "its key cannot be encoded") from None
 
 
 def _key(spelled: bytes) -> CoseKey:
@@ -349,7 +349,7 @@ def _key(spelled: bytes) -> CoseKey:
     except _UNREADABLE:
         found, is_spelled = None, False
     if not (isinstance(found, dict) and is_spelled and _is_known(found)):
-        raise PasskeyError("algorithm", f"its key is none of {', '.join(ALGORITHMS.values())}")
+        raise PasskeyError("algorithm", f"its key is not one of {', '.join(ALGORITHMS.values())}")
     return CoseKey.parse(found)
 
 
@@ -377,5 +377,5 @@ def _check_usable(key: CoseKey) -> None:
     except InvalidSignature:
         return
     except ValueError as error:
-        raise PasskeyError("algorithm", f"its key is none: {error}") from None
-    raise PasskeyError("algorithm", "its key takes anything for a signature")
+        raise PasskeyError("algorithm", f"its key is not valid: {error}") from None
+    raise PasskeyError("algorithm", "its key accepts any signature")

@@ -126,15 +126,15 @@ WRONG = [
     ),
     ('op = "send_email"', 'op = "send-email"', ":18: op 'send-email' is not a lower-case letter"),
     ("idempotent = false", 'idempotent = "no"', ":19: 'idempotent' is a string; expected a boolean"),
-    ('"${args.to}"', '"${args.too}"', ":22: step 'send', key 'to': ${args.too} names no input; declared: to, count"),
+    ('"${args.to}"', '"${args.too}"', ":22: step 'send', key 'to': ${args.too} is not an input; inputs: to, count"),
     (
         '"${args.count}"',
         '"${list.id}"',
-        ":23: step 'send', key 'count': ${list.id} names no step before this one; there are: none",
+        ":23: step 'send', key 'count': ${list.id} is not an earlier step; earlier steps: none",
     ),
     ('"${args.count}"', '"$${args.to} ${"', ":23: step 'send', key 'count': '$${args.to} ${' has a '${'"),
-    ('"${args.count}"', '["x", {a = "${args.zzz}"}]', "step 'send', key 'count': ${args.zzz} names no input"),
-    ('"${args.count}"', '{"${args.to}" = 1}', "a reference in the name '${args.to}'"),
+    ('"${args.count}"', '["x", {a = "${args.zzz}"}]', "step 'send', key 'count': ${args.zzz} is not an input"),
+    ('"${args.count}"', '{"${args.to}" = 1}', "reference in the name '${args.to}'"),
     ("From ${args.to}: hello", "${args.count} times", ":24: step 'send', key 'subject': input 'count' is optional"),
     ('to = "${args.to}"', '"a b" = 1', "step 'send': 'a b' is not an argument name"),
     ('type = "string"', 'type = "object"', 'input \'to\': schema and type = "array" or "object" go together'),
@@ -142,11 +142,11 @@ WRONG = [
     ('name = "count"', 'name = "Count"', ":32: name 'Count' is not a lower-case letter"),
     ('description = "How many."', 'description = "How\\nmany."', ":34: 'description' holds a hidden character: U+000A"),
     ('description = "How many."', 'description = ""', ":34: description is empty"),
-    ("required = false", "multiline = true", ":35: multiline is for type = \"string\", and this is 'integer'"),
+    ("required = false", "multiline = true", ":35: multiline needs type = \"string\", but this is 'integer'"),
     ("required = true\nexpires", "expires", ":37: missing key 'required' (boolean) in [approval]"),
-    ('"10m"', '"10"', ":39: expires_in: '10' is not a time from 1s to 24h"),
-    ('"10m"', '"25h"', ":39: expires_in: '25h' is not a time from 1s to 24h"),
-    ('"10m"', '"0s"', ":39: expires_in: '0s' is not a time"),
+    ('"10m"', '"10"', ":39: expires_in: '10' is not a duration from 1s to 24h"),
+    ('"10m"', '"25h"', ":39: expires_in: '25h' is not a duration from 1s to 24h"),
+    ('"10m"', '"0s"', ":39: expires_in: '0s' is not a duration"),
     (
         "required = true",
         "required = true\nundo_window = 3",
@@ -187,19 +187,19 @@ def test_an_action_without_a_preview_has_none(action_text: Text) -> None:
 
 
 WRONG_PREVIEW = [
-    ("undo_window_s = 30", "undo_window_s = 3601", ":40: undo_window_s = 3601 is not from 0 to 3600"),
-    ("undo_window_s = 30", "undo_window_s = -1", ":40: undo_window_s = -1 is not from 0"),
+    ("undo_window_s = 30", "undo_window_s = 3601", ":40: undo_window_s = 3601 is not between 0 and 3600"),
+    ("undo_window_s = 30", "undo_window_s = -1", ":40: undo_window_s = -1 is not between 0"),
     ("undo_window_s = 30", 'undo_window_s = "30s"', ":40: 'undo_window_s' is a string; expected an integer"),
     ("undo_window_s = 30", "undo_window_s = true", ":40: 'undo_window_s' is a boolean; expected an integer"),
     (
         "required = true",
         "required = false",
-        ":40: undo_window_s holds a run that was approved: it needs required = true",
+        ":40: undo_window_s holds an approved run, so it needs required = true",
     ),
     (
         'required = true\nexpires_in = "10m"\nundo_window_s = 30',
         "required = false",
-        ":40: [approval.preview] is for who is asked: it needs required = true",
+        ":40: [approval.preview] is shown to the approver, so it needs required = true",
     ),
     ('op = "get_draft"', "", ":42: missing key 'op' (string) in [approval.preview]"),
     ('op = "get_draft"', 'op = "Get"', ":43: op 'Get' is not a lower-case letter"),
@@ -218,22 +218,22 @@ WRONG_PREVIEW = [
     (
         '"${args.to}"\ndeep',
         '"${args.too}"\ndeep',
-        ":47: preview, key 'id': ${args.too} names no input; declared: to, count",
+        ":47: preview, key 'id': ${args.too} is not an input; inputs: to, count",
     ),
     ('"${args.to}"\ndeep', '"x${args.count}"\ndeep', ":47: preview, key 'id': input 'count' is optional"),
     (
         '"${args.to}"\ndeep',
         '"${send.id}"\ndeep',
-        ":47: preview, key 'id': ${send.id} names no step before this one; there are: none",
+        ":47: preview, key 'id': ${send.id} is not an earlier step; earlier steps: none",
     ),
     ('id = "${args.to}"\ndeep', '"a b" = 1\ndeep', ":47: preview: 'a b' is not an argument name"),
     (
         'multiline = ["First"]',
         'multiline = ["Second"]',
-        ":44: multiline: 'Second' is no label of render; there are To,",
+        ":44: multiline: 'Second' is not a label of render; labels: To,",
     ),
     ('multiline = ["First"]', 'multiline = "First"', ":44: 'multiline' is a string; expected an array of strings"),
-    ('"message.headers.To"', "1", ":51: label 'To': the path into the answer is not a string"),
+    ('"message.headers.To"', "1", ":51: label 'To': the path into the answer must be a string"),
     ('"message.headers.To"', '""', ":51: label 'To': '' is not a path into the answer"),
     ('"message.headers.To"', '"..headers"', ":51: label 'To': '..headers' is not a path"),
     ('"message.headers.To"', '"...."', ":51: label 'To': '....' is not a path"),
@@ -243,11 +243,11 @@ WRONG_PREVIEW = [
     ('"message.headers.To"', '"a\\u202eb"', ":51: 'To' holds a hidden character: U+202E"),
     ('"message.headers.To"', f'"{"a." * 16}b"', ":51: label 'To': 'a.a."),
     ('"message.headers.To"', f'"{"a" * 513}"', "is not a path into the answer"),
-    ('To = "mess', '"" = "mess', ":51: label '' is not 1 to 64 characters without blanks around"),
-    ('To = "mess', '" To" = "mess', ":51: label ' To' is not 1 to 64"),
-    ('To = "mess', f'"{"T" * 65}" = "mess', "is not 1 to 64 characters"),
+    ('To = "mess', '"" = "mess', ":51: label '' must have 1 to 64 characters, without blanks at the ends"),
+    ('To = "mess', '" To" = "mess', ":51: label ' To' must have 1 to 64"),
+    ('To = "mess', f'"{"T" * 65}" = "mess', "must have 1 to 64 characters"),
     ('To = "mess', '"T\\u200bo" = "mess', ":51: 'T\\u200bo' holds a hidden character: U+200B"),
-    ('To = "mess', 'To.x = "mess', ":51: label 'To': the path into the answer is not a string"),
+    ('To = "mess', 'To.x = "mess', ":51: label 'To': the path into the answer must be a string"),
     ("required = false\n\n[approval]", "requird = false\n\n[approval]", "unknown key 'requird'"),
     ('op = "get_draft"', 'op = "get_draft"\nargs = {}', ":44: unknown key 'args' in [approval.preview]"),
 ]
@@ -270,7 +270,7 @@ def test_a_preview_has_1_to_32_lines(action_text: Text) -> None:
         if is_fine:
             assert parse(text).preview is not None
         else:
-            assert f"render has {count} labels, not 1 to 32" in refusal(text)
+            assert f"render has {count} labels; expected 1 to 32" in refusal(text)
 
 
 def test_which_of_several_connectors_previews_is_not_guessed(action_text: Text) -> None:
@@ -289,7 +289,7 @@ def test_which_of_several_connectors_previews_is_not_guessed(action_text: Text) 
     ("table", "message"),
     [
         ("[[requires.connectors]]", "connector github://acme/mail is listed twice"),
-        ("[[execute]]", "step 'send' is written twice"),
+        ("[[execute]]", "step id 'send' is used twice"),
     ],
 )
 def test_a_table_written_twice_is_refused(action_text: Text, table: str, message: str):
@@ -328,7 +328,7 @@ def test_a_placeholder_with_no_or_several_pins_is_not_guessed(action_text: Text)
     """Not installed is not found; installed twice is for a person to decide."""
     with pytest.raises(AileronError, match="is not installed: aileron connector install") as missing:
         bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [])
-    with pytest.raises(AileronError, match=f"more than once; write the hash that is meant: {PIN}, {OTHER_PIN}"):
+    with pytest.raises(AileronError, match=f"more than once; write the hash of the one you mean: {PIN}, {OTHER_PIN}"):
         bind_placeholders(action_text(UNBOUND), file="a.md", pins=lambda name, version: [PIN, OTHER_PIN])
 
     assert missing.value.failure.failure_class is FailureClass.NOT_FOUND

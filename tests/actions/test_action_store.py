@@ -90,10 +90,10 @@ def test_a_broken_file_is_listed_with_its_problem_and_not_loaded(store: ActionSt
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("other.md", None, "the file of action 'send-email' is named send-email.md; rename it"),
+        ("other.md", None, "action 'send-email' must be in a file named send-email.md; rename it"),
         ("Send.md", None, "is not an action name"),
         ("a\u202eb.md", None, "is not an action name"),
-        ("bytes.md", b"+++\n\xff", "not UTF-8 at byte 4"),
+        ("bytes.md", b"+++\n\xff", "is not valid UTF-8 (byte 4)"),
         ("bom.md", b"\xef\xbb\xbf+++\n", "a hidden character: U+FEFF"),
         ("large.md", b"x" * 300_000, "is larger than 262144 bytes"),
     ],
@@ -155,12 +155,12 @@ def test_a_name_cannot_leave_the_directory(store: ActionStore, tmp_path: Path, a
 def test_two_actions_with_one_tool_name_are_refused_naming_both(store: ActionStore, tmp_path: Path, action_text: Text):
     """The second is not added; put there by hand, neither is used."""
     store.add(named(action_text, "send-email"))
-    with pytest.raises(AileronError, match=r"'send\.email' and 'send-email' would both be the tool 'send_email'"):
+    with pytest.raises(AileronError, match=r"'send\.email' and 'send-email' would both get the tool name 'send_email'"):
         store.add(named(action_text, "send.email"))
     assert [listed.name for listed in store.list_actions()] == ["send-email"]
 
     drop(tmp_path, "send_email.md", named(action_text, "send_email"))
-    assert ["both be the tool" in (listed.problem or "") for listed in store.list_actions()] == [True, True]
+    assert ["both get the tool name" in (listed.problem or "") for listed in store.list_actions()] == [True, True]
 
 
 @pytest.mark.parametrize("name", ["list-pending", "check_action.status", "wait_for_action", "cancel-action"])
@@ -168,16 +168,18 @@ def test_an_action_cannot_take_the_name_of_a_tool_of_ours(
     store: ActionStore, tmp_path: Path, action_text: Text, name: str
 ):
     """It is not added; put there by hand, it is shown as a problem and does not run. One with another name is fine."""
-    with pytest.raises(AileronError, match=r"would be the tool '\w+', which is Aileron's own; rename it"):
+    with pytest.raises(
+        AileronError, match=r"would get the tool name '\w+', which Aileron uses itself; rename the action"
+    ):
         store.add(named(action_text, name))
-    with pytest.raises(AileronError, match="Aileron's own"):
+    with pytest.raises(AileronError, match="Aileron uses itself"):
         store.check_addable(named(action_text, name))
     assert store.add(named(action_text, f"{name}s")).name == f"{name}s"
 
     drop(tmp_path, f"{name}.md", named(action_text, name))
     problems = {listed.name: listed.problem or "" for listed in store.list_actions()}
-    assert ["Aileron's own" in problems[name], problems[f"{name}s"]] == [True, ""]
-    with pytest.raises(AileronError, match="Aileron's own"):
+    assert ["Aileron uses itself" in problems[name], problems[f"{name}s"]] == [True, ""]
+    with pytest.raises(AileronError, match="Aileron uses itself"):
         store.load_enabled(name)
 
 
@@ -187,7 +189,7 @@ def test_another_text_needs_replace_and_the_same_does_not(store: ActionStore, ac
     store.add(action_text())
     changed = action_text(("Sends it.", "Sends two."))
 
-    with pytest.raises(AileronError, match=r"installed with another text; .*aileron action add --force"):
+    with pytest.raises(AileronError, match=r"installed with different content; .*aileron action add --force"):
         store.add(changed)
     assert store.add(changed, replace=True) == store.load("send-email")
 

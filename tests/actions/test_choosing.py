@@ -106,7 +106,7 @@ def test_none_says_how_to_bind_one(need: CredentialNeed, options: str):
     setup = f"aileron binding setup {MAIL} {options}"
 
     assert failure.details == {"connector": MAIL, "kind": need.kind, "scope": need.scope, "setup": setup}
-    assert failure.message.endswith(f"none is bound: {setup}")
+    assert failure.message.endswith(f"and has none: {setup}")
     assert need.scope in failure.message
 
 
@@ -127,7 +127,7 @@ def test_an_unknown_name_is_answered_with_what_there_is():
         failure = refused("wrok", mail=found)
         assert failure.details["binding"] == "wrok"
         assert failure.details["choices"] == [str(one.name) for one in found]
-        assert failure.message.startswith("no credential of this action is bound as 'wrok'; there ")
+        assert failure.message.startswith("this action has no credential bound as 'wrok'; there ")
     for name in ("", "home,", "home,wrok", "x" * 10_000):
         assert len(refused(name, mail=[HOME]).message) < 1000
     assert "there is none" in refused("home", manifest(credential=None, oauth2=None)).message
@@ -137,8 +137,8 @@ def test_one_name_for_two_credentials_does_not_say_which():
     """An identity that two have, and two names at once."""
     archive = bound("home", service="archive")
 
-    assert "'home' names several" in refused("home", mail=[HOME, archive]).message
-    assert "'home,work' names several" in refused("home,work", mail=[HOME, WORK]).message
+    assert "'home' matches several" in refused("home", mail=[HOME, archive]).message
+    assert "'home,work' matches several" in refused("home,work", mail=[HOME, WORK]).message
     assert used("oauth2/archive/home", mail=[HOME, archive]) == ["oauth2/archive/home"]
 
 
@@ -192,9 +192,7 @@ def test_a_connector_that_asks_for_more_suspends_its_binding(new: str):
     assert failure.details["widened"] == [new]
     assert failure.details["setup"] == f"aileron binding {verb} oauth2/mail/home"
     assert failure.details["binding"] == "oauth2/mail/home"
-    assert failure.message.endswith(
-        f"asks for more than you agreed to ({new}): aileron binding {verb} oauth2/mail/home"
-    )
+    assert failure.message.endswith(f"asks for more than you approved ({new}): aileron binding {verb} oauth2/mail/home")
     assert used(None, mail=[HOME])
 
 
@@ -222,7 +220,7 @@ def test_a_binding_from_before_reach_was_kept_is_suspended():
     failure = refused(None, mail=[bound("home", reach=None)])
 
     assert failure.details["setup"] == "aileron binding rebind oauth2/mail/home"
-    assert "made before what a binding may reach was kept" in failure.message
+    assert "created before Aileron recorded what a binding may reach" in failure.message
 
 
 def test_it_is_the_version_of_the_step_that_counts():
@@ -248,7 +246,7 @@ def test_where_all_of_several_are_suspended_which_is_asked_first():
     failure = refused(None, mail=both)
 
     assert failure.details["choices"] == ["oauth2/mail/home", "oauth2/mail/work"]
-    assert "all 2 credentials are suspended, and which one is meant is not said" in failure.message
+    assert "all 2 credentials are suspended; choose one" in failure.message
     assert refused("work", mail=both).details["setup"] == "aileron binding rebind oauth2/mail/work"
 
 
@@ -389,7 +387,7 @@ def test_a_plan_says_whose_credential_it_uses(action_text: Text):
     assert (use.need.kind, use.need.scope, use.account) == ("oauth2", "Read and send your mail", "mira@example.com")
     other = Vault(mail=[msgspec.structs.replace(HOME, account="eve@example.com")])
     assert planned(action_text(), None, other).digest != planned(action_text(), "home", vault).digest
-    with pytest.raises(AileronError, match="ask anew"):
+    with pytest.raises(AileronError, match="request the run again"):
         check_as_resolved(
             planned(action_text(), "home", vault), connectors=Store(manifest()), bindings=other, settings=Settings()
         )

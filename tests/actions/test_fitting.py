@@ -70,10 +70,10 @@ def test_an_operation_that_is_not_there_is_refused(action_text: Text) -> None:
 @pytest.mark.parametrize(
     ("operation", "problem"),
     [
-        (without("count"), "count: the operation does not take it; did you mean"),
-        (without("to", types=("integer",)), "to: string; the operation takes integer"),
-        (without("count", required=True), "count: the operation needs it, and input 'count' is optional"),
-        (without("subject", types=("boolean",)), "subject: string; the operation takes boolean"),
+        (without("count"), "count: the operation does not accept it; did you mean"),
+        (without("to", types=("integer",)), "to: string; the operation accepts integer"),
+        (without("count", required=True), "count: the operation needs it, but input 'count' is optional"),
+        (without("subject", types=("boolean",)), "subject: string; the operation accepts boolean"),
         (
             msgspec.structs.replace(SEND, parameters=(*SEND.parameters, Parameter(name="cc", types=("string",)))),
             "cc: the operation needs it (string); add it to the step's inputs",
@@ -97,7 +97,7 @@ def test_a_written_value_is_held_to_its_parameter(action_text: Text) -> None:
     nine, ten = (action_text(('count = "${args.count}"', f"count = {number}")) for number in (9, 10))
 
     checked(nine, mail())
-    assert "count: above 9" in refusal(ten, mail()).failure.message
+    assert "count: above the maximum of 9" in refusal(ten, mail()).failure.message
 
 
 def test_a_preview_is_held_to_its_operation(action_text: Text) -> None:
@@ -111,14 +111,14 @@ def test_a_preview_is_held_to_its_operation(action_text: Text) -> None:
 
     checked(text, mail(SEND, look))
     assert "step 'preview'" in refusal(text, mail(SEND)).failure.message
-    assert "to: the operation does not take it" in refusal(text, mail(SEND, Operation(name="look"))).failure.message
+    assert "to: the operation does not accept it" in refusal(text, mail(SEND, Operation(name="look"))).failure.message
 
 
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        ({"to": "ann", "count": 10}, "argument 'count': above 9, the most that the operation takes"),
-        ({"to": "x" * 21}, "argument 'to': longer than the 20 characters the operation takes"),
+        ({"to": "ann", "count": 10}, "argument 'count': above the maximum of 9"),
+        ({"to": "x" * 21}, "argument 'to': longer than the maximum of 20 characters"),
     ],
 )
 def test_a_call_the_operation_does_not_take_is_refused_when_it_is_resolved(

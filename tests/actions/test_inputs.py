@@ -83,22 +83,28 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
         ('type = "string"\nschema = {}', "schema and type"),
         (
             'type = "array"\nenum = [1]\nschema = {}',
-            "enum is not for an input of type 'array': it belongs into its schema",
+            "enum does not apply to an input of type 'array': put it in its schema",
         ),
-        ('type = "array"\nschema = {type = "object"}', "schema.type is not the input's own, 'array'"),
+        ('type = "array"\nschema = {type = "object"}', "schema.type differs from the input's type, 'array'"),
         (
             'type = "array"\nschema = {itms = {type = "string"}}',
-            "schema has 'itms', which is not held here; did you mean 'items'?",
+            "schema has 'itms', which is not supported; did you mean 'items'?",
         ),
         (
             'type = "array"\nschema = {items = {"$ref" = "#"}}',
-            "schema[items] has '$ref', which is not held here; known: ",
+            "schema[items] has '$ref', which is not supported; known: ",
         ),
-        ('type = "array"\nschema = {items = {}}', "schema[items] says no type, enum or const: anything would do"),
+        (
+            'type = "array"\nschema = {items = {}}',
+            "schema[items] has no type, enum or const, so it would accept anything",
+        ),
         ('type = "array"\nschema = {items = {type = "text"}}', "type[items] is not one of string, integer"),
         ('type = "array"\nschema = {items = "string"}', "items is not a schema"),
-        ('type = "array"\nschema = {items = {type = "string", minLength = -1}}', "minLength[items] is not from 0 to"),
-        ('type = "array"\nschema = {minItems = 3, maxItems = 2}', "minItems is above maxItems: nothing would fit"),
+        (
+            'type = "array"\nschema = {items = {type = "string", minLength = -1}}',
+            "minLength[items] is not between 0 and",
+        ),
+        ('type = "array"\nschema = {minItems = 3, maxItems = 2}', "minItems is above maxItems, so no value fits"),
         ('type = "object"\nschema = {properties = {a = 1}}', "schema.a is not a table"),
         (
             'type = "object"\nschema = {required = ["a"], additionalProperties = false}',
@@ -106,27 +112,27 @@ def test_a_rule_is_shown_to_the_model_as_json_schema(
         ),
         (
             'type = "object"\nschema = {additionalProperties = 1}',
-            "additionalProperties is neither true, false nor a schema",
+            "additionalProperties is not true, false or a schema",
         ),
-        ('type = "boolean"\nenum = [true]', "enum is not for an input of type 'boolean'"),
-        ('type = "string"\nminimum = 1', "minimum is not for an input of type 'string'"),
-        ('type = "integer"\nmin_length = 1', "min_length is not for an input of type 'integer'"),
+        ('type = "boolean"\nenum = [true]', "enum does not apply to an input of type 'boolean'"),
+        ('type = "string"\nminimum = 1', "minimum does not apply to an input of type 'string'"),
+        ('type = "integer"\nmin_length = 1', "min_length does not apply to an input of type 'integer'"),
         ('type = "string"\nenum = []', "enum is not a list of 1 to 100 values"),
-        ('type = "string"\nenum = ["a", "a"]', "enum says a value twice"),
+        ('type = "string"\nenum = ["a", "a"]', "enum contains a value twice"),
         ('type = "string"\nenum = ["a", 1]', "enum has a value that is not of type 'string'"),
-        ('type = "integer"\nminimum = 2\nmaximum = 1', "minimum is above maximum: nothing would fit"),
-        ('type = "number"\nminimum = nan', "nan, which JSON cannot say"),
-        ('type = "string"\nmin_length = -1', "min_length = -1 is not from 0 to"),
-        ('type = "string"\npattern = "("', "pattern is not in RE2's syntax: missing ): ("),
-        ('type = "string"\npattern = "(?=a)"', "pattern is not in RE2's syntax"),
-        ('type = "string"\npattern = ""', "pattern is not a text of 1 to 512 characters"),
+        ('type = "integer"\nminimum = 2\nmaximum = 1', "minimum is above maximum, so no value fits"),
+        ('type = "number"\nminimum = nan', "nan, which JSON cannot represent"),
+        ('type = "string"\nmin_length = -1', "min_length = -1 is not between 0 and"),
+        ('type = "string"\npattern = "("', "pattern is not valid RE2 syntax: missing ): ("),
+        ('type = "string"\npattern = "(?=a)"', "pattern is not valid RE2 syntax"),
+        ('type = "string"\npattern = ""', "pattern is not a string of 1 to 512 characters"),
         (
             'type = "integer"\ndefault = "3"',
-            "the default of input 'count' is no value of it: a string; expected an integer",
+            "the default of input 'count' is not valid: a string; expected an integer",
         ),
-        ('type = "integer"\nmaximum = 2\ndefault = 3', "no value of it: it does not fit maximum 2"),
-        ('type = "integer"\ndefault = 3\nrequired = true', "default is for an argument that may be left out"),
-        ('type = "array"\nschema = {}\ndefault = 1979-05-27', "'default' holds a date, which JSON cannot say"),
+        ('type = "integer"\nmaximum = 2\ndefault = 3', "is not valid: it does not fit maximum 2"),
+        ('type = "integer"\ndefault = 3\nrequired = true', "a default makes an argument optional"),
+        ('type = "array"\nschema = {}\ndefault = 1979-05-27', "'default' holds a date, which JSON cannot represent"),
     ],
 )
 def test_a_rule_that_cannot_be_held_is_refused(declared: Callable[[str], str], lines: str, problem: str) -> None:
@@ -143,7 +149,7 @@ def test_a_schema_is_bounded(declared: Callable[[str], str]) -> None:
     names = ", ".join(f'p{number} = {{type = "string"}}' for number in range(65))
     with pytest.raises(AileronError, match="properties is not a table of at most 64"):
         spec_of(declared(f'type = "object"\nschema = {{properties = {{{names}}}}}'))
-    with pytest.raises(AileronError, match="schema is over 16384 bytes"):
+    with pytest.raises(AileronError, match="schema is larger than 16384 bytes"):
         spec_of(declared(f'type = "array"\nschema = {{title = "{"x" * 17000}"}}'))
 
 
@@ -182,7 +188,7 @@ def test_inside_a_text_stands_what_is_always_there_and_has_a_text(
         ('type = "string"\nmax_length = 2', "☃☃", "☃☃☃", "it does not fit maxLength 2"),
         ('type = "array"\nschema = {items = {type = "integer"}}', [1, 2], [1, 2.0], "[1] is not of type integer"),
         ('type = "array"\nschema = {items = {type = "integer"}}', [1], [True], "[0] is not of type integer"),
-        ('type = "array"\nschema = {uniqueItems = true}', [1, 2], [1, 1], "it says something twice"),
+        ('type = "array"\nschema = {uniqueItems = true}', [1, 2], [1, 1], "it contains a value twice"),
         ('type = "array"\nschema = {maxItems = 1}', [1], {"a": 1}, "an object; expected an array"),
         ('type = "array"\nschema = {}', [0.5], [float("nan")], "a number in it is not finite, or 2**53 or more"),
         ('type = "array"\nschema = {}', [2**53 - 1], [{"a": 2**53}], "a number in it is not finite"),
@@ -192,7 +198,7 @@ def test_inside_a_text_stands_what_is_always_there_and_has_a_text(
             'type = "object"\nschema = {properties = {a = {type = "string"}}, required = ["a"], additionalProperties = false}',
             {"a": "x"},
             {"a": "x", "b": 1},
-            "it has a key that is not known",
+            "it has an unknown key",
         ),
         (
             'type = "object"\nschema = {properties = {a = {type = "object", required = ["b"]}}}',

@@ -114,10 +114,10 @@ def test_the_pieces_say_the_text(text: str) -> None:
 @pytest.mark.parametrize(
     ("inputs", "problem"),
     [
-        ('id = "${send.id}"', "step 'send', key 'id': ${send.id} names no step before this one; there are: find"),
-        ('id = "${later.id}"', "names no step before this one"),
-        ('id = "x ${fnd.id}"', "${fnd.id} names no step before this one; there are: find"),
-        ('id = [{a = "${nobody.id}"}]', "names no step before this one"),
+        ('id = "${send.id}"', "step 'send', key 'id': ${send.id} is not an earlier step; earlier steps: find"),
+        ('id = "${later.id}"', "is not an earlier step"),
+        ('id = "x ${fnd.id}"', "${fnd.id} is not an earlier step; earlier steps: find"),
+        ('id = [{a = "${nobody.id}"}]', "is not an earlier step"),
     ],
 )
 def test_only_a_step_before_this_one_can_be_named(with_inputs: Callable[[str], str], inputs: str, problem: str) -> None:

@@ -162,7 +162,7 @@ def test_a_flood_of_unknown_arguments_is_counted(action_text: Text):
 
     assert len(failure.details["arguments"]) == 10
     assert max(map(len, failure.details["arguments"])) == 65  # one more for the mark
-    assert failure.message.endswith("; 490 more that are no inputs")
+    assert failure.message.endswith("; 490 more are not inputs")
 
 
 @pytest.mark.parametrize(
@@ -332,7 +332,7 @@ def test_an_identity_that_names_two_bindings_is_refused(action_text: Text):
     vault = Vault(mail=[HOME, BindingName("basic", "archive", "home")])
     failure = refusal(action_text(), {"to": "a"}, manifest(credential=BASIC), vault=vault, binding="home")
 
-    assert "'home' names several" in failure.message
+    assert "'home' matches several" in failure.message
 
 
 def test_each_connector_of_an_action_has_its_own_binding(action_text: Text):
@@ -559,7 +559,9 @@ WRITTEN_BY_OTHERS = {
     ),
     "another name": lambda found: msgspec.structs.replace(found, action="send-another"),
     "arguments of the run": lambda found: msgspec.structs.replace(found, args={"to": "bob"}),
-    "another text": lambda found: msgspec.structs.replace(found, action_text=found.action_text + "more"),
+    "already installed with different content": lambda found: msgspec.structs.replace(
+        found, action_text=found.action_text + "more"
+    ),
 }
 
 
@@ -585,7 +587,7 @@ def test_a_plan_from_before_a_setting_changed_is_not_what_its_file_gives(action_
     """An exception that was taken back is not used by a preview either."""
     private = Settings(egress_private=frozenset(HOSTS))
     found = plan(action_text(*PREVIEW), {"to": "ann"}, settings=private)
-    with pytest.raises(AileronError, match="ask anew"):
+    with pytest.raises(AileronError, match="request the run again"):
         check_as_resolved(found, connectors=Store(manifest()), bindings=Vault(), settings=Settings())
 
     assert check_as_resolved(found, connectors=Store(manifest()), bindings=Vault(), settings=private)
@@ -609,6 +611,6 @@ def test_the_credentials_of_an_action_are_those_its_runs_would_use(action_text: 
         return used_credentials(parse_action(text, file="a.md"), connectors=store, bindings=vault, **more)
 
     assert used(binding="work") == ("basic/mail/work",)
-    with pytest.raises(AileronError, match="which one is not said"):
+    with pytest.raises(AileronError, match="choose one"):
         used()
     assert used_credentials(parse_action(text, file="a.md"), connectors=Store(manifest()), bindings=Vault()) == ()

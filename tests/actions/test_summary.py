@@ -33,17 +33,17 @@ def summary(text: str) -> tuple[str, str]:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("Send {to", "'{' at character 6 opens or closes nothing"),
-        ("Send to}", "'}' at character 8 opens or closes nothing"),
+        ("Send {to", "unmatched '{' at character 6"),
+        ("Send to}", "unmatched '}' at character 8"),
         ("Send {}", "'{' at character 6"),
         ("Send [to {a[b]}]", "'{' at character 10"),
         ("Send [to [{to}]]", "'[' at character 10"),
         ("Send ]", "']' at character 6"),
-        ("Send [to {to}", "a '[' is not closed"),
-        ("Send [now]", "without a {NAME} in it is never left out"),
-        ("Send “{to}”", "“ is not for a summary"),
-        ("Send {count}", "input 'count' may be left out: put its part into brackets, as [ to {count}]"),
-        ("Send {cc}", "{cc} is no input and no label of the preview: to, count"),
+        ("Send [to {to}", "'[' without ']'"),
+        ("Send [now]", "without a {NAME} is never left out"),
+        ("Send “{to}”", "“ is not allowed in a summary"),
+        ("Send {count}", "input 'count' is optional: put its part in brackets, as in [ to {count}]"),
+        ("Send {cc}", "{cc} is not an input or a label of the preview: to, count"),
         ("x" * 121, "121"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_label_of_the_preview_is_named_as_it_is_compared(action_text: Text) ->
         text = f"Answer {{{name}}}"
         assert parse_action(action_text(*PREVIEW, summary(text)), file="a.md").summary == text
         assert is_same_name(name, "In reply to")
-        with pytest.raises(AileronError, match="is no input and no label"):
+        with pytest.raises(AileronError, match="is not an input or a label"):
             parse_action(action_text(summary(text)), file="a.md")
 
 

@@ -107,8 +107,8 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("[notify]\nwebhok = 1\n", "config.toml:2: unknown key 'webhok' in [notify]; did you mean 'webhook'?"),
         ("[egress]\nca_pem = 'x'\n", "unknown key 'ca_pem' in [egress]; did you mean 'ca_file'?"),
         ("[egress]\nca_file_sha256 = 'x'\n", "unknown key 'ca_file_sha256' in [egress]"),
-        ('[notify]\nwebhook = "https://a.example/"\n', "go together"),
-        ('[notify]\nwebhook_secret = "hook"\n', "go together"),
+        ('[notify]\nwebhook = "https://a.example/"\n', "must be set together"),
+        ('[notify]\nwebhook_secret = "hook"\n', "must be set together"),
         (WEBHOOK.replace('"hook"', '"Hook key"'), "notify.webhook_secret is not the name of a secret"),
         (WEBHOOK.replace('"hook"', "1"), "'webhook_secret' is an integer; expected a string"),
         (WEBHOOK.replace('"https://hooks.example.com/a?b=c"', "1"), "'webhook' is an integer; expected a string"),
@@ -134,7 +134,7 @@ def test_a_mistake_is_told_with_its_line(tmp_path: Path) -> None:
     assert load_settings(path).vault_lock_after_s == 900
 
     path.write_bytes(path.read_bytes().replace(b"15m", b"never"))
-    with pytest.raises(AileronError, match=r"config\.toml:7: vault\.lock_after is not a time"):
+    with pytest.raises(AileronError, match=r"config\.toml:7: vault\.lock_after is not a duration"):
         load_settings(path)
 
 
@@ -174,14 +174,14 @@ def test_a_webhook_is_an_https_url_of_one_reading(tmp_path: Path, url: str) -> N
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://api.example.com", "http is for loopback only"),
-        ("http://10.0.0.1:8080", "http is for loopback only"),
-        ("http://127.example.com", "http is for loopback only"),
-        ("http://localhost.example.com", "http is for loopback only"),
+        ("http://api.example.com", "http is allowed for loopback only"),
+        ("http://10.0.0.1:8080", "http is allowed for loopback only"),
+        ("http://127.example.com", "http is allowed for loopback only"),
+        ("http://localhost.example.com", "http is allowed for loopback only"),
         ("https://api.openai.com/v1", "leave out /v1"),
         ("https://api.openai.com/v1/", "leave out /v1"),
-        ("https://api.example.com/a/../b", "without . and .."),
-        ("https://api.example.com/a/./b", "without . and .."),
+        ("https://api.example.com/a/../b", "must not contain . or .."),
+        ("https://api.example.com/a/./b", "must not contain . or .."),
         ("https://api.example.com/a//b", "plain path segments"),
         ("https://api.example.com//", "plain path segments"),
         ("https://api.example.com/a%2fb", "plain path segments"),
@@ -236,13 +236,13 @@ def listening(directory: Path, address: str, pem: str = PEM) -> str:
         ("192.0.2.1:65536", "has no port from 1024 to 65535"),
         ("192.0.2.1:08443", "has no port from 1024 to 65535"),
         ("192.0.2.1:8443a", "has no port from 1024 to 65535"),
-        ("0.0.0.0:8443", "is not the address of one interface"),
-        ("[::]:8443", "is not the address of one interface"),
-        ("224.0.0.1:8443", "is not the address of one interface"),
-        ("[fe80::1%eth0]:8443", "is not the address of one interface"),
-        ("[2001:DB8::1]:8443", "is spelt '[2001:db8::1]:8443'"),
-        ("2001:db8::1:8443", "is spelt '[2001:db8::1]:8443'"),
-        ("[192.0.2.1]:8443", "is spelt '192.0.2.1:8443'"),
+        ("0.0.0.0:8443", "is not the address of a network interface"),
+        ("[::]:8443", "is not the address of a network interface"),
+        ("224.0.0.1:8443", "is not the address of a network interface"),
+        ("[fe80::1%eth0]:8443", "is not the address of a network interface"),
+        ("[2001:DB8::1]:8443", "must be written as '[2001:db8::1]:8443'"),
+        ("2001:db8::1:8443", "must be written as '[2001:db8::1]:8443'"),
+        ("[192.0.2.1]:8443", "must be written as '192.0.2.1:8443'"),
     ],
 )
 def test_an_address_of_ones_own_is_one_interface_and_a_port(tmp_path: Path, address: str, why: str) -> None:
@@ -259,7 +259,7 @@ def test_an_address_of_ones_own_is_encrypted(tmp_path: Path, missing: str) -> No
     without = [line for line in lines if not line.startswith(f"{missing} ")]
     assert len(without) == len(lines) - 1
 
-    assert "daemon.listen, daemon.certificate and daemon.certificate_key go together" in refusal(
+    assert "daemon.listen, daemon.certificate and daemon.certificate_key must be set together" in refusal(
         tmp_path, "\n".join(without)
     )
 
@@ -267,7 +267,7 @@ def test_an_address_of_ones_own_is_encrypted(tmp_path: Path, missing: str) -> No
 def test_a_certificate_that_is_shown_to_others_is_no_place_for_its_key(tmp_path: Path) -> None:
     """Clients are given that file; one with the certificate alone is read, and its key is not."""
     key = "-----BEGIN PRIVATE KEY-----\nQUFB\n-----END PRIVATE KEY-----\n"
-    assert "own.pem holds a private key" in refusal(tmp_path, listening(tmp_path, "192.0.2.1:8443", PEM + key))
+    assert "own.pem contains a private key" in refusal(tmp_path, listening(tmp_path, "192.0.2.1:8443", PEM + key))
 
     settings = load(tmp_path, listening(tmp_path, "192.0.2.1:8443"))
     assert settings.daemon_certificate_pem == PEM
@@ -303,7 +303,7 @@ def test_a_certificate_file_that_cannot_be_read_is_named(tmp_path: Path) -> None
         tmp_path / "none.pem": "No such file",
         tmp_path: "is not a regular file",
         fifo: "is not a regular file",
-        binary: "is not text",
+        binary: "is not valid UTF-8",
         large: "is larger than 1 MiB",
     }
     for path, problem in problems.items():
@@ -512,7 +512,7 @@ def test_a_forge_of_ones_own_has_its_api_and_files_below_it(tmp_path: Path) -> N
         ("[forges.github]\napi = 7", "'api' is an integer; expected a string"),
         (
             "[forges.github]\nurl = 'https://1.2.3'",
-            "forges.github.url names no host and port: '1.2.3' looks like an IP address",
+            "forges.github.url is not HOST:PORT: '1.2.3' looks like an IP address",
         ),
         ("[forges.gitlab]\nstorage = 'https://a.example'", "'storage' is a string; expected an array of strings"),
         ("[forges.gitlab]\nstorage = ['https://a.example/x']", "forges.gitlab.storage is not a list of origins"),

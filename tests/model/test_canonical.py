@@ -54,7 +54,7 @@ def test_every_ascii_character_is_escaped_alike() -> None:
 )
 def test_what_has_no_canonical_form_is_refused(value: Any) -> None:
     """Nothing is rounded, replaced or dropped."""
-    with pytest.raises(ValueError, match="no canonical JSON form"):
+    with pytest.raises(ValueError, match="cannot be written as canonical JSON"):
         canonical_json(value)
 
 

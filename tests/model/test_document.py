@@ -78,8 +78,8 @@ def test_a_document_of_the_right_shape_is_read():
         ),
         ("name = 5", "f.toml:1: 'name' is an integer; expected a string"),
         ('name = "n"\ncount = true', "f.toml:2: 'count' is a boolean; expected an integer"),
-        ('name = "n"\ncount = 10', "f.toml:2: count = 10 is not from 0 to 9"),
-        ('name = "n"\ncount = 0x' + "f" * 5000, "f.toml:2: count = a number of 2**53 or more is not from 0 to 9"),
+        ('name = "n"\ncount = 10', "f.toml:2: count = 10 is not between 0 and 9"),
+        ('name = "n"\ncount = 0x' + "f" * 5000, "f.toml:2: count = a number of 2**53 or more is not between 0 and 9"),
         ('name = "n"\nlevel = "hihg"', "f.toml:2: level 'hihg' is not one of high, low; did you mean 'high'?"),
         ('name = "n"\nlevel = ""', "f.toml:2: level '' is not one of high, low"),
         ('name = "n"\ncount = "3"', "f.toml:2: 'count' is a string; expected an integer"),
@@ -95,9 +95,9 @@ def test_a_document_of_the_right_shape_is_read():
         ('name = "a\\nb"', "f.toml:1: 'name' holds a hidden character: U+000A"),
         (
             'name = "n"\n[[part]]\nid="p"\n[part.values]\nwhen = 2020-01-01',
-            "holds a date, which JSON cannot say",
+            "holds a date, which JSON cannot represent",
         ),
-        ('name = "n"\n[[part]]\nid="p"\n[part.values]\nx = nan', "holds nan, which JSON cannot say"),
+        ('name = "n"\n[[part]]\nid="p"\n[part.values]\nx = nan', "holds nan, which JSON cannot represent"),
         (
             'name = "n"\n[[part]]\nid="p"\nvalues.x = [9007199254740992]',
             "f.toml:4: 'x' holds a number of 2**53 or more",

@@ -45,7 +45,7 @@ def test_what_another_digest_is_named_for_is_not_shown_to_be_signed(kind: str) -
     asked = question() if kind == "action" else subject_question(SUBJECTS[kind])
 
     assert viewed(asked).digest == asked["digest"]
-    with pytest.raises(MismatchError, match="is not the one that would be decided"):
+    with pytest.raises(MismatchError, match="is not what would be decided"):
         viewed({**asked, "digest": "sha256:" + "0" * 64})
 
 
