@@ -127,7 +127,7 @@ def action_of(archive: bytes, trust: Trust, *, wanted: ArtifactRequest, parse: P
     try:
         text = members[ACTION].decode()
     except UnicodeDecodeError as error:
-        raise _refused(f"{wanted}: {ACTION} is not UTF-8 at byte {error.start}", Boundary.ACTION) from None
+        raise _refused(f"{wanted}: {ACTION} is not valid UTF-8 (byte {error.start})", Boundary.ACTION) from None
     action = parse(text, file=f"{wanted}:{ACTION}")
     if action.source != str(wanted):
         raise _another(wanted, action.source or "a file that does not say where it is from (source)", Boundary.ACTION)
@@ -141,7 +141,7 @@ def _checked(name: Fqn, message: bytes, signature: bytes | None, trust: Trust) -
     if signed.status == "unsigned" and trust.require_signature:
         raise AileronError(
             FailureClass.SIGNATURE_FAILURE,
-            f"{name} is not signed, and connectors.require_signature takes only what is: ask its publisher to sign it",
+            f"{name} is not signed, but connectors.require_signature requires it: ask its publisher to sign it",
             boundary=Boundary.CONNECTOR_MANIFEST,
         )
     return signed
@@ -149,7 +149,7 @@ def _checked(name: Fqn, message: bytes, signature: bytes | None, trust: Trust) -
 
 def _another(wanted: ArtifactRequest, found: str, boundary: Boundary) -> AileronError:
     return _refused(
-        f"what was published as {wanted} is {found} by its own word: it is not what was asked for", boundary
+        f"what was published as {wanted} describes itself as {found}, which is not what you requested", boundary
     )
 
 

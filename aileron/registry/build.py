@@ -80,7 +80,7 @@ def build(
     sources = collected(directory)
     found = sources.found
     if MANIFEST not in found:
-        raise _refused(directory, f"there is no {MANIFEST}")
+        raise _refused(directory, f"no {MANIFEST}")
     unbound, path = found.pop(MANIFEST), directory / MANIFEST
     if version is not None:
         unbound = _with_version(unbound, path, version)
@@ -99,9 +99,9 @@ def build(
 def _program(found: dict[str, bytes], directory: Path) -> bytes:
     entries = [name for name in (CONNECTOR, _MAIN, _CONNECTOR_PY) if name in found]
     if not entries:
-        raise _refused(directory, f"there is no {_MAIN}, {_CONNECTOR_PY} or compiled {CONNECTOR}")
+        raise _refused(directory, f"no {_MAIN}, {_CONNECTOR_PY} or compiled {CONNECTOR}")
     if CONNECTOR in entries and len(entries) > 1:
-        raise _refused(directory, f"{' and '.join(entries)}: which is the program? Remove one")
+        raise _refused(directory, f"{' and '.join(entries)} could each be the program: remove one")
     if _MAIN not in entries and _CONNECTOR_PY in entries:
         found[_MAIN] = found.pop(_CONNECTOR_PY)
     program = found[CONNECTOR] if CONNECTOR in entries else _zipped(found)
@@ -129,7 +129,7 @@ def _bound(data: bytes, path: Path, hosts: Sequence[HostPort], application: Appl
     if hosts:
         pieces = re.split(rb"""["']bound-at-build["']""", data)
         if len(pieces) != 2:
-            problem = f'{len(pieces) - 1} places say "{UNBOUND_HOSTS}"; --host binds exactly one'
+            problem = f'{len(pieces) - 1} lines contain "{UNBOUND_HOSTS}"; --host replaces exactly one'
             raise _refused(path, problem)
         data = b", ".join(f'"{host}"'.encode() for host in hosts).join(pieces)
     if application is not None:

@@ -67,7 +67,7 @@ def signature_words(signed: Signed) -> str:
     """What is known of an artifact's signature, in one line: the same for the person, the record and the command."""
     if signed.status == "verified":
         return f"verified: {signed.by}, trusted for {signed.trusted_for}"
-    return "UNSIGNED, though a key of its publisher is trusted here" if signed.expected else "unsigned"
+    return "UNSIGNED, although you trust a key of its publisher" if signed.expected else "unsigned"
 
 
 def text_signature_words(signed: Signed, text: str, published: str) -> str:

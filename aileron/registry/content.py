@@ -285,7 +285,9 @@ class ContentStore:
         except (AileronError, FileNotFoundError):
             return False  # nothing, or something that is to be replaced
         if found.manifest_bytes != manifest:
-            problem = f"the bytes of sha256:{entry.name} are stored with another split of program and manifest"
+            problem = (
+                f"the content of sha256:{entry.name} is already stored with a different split of program and manifest"
+            )
             raise AileronError(FailureClass.HASH_MISMATCH, problem, boundary=Boundary.CONNECTOR_MANIFEST)
         return True
 

@@ -70,9 +70,9 @@ def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
     there is no `directory`, (busy) where another build is at work.
     """
     if not directory.is_dir():
-        raise AileronError(FailureClass.NOT_FOUND, f"{directory}: there is no such directory", boundary=Boundary.USER)
+        raise AileronError(FailureClass.NOT_FOUND, f"no such directory: {directory}", boundary=Boundary.USER)
     if directory.resolve() != site.resolve() and directory.resolve().is_relative_to(site.resolve()):
-        problem = f"{directory} lies in {site}, where everything is served: what is built from lies elsewhere"
+        problem = f"{directory} is inside {site}, where everything is served: keep the sources elsewhere"
         raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
     with contextlib.ExitStack() as stack:
         held = stack.enter_context(_held(site)) if site.exists() else None
@@ -90,10 +90,10 @@ def build_site(directory: Path, site: Path, parse: ParseAction) -> Done:
 
 
 def _refused(wrong: Sequence[Wrong]) -> AileronError:
-    count = "1 thing is" if len(wrong) == 1 else f"{len(wrong)} things are"
+    count = "1 problem" if len(wrong) == 1 else f"{len(wrong)} problems"
     return AileronError(
         FailureClass.INVALID_REQUEST,
-        f"{count} wrong, and nothing was written",
+        f"{count} found; nothing was written",
         boundary=Boundary.USER,
         details={"problems": [{"file": one.file, "reason": one.reason} for one in wrong]},
     )
@@ -124,7 +124,7 @@ def _held(site: Path) -> Iterator[int]:
 
 
 def _busy(site: Path) -> AileronError:
-    problem = f"{site} is being built by another process: try again when it is done"
+    problem = f"another process is building {site}: try again when it has finished"
     return AileronError(FailureClass.BUSY, problem, retriable=True)
 
 
@@ -158,7 +158,7 @@ def _unchanged(found: FoundArchive) -> bytes:
     """The archive that was checked, read once more: all of them together may be more than there is memory."""
     archive = bytes_of(found.file)
     if hashlib.sha256(archive).hexdigest() != found.sha256:
-        problem = f"{found.file} was changed while the Hub was built: build it again"
+        problem = f"{found.file} changed during the build: build again"
         raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
     return archive
 

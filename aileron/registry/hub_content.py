@@ -113,7 +113,7 @@ class HubReading:
         """Keys before archives, and what is published before what is new."""
         there, new = self._files_of(self._site), self._files_of(self._directory, but=self._site)
         if len(there) + len(new) > _MAX_FILES:
-            self._note(self._directory, f"more than {_MAX_FILES} archives and keys: make two Hubs of it")
+            self._note(self._directory, f"more than {_MAX_FILES} archives and keys: split them into two Hubs")
             return
         self._read_keys(there, self._site)
         self._read_keys(new, self._directory)
@@ -150,13 +150,13 @@ class HubReading:
             folders[:] = sorted(name for name in folders if name[0] != "." and not _is_same(Path(top, name), but))
             for name in folders:
                 if Path(top, name).is_symlink():
-                    self._note(Path(top, name), "a symbolic link, which is not followed: put the folder itself there")
+                    self._note(Path(top, name), "symbolic links are not followed: use the directory itself")
             if not _is_same(Path(top), but):
                 found += [file for name in sorted(names) if _is_ours(file := Path(top, name))]
         return found
 
     def _note_unreadable(self, error: OSError) -> None:
-        self._note(Path(error.filename), f"it cannot be read: {error.strerror}")
+        self._note(Path(error.filename), f"cannot be read: {error.strerror}")
 
     def _note(self, file: Path, reason: str) -> None:
         self.wrong.append(Wrong(str(file), reason))
@@ -183,7 +183,7 @@ class HubReading:
         owner_and_repository = file.relative_to(root).parts[: -2 if file.name == KEY_FILE else -3]
         try:
             if len(owner_and_repository) != 2:
-                raise ValueError(f"a key lies in OWNER/REPOSITORY/{KEY_PATH}, or in OWNER/REPOSITORY/keys/{FORMER}/")
+                raise ValueError(f"keys belong in OWNER/REPOSITORY/{KEY_PATH} or OWNER/REPOSITORY/keys/{FORMER}/")
             name = Fqn.parse(f"hub://{'/'.join(owner_and_repository)}")
             check_name(name)
             return Authority.of_repository(name), PublicKey.parse(_text_in(file))
@@ -237,7 +237,7 @@ class HubReading:
         check_version(wanted.version)
         _check_parts(wanted.name)
         if wanted.version == UNRELEASED:
-            raise ValueError(f"its version is {UNRELEASED}, which is what sources say until they are released")
+            raise ValueError(f"its version is {UNRELEASED}, the placeholder of unreleased sources")
         trust = self._trust_in(wanted, members, is_new=is_new)
         if kind == "action":
             return self._action(file, archive, members, wanted, trust, is_new=is_new)
@@ -268,7 +268,7 @@ class HubReading:
         artifact = action_of(archive, trust, wanted=wanted, parse=self._parse)
         action = artifact.action
         if tool_name(action.name) in RESERVED_TOOLS:
-            raise ValueError(f"{action.name!r} is a tool of Aileron's own: name the action otherwise")
+            raise ValueError(f"{action.name!r} is the name of an Aileron tool: choose another name")
         return FoundArchive(
             file=file,
             sha256=_sha256(archive),
@@ -289,7 +289,7 @@ class HubReading:
         try:
             text = members[ACTION].decode()
         except UnicodeDecodeError as error:
-            raise ValueError(f"{ACTION} is not UTF-8 at byte {error.start}") from None
+            raise ValueError(f"{ACTION} is not valid UTF-8 (byte {error.start})") from None
         source = self._parse(text, file=f"{file}:{ACTION}").source
         if source is None:
             raise ValueError(f'{ACTION} does not say where it is published: source = "hub://…/NAME@VERSION"')
@@ -302,13 +302,15 @@ class HubReading:
             return Trust()
         keys = self.keys.get(whose)
         if keys is None:
-            raise ValueError(f"it is signed, and {whose} publishes no key: put it in {'/'.join(whose.path)}/{KEY_PATH}")
+            raise ValueError(
+                f"it is signed, but {whose} publishes no key: put the key in {'/'.join(whose.path)}/{KEY_PATH}"
+            )
         signed = b"".join(members[name] for name in (CONNECTOR, MANIFEST, ACTION) if name in members)
         # What was published under a former key stays; what is new is signed with the one that people are shown.
         for key in (keys.current, *(() if is_new else keys.former)):
             if key.is_signature(signature, signed):
                 return Trust(keyring=Keyring().trusting(whose, key))
-        raise ValueError(f"its signature is not by the key of {whose}, {keys.current.fingerprint}")
+        raise ValueError(f"it is not signed with the key of {whose}, {keys.current.fingerprint}")
 
     @staticmethod
     def _check_place(found: FoundArchive, folders: tuple[str, ...], *, is_site: bool) -> None:
@@ -318,11 +320,11 @@ class HubReading:
         is_tagged = bool(folders) and folders[-1][:1] == "v" and _is_version(folders[-1][1:])
         claims_place = len(folders) > 2 and _is_version(folders[-1])
         if is_tagged and folders[-1][1:] != wanted.version:
-            raise ValueError(f"it lies in {folders[-1]}/, and is {wanted} by its own word")
+            raise ValueError(f"it is in {folders[-1]}/, but describes itself as {wanted}")
         if not is_right and (is_site or claims_place):
             right = "/".join((*wanted.name.path, wanted.version))
             raise ValueError(
-                f"it lies in {'/'.join(folders) or '.'}/, and is {wanted} by its own word, which belongs in {right}/"
+                f"it is in {'/'.join(folders) or '.'}/, but describes itself as {wanted}, which belongs in {right}/"
             )
 
     # What only all of it together shows
@@ -344,9 +346,9 @@ class HubReading:
                 continue
             there = self.found.get(ArtifactRequest.parse(needed))
             if there is None or there.kind != "connector":
-                self._note(found.file, f"{found.wanted} needs the connector {needed}, which is not here")
+                self._note(found.file, f"{found.wanted} needs the connector {needed}, which is missing")
             elif there.published.hash != pin:
-                problem = f"{found.wanted} needs {needed} as {pin}, and here it is {there.published.hash}"
+                problem = f"{found.wanted} needs {needed} as {pin}, but the one here is {there.published.hash}"
                 self._note(found.file, problem)
 
     def _check_tools(self, names: Iterable[FoundArchive]) -> None:
@@ -359,7 +361,7 @@ class HubReading:
                 first = tools.setdefault(key, found)
                 if first is not found:
                     problem = (
-                        f"{found.wanted.name} and {first.wanted.name} are one tool to an agent, {key[1]!r}: rename one"
+                        f"{found.wanted.name} and {first.wanted.name} have the same tool name, {key[1]!r}: rename one"
                     )
                     self._note(found.file, problem)
 
@@ -373,7 +375,7 @@ class HubReading:
                 part = place[:end]
                 first = seen.setdefault(tuple(name.casefold() for name in part), part)
                 if first != part:
-                    self._note(file, f"{'/'.join(part)} and {'/'.join(first)} differ by the case of letters alone")
+                    self._note(file, f"{'/'.join(part)} and {'/'.join(first)} differ only in upper and lower case")
                     break
 
 
@@ -436,7 +438,7 @@ def _text_in(file: Path) -> str:
     try:
         return bytes_of(file, MAX_KEY_FILE_BYTES).decode()
     except UnicodeDecodeError:
-        raise ValueError("it is not a key: it is not UTF-8") from None
+        raise ValueError("not a key: not valid UTF-8") from None
 
 
 def _sha256(data: bytes) -> str:

@@ -179,7 +179,8 @@ def encoded(entries: Iterable[Entry]) -> bytes:
     data = b'{"version":%d,"entries":[\n%s\n]}\n' % (FORMAT, b",\n".join(lines))
     if len(lines) > MAX_ENTRIES or len(data) > MAX_INDEX_BYTES:
         raise ValueError(
-            f"{len(lines)} artifacts in {len(data)} bytes; at most {MAX_ENTRIES} in {MAX_INDEX_BYTES}: make two Hubs of it"
+            f"{len(lines)} artifacts in {len(data)} bytes; at most {MAX_ENTRIES} in {MAX_INDEX_BYTES}: split "
+            "them into two Hubs"
         )
     check_values(data, MAX_INDEX_VALUES)
     return data
@@ -226,7 +227,7 @@ def _check_index(index: Index) -> None:
         try:
             _check_entry(entry)
             if entry.name <= before:
-                raise ValueError("it is twice there, or out of order")
+                raise ValueError("duplicate, or out of order")
         except ValueError as error:
             raise ValueError(f"entry {number}: {visible(str(error)[:MAX_TEXT])}") from None
         before = entry.name

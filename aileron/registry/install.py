@@ -55,7 +55,7 @@ def read_archive(source: Path, hosts: Sequence[HostPort] = ()) -> bytes:
     if source.is_dir():
         return build(source, hosts).archive
     if hosts:
-        raise _refused(f"{source}: hosts are bound when a directory is built, and this is an archive")
+        raise _refused(f"{source} is an archive; --host works only when a directory is built")
     return _archive_bytes(source)
 
 
@@ -105,8 +105,9 @@ def _taken(pin: ConnectorPin, others: tuple[ConnectorPin, ...]) -> AileronError:
     stored = ", ".join(other.hash for other in others)
     return AileronError(
         FailureClass.HASH_MISMATCH,
-        f"{pin} is installed with other bytes: new {pin.hash}, installed {stored}; a version that changes its bytes "
-        "is not the version that was agreed to. To go on, repeat the command with --replace, or --keep-both",
+        f"{pin} is already installed with different content: new {pin.hash}, installed {stored}; a version "
+        "whose content changes is not the version you approved. To continue, repeat the command with "
+        "--replace or --keep-both",
         boundary=Boundary.CONNECTOR_MANIFEST,
         details={"expected": stored, "actual": pin.hash, "installed": [other.hash for other in others]},
     )

@@ -105,7 +105,7 @@ class Keyring(msgspec.Struct, frozen=True):
         if key in kept:
             return self
         if len(kept) >= MAX_KEYS:
-            problem = f"{authority} has {MAX_KEYS} trusted keys: revoke one first (`aileron keyring list`)"
+            problem = f"{authority} already has {MAX_KEYS} trusted keys: revoke one first (`aileron keyring list`)"
             raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
         return self.replacing(authority, (*kept, key))
 
@@ -162,7 +162,7 @@ def _signed_by_workflow(name: Fqn, message: bytes, bundle: bytes, public: frozen
     except BundleError as error:
         raise _refused(name, str(error), []) from None
     # Whoever can change the repository can sign so; who trusts a key of its publisher is told that this was not made with it.
-    louder = " (NOT a key of its publisher, though one is trusted here)" if has_keys else ""
+    louder = " (NOT a key of its publisher that you trust)" if has_keys else ""
     by = f"Sigstore {workflow}{louder}"
     return Signed(status="verified", by=by, trusted_for=str(Authority.of_repository(name)), expected=has_keys)
 
@@ -170,17 +170,19 @@ def _signed_by_workflow(name: Fqn, message: bytes, bundle: bytes, public: frozen
 def _not_theirs(name: Fqn, signature: bytes, keys: list[PublicKey]) -> AileronError:
     repository = Authority.of_repository(name)
     if len(signature) != SIGNATURE_BYTES:
-        problem = f"its signature has {len(signature)} bytes; one of Ed25519 has {SIGNATURE_BYTES}, and one of Sigstore is JSON"
+        problem = (
+            f"its signature has {len(signature)} bytes; expected {SIGNATURE_BYTES} for Ed25519, or JSON for Sigstore"
+        )
     elif not keys:
         problem = (
-            f"it is signed, and no key of {repository} is trusted here. See whose key it is, and trust it: aileron keyring trust "
-            f"{repository}"
+            f"it is signed, but you trust no key of {repository}. Check whose key it is, and trust it: aileron "
+            f"keyring trust {repository}"
         )
     else:
         listed = ", ".join(key.fingerprint for key in keys)
         problem = (
-            f"its signature is of none of the keys that are trusted for it ({listed}). Ask its publisher for their new key, if "
-            "there is one; else these are not their bytes"
+            f"its signature is from none of the keys that you trust for it ({listed}). Ask its publisher for a "
+            "new key; without one, treat the content as forged"
         )
     return _refused(name, problem, keys)
 

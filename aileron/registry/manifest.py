@@ -437,7 +437,7 @@ def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = Fa
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        problem = f"not UTF-8 at byte {error.start}"
+        problem = f"not valid UTF-8 (byte {error.start})"
         raise refusal(file, None, problem, Boundary.CONNECTOR_MANIFEST) from None
     table = read_document(text, SCHEMA, file=file, boundary=Boundary.CONNECTOR_MANIFEST)
     connector = table.table("connector")
@@ -480,7 +480,7 @@ def _hosts(network: Table, allow_unbound: bool) -> tuple[HostPort, ...]:
     if len(hosts) > _MAX_HOSTS or len(set(hosts)) != len(hosts):
         raise network.refuse("hosts", f"{len(hosts)} hosts; at most {_MAX_HOSTS}, each once")
     if "hosts" in network and not hosts:
-        raise network.refuse("hosts", "hosts is empty; leave [capabilities.network] out for no network")
+        raise network.refuse("hosts", "hosts is empty; remove [capabilities.network] if it needs no network")
     return hosts
 
 
@@ -505,7 +505,7 @@ def _credential(capabilities: Table) -> CredentialNeed:
     table = capabilities.table("credential")
     kind = table.string("kind")
     if not table.string("scope").strip():
-        raise table.refuse("scope", "scope is empty; say for people what the credential is used for")
+        raise table.refuse("scope", "scope is empty; describe what the credential is used for")
     wire = _wire_form(table, kind)
     return CredentialNeed(kind=msgspec.convert(kind, CredentialKind), scope=table.string("scope"), **wire)
 
@@ -517,13 +517,13 @@ def _wire_form(table: Table, kind: str) -> dict[str, Any]:
     wire = {key: table.string(key) for key in ("header", "format", "query") if key in table}
     for key in wire:
         if kind != "api_key":
-            raise table.refuse(key, f'{key} is for kind = "api_key", and this is {kind!r}')
+            raise table.refuse(key, f'{key} needs kind = "api_key", but this is {kind!r}')
     if "query" in wire and len(wire) > 1:
-        raise table.refuse("query", "query and header or format: a key travels in one place")
+        raise table.refuse("query", "query and header or format together: a key is sent in one place only")
     if "header" in wire and not _is_header(wire["header"]):
-        raise table.refuse("header", f"header {wire['header']!r} is not a field name, or is not a credential's")
+        raise table.refuse("header", f"header {wire['header']!r} is not a header field name that a credential may use")
     if "format" in wire and (not _FORMAT.fullmatch(wire["format"]) or wire["format"].count("{") != 1):
-        raise table.refuse("format", f"format {wire['format']!r} is not printable ASCII with {{key}} once")
+        raise table.refuse("format", f"format {wire['format']!r} must be printable ASCII with {{key}} once")
     if "query" in wire and not _QUERY.fullmatch(wire["query"]):
         raise table.refuse("query", f"query {wire['query']!r} is not a parameter name of letters, digits, '._~-'")
     return wire
@@ -538,7 +538,7 @@ def _is_header(name: str) -> bool:
 def _oauth2(credential: Table, allow_unbound: bool) -> OAuth2Provider | None:
     is_oauth2 = "kind" in credential and credential.string("kind") == "oauth2"
     if is_oauth2 != ("oauth2" in credential):
-        raise credential.refuse("kind", 'kind = "oauth2" and [capabilities.credential.oauth2] go together')
+        raise credential.refuse("kind", 'kind = "oauth2" and [capabilities.credential.oauth2] must be used together')
     if not is_oauth2:
         return None
     table = credential.table("oauth2")
@@ -594,7 +594,7 @@ def _check_provider_url(text: str) -> str:
     if port is not None and int(port) > 65535:
         raise ValueError(f"{text!r} has a port that is not a number from 1 to 65535")
     if found["scheme"] != "https" and host not in _LOOPBACK:
-        raise ValueError(f"{text!r} is not https; http is for a provider on localhost, in tests")
+        raise ValueError(f"{text!r} is not https; http is allowed only for a provider on localhost, in tests")
     return text
 
 
@@ -619,10 +619,10 @@ def _check_consistent(capabilities: Table, imports: frozenset[HostFunction], *, 
     has_network = "network" in capabilities
     if has_network and not imports & {HostFunction.HTTP, HostFunction.TCP}:
         problem = '[capabilities.network] without "http" or "tcp" in [capabilities.runtime] imports'
-        raise capabilities.refuse("network", f"{problem}: the hosts could not be reached")
+        raise capabilities.refuse("network", f"{problem}: the hosts would not be reachable")
     if has_credential and not has_network:
         problem = "[capabilities.credential] without [capabilities.network]"
-        raise capabilities.refuse("credential", f"{problem}: the credential could go nowhere")
+        raise capabilities.refuse("credential", f"{problem}: the credential could not be sent anywhere")
 
 
 def _limits(table: Table) -> LimitsSpec:

@@ -85,7 +85,7 @@ def _check_zip_directory(connector: bytes) -> None:
     _, _, _, here, entries, size, start, _ = _ZIP_END_RECORD.unpack(connector[-_ZIP_END_BYTES:])
     end = len(connector) - _ZIP_END_BYTES
     if connector[max(end - _ZIP64_LOCATOR_BYTES, 0) : end].startswith(_ZIP64_LOCATOR):
-        raise ValueError("the connector's zip has a Zip64 directory, which no program of that size needs")
+        raise ValueError("the connector's zip has a Zip64 directory, which a program of that size does not need")
     if entries > MAX_ENTRIES or size > _MAX_DIRECTORY_BYTES:
         raise ValueError(
             f"the connector's zip has {entries} entries in {size} bytes; at most {MAX_ENTRIES} in {_MAX_DIRECTORY_BYTES}"
@@ -97,7 +97,7 @@ def _check_zip_directory(connector: bytes) -> None:
             break
         at, there = at + _ZIP_ENTRY.size + name + extra + comment, there + 1
     if not (here == entries == there and start + size == at == end):
-        raise ValueError(f"the connector's zip has another directory than it says: {entries} entries, {size} bytes")
+        raise ValueError(f"the connector's zip does not match its directory: {entries} entries, {size} bytes")
 
 
 def _check_elf(program: bytes) -> None:
@@ -109,17 +109,17 @@ def _check_elf(program: bytes) -> None:
     if end > len(program):
         raise ValueError(f"the connector's ELF file is truncated: it has {len(program)} bytes of {end}")
     if end < len(program):
-        raise ValueError(f"the connector's ELF file has {len(program) - end} bytes behind its end")
+        raise ValueError(f"the connector's ELF file has {len(program) - end} extra bytes at its end")
 
 
 def _elf_end(program: bytes) -> int:
     _, kind, _, _, _, segments_at, sections_at, *rest = _ELF_HEADER.unpack_from(program)
     _, _, segment_bytes, segments, section_bytes, sections, _ = rest
     if kind not in _ELF_PROGRAMS:
-        raise ValueError(f"the connector is an ELF file of type {kind}, and not a program")
+        raise ValueError(f"the connector is an ELF file of type {kind}, not a program")
     is_odd = (segments and segment_bytes != _ELF_SEGMENT.size) or (sections and section_bytes != _ELF_SECTION.size)
     if is_odd or not segments or (sections_at and not sections):  # the last: more sections than the header can count
-        raise ValueError("the connector's ELF header cannot be understood")
+        raise ValueError("the connector's ELF header is not valid")
     tables_end: int = max(segments_at + segments * _ELF_SEGMENT.size, sections_at + sections * _ELF_SECTION.size)
     if tables_end > len(program):  # before they are read: offsets have 64 bits
         return tables_end

@@ -164,7 +164,7 @@ def _check_published(path: Path, key: SigningKey) -> None:
         raise _refused(path, f"not a public key: {error}") from None
     if published != key.public:
         said = f"the key to sign with is {key.public.fingerprint}, and this file publishes {published.fingerprint}"
-        raise _refused(path, f"{said}; sign with that one, or publish this one")
+        raise _refused(path, f"{said}; sign with that key, or publish this one")
 
 
 def write_release(released: Release, directory: Path) -> None:
@@ -183,7 +183,7 @@ def write_release(released: Release, directory: Path) -> None:
                 path.write_bytes(artifact.archive)
             staged.rename(directory)
         except FileNotFoundError:
-            raise _refused(directory, "the directory above it is not there") from None
+            raise _refused(directory, "its parent directory does not exist") from None
         finally:
             shutil.rmtree(staged, ignore_errors=True)
 
@@ -292,7 +292,7 @@ def _action_files(directory: Path) -> list[Path]:
         if not stat.S_ISDIR(path.lstat().st_mode):
             raise _refused(path, f"not a directory; an action is {ACTIONS}/NAME/{ACTION}")
         if not os.path.lexists(path / ACTION):
-            raise _refused(path, f"there is no {ACTION}")
+            raise _refused(path, f"no {ACTION}")
     return [path / ACTION for path in found]
 
 
@@ -342,7 +342,7 @@ def _check_version(version: str) -> None:
     except ValueError as error:
         raise AileronError(FailureClass.INVALID_REQUEST, f"--version: {error}", boundary=Boundary.USER) from None
     if version == UNRELEASED:
-        problem = f"--version: {UNRELEASED} is the placeholder of sources that are not released; give a version, such as 0.1.0"
+        problem = f"--version: {UNRELEASED} is the placeholder of unreleased sources; give a version, such as 0.1.0"
         raise AileronError(FailureClass.INVALID_REQUEST, problem, boundary=Boundary.USER)
 
 
@@ -350,7 +350,7 @@ def _check_distinct(artifacts: Sequence[Released], directory: Path) -> None:
     seen: dict[str, str] = {}
     for artifact in artifacts:
         if artifact.tag in seen:
-            problem = f"{seen[artifact.tag]} and {artifact.name} would both be released at the tag {artifact.tag}"
+            problem = f"{seen[artifact.tag]} and {artifact.name} would both be released with the tag {artifact.tag}"
             raise _refused(directory, problem)
         seen[artifact.tag] = artifact.name
 
@@ -369,7 +369,7 @@ def _text(data: bytes, file: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise _refused_action(file, line_of(data, error.start), f"not UTF-8 at byte {error.start}") from None
+        raise _refused_action(file, line_of(data, error.start), f"not valid UTF-8 (byte {error.start})") from None
 
 
 def _line_with(data: bytes, text: str) -> int | None:

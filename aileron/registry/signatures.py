@@ -40,7 +40,7 @@ class PublicKey:
 
     def __init__(self, raw: bytes) -> None:
         if len(raw) != KEY_BYTES:
-            raise ValueError(f"an Ed25519 key has {KEY_BYTES} bytes, and this has {len(raw)}")
+            raise ValueError(f"this key has {len(raw)} bytes; an Ed25519 key has {KEY_BYTES}")
         self.raw: Final = raw
 
     @classmethod
@@ -57,7 +57,7 @@ class PublicKey:
         from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
         if "PRIVATE" in kind:
-            raise ValueError("it is a private key: whoever has it can sign. Keep it back, and use the public one")
+            raise ValueError("it is a private key, with which anyone can sign. Keep it secret, and use the public key")
         try:
             key = load_pem_public_key(text.encode())
         except (ValueError, UnsupportedAlgorithm):
@@ -112,7 +112,7 @@ class SigningKey:
 
     def __init__(self, raw: Secret) -> None:
         if len(raw) != KEY_BYTES:
-            raise ValueError(f"an Ed25519 private key has {KEY_BYTES} bytes, and this has {len(raw)}")
+            raise ValueError(f"this key has {len(raw)} bytes; an Ed25519 private key has {KEY_BYTES}")
         self._raw: Final = raw
 
     @classmethod
@@ -128,7 +128,7 @@ class SigningKey:
         try:
             words = text.reveal().decode()
         except UnicodeDecodeError:
-            raise ValueError("it is not text: expected a private key as PEM, or base64 of its 32 bytes") from None
+            raise ValueError("not text: expected a private key as PEM, or base64 of its 32 bytes") from None
         if _PEM.search(words) is None:
             return cls(Secret(_base64(words, "an Ed25519 private key, as PEM or base64 of its 32 bytes")))
         return cls._of_pem(words)
@@ -142,9 +142,7 @@ class SigningKey:
         try:
             key = load_pem_private_key(words.encode(), None)
         except TypeError:
-            raise ValueError(
-                "it is encrypted: give it without its passphrase (openssl pkcs8 -topk8 -nocrypt -in KEY)"
-            ) from None
+            raise ValueError("it is encrypted: decrypt it first (openssl pkcs8 -topk8 -nocrypt -in KEY)") from None
         except (ValueError, UnsupportedAlgorithm):
             raise ValueError("it is not the PEM of a private key") from None
         if not isinstance(key, Ed25519PrivateKey):

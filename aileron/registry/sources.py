@@ -41,7 +41,7 @@ _MAX_NAMED: Final = 1000
 """Files that are named as left out; more are counted. A repository with a folder of something else in it has thousands."""
 
 _NOT_THE_PROGRAM: Final = "not part of the program"
-_HIDDEN: Final = "begins with a dot"
+_HIDDEN: Final = "starts with a dot"
 _IS_COMPILED: Final = (
     "compiled: a zip loads Python source only; take a version in pure Python, or make the connector a compiled program"
 )
@@ -116,7 +116,7 @@ def _walked(directory: Path, left_out: list[LeftOut]) -> Iterator[_Folder]:
             directories[:] = [name for name in directories if name not in _BESIDE]
         for name in directories:
             if stat.S_ISLNK(os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_mode):
-                raise _refused(directory / here / name, "a symbolic link; put the files themselves there")
+                raise _refused(directory / here / name, "a symbolic link; use the files themselves")
         yield _Folder(here, names, descriptor, is_package)
 
 

@@ -55,7 +55,7 @@ class Staging:
             if there + len(archive) > MAX_STAGED_BYTES:
                 raise AileronError(
                     FailureClass.BUSY,
-                    f"more than {MAX_STAGED_BYTES >> 20} MiB were fetched and not installed: decide what waits "
+                    f"more than {MAX_STAGED_BYTES >> 20} MiB are fetched and not installed: decide what waits "
                     "(`aileron approval list`), or try again tomorrow",
                 )
             files.replace(directory, path, archive)
@@ -75,7 +75,7 @@ class Staging:
         try:
             self._path(digest).unlink(missing_ok=True)
         except OSError as error:
-            _log.error("what was fetched could not be removed: %s", error)
+            _log.error("could not remove fetched files: %s", error)
 
     def sweep(self) -> None:
         """Remove what is older than KEPT_S."""

@@ -240,5 +240,8 @@ def _check_each_once(table: Table, entries: tuple[SuiteEntry, ...]) -> None:
     for index, entry in enumerate(entries):
         other = first.setdefault(tool_name(entry.action), entry)
         if other is not entry:
-            problem = f"actions: {str(entry.what)!r} would be the same action or tool as {str(other.what)!r} in line {other.line}"
+            problem = (
+                f"actions: {str(entry.what)!r} would be the same action or tool as {str(other.what)!r} in line "
+                f"{other.line}"
+            )
             raise table.refuse("actions", f"{problem}: remove one", index)

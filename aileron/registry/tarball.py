@@ -126,11 +126,11 @@ def _decompressed(archive: bytes) -> bytes:
     if len(plain) > MAX_ARCHIVE_BYTES:
         raise ValueError(f"it unpacks to more than {MAX_ARCHIVE_BYTES} bytes")
     if len(plain) > _FREE_BYTES and len(plain) > _GROWTH * len(archive):
-        raise ValueError(f"it grows more than {_GROWTH} fold when it is unpacked")
+        raise ValueError(f"it grows more than {_GROWTH} times when unpacked")
     if not stream.eof:
         raise ValueError("it is truncated")
     if stream.unused_data:
-        raise ValueError("it has something behind its end")
+        raise ValueError("extra data follows its end")
     return plain
 
 
@@ -156,7 +156,7 @@ def _members(plain: bytes, allowed: tuple[str, ...]) -> Iterator[tuple[str, byte
         if header.kind == b"x":
             _check_pax(data)
         elif header.name in seen:
-            raise ValueError(f"{header.name!r} is in it twice")
+            raise ValueError(f"{header.name!r} appears twice")
         else:
             seen.add(header.name)
             yield header.name, data

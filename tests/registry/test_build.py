@@ -65,14 +65,14 @@ def test_what_is_no_part_of_the_program_stays_out_by_name(source: Path):
     built = build(source)
     assert b"secret" not in built.connector
     assert {one.path: one.reason.partition(":")[0] for one in built.left_out} == {
-        ".env": "begins with a dot",
-        ".hidden.py": "begins with a dot",
-        ".venv/": "begins with a dot",
+        ".env": "starts with a dot",
+        ".hidden.py": "starts with a dot",
+        ".venv/": "starts with a dot",
         "README.md": "in no package",
         "actions/": "not part of the program",
         "key.pem": "in no package",
         "notes.txt": "in no package",
-        "parts/.env": "begins with a dot",
+        "parts/.env": "starts with a dot",
         "tests/": "not part of the program",
     }
 
@@ -218,7 +218,7 @@ def test_hosts_are_bound_where_the_manifest_says_so(source: Path, manifest_text:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", '0 places say "bound-at-build"; --host binds exactly one'),
+        ("", '0 lines contain "bound-at-build"; --host replaces exactly one'),
         ('# "bound-at-build"\n', "is not what [capabilities.network] hosts is"),
     ],
 )
@@ -234,7 +234,7 @@ def test_a_placeholder_that_is_written_twice_is_not_guessed(source: Path, manife
     unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'))
     (source / "manifest.toml").write_text(unbound + '# not "bound-at-build" any more\n')
 
-    assert '2 places say "bound-at-build"' in refusal(source, CAL)
+    assert '2 lines contain "bound-at-build"' in refusal(source, CAL)
 
 
 OAUTH2 = """[capabilities.credential]
@@ -321,14 +321,14 @@ def test_a_directory_that_is_no_connector_is_refused(source: Path, tmp_path: Pat
     """With what is missing, or what is there twice."""
     assert "not a directory" in refusal(tmp_path / "nothing")
     (source / "connector").write_bytes(b"\x7fELF\x02")
-    assert "connector and connector.py: which is the program?" in refusal(source)
+    assert "connector and connector.py could each be the program" in refusal(source)
     (source / "connector.py").unlink()
     (source / "connector").write_bytes(b"#!/bin/sh\n")
     assert "neither a zip nor a 64-bit ELF program" in refusal(source)
     (source / "connector").unlink()
-    assert "there is no __main__.py, connector.py or compiled connector" in refusal(source)
+    assert "no __main__.py, connector.py or compiled connector" in refusal(source)
     (source / "manifest.toml").unlink()
-    assert "there is no manifest.toml" in refusal(source)
+    assert "no manifest.toml" in refusal(source)
 
 
 def test_links_are_refused(source: Path, tmp_path: Path):

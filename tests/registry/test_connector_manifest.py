@@ -117,7 +117,7 @@ WRONG = [
     ("mail.example.com:443", "Mail.example.com:443", ":6: hosts: 'Mail.example.com' is not a lower-case host name"),
     ("mail.example.com:443", "0x7f.1:443", "looks like an IP address but is not four decimal octets"),
     ("mail.example.com:443", "bound-at-build", ":6: hosts is the placeholder 'bound-at-build': build it with"),
-    ('["mail.example.com:443"]', "[]", ":6: hosts is empty; leave [capabilities.network] out"),
+    ('["mail.example.com:443"]', "[]", ":6: hosts is empty; remove [capabilities.network]"),
     ('["mail.example.com:443"]', '["a.b:1", "a.b:1"]', ":6: 2 hosts; at most 32, each once"),
     ('["mail.example.com:443"]', str([f"h{n}.x:1" for n in range(33)]), ":6: 33 hosts; at most 32"),
     ("hosts", "host", ":6: unknown key 'host' in [capabilities.network]; did you mean 'hosts'?"),
@@ -129,27 +129,31 @@ WRONG = [
         'scope = "x"\npath = "vault://mail"',
         ":11: unknown key 'path' in [capabilities.credential]",
     ),
-    ('scope = "Send mail"', 'scope = "x"\nheader = "Host"', ":11: header 'Host' is not a field name, or"),
+    ('scope = "Send mail"', 'scope = "x"\nheader = "Host"', ":11: header 'Host' is not a header field name"),
     ('scope = "Send mail"', 'scope = "x"\nheader = "Proxy-Authorization"', ":11: header 'Proxy-Authorization' is not"),
-    ('scope = "Send mail"', 'scope = "x"\nheader = "A: b"', ":11: header 'A: b' is not a field name"),
+    ('scope = "Send mail"', 'scope = "x"\nheader = "A: b"', ":11: header 'A: b' is not a header field name"),
     ('scope = "Send mail"', 'scope = "x"\nheader = "A\\r\\nB"', ":11: 'header' holds a hidden character: U+000D"),
-    ('scope = "Send mail"', 'scope = "x"\nformat = "Bearer"', ":11: format 'Bearer' is not printable ASCII with {key}"),
-    ('scope = "Send mail"', 'scope = "x"\nformat = "{key}{key}"', ":11: format '{key}{key}' is not"),
-    ('scope = "Send mail"', 'scope = "x"\nformat = "{key.real}"', ":11: format '{key.real}' is not"),
-    ('scope = "Send mail"', 'scope = "x"\nformat = "Bärer {key}"', "is not printable ASCII"),
+    (
+        'scope = "Send mail"',
+        'scope = "x"\nformat = "Bearer"',
+        ":11: format 'Bearer' must be printable ASCII with {key}",
+    ),
+    ('scope = "Send mail"', 'scope = "x"\nformat = "{key}{key}"', ":11: format '{key}{key}' must be"),
+    ('scope = "Send mail"', 'scope = "x"\nformat = "{key.real}"', ":11: format '{key.real}' must be"),
+    ('scope = "Send mail"', 'scope = "x"\nformat = "Bärer {key}"', "must be printable ASCII"),
     ('scope = "Send mail"', 'scope = "x"\nquery = "a&b"', ":11: query 'a&b' is not a parameter name"),
     (
         'scope = "Send mail"',
         'scope = "x"\nquery = "key"\nheader = "X-Key"',
-        "query and header or format: a key travels in",
+        "query and header or format together: a key is sent in",
     ),
-    ('"api_key"\n', '"basic"\nheader = "X-Key"\n', ":10: header is for kind = \"api_key\", and this is 'basic'"),
-    ('"api_key"', '"oauth2"', ':9: kind = "oauth2" and [capabilities.credential.oauth2] go together'),
+    ('"api_key"\n', '"basic"\nheader = "X-Key"\n', ":10: header needs kind = \"api_key\", but this is 'basic'"),
+    ('"api_key"', '"oauth2"', ':9: kind = "oauth2" and [capabilities.credential.oauth2] must be used together'),
     ('"http", ', "", ':5: [capabilities.network] without "http" or "tcp" in [capabilities.runtime] imports'),
     ('"log"', '"lag"', ":13: unknown host function 'lag'; did you mean 'log'?"),
     ('"log"', '"wasi:filesystem/types"', ":13: unknown host function 'wasi:filesystem/types'"),
-    ('"log"]', '"log"]\n[limits]\nmemory_mb = 1025', ":15: memory_mb = 1025 is not from 1 to 1024"),
-    ('"log"]', '"log"]\n[limits]\ntimeout_s = 0', ":15: timeout_s = 0 is not from 1 to 300"),
+    ('"log"]', '"log"]\n[limits]\nmemory_mb = 1025', ":15: memory_mb = 1025 is not between 1 and 1024"),
+    ('"log"]', '"log"]\n[limits]\ntimeout_s = 0', ":15: timeout_s = 0 is not between 1 and 300"),
     ('"log"]', '"log"]\n[limits]\ntimeout_s = 30.0', ":15: 'timeout_s' is a float; expected an integer"),
     ('"log"]', '"log"]\n[limits]\nmemory_mb = true', ":15: 'memory_mb' is a boolean; expected an integer"),
     ('"log"]', '"log"]\n[provides]\nintents = [""]', ":15: intents is not a list of at most 64 names"),
@@ -335,7 +339,7 @@ def test_a_message_does_not_say_a_client_secret(manifest_text: Text):
 
 def test_a_provider_without_the_kind_is_refused(manifest_text: Text):
     """The table says nothing for a key that is not OAuth's."""
-    assert "go together" in refusal(manifest_text() + OAUTH2)
+    assert "must be used together" in refusal(manifest_text() + OAUTH2)
 
 
 def test_a_provider_on_loopback_may_be_plain_http(manifest_text: Text):
@@ -355,7 +359,7 @@ def test_a_credential_without_a_network_is_refused(manifest_text: Text):
 
 def test_bytes_that_are_not_utf_8_are_refused():
     """A manifest is text, and says where it stops being one."""
-    with pytest.raises(AileronError, match=r"manifest\.toml: not UTF-8 at byte 2"):
+    with pytest.raises(AileronError, match=r"manifest\.toml: not valid UTF-8 \(byte 2\)"):
         parse_connector_manifest(b"# \xff", file="manifest.toml")
 
 

@@ -160,7 +160,7 @@ def test_the_same_bytes_split_elsewhere_are_refused(store: ContentStore, built: 
 
     failure = refusal(lambda: store.put(*longer))
     assert failure.failure_class is FailureClass.INVALID_REQUEST
-    assert f"the connector's ELF file has {line} bytes behind its end" in failure.message
+    assert f"the connector's ELF file has {line} extra bytes at its end" in failure.message
     assert refusal(lambda: store.put(*shorter)).failure_class is FailureClass.INVALID_REQUEST
     assert store.put(program, manifest) == pin
 
@@ -181,7 +181,7 @@ def test_files_moved_to_another_split_in_the_store_are_a_mismatch(store: Content
 
     assert {by_length.failure_class, by_program.failure_class} == {FailureClass.HASH_MISMATCH}
     assert "split elsewhere" in by_length.message
-    assert "behind its end" in by_program.message
+    assert "extra bytes at its end" in by_program.message
 
 
 def test_a_pin_with_another_name_or_version_is_a_mismatch(store: ContentStore, pin: ConnectorPin):
@@ -253,7 +253,7 @@ def test_provenance_is_checked_when_given(store: ContentStore, built: Built):
     store.open(pin).close()
     assert failure.failure_class is FailureClass.HASH_MISMATCH
     assert "provenance_hash" in failure.message
-    assert "only its publisher can mend that" in failure.message
+    assert "only its publisher can fix that" in failure.message
     assert Problem.of_failure(AileronError.of(failure)).fix is None, "no command of the user's mends it"
     assert [found.pin for found in store.list_connectors()] == [pin]
 

@@ -208,8 +208,8 @@ async def test_what_is_private_takes_a_token(server: ForgeServer, start: Started
         (("Retry-After: 7",), 403, FailureClass.BUSY, "again in 7 s"),
         (("X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 1"), 403, FailureClass.BUSY, "again later"),
         (("Retry-After: soon",), 429, FailureClass.BUSY, "again later"),
-        ((), 403, FailureClass.UNAUTHORIZED, "what is private there needs a token"),
-        ((), 401, FailureClass.UNAUTHORIZED, "needs a token"),
+        ((), 403, FailureClass.UNAUTHORIZED, "private repositories need a token"),
+        ((), 401, FailureClass.UNAUTHORIZED, "need a token"),
         ((), 503, FailureClass.EXTERNAL_API_ERROR, "answered 503: try again in a while"),
         ((), 418, FailureClass.EXTERNAL_API_ERROR, "answered 418"),
     ],
@@ -243,7 +243,7 @@ async def test_an_answer_that_is_none_is_refused(server: ForgeServer, start: Sta
     failure = await refused(start(scheme).versions(name(scheme)))
 
     assert failure.failure_class is FailureClass.INVALID_REQUEST
-    assert "it is not what was expected" in failure.message
+    assert "unexpected answer" in failure.message
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -276,7 +276,7 @@ async def test_an_answer_is_counted_before_it_is_built(server: ForgeServer, star
         tracemalloc.stop()
 
     assert failure.failure_class is FailureClass.INVALID_REQUEST
-    assert "it is not what was expected: more than " in failure.message
+    assert "unexpected answer: more than " in failure.message
     assert grown < 3 * len(flood) + (2 << 20)  # the answer itself, as it comes and joined
 
 
@@ -315,7 +315,7 @@ async def test_a_redirect_elsewhere_is_not_followed(server: ForgeServer, start: 
         server.redirect_to = place
         failure = await refused(forge.archive(name(scheme), "1.0.0"))
         assert failure.failure_class is FailureClass.CAPABILITY_DENIED, place
-    assert "another publisher's" in failure.message
+    assert "a different publisher" in failure.message
     assert server.elsewhere.connections == 0
     server.redirect_to = None
     assert await forge.archive(name(scheme), "1.0.0") == ARCHIVE + b"1.0.0"

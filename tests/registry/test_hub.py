@@ -166,7 +166,7 @@ def test_the_index_is_written_last(release: Release, site: Path) -> None:
 
     problems = wrong(release, site)
 
-    assert "a symbolic link" in problems[os.path.relpath(site / "acme/mail/1.1.0", release.path)]
+    assert "symbolic links are not followed" in problems[os.path.relpath(site / "acme/mail/1.1.0", release.path)]
     (site / "acme/mail/1.1.0").unlink()
     (site / "acme/mail/1.1.0").write_text("a file in the place of a folder")
     with pytest.raises(AileronError, match=r"cannot be written|not what it should be"):
@@ -230,12 +230,12 @@ def replacing(old: str, new: str) -> Edit:
     ("edit", "told"),
     [
         (replacing("hub://acme", "github://acme"), "is not a name of a Hub"),
-        (replacing('"1.0.0"', '"0.0.0-dev"'), "until they are released"),
+        (replacing('"1.0.0"', '"0.0.0-dev"'), "placeholder of unreleased sources"),
         (replacing('"1.0.0"', '"v1.0.0"'), "is not a SemVer version"),
         (replacing('"1.0.0"', '"1.0.0-' + "a" * 100 + '"'), "at most 100"),
         (replacing("acme/mail", "acme/" + "m" * 100 + "/" + "n" * 100), "at most 200"),
         (replacing('"mail.example.com:443"', '"bound-at-build"'), "hosts is the placeholder"),
-        (replacing('imports = ["http", "log"]', 'imports = ["log"]'), "the hosts could not be reached"),
+        (replacing('imports = ["http", "log"]', 'imports = ["log"]'), "the hosts would not be reachable"),
         (replacing("[connector]", "[connector]\nflavour = 1"), "unknown key 'flavour'"),
         (replacing("Acme Mail", "Acme\\u202eliaM"), "RIGHT-TO-LEFT OVERRIDE"),
         (replacing("Acme Mail", "x" * 301), "301 characters"),
@@ -262,8 +262,14 @@ def test_a_manifest_that_a_hub_cannot_take_is_refused(release: Release, site: Pa
     ("edit", "told"),
     [
         (replacing(f'source = "{SEND}@1.0.0"\n', ""), "does not say where it is published"),
-        (replacing(f'source = "{SEND}@1.0.0"', f'source = "{SEND}@1.0.1"'), "in version 1.0.0 by its own word"),
-        (replacing(f'source = "{SEND}@', 'source = "hub://acme/mail/actions/other@'), "is the action 'send-email'"),
+        (
+            replacing(f'source = "{SEND}@1.0.0"', f'source = "{SEND}@1.0.1"'),
+            "in version 1.0.0, which is not what you requested",
+        ),
+        (
+            replacing(f'source = "{SEND}@', 'source = "hub://acme/mail/actions/other@'),
+            "describes itself as the action 'send-email'",
+        ),
         (replacing(f'source = "{SEND}@', 'source = "gitlab://acme/mail/send-email@'), "is not a name of a Hub"),
         (replacing(f'hash = "{PIN}"', 'hash = "sha256:bound-at-release"'), "hash is the placeholder"),
         (replacing("sends it at once", "x\u202ey"), "U+202E"),
@@ -292,10 +298,10 @@ def test_an_action_has_its_connectors_here_and_a_tool_of_its_own(release: Releas
     problems = wrong(release, site)
 
     assert set(problems) == {"missing", "other", "tool", "reserved"}
-    assert f"needs the connector {CONNECTOR}@1.1.0, which is not here" in problems["missing"]
-    assert f"and here it is {here[2]}" in problems["other"]
-    assert "are one tool to an agent, 'send_email'" in problems["tool"]
-    assert "is a tool of Aileron's own" in problems["reserved"]
+    assert f"needs the connector {CONNECTOR}@1.1.0, which is missing" in problems["missing"]
+    assert f"but the one here is {here[2]}" in problems["other"]
+    assert "have the same tool name, 'send_email'" in problems["tool"]
+    assert "is the name of an Aileron tool" in problems["reserved"]
 
 
 def test_a_signature_is_by_the_key_that_its_repository_publishes(release: Release, site: Path) -> None:
@@ -311,8 +317,8 @@ def test_a_signature_is_by_the_key_that_its_repository_publishes(release: Releas
     problems = wrong(release, site)
 
     assert set(problems) == {"other", "keyless", "short"}
-    assert problems["other"] == f"its signature is not by the key of {CONNECTOR}, {KEY.public.fingerprint}"
-    assert "hub://acme/chat publishes no key: put it in acme/chat/keys/publisher.pub" in problems["keyless"]
+    assert problems["other"] == f"it is not signed with the key of {CONNECTOR}, {KEY.public.fingerprint}"
+    assert "hub://acme/chat publishes no key: put the key in acme/chat/keys/publisher.pub" in problems["keyless"]
     for name in problems:
         (release.path / name / "aileron.tar.gz").unlink()
     built(release, site)
@@ -337,7 +343,7 @@ def test_a_key_is_replaced_only_with_the_former_one_beside_it(tmp_path: Path, si
     assert [one.signed_by for one in entry.versions] == [KEY.public.fingerprint, OTHER.public.fingerprint]
     assert (site / "acme/mail/keys/publisher.pub").read_text() == OTHER.public.to_pem()
     late.connector(version="1.2.0", signed_by=KEY)
-    assert f"is not by the key of {CONNECTOR}, {OTHER.public.fingerprint}" in wrong(late, site)["0"]
+    assert f"is not signed with the key of {CONNECTOR}, {OTHER.public.fingerprint}" in wrong(late, site)["0"]
     assert built(first, site, but=["acme/mail/keys/publisher.pub"]).written == 0
     third = SigningKey(Secret(b"t" * 32))
     again = Release(tmp_path / "again")
@@ -366,7 +372,7 @@ def test_what_is_no_key_or_lies_elsewhere_is_refused(release: Release, site: Pat
     assert "it is not an Ed25519 public key" in problems["acme/chat/keys/publisher.pub"]
     assert KEY.to_pem().reveal().decode().splitlines()[1] not in json.dumps(problems)
     for place in ("acme/keys/publisher.pub", "keys/publisher.pub", "acme/mail/actions/keys/publisher.pub"):
-        assert "a key lies in OWNER/REPOSITORY/keys/publisher.pub" in problems[place]
+        assert "keys belong in OWNER/REPOSITORY/keys/publisher.pub" in problems[place]
 
 
 def test_what_is_published_stays_as_it_is(tmp_path: Path, release: Release, site: Path) -> None:
@@ -413,7 +419,7 @@ def test_what_is_in_the_site_is_checked_again(tmp_path: Path, release: Release, 
 
     problems = {os.path.relpath(nothing.path / name, site): reason for name, reason in wrong(nothing, site).items()}
 
-    assert "is not by the key" in problems["acme/mail/1.0.0"]
+    assert "is not signed with the key" in problems["acme/mail/1.0.0"]
     for place in ("acme", "acme/mail/9.9.9"):
         assert "which belongs in acme/mail/1.1.0/" in problems[place]
 
@@ -435,7 +441,7 @@ def test_names_that_differ_by_case_alone_are_refused(
     built(release, site)
     release.connector(*second, at="b")
 
-    assert "differ by the case of letters alone" in wrong(release, site)["b"]
+    assert "differ only in upper and lower case" in wrong(release, site)["b"]
 
 
 def test_a_name_is_a_connectors_or_an_actions(release: Release, site: Path) -> None:
@@ -510,7 +516,7 @@ def test_no_reader_is_told_of_a_file_that_is_not_there(tmp_path: Path, site: Pat
 
 def test_a_folder_that_is_not_there_is_said(release: Release, site: Path) -> None:
     """And an empty one makes an empty Hub."""
-    with pytest.raises(AileronError, match="there is no such directory"):
+    with pytest.raises(AileronError, match="no such directory"):
         build_site(release.path / "none", site, parse_action)
     assert built(release, site) == Done(0, 0, 0, 1)
     assert parse_index((site / "index.json").read_bytes()).entries == ()

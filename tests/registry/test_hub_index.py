@@ -170,8 +170,8 @@ def versions(*listed: str) -> dict[str, Any]:
         (index(entry(about={"hosts": ["a.example:1"] * 33})), "more than 32"),
         (index(entry(about={"credential": {"kind": "any", "scope": "x"}})), "Invalid enum value 'any'"),
         (index(entry(about={"requires": ["hub://acme/mail"]})), "no known scheme"),
-        (index(entry(), entry()), "it is twice there, or out of order"),
-        (index(entry(name="hub://b/b"), entry(name="hub://a/a")), "it is twice there, or out of order"),
+        (index(entry(), entry()), "duplicate, or out of order"),
+        (index(entry(name="hub://b/b"), entry(name="hub://a/a")), "duplicate, or out of order"),
         (index(*[{}] * 3), "missing required field"),
     ],
 )

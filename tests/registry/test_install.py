@@ -49,7 +49,7 @@ def test_hosts_are_bound_while_a_directory_is_installed(
     archive.write_bytes(build(source, [host]).archive)
 
     assert installed.manifest.hosts == (host,)
-    assert "hosts are bound when a directory is built" in refusal(lambda: read_artifact(archive, [host])).message
+    assert "--host works only when a directory is built" in refusal(lambda: read_artifact(archive, [host])).message
 
 
 def test_a_version_with_other_bytes_needs_a_word(store: ContentStore, source: Path):

@@ -88,7 +88,7 @@ def test_a_key_of_somebody_else_does_not_count(authority: str) -> None:
     """Another repository, another owner, the same name elsewhere: refused, though the signature is good."""
     keyring = _keyring([(Authority.parse(authority), KEY.public)])
 
-    assert "no key of github://acme/mail is trusted here" in refusal(MAIL, KEY.sign(BYTES), keyring)
+    assert "you trust no key of github://acme/mail" in refusal(MAIL, KEY.sign(BYTES), keyring)
     assert check_signature(MAIL, BYTES, KEY.sign(BYTES), keyring.trusting(OWNER, KEY.public)).status == "verified"
 
 
@@ -96,7 +96,7 @@ def test_a_signature_over_something_else_does_not_count() -> None:
     """Another artifact's, another key's, one cut short: each says what is known, and what to do."""
     keyring = _keyring([(REPOSITORY, KEY.public)])
 
-    assert "of none of the keys that are trusted for it" in refusal(MAIL, KEY.sign(BYTES + b"x"), keyring)
+    assert "from none of the keys that you trust for it" in refusal(MAIL, KEY.sign(BYTES + b"x"), keyring)
     assert KEY.public.fingerprint in refusal(MAIL, OTHER.sign(BYTES), keyring)
     assert "has 63 bytes" in refusal(MAIL, KEY.sign(BYTES)[:63], keyring)
     assert "aileron keyring trust github://acme/mail" in refusal(MAIL, KEY.sign(BYTES), Keyring())

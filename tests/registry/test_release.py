@@ -210,12 +210,12 @@ def test_an_action_folder_that_would_be_left_out_is_an_error(sources: Path, tmp_
     assert "notes.md: not a directory" in refusal(lambda: released(sources))
     (sources / "actions" / "notes.md").unlink()
     (sources / "actions" / "empty").mkdir()
-    assert "there is no action.md" in refusal(lambda: released(sources))
+    assert "no action.md" in refusal(lambda: released(sources))
     (sources / "actions" / "empty" / "action.md").symlink_to(sources / "actions" / "send-mail" / "action.md")
     assert "symbolic link" in refusal(lambda: released(sources))
     (sources / "actions" / "empty" / "action.md").unlink()
     (sources / "actions" / "empty" / "action.md").write_text(ACTION)
-    assert "both be released at the tag actions/send-mail/v1.2.0" in refusal(lambda: released(sources))
+    assert "both be released with the tag actions/send-mail/v1.2.0" in refusal(lambda: released(sources))
 
 
 def test_a_publishers_application_and_hosts_are_bound_too(sources: Path):
@@ -298,7 +298,7 @@ def test_what_no_install_would_take_is_not_signed(sources: Path):
         (b"nothing", "not a connector archive: not gzip"),
         (unbound, "hash is the placeholder"),
         (nowhere, "no source"),
-        (pack({"action.md": b"\xff"}), "f:action.md:1: not UTF-8"),
+        (pack({"action.md": b"\xff"}), "f:action.md:1: not valid UTF-8"),
         (pack({"manifest.toml": b""}), "'connector' is missing"),
     ]:
         assert message in refusal(lambda archive=archive: sign(archive, KEY, parse=parse_action, file="f"))

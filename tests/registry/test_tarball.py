@@ -116,7 +116,7 @@ def test_what_the_tar_program_packs_is_read(tmp_path: Path):
         (packed(("mail/connector", b"")), "without a directory"),
         (packed(("Connector", b"")), "it holds 'Connector'"),
         (packed(("connector\x1b[2J", b"")), r"it holds 'connector\x1b[2J'"),
-        (packed(("connector", b"a"), ("connector", b"b"), ("manifest.toml", b"")), "'connector' is in it twice"),
+        (packed(("connector", b"a"), ("connector", b"b"), ("manifest.toml", b"")), "'connector' appears twice"),
         (packed(("connector", b"a")), "'manifest.toml' is missing"),
         (packed(("manifest.toml", b"a")), "'connector' is missing"),
         (packed(), "'connector' is missing"),
@@ -138,8 +138,8 @@ def test_what_the_tar_program_packs_is_read(tmp_path: Path):
         (gzip.compress(b"hello"), "not a ustar archive"),
         (gzip.compress(b""), "not a ustar archive"),
         (pack(GOOD)[:-9], "it is truncated"),
-        (pack(GOOD) + b"\0", "it has something behind its end"),
-        (pack(GOOD) + pack(GOOD), "it has something behind its end"),
+        (pack(GOOD) + b"\0", "extra data follows its end"),
+        (pack(GOOD) + pack(GOOD), "extra data follows its end"),
         (gzip.compress(gzip.decompress(pack(GOOD)) + b"x"), "it does not end with two empty blocks"),
         (gzip.compress(gzip.decompress(pack(GOOD))[: 512 + 1024 + 512 + 512 + 512]), "it does not end with two empty"),
         (gzip.compress(gzip.decompress(pack(GOOD))[:700]), "it is truncated"),
@@ -174,7 +174,7 @@ def test_members_without_number_are_refused_at_the_second_of_a_name():
     sys.setprofile(count)
     try:
         for read in (unpack, kind_of):
-            with pytest.raises(AileronError, match="'connector' is in it twice"):
+            with pytest.raises(AileronError, match="'connector' appears twice"):
                 read(archive)
     finally:
         sys.setprofile(None)
@@ -211,7 +211,7 @@ def test_an_archive_that_grows_too_much_is_refused():
     blown = {"connector": bytes(30 << 20), "manifest.toml": b"m"}
     small = {"connector": bytes(1 << 19), "manifest.toml": b"m"}
 
-    assert "grows more than 200 fold" in refusal(pack(blown))
+    assert "grows more than 200 times" in refusal(pack(blown))
     assert unpack(pack(small)) == small
 
 

@@ -74,7 +74,7 @@ class ArtifactVerifier:
         if not self._is_described(subject, found):
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
-                f"{found.artifact.pin} is not as it was described: nothing is installed, ask for it again",
+                f"{found.artifact.pin} is not as described; nothing was installed, request it again",
                 boundary=Boundary.USER,
             )
         return found
@@ -126,6 +126,6 @@ def _is_path(source: str) -> bool:
 def _other_bytes(source: str, found: str, agreed: str) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
-        f"{source} holds {found} by now, and {agreed} was agreed to: install it again",
+        f"{source} now contains {found}, but {agreed} was approved: install it again",
         boundary=Boundary.USER,
     )

@@ -190,7 +190,7 @@ class FetchJobs:
         _check_request(request)
         running = [job for job in self._jobs.values() if not job.over.is_set()]
         if len(running) >= MAX_RUNNING:
-            raise AileronError(FailureClass.BUSY, f"{MAX_RUNNING} fetches are under way: try again", retriable=True)
+            raise AileronError(FailureClass.BUSY, f"{MAX_RUNNING} fetches are running: try again", retriable=True)
         over = sorted((job for job in self._jobs.values() if job.over.is_set()), key=lambda job: job.status == "ready")
         for gone in over[: max(0, len(self._jobs) - MAX_JOBS + 1)]:  # the oldest, what is of no more use first
             del self._jobs[gone.id]
@@ -573,7 +573,7 @@ class FetchJobs:
         job = self._jobs.get(fetch)
         if job is None:
             raise AileronError(
-                FailureClass.NOT_FOUND, f"no fetch {fetch[:80]!r} is known: it is begun anew", boundary=Boundary.USER
+                FailureClass.NOT_FOUND, f"no fetch {fetch[:80]!r}: start a new one", boundary=Boundary.USER
             )
         return job
 
@@ -607,7 +607,8 @@ def _source_of(action: ActionFile) -> ArtifactRequest:
     if action.source is None:
         raise AileronError(
             FailureClass.INVALID_REQUEST,
-            f"action {action.name!r} does not say where it is from (source): it is yours, and nobody publishes updates of it",
+            f"action {action.name!r} does not say where it is from (source): it is your own, and has no "
+            "published updates",
             boundary=Boundary.ACTION,
         )
     return parsed(ArtifactRequest.parse, action.source)
@@ -626,8 +627,8 @@ def _together(action: _Action, connectors: Sequence[FoundConnector]) -> Together
 def _moved(wanted: ArtifactRequest, expected: str, actual: str, why: str) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
-        f"{wanted} has other bytes than it had: {why} {expected}, and its forge has {actual} now. A version that "
-        "changes its bytes is not the version that was agreed to: ask its publisher",
+        f"{wanted} has changed: {why} {expected}, but its forge has {actual} now. A version whose content "
+        "changes is not the version you approved: ask its publisher",
         boundary=Boundary.EXTERNAL,
         details={"expected": expected, "actual": actual},
     )
@@ -636,7 +637,7 @@ def _moved(wanted: ArtifactRequest, expected: str, actual: str, why: str) -> Ail
 def _not_asked_for(wanted: ArtifactRequest, expected: str, actual: str) -> AileronError:
     return AileronError(
         FailureClass.HASH_MISMATCH,
-        f"{wanted} is {actual}, and {expected} was asked for: nothing is installed",
+        f"{wanted} is {actual}, but you requested {expected}; nothing was installed",
         boundary=Boundary.EXTERNAL,
         details={"expected": expected, "actual": actual},
     )
@@ -645,8 +646,8 @@ def _not_asked_for(wanted: ArtifactRequest, expected: str, actual: str) -> Ailer
 def _conflicting(job: _Job) -> AileronError:
     return AileronError(
         FailureClass.INVALID_REQUEST,
-        f"{job.found.conflicts} places were changed here and by its publisher: resolve them with `aileron action update "
-        f"{job.found.action} --edit`, or take what was published with --theirs",
+        f"{job.found.conflicts} conflicts between your edits and the publisher's: resolve them with "
+        f"`aileron action update {job.found.action} --edit`, or discard your edits with --theirs",
         boundary=Boundary.USER,
         details={"conflicts": job.found.conflicts},
     )

@@ -159,7 +159,7 @@ def _read(file: str, data: bytes, name: Fqn, kind: Kind, published: Published) -
         manifest = parse_connector_manifest(data, file=file)
         if (manifest.name, manifest.version) != (name, published.version):
             raise ValueError(
-                f"it is of {manifest.name}@{manifest.version} by its own word, and not of {name}@{published.version}"
+                f"it describes itself as {manifest.name}@{manifest.version}, not {name}@{published.version}"
             )
         return about_connector(manifest)
     if sha256_digest(data) != published.hash:

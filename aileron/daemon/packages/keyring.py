@@ -162,6 +162,6 @@ def _authority(text: str) -> Authority:
 def _which_repository(owner: Authority) -> AileronError:
     return AileronError(
         FailureClass.INVALID_REQUEST,
-        f"{owner} is an owner, and keys are published by repositories: name one of them, or give the key with --key FILE",
+        f"{owner} is an owner, and only repositories publish keys: name one of them, or give the key with --key FILE",
         boundary=Boundary.USER,
     )

@@ -196,7 +196,7 @@ class Way:
             check_values(body := self._ok(url, answer).body, most)
             return msgspec.json.decode(body, type=of)
         except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise not_understood(url, f"it is not what was expected: {error}") from None
+            raise not_understood(url, f"unexpected answer: {error}") from None
 
     async def maybe_page(self, url: str, of: type[_T], most: int) -> list[_T] | None:
         """One page of a list, which has at most as many as were asked for. Else as `maybe_json`."""
@@ -223,7 +223,7 @@ class Way:
         try:
             return None if found is None else found.body.decode()
         except UnicodeDecodeError:
-            raise not_understood(url, "it is not UTF-8") from None
+            raise not_understood(url, "not valid UTF-8") from None
 
     async def maybe_answer(self, url: str, limit_bytes: int, accept: str | None = None) -> Answer | None:
         """A good answer; None where there is nothing at `url`. No redirect is followed."""
@@ -310,8 +310,8 @@ class Repositories(abc.ABC):
 def _elsewhere(url: str, target: str) -> AileronError:
     return AileronError(
         FailureClass.CAPABILITY_DENIED,
-        f"{_told(url)} redirects to {_told(target)}, which is not followed: what moved to another owner, repository or host is "
-        "another publisher's. If that is what you want, name it as it is called there",
+        f"{_told(url)} redirects to {_told(target)}, which is not followed: a different owner, repository "
+        "or host is a different publisher. If you want that one, use its own name",
         boundary=Boundary.EXTERNAL,
         details={"from": _told(url), "to": _told(target)},
     )
@@ -327,7 +327,7 @@ def check_ref(ref: str) -> str:
 def key_in(text: str | None, repository: Authority) -> PublicKey:
     """What `keys/publisher.pub` says. AileronError (not_found) where it was not there, (invalid_request) for no key."""
     if text is None:
-        raise _absent(f"{repository} has no {KEY_PATH} on its default branch: its publisher signs nothing, or not yet")
+        raise _absent(f"{repository} has no {KEY_PATH} on its default branch: its publisher does not sign")
     try:
         return PublicKey.parse(text)
     except ValueError as error:
@@ -341,12 +341,12 @@ MAX_KEY_BYTES: Final = MAX_KEY_FILE_BYTES
 
 def no_repository(repository: Authority) -> AileronError:
     """That there is none of that name, as far as can be seen."""
-    return _absent(f"there is no {repository}, or it cannot be seen without a token")
+    return _absent(f"no repository {repository}, or reading it needs a token")
 
 
 def no_release(repository: Authority) -> AileronError:
     """That it has none, so that there is no latest one."""
-    return _absent(f"{repository} has no release: name a tag or a commit after the @")
+    return _absent(f"{repository} has no release: give a tag or a commit after the @")
 
 
 def no_file(repository: Authority, path: str, ref: str) -> AileronError:
@@ -360,7 +360,7 @@ def no_version(name: Fqn, version: str, there: Sequence[str]) -> AileronError:
         listed = ", ".join(reversed(there[-_MAX_TOLD:]))
         known = f"there are {listed}" + (f" and {len(there) - _MAX_TOLD} older" if len(there) > _MAX_TOLD else "")
     else:
-        known = "no version of it is published there, or it cannot be seen without a token"
+        known = "no version of it is published there, or reading it needs a token"
     return AileronError(
         FailureClass.NOT_FOUND,
         f"{name} has no version {version}: {known}",
@@ -394,7 +394,7 @@ def _limited(url: str, answer: Answer, *, has_token: bool) -> AileronError:
     details: dict[str, Any] = {"host": _origin_of(url)} | ({"retry_after_s": seconds} if seconds is not None else {})
     return AileronError(
         FailureClass.BUSY,
-        f"{_origin_of(url)} takes no more requests from here for now: {when}{cure}",
+        f"{_origin_of(url)} limits requests for now: try {when}{cure}",
         boundary=Boundary.EXTERNAL,
         retriable=True,
         details=details,
@@ -403,9 +403,12 @@ def _limited(url: str, answer: Answer, *, has_token: bool) -> AileronError:
 
 def _forbidden(url: str, status: int, *, has_token: bool) -> AileronError:
     cure = (
-        "the token that config.toml names for it may not read that, or has ended"
+        "the token that config.toml names for it is not allowed to read that, or has expired"
         if has_token
-        else "what is private there needs a token: store one with `aileron secret set NAME`, and name it in config.toml (forges)"
+        else (
+            "private repositories need a token: store one with `aileron secret set NAME`, and name it in "
+            "config.toml (forges)"
+        )
     )
     return AileronError(
         FailureClass.UNAUTHORIZED, f"{_told(url)} answered {status}: {cure}", boundary=Boundary.EXTERNAL

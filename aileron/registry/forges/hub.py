@@ -90,7 +90,7 @@ class Hub:
         if ref == "latest":
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
-                "a Hub has no latest release of a whole repository: name the ref after the @",
+                "a Hub has no latest release of a whole repository: give a ref after the @",
                 boundary=Boundary.USER,
             )
         text = await self._way.maybe_text(f"{place}/{quoted(ref)}/{quote(path)}", MAX_SUITE_BYTES)
@@ -108,13 +108,13 @@ class Hub:
         url = f"{self._base()}/{INDEX}"
         found = await self._way.maybe_answer(url, MAX_INDEX_BYTES)
         if found is None:
-            problem = f"there is no Hub at {self._base()}: it has no {INDEX}. Look at hub.url in config.toml"
+            problem = f"no Hub at {self._base()}: {INDEX} is missing. Check hub.url in config.toml"
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
         try:
             # Some hundred milliseconds for one of the largest, in which nothing else would be answered.
             index = await anyio.to_thread.run_sync(parse_index, found.body)
         except ValueError as error:
-            raise not_understood(url, f"it is no index of a Hub: {error}") from None
+            raise not_understood(url, f"the index is not valid: {error}") from None
         return Dated(index, _maybe_time(found.headers.get("last-modified")))
 
     async def document(self, name: Fqn, version: str, kind: Kind) -> tuple[str, bytes]:
@@ -124,7 +124,7 @@ class Hub:
         found = await self._way.maybe_answer(url, MAX_BYTES[file])
         if found is None:
             problem = (
-                f"the Hub's index names {name}@{version}, and there is no {url}: the index is not of now, try again"
+                f"the Hub's index names {name}@{version}, but {url} does not exist: the index is out of date, try again"
             )
             raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.EXTERNAL)
         return url, found.body
@@ -141,7 +141,7 @@ class Hub:
         if self._url is None:
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
-                'no Hub is named in config.toml: [hub] url = "https://…"',
+                'config.toml names no Hub: [hub] url = "https://…"',
                 boundary=Boundary.USER,
             )
         return self._url
