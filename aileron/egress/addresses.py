@@ -95,7 +95,7 @@ def check_addresses(destination: HostPort, addresses: Sequence[str], *, plain: b
         kind, what = _classify_answer(address)
         found = f"{destination} resolves to {address} ({what})"
         if kind is AddressKind.FORBIDDEN:
-            raise RefusedError(Reason.ADDRESS_FORBIDDEN, f"{found}, which is never dialled")
+            raise RefusedError(Reason.ADDRESS_FORBIDDEN, f"{found}, which is always blocked")
         if plain and kind is not AddressKind.LOOPBACK:
             raise RefusedError(Reason.ADDRESS_NOT_LOOPBACK, f"{found}; without TLS only loopback addresses are allowed")
         if kind is not AddressKind.PUBLIC and not (plain or private):

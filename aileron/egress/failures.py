@@ -94,11 +94,13 @@ def unreachable(phase: Phase, destination: HostPort | None, problem: ConnectionP
 
 
 _NO_TLS: Final[dict[Heard, str]] = {
-    "nothing": "TLS failed: it took the connection, and closed it when TLS began",
-    "TLS": "it began TLS, and did not end the handshake in time",
-    "HTTP": "it does not speak TLS on this port: it answered with HTTP in plain text",
-    "a greeting": "it does not speak TLS on this port: it began with a greeting in plain text, as mail servers and SSH do",
-    "something else": "it does not speak TLS on this port: what it answered is something else",
+    "nothing": "TLS failed: the server accepted the connection and closed it when TLS began",
+    "TLS": "the server began TLS but did not finish the handshake in time",
+    "HTTP": "the server does not speak TLS on this port: it answered in plain HTTP",
+    "a greeting": (
+        "the server does not speak TLS on this port: it sent a greeting in plain text, as mail servers and SSH do"
+    ),
+    "something else": "the server does not speak TLS on this port: its answer is not TLS",
 }
 WITHOUT_TLS: Final = (
     "for a service on this machine without TLS write http:// in a URL, or tcp.connect(…, tls=False) for a stream, and name it in "
@@ -112,7 +114,7 @@ def still_connecting(progress: DialProgress) -> ConnectionProblem:
         return TOO_SLOW
     if progress.heard == "TLS":
         return ConnectionProblem(_NO_TLS["TLS"])
-    waits = "it took the connection, and did not answer TLS in time: perhaps it waits for plain text"
+    waits = "the server accepted the connection but did not answer TLS in time: it may expect plain text"
     return ConnectionProblem(f"{waits}; {WITHOUT_TLS}")
 
 
@@ -123,17 +125,15 @@ def describe(error: Exception) -> ConnectionProblem:
             return ConnectionProblem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")
         case ssl.SSLCertVerificationError():
             fix = "for an authority of your own, set egress.ca_file in config.toml"
-            return ConnectionProblem(
-                f"its certificate was not accepted: {error.verify_message}; {fix}", retriable=False
-            )
+            return ConnectionProblem(f"its certificate is not trusted: {error.verify_message}; {fix}", retriable=False)
         case ssl.SSLError():
             return ConnectionProblem(
                 f"TLS failed: {(error.reason or 'the connection was closed').lower().replace('_', ' ')}"
             )
         case socket.gaierror():
-            return ConnectionProblem(f"its name was not resolved: {error.strerror}")
+            return ConnectionProblem(f"name resolution failed: {error.strerror}")
         case OSError():
             return ConnectionProblem(f"no connection: {(error.strerror or type(error).__name__).lower()}")
         case httpcore2.NetworkError():
-            return ConnectionProblem(f"the connection broke: {str(error).lower()}")  # dial.py's words
-    return ConnectionProblem("it broke the rules of HTTP, or closed the connection before it had answered")
+            return ConnectionProblem(f"the connection was lost: {str(error).lower()}")  # dial.py's words
+    return ConnectionProblem("it violated HTTP, or closed the connection before it answered")

@@ -304,7 +304,7 @@ class Http2:
 
     def _broken(self) -> httpcore2.RemoteProtocolError:
         self._is_over = True
-        return httpcore2.RemoteProtocolError("it broke the rules of HTTP/2")
+        return httpcore2.RemoteProtocolError("it violated HTTP/2")
 
 
 def _body_of(request: httpcore2.Request) -> AsyncIterable[bytes] | None:
@@ -320,7 +320,7 @@ def _parse_head(head: h2.events.ResponseReceived) -> tuple[int, list[tuple[bytes
     fields = [(bytes(name), bytes(value)) for name, value in head.headers or ()]
     statuses = [value for name, value in fields if name == b":status"]
     if len(statuses) != 1 or not _STATUS.fullmatch(statuses[0]):
-        raise httpcore2.RemoteProtocolError("it broke the rules of HTTP/2")
+        raise httpcore2.RemoteProtocolError("it violated HTTP/2")
     return int(statuses[0]), [field for field in fields if not field[0].startswith(b":")]
 
 

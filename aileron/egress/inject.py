@@ -207,7 +207,7 @@ def _header(use: CredentialUse, secret: bytes) -> Injection:
 def _unusable(use: CredentialUse, what: str) -> AileronError:
     fix = "store a new one with `aileron secret set`, then `aileron binding setup`"
     if use.need.kind == "oauth2":
-        fix = f"sign in anew: `aileron binding reauthorize {use.binding}`"
+        fix = f"sign in again: `aileron binding reauthorize {use.binding}`"
     return AileronError(
         FailureClass.BINDING_FAILED, f"the secret of {use.binding} {what}; {fix}", boundary=Boundary.USER
     )

@@ -120,9 +120,7 @@ class _Stream(httpcore2.AsyncNetworkStream):
             with anyio.fail_after(timeout):
                 tls = await TLSStream.wrap(self._stream, ssl_context=ssl_context, hostname=server_hostname)
         except ssl.SSLCertVerificationError as error:
-            why = (
-                f"its certificate was not accepted ({error.verify_message}); egress.ca_file may name one more authority"
-            )
+            why = f"its certificate is not trusted ({error.verify_message}); egress.ca_file may name one more authority"
         except TimeoutError:
             why = f"no TLS within {timeout:.0f} s"
         except (OSError, anyio.BrokenResourceError, anyio.EndOfStream):  # ssl.SSLError is an OSError

@@ -133,7 +133,7 @@ def base_url_of(asked: LaunchRequest, variable: str, path: str = "") -> tuple[di
 
 def not_through(why: str) -> str:
     """The note about a model that is reached as the user said, and not through the gateway."""
-    return f"{why}: that model is reached there, and not through Aileron's gateway"
+    return f"{why}: requests to that model do not go through Aileron's gateway"
 
 
 def home_of(environment: Mapping[str, str]) -> Path:

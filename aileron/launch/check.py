@@ -114,7 +114,7 @@ class Connection:
         try:
             message = json.loads(line)
         except ValueError:
-            raise _failed(f"what it answered to {method} is not JSON") from None
+            raise _failed(f"its answer to {method} is not JSON") from None
         return message if isinstance(message, dict) else {}
 
     def _ended(self, method: str) -> AileronError:

@@ -76,13 +76,13 @@ def _gateway(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
     base_url = f"{asked.gateway.url}/v1"
     configured, signed_in = (_parsed(asked.files.get(path)) for path in _reads(asked.environment))
     if "openai_base_url" in configured:
-        return {}, (not_through("openai_base_url is in codex's configuration"),)
+        return {}, (not_through("openai_base_url is set in codex's configuration"),)
     if (provider := configured.get("model_provider", "openai")) != "openai":
-        return {}, (not_through(f"model_provider is {str(provider)!r} in codex's configuration"),)
+        return {}, (not_through(f"model_provider is set to {str(provider)!r} in codex's configuration"),)
     if asked.has_kept_key("openai"):
         return {f"model_providers.{NAME}": {**_PROVIDER, "base_url": base_url}, "model_provider": NAME}, ()
     if signed_in.get("tokens") and not asked.environment.get("CODEX_API_KEY"):
-        return {}, (not_through("codex is signed in with an account, which has an address of its own"),)
+        return {}, (not_through("codex is signed in with an account, which uses an address of its own"),)
     return {"openai_base_url": base_url}, ()
 
 

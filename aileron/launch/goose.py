@@ -70,10 +70,10 @@ def _setup(asked: LaunchRequest) -> Setup:
 def _with_extension(asked: LaunchRequest, configured: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     subcommand, *rest = asked.arguments or ("session",)
     if subcommand not in _TAKE_EXTENSIONS or (subcommand != "run" and _OF_SESSION.intersection(rest[:1])):
-        note = f"goose takes a server with `run` and `session` only: {subcommand!r} starts without actions"
+        note = f"goose supports servers with `run` and `session` only: {subcommand!r} starts without actions"
         return asked.arguments, (note,) if not subcommand.startswith("-") else ()
     if (own := _OWN.search(configured)) and not _IS_OFF.search(own["rest"]):
-        note = f"goose's configuration has a server {NAME!r}, which stays as it is"
+        note = f"goose's configuration already has a server {NAME!r}, which is left unchanged"
         return (subcommand, *rest), (note,)
     return (subcommand, "--with-extension", f"{NAME}:{_quoted(asked.server.command)}", *rest), ()
 
@@ -95,7 +95,7 @@ def _quoted_word(word: str) -> str:
 
 
 def _unusable(path: str, what: str) -> AileronError:
-    message = f"goose cannot be told to start {path!r}, with {what} in it: install Aileron under another path"
+    message = f"goose cannot start {path!r}, because it contains {what}: install Aileron under another path"
     return AileronError(FailureClass.INVALID_REQUEST, message)
 
 
@@ -104,7 +104,7 @@ def _host(asked: LaunchRequest, provider: str, configured: str) -> tuple[dict[st
     if asked.gateway is not None:
         for other in (variable, *others):
             if re.search(rf"^{other}:", configured, re.MULTILINE):
-                return {}, (not_through(f"{other} is in goose's configuration"),)
+                return {}, (not_through(f"{other} is set in goose's configuration"),)
         for other in others:
             if asked.says(other):
                 return {}, (not_through(f"{other} is set"),)

@@ -54,7 +54,7 @@ def _setup(asked: LaunchRequest) -> Setup:
             variables |= address
     servers = _table(configuration, "mcp")
     if NAME in servers:
-        notes.append(f"{_CONFIGURATION} has a server {NAME!r}, which stays as it is")
+        notes.append(f"{_CONFIGURATION} already has a server {NAME!r}, which is left unchanged")
     servers.setdefault(NAME, _entry(asked.server, asked.server.environment(asked.token)))
     variables[_CONFIGURATION] = json.dumps(configuration)
     return Setup(asked.arguments, {**variables, **without_proxy(asked)}, (), tuple(notes))
@@ -74,12 +74,15 @@ def _table(within: dict[str, Any], key: str) -> dict[str, Any]:
     """The object at `key`, made if need be. AileronError where something else is there."""
     found = within.setdefault(key, {})
     if not isinstance(found, dict):
-        raise _refused(f"has something else than an object at {key!r}")
+        raise _refused(f"has a value that is not an object at {key!r}")
     return found
 
 
 def _refused(why: str) -> AileronError:
-    message = f"{_CONFIGURATION} {why}, so that nothing can be added to it: put it into a file and name that in OPENCODE_CONFIG"
+    message = (
+        f"{_CONFIGURATION} {why}, so nothing can be added to it: put it in a file, and name that file in "
+        "OPENCODE_CONFIG"
+    )
     return AileronError(FailureClass.INVALID_REQUEST, message)
 
 

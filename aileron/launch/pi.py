@@ -50,7 +50,9 @@ def _reads(environment: Mapping[str, str]) -> tuple[Path, ...]:
 
 def _setup(asked: LaunchRequest) -> Setup:
     if _WITHOUT_SESSION.intersection(asked.arguments[:1]):
-        return Setup(asked.arguments, {}, (), (f"`pi {asked.arguments[0]}` starts no session: it has no actions",))
+        return Setup(
+            asked.arguments, {}, (), (f"`pi {asked.arguments[0]}` does not start a session, so it has no actions",)
+        )
     providers, notes = _providers(asked)
     told = {"name": NAME, "server": _entry(asked.server, {HOME_VARIABLE: asked.server.home}), "providers": providers}
     variables = {_VARIABLE: json.dumps(told), **without_proxy(asked)}
@@ -70,7 +72,7 @@ def _providers(asked: LaunchRequest) -> tuple[dict[str, Any], tuple[str, ...]]:
         if provider not in own
     }
     return providers, tuple(
-        not_through(f"pi's models.json has an address for {name}") for name in _PATHS if name in own
+        not_through(f"pi's models.json sets an address for {name}") for name in _PATHS if name in own
     )
 
 

@@ -28,8 +28,8 @@ def program_of(agent: Agent, given: str | None, environment: Mapping[str, str]) 
     if found is not None:
         return os.path.abspath(found)
     if given is not None:
-        raise AileronError(FailureClass.NOT_FOUND, f"{given!r} is no program that can be started")
-    what = f"{agent.title} is not installed: there is no {agent.program!r} in PATH"
+        raise AileronError(FailureClass.NOT_FOUND, f"{given!r} is not an executable program")
+    what = f"{agent.title} is not installed: no {agent.program!r} in PATH"
     raise AileronError(FailureClass.NOT_FOUND, what)
 
 

@@ -162,15 +162,15 @@ def decode(data: bytes) -> Contents:
     try:
         found = msgspec.json.decode(data, type=_Format).format
         if found != FORMAT:
-            raise UnknownFormatError(f"format {found}, where this version of aileron reads format {FORMAT}")
+            raise UnknownFormatError(f"format {found}, but this version of aileron reads format {FORMAT}")
         unverified = msgspec.json.decode(data, type=Contents)
         if encode(unverified) != data:
-            raise ValueError("not spelled as aileron spells it")
+            raise ValueError("not in the form that aileron writes")
         _check(unverified)
     except (ValueError, RecursionError) as error:
         # Unicode's errors hold the whole file, hence `from None`; msgspec's quote it raw, hence words of our own.
         is_ours = type(error) is ValueError
-        raise ContentsError(str(error) if is_ours else "its JSON is broken or not that of a vault") from None
+        raise ContentsError(str(error) if is_ours else "its JSON is damaged, or not that of a vault") from None
     return unverified
 
 

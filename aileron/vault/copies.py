@@ -33,12 +33,14 @@ def write_copy(path: Path, data: bytes, *, replace: bool, vault: Path) -> None:
         with files.translated(path, "cannot be written"):
             directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except FileNotFoundError:
-        raise _refused(FailureClass.NOT_FOUND, f"{path.parent} is not there: make it first") from None
+        raise _refused(FailureClass.NOT_FOUND, f"{path.parent} does not exist: create it first") from None
     try:
         _check_place(directory, path, replace=replace, vault=vault)
         files.replace(directory, path, data)
     except FileNotFoundError:  # removed since it was opened, or one of the kernel's, where nobody makes files
-        raise _refused(FailureClass.NOT_FOUND, f"{path.parent} is gone, or takes no files: name another") from None
+        raise _refused(
+            FailureClass.NOT_FOUND, f"{path.parent} is gone, or does not accept files: choose another directory"
+        ) from None
     finally:
         os.close(directory)
 
@@ -57,9 +59,11 @@ def read_copy(path: Path) -> bytes:
             finally:
                 os.close(descriptor)
     except FileNotFoundError:
-        raise _refused(FailureClass.NOT_FOUND, f"{path} is not there") from None
+        raise _refused(FailureClass.NOT_FOUND, f"{path} does not exist") from None
     if len(data) > MAX_FILE_BYTES:
-        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is larger than {MAX_FILE_BYTES} bytes: no vault is")
+        raise _refused(
+            FailureClass.INVALID_REQUEST, f"{path} is larger than {MAX_FILE_BYTES} bytes, so it is not a vault"
+        )
     return data
 
 
@@ -75,7 +79,7 @@ def _check_place(directory: int, path: Path, *, replace: bool, vault: Path) -> N
     except FileNotFoundError:
         return
     if not stat.S_ISREG(there.st_mode):
-        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is a symbolic link, or no file: name another")
+        raise _refused(FailureClass.INVALID_REQUEST, f"{path} is a symbolic link, or not a file: name another")
     try:
         is_vault = os.path.samestat(there, vault.stat())
     except OSError:  # it was opened before: it is gone since

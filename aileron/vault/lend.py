@@ -49,8 +49,8 @@ class VaultLender:
         binding, secret = self._vault.reveal(use.binding)
         if binding.kind != use.need.kind:
             message = (
-                f"{use.binding} is of kind {binding.kind}, the connector needs {use.need.kind}: "
-                f"`aileron binding revoke {use.binding}`, then `aileron binding setup {use.connector}`"
+                f"{use.binding} is of kind {binding.kind}, but the connector needs {use.need.kind}: `aileron "
+                f"binding revoke {use.binding}`, then `aileron binding setup {use.connector}`"
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         if binding.connector != use.connector:

@@ -243,7 +243,7 @@ class Opened:
             _check_value(name, value)
         old = self._secrets.get(name)
         if old is None and len(self._secrets) >= MAX_SECRETS:
-            raise _refused(f"the vault holds {MAX_SECRETS} secrets already; remove one with `aileron secret remove`")
+            raise _refused(f"the vault is full ({MAX_SECRETS} secrets); remove one with `aileron secret remove`")
         entry = SecretEntry(
             name=name,
             id=old.id if old else os.urandom(16).hex(),
@@ -262,7 +262,7 @@ class Opened:
             raise _unknown_secret(name)
         users = [entry.name for entry in self.contents.bindings if entry.secret == name]
         if users:
-            raise _refused(f"secret {name!r} is bound as {', '.join(users)}; first `aileron binding revoke {users[0]}`")
+            raise _refused(f"secret {name!r} is used by {', '.join(users)}; first `aileron binding revoke {users[0]}`")
         return self._changed(secrets=(entry for entry in self.contents.secrets if entry.name != name))
 
     def with_sign_in(self, binding: Binding, tokens: Secret, now_ms: int, *, replace: bool) -> Opened:
@@ -288,9 +288,9 @@ class Opened:
         others = self._bindings_but(binding.name)
         if len(others) < len(self.bindings) and not replace:
             name = binding.name
-            raise _refused(f"{name} is bound already; use another IDENTITY, or first `aileron binding revoke {name}`")
+            raise _refused(f"{name} already exists; use another IDENTITY, or first `aileron binding revoke {name}`")
         if len(others) >= MAX_BINDINGS:
-            raise _refused(f"the vault holds {MAX_BINDINGS} bindings already; first `aileron binding revoke` one")
+            raise _refused(f"the vault is full ({MAX_BINDINGS} bindings); first `aileron binding revoke` one")
         for other in others:
             if other.secret == binding.secret and (binding.grant is not None or other.grant is not None):
                 raise _refused(
@@ -305,7 +305,7 @@ class Opened:
         """End a binding. Its secret stays, but the tokens of a sign-in go: nothing else can use them. AileronError(not_found)."""
         binding = self.binding(name)
         if binding is None:
-            message = f"nothing is bound as {name}; see `aileron binding list`"
+            message = f"no binding {name}; see `aileron binding list`"
             raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
         ended = None if binding.grant is None else binding.secret
         kept = [entry for entry in self.contents.secrets if entry.name != ended]
@@ -363,7 +363,7 @@ class Opened:
         """What the approver agreed to, changed. AileronError(not_found) where there is none, and as `with_approver`."""
         known = self.contents.consents
         if known is None:
-            message = "nobody signs for this home: aileron approver init"
+            message = "decisions are not signed in this home: aileron approver init"
             raise AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
         changed = edit(known)
         if (changed.key_id, changed.public_key, changed.created_ms) != (
@@ -466,14 +466,14 @@ def _bounded(contents: Contents) -> Contents:
 def _check_value(name: str, value: Secret) -> None:
     """ValueError, which never quotes the value, nor holds it in a frame: a traceback may show those."""
     if not MIN_SECRET_BYTES <= len(value) <= MAX_SECRET_BYTES:
-        reason = "a shorter one cannot be told from ordinary text when answers are scrubbed of it"
-        bounds = f"{MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes are allowed"
+        reason = "a shorter one could not be distinguished from ordinary text in answers"
+        bounds = f"expected {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
         raise ValueError(f"secret {name!r} has {len(value)} bytes; {bounds} ({reason})")
     for byte, called in ((b"\n", "a line end"), (b"\r", "a carriage return"), (b"\0", "a NUL byte")):
         if byte in value.reveal():
             # Most often it is the one that echo adds.
             cure = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
-            raise ValueError(f"secret {name!r} holds {called}, which would end a header early{cure}")
+            raise ValueError(f"secret {name!r} contains {called}, which would end a header early{cure}")
 
 
 @contextlib.contextmanager

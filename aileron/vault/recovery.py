@@ -55,7 +55,7 @@ def read(text: str) -> Secret | None:
     groups = [[_VALUES.get(symbol, -1) for symbol in typed[at : at + 5]] for at in range(0, len(typed), 5)]
     wrong = [str(number) for number, group in enumerate(groups, 1) if not _is_right(number, group)]
     if wrong:
-        raise MistypedError(f"group {' and '.join(wrong)} of the recovery code has a typing mistake")
+        raise MistypedError(f"typing mistake in group {' and '.join(wrong)} of the recovery code")
     return Secret(_spelled(groups))
 
 

@@ -458,9 +458,7 @@ class Vault:
                 return known.sendables(host, self._own, self._before)
         if self.may_be_bound(host):
             error = self._locked().failure
-            message = (
-                f"{error.message}: a secret is bound for {host}, and no answer from there can be searched for it now"
-            )
+            message = f"{error.message}: a secret is bound for {host}, and its answers cannot be searched for it now"
             raise AileronError(FailureClass.VAULT_LOCKED, message, boundary=Boundary.USER)
         return _NOTHING_SENT
 
@@ -475,11 +473,13 @@ class Vault:
         """
         found = next((binding for binding in self.bindings() if binding.name == use.binding), None)
         if found is None:
-            message = f"{use.binding} was revoked meanwhile: `aileron binding setup {use.connector}`, then ask again"
+            message = (
+                f"{use.binding} was revoked in the meantime: `aileron binding setup {use.connector}`, then ask again"
+            )
             raise AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER)
         # Kept to the millisecond, so one made in the very millisecond of the question is not later than it.
         if found.connector != use.connector or found.created_at > since + 0.001:
-            message = f"{use.binding} is another binding than the one that was shown: ask again"
+            message = f"{use.binding} is no longer the binding that was shown: ask again"
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
@@ -693,7 +693,7 @@ class Vault:
 
     def _unlocked(self, unverified: Contents, typed: Secret, name: str | None = None) -> tuple[Opened, Way]:
         has_codes = any(isinstance(slot, RecoverySlot) for slot in unverified.slots)
-        forgotten = "; where it is forgotten, a recovery code opens the vault too" if has_codes else ""
+        forgotten = "; if you forgot it, use a recovery code" if has_codes else ""
         with self._unlocking(unverified, typed, name, forgotten=forgotten):
             return opened.unlock(unverified, typed)
 
@@ -703,9 +703,9 @@ class Vault:
 
     def _unlocked_with_keyring(self, unverified: Contents, key: Secret) -> Opened:
         if not any(isinstance(slot, KeyringSlot) for slot in unverified.slots):
-            message = "this vault has no key in a keyring; `aileron vault rotate --keyring` makes one"
+            message = "this vault has no key in the keyring; `aileron vault rotate --keyring` creates one"
             raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
-        with self._unlocking(unverified, key, what="the keyring's key is not that of"):
+        with self._unlocking(unverified, key, what="the keyring's key does not belong to"):
             return opened.unlock_with_keyring(unverified, key)
 
     @contextlib.contextmanager
@@ -774,8 +774,8 @@ class Vault:
         if self._seen is not None and not self._seen.allows(mark):
             found, known = mark.generation, self._seen.generation
             message = (
-                f"{self._file.path} was replaced by an older copy (generation {found}; this daemon has seen {known}); "
-                f"if that is what you want, `aileron vault restore {self._file.path}` makes it the one that counts"
+                f"{self._file.path} was replaced by an older copy (generation {found}; this daemon has seen "
+                f"{known}); if you want that copy, run `aileron vault restore {self._file.path}`"
             )
             raise AileronError(FailureClass.HASH_MISMATCH, message, details={"file": str(self._file.path)})
 
@@ -795,9 +795,7 @@ class Vault:
         except ContentsError as error:
             if name is None:
                 raise self._damaged(str(error)) from None
-            message = (
-                f"{name} is no copy of a vault as aileron wrote it: {error}; try another: `aileron vault restore FILE`"
-            )
+            message = f"{name} is not a valid backup of a vault: {error}; try another: `aileron vault restore FILE`"
             raise AileronError(FailureClass.HASH_MISMATCH, message, details={"file": name}) from None
         except UnknownFormatError as error:
             message = f"{name or self._file.path} has {error}; upgrade aileron"
@@ -805,8 +803,8 @@ class Vault:
 
     def _damaged(self, how: str) -> AileronError:
         message = (
-            f"{self._file.path} is not as aileron wrote it: {how}; put a backup in its place with `aileron vault restore FILE`, "
-            "or move it away and begin anew with `aileron vault init`"
+            f"{self._file.path} is damaged or was changed: {how}; restore a backup with `aileron vault restore "
+            "FILE`, or move the file away and start over with `aileron vault init`"
         )
         return AileronError(FailureClass.HASH_MISMATCH, message, details={"file": str(self._file.path)})
 
@@ -876,10 +874,10 @@ def _ways(passphrase: Secret, *, recovery_codes: bool, keyring: KeyringKey | Non
 
 def _check_passphrase(passphrase: Secret) -> None:
     if len(passphrase) < MIN_PASSPHRASE_BYTES:
-        reason = "whoever copies the file can try shorter ones one by one"
-        _refuse(f"the passphrase has {len(passphrase)} bytes; at least {MIN_PASSPHRASE_BYTES} are needed ({reason})")
+        reason = "short ones can be guessed by anyone who copies the file"
+        _refuse(f"the passphrase has {len(passphrase)} bytes; at least {MIN_PASSPHRASE_BYTES} are required ({reason})")
     if len(passphrase) > MAX_PASSPHRASE_BYTES:
-        _refuse(f"the passphrase has {len(passphrase)} bytes; at most {MAX_PASSPHRASE_BYTES} are read")
+        _refuse(f"the passphrase has {len(passphrase)} bytes; at most {MAX_PASSPHRASE_BYTES} are allowed")
 
 
 def _refuse(message: str) -> NoReturn:

@@ -342,7 +342,7 @@ async def test_a_certificate_is_accepted_or_not_a_byte_is_sent(
             return
         error = await world.refusal(upstream, credential="api_key", grant=grant)
         assert error.failure.failure_class is FailureClass.NETWORK_ERROR
-        assert "its certificate was not accepted" in error.failure.message
+        assert "its certificate is not trusted" in error.failure.message
         assert (error.failure.retriable, error.failure.details) == (False, {"phase": "connect"})
     assert (upstream.connections, bytes(upstream.received)) == (1, b"")
 
@@ -350,11 +350,11 @@ async def test_a_certificate_is_accepted_or_not_a_byte_is_sent(
 @pytest.mark.parametrize(
     ("make", "words"),
     [
-        (lambda ours, _other: ours.server_context("other.test"), "certificate was not accepted"),
-        (lambda ours, _other: ours.server_context("*.test"), "certificate was not accepted"),
-        (lambda ours, _other: ours.server_context("other.test", common_name=HOST), "certificate was not accepted"),
-        (lambda ours, _other: ours.server_context(HOST, not_after=LONG_AGO), "certificate was not accepted"),
-        (lambda _ours, other: other.server_context(HOST), "certificate was not accepted"),
+        (lambda ours, _other: ours.server_context("other.test"), "certificate is not trusted"),
+        (lambda ours, _other: ours.server_context("*.test"), "certificate is not trusted"),
+        (lambda ours, _other: ours.server_context("other.test", common_name=HOST), "certificate is not trusted"),
+        (lambda ours, _other: ours.server_context(HOST, not_after=LONG_AGO), "certificate is not trusted"),
+        (lambda _ours, other: other.server_context(HOST), "certificate is not trusted"),
         (lambda ours, _other: old_tls(ours, ssl.TLSVersion.TLSv1_1), "TLS failed"),
         (lambda ours, _other: old_tls(ours, ssl.TLSVersion.TLSv1), "TLS failed"),
     ],
@@ -428,7 +428,7 @@ async def test_the_environment_routes_and_trusts_nothing(
             monkeypatch.setenv(name, str(authority.ca_file))
         monkeypatch.setenv("SSL_CERT_DIR", os.path.dirname(authority.ca_file))
         error = await World(None).refusal(upstream)
-        assert "certificate was not accepted" in error.failure.message
+        assert "certificate is not trusted" in error.failure.message
         assert (proxy.connections, keys.exists()) == (0, False)
 
 
@@ -445,7 +445,7 @@ async def test_authorities_are_found_where_distributions_keep_them(
         await world.egress.aclose()
 
         monkeypatch.setattr("aileron.tls._CA_BUNDLES", ())
-        assert "certificate was not accepted" in str(await World(None).refusal(upstream))
+        assert "certificate is not trusted" in str(await World(None).refusal(upstream))
 
 
 @pytest.mark.parametrize(

@@ -547,7 +547,7 @@ async def test_a_refused_connection_is_a_network_error(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("answers", "words"),
-    [(None, "not resolved"), ([], "0 addresses"), (["127.0.0.1"] * 33, "33 addresses")],
+    [(None, "name resolution failed"), ([], "0 addresses"), (["127.0.0.1"] * 33, "33 addresses")],
 )
 async def test_a_name_without_usable_addresses_is_a_network_error(
     world: World, tls_upstream: MakeUpstream, answers: list[str] | None, words: str

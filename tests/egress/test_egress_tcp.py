@@ -218,11 +218,11 @@ async def said_by(world: World, *pieces: bytes, closes: bool = False, after_s: f
 @pytest.mark.parametrize(
     ("pieces", "closes", "words"),
     [
-        ([b"220 mail.example ESMTP\r\n"], False, "does not speak TLS on this port: it began with a greeting"),
-        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], False, "does not speak TLS on this port: it answered with HTTP"),
+        ([b"220 mail.example ESMTP\r\n"], False, "does not speak TLS on this port: it sent a greeting"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], False, "does not speak TLS on this port: it answered in plain HTTP"),
         ([b"-ERR unknown command\r\n"], False, "does not speak TLS on this port"),
         ([], True, "closed it when TLS began"),
-        ([], False, "did not answer TLS in time: perhaps it waits for plain text"),
+        ([], False, "did not answer TLS in time: it may expect plain text"),
     ],
 )
 async def test_a_service_that_speaks_no_tls_is_told_and_what_to_write(
@@ -245,7 +245,7 @@ async def test_a_service_that_speaks_before_tls_begins_is_told_whenever_it_does(
     for _ in range(20):
         failure = (await said_by(world, b"220 mail.example ESMTP\r\n")).failure
 
-        assert "it does not speak TLS on this port" in failure.message
+        assert "the server does not speak TLS on this port" in failure.message
         assert not failure.retriable
 
 
@@ -254,5 +254,5 @@ async def test_a_service_that_begins_tls_and_does_not_go_on_is_only_slow(world: 
     world.timeout_s = 1.0
     failure = (await said_by(world, b"\x16\x03\x03", after_s=0.1)).failure
 
-    assert "did not end the handshake in time" in failure.message
+    assert "did not finish the handshake in time" in failure.message
     assert "tls=False" not in failure.message

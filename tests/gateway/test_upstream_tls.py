@@ -57,7 +57,7 @@ def test_a_provider_is_known_by_its_certificate(provider: Provider, authority: A
                     answering(provider, context).head()
                 status, kind, message = refusal(client)
                 assert (status, kind) == (502, "network_error")
-                assert "its certificate was not accepted" in message
+                assert "its certificate is not trusted" in message
                 assert problem in message
                 assert "egress.ca_file" in message
 

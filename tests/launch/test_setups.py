@@ -312,7 +312,7 @@ def test_opencode_keeps_a_server_of_our_name() -> None:
     of = setup("opencode", OPENCODE_CONFIG_CONTENT=json.dumps(own))
 
     assert json.loads(of.variables["OPENCODE_CONFIG_CONTENT"]) == own
-    assert "stays as it is" in of.notes[0]
+    assert "is left unchanged" in of.notes[0]
 
 
 @pytest.mark.parametrize("text", ["{ // a comment\n}", "[]", '{"mcp": 1}', '{"provider": {"anthropic": []}}'])
@@ -355,7 +355,7 @@ def test_goose_keeps_a_server_of_our_name(text: str, is_theirs: bool) -> None:
     of = setup("goose", "run", files={"/home/mira/.config/goose/config.yaml": text})
 
     assert ("--with-extension" not in of.arguments) is is_theirs
-    assert ("stays as it is" in " ".join(of.notes)) is is_theirs
+    assert ("is left unchanged" in " ".join(of.notes)) is is_theirs
 
 
 def test_goose_keeps_an_address_in_its_configuration() -> None:

@@ -151,7 +151,7 @@ def test_a_copy_that_is_not_whole_is_not_put_back(vault: Vault, path: Path, made
     }
     with refused(FailureClass.HASH_MISMATCH) as refusal:
         put_back(vault, copies[how])
-    assert refusal.message.startswith("the copy is no copy of a vault")
+    assert refusal.message.startswith("the copy is not a valid backup of a vault")
     assert path.read_bytes() == made
     assert lent(vault) == CANARY
 
@@ -229,7 +229,7 @@ def test_a_place_that_takes_no_files_is_told(tmp_path: Path):
     """The kernel's own directories say that there is no such file when one is made; so does one that was removed meanwhile."""
     with refused(FailureClass.NOT_FOUND) as seen:
         write_copy(Path("/proc/self/copy"), b"x", replace=False, vault=tmp_path / "vault.json")
-    assert seen.message == "/proc/self is gone, or takes no files: name another"
+    assert seen.message == "/proc/self is gone, or does not accept files: choose another directory"
 
 
 def test_what_is_no_file_is_not_read(tmp_path: Path):

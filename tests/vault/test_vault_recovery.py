@@ -51,7 +51,7 @@ def test_every_wrong_symbol_is_found_in_its_group(code: str, at: int, symbol: st
     if typed == symbols:
         assert read(typed) is not None
     else:
-        assert wrong_groups(typed) == f"group {at // 5 + 1} of the recovery code has a typing mistake"
+        assert wrong_groups(typed) == f"typing mistake in group {at // 5 + 1} of the recovery code"
 
 
 @given(codes, st.integers(0, 6), st.tuples(st.integers(0, 4), st.integers(0, 4)))

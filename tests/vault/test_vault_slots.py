@@ -89,7 +89,7 @@ def test_a_mistyped_code_says_where_and_quotes_nothing(path: Path, codes: tuple[
     wrong = typed[:12] + ("2" if typed[12] != "2" else "3") + typed[13:]
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(wrong.encode()))
-    assert "group 3 of the recovery code has a typing mistake" in refusal.message
+    assert "typing mistake in group 3 of the recovery code" in refusal.message
     assert wrong[:5] not in refusal.message
     opened(path).unlock(codes[0])
 
@@ -98,7 +98,7 @@ def test_a_wrong_passphrase_is_answered_with_the_other_way_in(vault: Vault, path
     """Where a code would do; not where it is the passphrase itself that is asked for."""
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         opened(path).unlock(Secret(b"not the passphrase"))
-    assert "where it is forgotten, a recovery code opens the vault too" in refusal.message
+    assert "if you forgot it, use a recovery code" in refusal.message
     with refused(FailureClass.UNAUTHORIZED) as refusal:
         vault.check_passphrase(Secret(b"not the passphrase"))
     assert "recovery code" not in refusal.message

@@ -230,7 +230,7 @@ def test_dates_come_from_the_clock(path: Path):
 @pytest.mark.parametrize(
     ("value", "words"),
     [
-        (b"7 bytes", "7 bytes; 8 to"),
+        (b"7 bytes", "7 bytes; expected 8 to"),
         (b"", "0 bytes"),
         (b"x" * (64 * 1024 + 1), "65537 bytes"),
         (b"password\n", "printf %s"),
@@ -356,7 +356,7 @@ def test_the_lists_and_the_file_have_an_end(vault: Vault, monkeypatch: pytest.Mo
     for attempt in (lambda: vault.set_secret("third", Secret(OTHER)), lambda: vault.bind(extra)):
         with refused(FailureClass.INVALID_REQUEST) as refusal:
             attempt()
-        assert "already" in refusal.message
+        assert "the vault is full" in refusal.message
     vault.set_secret("mail", Secret(OTHER))
     vault.bind(BASIC, replace=True)
     monkeypatch.setattr("aileron.vault.opened.MAX_FILE_BYTES", 2048)
