@@ -85,7 +85,7 @@ def check_signed(
     if is_passkey(signed.key_id) and decision == "approve" and kind not in PASSKEY_DECIDES:
         raise NotCounted(
             "kind",
-            f"a passkey does not say yes to this ({kind:.40}): decide it with `aileron approve {approval_id:.60}`",
+            f"a passkey cannot approve this ({kind:.40}): decide it with `aileron approve {approval_id:.60}`",
         )
     statement = DecisionStatement(
         approval_id=approval_id, digest=digest, decision=decision, reason=reason, at=signed.at, key_id=signed.key_id

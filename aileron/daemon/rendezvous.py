@@ -65,7 +65,7 @@ def listen(path: Path) -> socket.socket:
         listener.bind(str(path))
     except OSError as error:
         listener.close()
-        raise AileronError(FailureClass.INTERNAL_ERROR, f"{path} cannot be listened on: {error}") from error
+        raise AileronError(FailureClass.INTERNAL_ERROR, f"cannot listen on {path}: {error}") from error
     finally:
         os.umask(before)
     listener.listen(_BACKLOG)

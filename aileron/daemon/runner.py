@@ -80,7 +80,7 @@ class Runner:
         """
         if self._count >= MAX_RUNS:
             raise AileronError(
-                FailureClass.BUSY, f"{MAX_RUNS} runs are under way: try again when one has ended", retriable=True
+                FailureClass.BUSY, f"{MAX_RUNS} runs are in progress: try again when one has finished", retriable=True
             )
         until = time.monotonic() + wait_s
         entry = self._start(lambda entry: self._spine.request(invocation, entry.announce, lambda: entry.is_wanted))
@@ -106,7 +106,7 @@ class Runner:
         entry = self.begin(approval_id)
         if entry is None:
             return AileronError(
-                FailureClass.BUSY, f"{MAX_RUNS} runs are under way: it begins when one has ended", retriable=True
+                FailureClass.BUSY, f"{MAX_RUNS} runs are in progress: it begins when one has finished", retriable=True
             )
         with anyio.move_on_after(_BEGIN_S):
             await entry.recorded.wait()
@@ -187,5 +187,5 @@ def _answer_of(entry: _Entry) -> Outcome | Pending | Running:
     if entry.answer is not None:
         return entry.answer
     if entry.run_id is None:
-        raise AileronError(FailureClass.INTERNAL_ERROR, "the daemon is stopping: the run did not begin")
+        raise AileronError(FailureClass.INTERNAL_ERROR, "the daemon is stopping, so the run did not begin")
     return Running(run_id=entry.run_id)

@@ -387,7 +387,7 @@ def _folder(package: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise AileronError(
-            FailureClass.INTERNAL_ERROR, f"{package} is not installed beside aileron: install aileron again"
+            FailureClass.INTERNAL_ERROR, f"{package} is not installed with aileron: install aileron again"
         )
     return Path(spec.origin).resolve().parent
 

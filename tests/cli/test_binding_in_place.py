@@ -211,6 +211,6 @@ def test_what_was_approved_for_one_account_does_not_run_as_another(aileron: Comm
     refused = aileron("approve", asked, "--yes")
 
     assert refused.code != 0
-    assert "another binding than the one that was shown" in refused.err
+    assert "no longer the binding that was shown" in refused.err
     anew = aileron("run", "ask-first", "path=/effect", "--json").json["approval_id"]
     assert aileron("approve", anew, "--yes").code == 0

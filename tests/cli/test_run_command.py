@@ -452,7 +452,7 @@ def test_the_version_is_printed(aileron: Command):
 def test_a_name_that_was_not_resolved_has_a_cure_unless_a_connector_says_so(fake: FakeDaemon, aileron: Command):
     """It asks the system the same. Of what a connector may have written no command is made."""
     fake.add_action("send")
-    message = "api.example.invalid:443: its name was not resolved: Name or service not known"
+    message = "api.example.invalid:443: name resolution failed: Name or service not known"
     for details, has_cure in (({"phase": "resolve"}, True), ({"phase": "resolve", "step": "one"}, False)):
         fake.script("POST", "/v1/actions/send/run", error("network_error", 502, message, details=details))
         said = aileron("run", "send")

@@ -187,7 +187,7 @@ def test_a_revoked_binding_is_gone_and_its_secret_stays(home: DaemonHome) -> Non
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ({"connector": PROBE, "name": "basic/probe/new", "flow": "browser"}, "no sign-in"),
+        ({"connector": PROBE, "name": "basic/probe/new", "flow": "browser"}, "is not a sign-in"),
         ({"connector": PROBE, "name": "oauth2/probe/new", "flow": "browser"}, "needs a credential of kind basic"),
         ({"connector": "github://nobody/nothing", "name": "oauth2/x/y", "flow": "browser"}, "no installed connector"),
     ],

@@ -101,7 +101,7 @@ def test_an_action_is_run_from_elsewhere_with_a_token(elsewhere: Elsewhere) -> N
     ran = elsewhere.aileron("run", "give-back", "text=x", "--json", AILERON_SESSION_TOKEN=elsewhere.token())
     assert (ran.returncode, json.loads(ran.stdout)["result"]["text"]) == (0, "x"), ran
 
-    for shown, why in (("", "session token is needed"), ("ail_" + "A" * 43, "is over")):
+    for shown, why in (("", "session token is required"), ("ail_" + "A" * 43, "its session has ended")):
         refused = elsewhere.aileron("run", "give-back", "text=x", AILERON_SESSION_TOKEN=shown)
         assert refused.returncode == 6, refused
         assert why in refused.stderr
@@ -173,7 +173,7 @@ def test_what_to_do_about_a_daemon_elsewhere_is_done_there(elsewhere: Elsewhere)
     )
 
     assert refused.returncode == 69
-    assert "fix: aileron status, where the daemon is" in refused.stderr
+    assert "fix: aileron status, on the daemon host" in refused.stderr
 
 
 @pytest.mark.parametrize("url", ["http://192.0.2.1:8443", "ftp://localhost", "https://", "https://me@localhost:1"])

@@ -47,7 +47,7 @@ def test_no_proxy_authority_or_key_log_comes_from_the_daemons_environment(
             args = {"url": f"https://localhost:{upstream.port}/", "credential": "basic"}
 
             untrusted = home.run("ask", args)
-            assert "certificate was not accepted" in str(untrusted.body)
+            assert "certificate is not trusted" in str(untrusted.body)
             assert bytes(upstream.received) == b""
 
             home.stop()

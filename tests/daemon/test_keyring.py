@@ -76,7 +76,7 @@ def test_a_signed_archive_takes_a_trusted_key(own: DaemonHome, tmp_path: Path) -
 
     assert (before.status, word(before)) == (409, "signature_failure")
     assert after["signature"] == f"verified: {KEY.public.fingerprint}, trusted for github://acme"
-    assert unsigned["signature"] == "UNSIGNED, though a key of its publisher is trusted here"
+    assert unsigned["signature"] == "UNSIGNED, although you trust a key of its publisher"
     events = own.must("GET", "/v1/audit?type=connector.installed")["events"]
     assert [event["signature"] for event in events] == [unsigned["signature"], after["signature"]]
     (trusted,) = own.must("GET", "/v1/audit?type=key.trusted")["events"]
@@ -151,7 +151,7 @@ def test_the_key_of_a_repository_is_looked_up(own: DaemonHome, authority: Certif
         "trusted": False,
         "others": [OTHER.public.fingerprint],
     }
-    assert "is an owner, and keys are published by repositories" in owner.body["error"]["message"]
+    assert "is an owner, and only repositories publish keys" in owner.body["error"]["message"]
     assert word(nobody) == "not_found"
 
 

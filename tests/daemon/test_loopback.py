@@ -163,7 +163,7 @@ def test_a_token_opens_no_route_of_the_person_over_tcp(page_home: DaemonHome) ->
     for path in ("/v1/audit", "/v1/sessions", "/v1/vault/status", "/v1/action-approvals"):
         status, body, _ = get(port, path, **shown)
         assert status == 401, path
-        assert "not served on the agent socket" in body
+        assert "not available on the agent socket" in body
     assert get(port, "/v1/actions", **shown)[0] == 200
 
 
@@ -245,7 +245,7 @@ def test_a_port_that_another_program_has_is_said_at_the_start() -> None:
         port = other.getsockname()[1]
         home.configure(f"[daemon]\nport = {port}\n")
 
-        with pytest.raises(Exception, match=rf"port {port} on loopback .*daemon\.port"):
+        with pytest.raises(Exception, match=rf"loopback port {port} .*daemon\.port"):
             home.must("GET", "/healthz")
         other.close()
 

@@ -206,7 +206,7 @@ def test_a_passkey_enrols_no_other_and_may_refuse_it(home: DaemonHome, device: D
 
     assert asked.body["kind"] == "passkey"
     assert [word(answer) for answer in (tried, own, offered)] == ["unauthorized"] * 3
-    assert "a passkey does not say yes to this" in tried.body["error"]["message"]
+    assert "a passkey cannot approve this" in tried.body["error"]["message"]
     assert refusals(home, approval_id) == ["kind", "kind"]
     assert word(denied) == "denied"
     assert second.key_id not in [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"]]

@@ -73,7 +73,7 @@ async def test_the_newest_of_a_plan_counts_and_of_another_plan_or_question_its_o
 ) -> None:
     """Who names no plan has the one that the question waits with read."""
     before = [await read(known), await read(known, plan=EDITED), await read(known, "two")]
-    spine.says = "another by now"
+    spine.says = "has changed: load it again"
     now = await read(known, plan=None)
 
     assert (counts(known, before[0]), counts(known, now)) == (False, True)
@@ -111,7 +111,7 @@ async def test_of_two_at_once_the_one_that_began_last_is_the_newest(
 async def test_one_that_fails_changes_nothing(spine: ToldSpine, known: PreviewRegistry, how: str) -> None:
     """What was the newest is still it, and what was not does not come to be."""
     before = await read(known)
-    spine.says = "another by now"
+    spine.says = "has changed: load it again"
     newest = await read(known)
     if how == "it breaks":
         spine.says = None
@@ -134,14 +134,14 @@ async def test_what_had_to_make_room_counts_once_it_is_read_again(
     """
     monkeypatch.setattr(previews, "MAX_READ", 2)
     before = await read(known)
-    spine.says = "another by now"
+    spine.says = "has changed: load it again"
     newest, second = await read(known), await read(known, "two")
     spine.says = None
     for number in range(5):
         await known.read(f"fails {number}", PLAN)
     assert (counts(known, before), counts(known, newest)) == (False, True)
 
-    spine.says = "another by now"
+    spine.says = "has changed: load it again"
     third = await read(known, "three")
 
     assert (counts(known, before), counts(known, newest)) == (False, False)
@@ -169,7 +169,7 @@ async def test_what_ends_after_a_later_one_made_room_is_not_the_newest(
             spine.says = "slow"
             tasks.start_soon(reads)
             await anyio.wait_all_tasks_blocked()
-            spine.says = "another by now"
+            spine.says = "has changed: load it again"
             newest = await read(known)
             await read(known, "two")
             spine.holds["slow"].set()

@@ -87,7 +87,7 @@ def test_a_session_lists_and_runs_and_decides_nothing(home: DaemonHome) -> None:
     ):
         answer = ask(home, token, method, path, body)
         assert answer.body["error"]["class"] == "unauthorized", path
-        assert "not served on the agent socket" in answer.body["error"]["message"]
+        assert "not available on the agent socket" in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_session_goes_on_when_the_daemon_starts_again() -> None:
         ({"folder": "here"}, "not an absolute path"),
         ({"for_s": 59}, "expected 60 to"),
         ({"for_s": 8 * 24 * 3600}, "expected 60 to"),
-        ({"pid": 2**22 + 1}, "no process"),
+        ({"pid": 2**22 + 1}, "does not exist"),
     ],
     ids=["agent", "folder", "too short", "too long", "process"],
 )

@@ -378,12 +378,12 @@ def test_a_yes_to_what_was_there_before_does_not_count(
     asked = [home.asked(previewing(home, approver, "fetch"))["approval_id"] for _ in range(2)]
     upstream.page = "as it was"
     before = [approver.preview(home, one)["digest"] for one in asked]
-    upstream.page = "another by now"
+    upstream.page = "has changed: load it again"
     now = [approver.preview(home, one)["digest"] for one in asked]
 
     refused = approver.decide(home, asked[0], digest=before[0])
 
-    assert (refused.status, "was read again since" in refused.body["error"]["message"]) == (400, True)
+    assert (refused.status, "was loaded again" in refused.body["error"]["message"]) == (400, True)
     assert word(approver.decide(home, asked[1], "deny", digest=before[1])) == "denied"
     upstream.page = "as it was"
     assert approver.preview(home, asked[0])["digest"] == before[0] != now[0]

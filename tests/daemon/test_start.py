@@ -194,5 +194,5 @@ def test_a_damaged_vault_is_one_fact_of_the_status(bare_home: DaemonHome) -> Non
 
     status = bare_home.must("GET", "/v1/status")
 
-    assert "not as aileron wrote it" in status["vault"]["problem"]
+    assert "is damaged or was changed" in status["vault"]["problem"]
     assert status["version"]

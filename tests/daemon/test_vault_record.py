@@ -297,7 +297,7 @@ def test_a_time_that_is_none_keeps_the_daemon_from_starting(value: str) -> None:
     with daemon_home() as home:
         home.configure(f"[vault]\nlock_after = {value}\n")
         with pytest.raises(
-            Exception, match=r"config\.toml:2: .*lock_after'? is (not a time|an? \w+; expected a string)"
+            Exception, match=r"config\.toml:2: .*lock_after'? is (not a duration|an? \w+; expected a string)"
         ):
             home.ask("GET", "/healthz")
 

@@ -16,7 +16,7 @@ from tests.support.upstream_http import CountingServer
 pytestmark = pytest.mark.jail
 
 MINE, SWAPPED = "/effect/mine", "/effect/swapped"
-SINCE = "what is there was read again since"
+SINCE = "the current state was loaded again"
 
 
 @pytest.fixture

@@ -150,7 +150,7 @@ class Agreements:
             self._manifest(pin)  # which says it where there is none
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
-                f"the connector {pin} ({pin.hash}) is in the store, and nobody agreed to it: install it, and decide that "
+                f"the connector {pin} ({pin.hash}) is stored but was never approved: install and approve it "
                 f"(`aileron connector install {pin}`, or its archive), or remove it",
                 boundary=Boundary.USER,
             )
@@ -161,13 +161,13 @@ class Agreements:
             if self._is_wanted_agreed():
                 raise AileronError(
                     FailureClass.CONSENT_REQUIRED,
-                    "a person agreed to settings that are in force when the daemon starts again; run `aileron daemon stop`",
+                    "approved settings take effect when the daemon restarts; run `aileron daemon stop`",
                     boundary=Boundary.USER,
                 )
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
-                "the daemon runs with settings that a person did not agree to: `aileron approval list` has the question, and "
-                "`aileron daemon stop` ends it",
+                "the daemon runs with settings that nobody approved: `aileron approval list` shows the question, "
+                "and `aileron daemon stop` stops it",
                 boundary=Boundary.USER,
             )
 
@@ -190,8 +190,8 @@ class Agreements:
         for key in ("egress.private", "egress.private_plain"):
             if destination in self._wanted[key] and destination not in self._in_force[key]:
                 return (
-                    f"{destination} is in {key} of config.toml, and that is not in force: it waits for a person's yes; "
-                    "see `aileron approval list`"
+                    f"{destination} is in {key} of config.toml but not in effect: it needs approval; see `aileron "
+                    "approval list`"
                 )
         return None
 

@@ -65,15 +65,15 @@ class ApproverState:
                 return None
             raise AileronError(
                 FailureClass.VAULT_LOCKED,
-                "the vault is locked, and who decides for this home is in it: run `aileron vault unlock`",
+                "the vault is locked, and it holds the approver's identity: run `aileron vault unlock`",
                 boundary=Boundary.USER,
             )
         consents = self._vault.consents()
         if consents is None and self._on_record:
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
-                "the record tells of an approver and this vault of none: an older vault, or another, is in its place. Put the "
-                "newest backup there, or begin anew in another home (AILERON_HOME)",
+                "the record names an approver but this vault does not: it was replaced by an older or another "
+                "vault. Restore the newest backup, or start over in another home (AILERON_HOME)",
                 boundary=Boundary.USER,
             )
         return consents
@@ -112,7 +112,7 @@ class ApproverState:
         def counted(now: Consents) -> Consents:
             if not any(grant.id == grant_id and grant.used < grant.uses for grant in now.grants):
                 raise AileronError(
-                    FailureClass.CONSENT_REQUIRED, f"grant {grant_id} has no use left", boundary=Boundary.USER
+                    FailureClass.CONSENT_REQUIRED, f"grant {grant_id} has no uses left", boundary=Boundary.USER
                 )
             return now.with_use(grant_id)
 

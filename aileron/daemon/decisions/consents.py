@@ -378,7 +378,7 @@ class ConsentService:
         signed_at = parse_moment(row.signed.at)
         if time.time() > signed_at + SETTINGS_WAIT_S:
             raise AileronError(
-                FailureClass.APPROVAL_EXPIRED, f"{row.id} was agreed to too long ago", boundary=Boundary.USER
+                FailureClass.APPROVAL_EXPIRED, f"{row.id} was approved too long ago", boundary=Boundary.USER
             )
         return signed_at
 

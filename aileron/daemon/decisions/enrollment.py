@@ -116,7 +116,7 @@ class ApproverEnrollment:
             if _digest_of(self._inventory(seen)) != asked.inventory:
                 raise AileronError(
                     FailureClass.INVALID_REQUEST,
-                    "something was added, bound or edited since it was shown: run `aileron approver init` again",
+                    "something was added, bound or edited after it was shown: run `aileron approver init` again",
                     boundary=Boundary.USER,
                 )
         except AileronError as error:
@@ -173,8 +173,8 @@ class ApproverEnrollment:
         if asked.replaces != now.key_id or asked.old_signature is None:
             raise NotCounted(
                 "key",
-                f"{now.key_id} decides for this home: only with it can another take its place "
-                "(`aileron approver init --replace`)",
+                f"{now.key_id} is this home's approver: only it can authorize another key (`aileron approver init "
+                "--replace`)",
             )
         check_signature(bytes.fromhex(now.public_key), statement, asked.old_signature)
 

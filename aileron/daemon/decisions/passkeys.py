@@ -191,13 +191,14 @@ class Passkeys:
         if digest not in question.digests:
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
-                f"the decision is about {digest[:80]}, and {approval_id} is about another: look at it again",
+                f"the decision is about {digest[:80]}, but {approval_id} has changed: load it again",
                 boundary=Boundary.USER,
             )
         if decision == "approve" and question.row.kind not in PASSKEY_DECIDES:
             raise NotCounted(
                 "kind",
-                f"a passkey does not say yes to this ({question.row.kind:.40}): decide it with `aileron approve {approval_id}`",
+                f"a passkey cannot approve this ({question.row.kind:.40}): decide it with `aileron approve "
+                f"{approval_id}`",
             )
         at = moment(time.time())
 
@@ -236,7 +237,7 @@ class Passkeys:
         try:
             statement = PageStatement(nonce=asked.nonce, at=asked.at, key_id=asked.key_id)
             if self._pages.take(asked.nonce) is None:
-                raise NotCounted("signature", "this page was opened before, or is too old: load it again")
+                raise NotCounted("signature", "this page is out of date: load it again")
             counted(self._approved(), statement, asked.signature)
             check_fresh(asked.at, asked.key_id)
         except AileronError as error:
@@ -290,7 +291,7 @@ class Passkeys:
         if consents is None:
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
-                "a passkey is enrolled by the approver's key, and nobody signs for this home: aileron approver init",
+                "the approver's key enrolls passkeys, and this home has none: aileron approver init",
                 boundary=Boundary.USER,
             )
         return consents

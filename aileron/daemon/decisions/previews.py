@@ -56,7 +56,7 @@ class PreviewRegistry:
         seen = await self._spine.preview(approval_id, plan_digest)
         taken_at = utc(time.time())
         if plan_digest not in (None, seen.plan_digest):
-            raise AileronError(FailureClass.HASH_MISMATCH, "the preview is of another plan: nothing is shown")
+            raise AileronError(FailureClass.HASH_MISMATCH, "the preview belongs to another plan and is not shown")
         if seen.fields is None:
             return Preview(None, seen.problem or "it says nothing", taken_at)
         digest = digest_with_preview(seen.plan_digest, shown_digest(seen.fields))
@@ -70,7 +70,7 @@ class PreviewRegistry:
             problem = "it is no longer known whether the preview is current; load it again"
             raise NotCounted("digest", problem, FailureClass.INVALID_REQUEST)
         if newest is not None and newest.digest != digest:
-            problem = "what is there was read again since, and is another by now: look at it again"
+            problem = "the current state was loaded again and has changed: load it again"
             raise NotCounted("digest", problem, FailureClass.INVALID_REQUEST)
 
     def _keep(self, plan: tuple[str, str], read: _Newest) -> None:

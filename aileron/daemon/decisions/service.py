@@ -134,7 +134,7 @@ class DecisionService:
         if candidate is None:
             raise NotCounted(
                 "digest",
-                f"the decision is about {decision.digest[:80]}, and {question.row.id} is about another: look at it again",
+                f"the decision is about {decision.digest[:80]}, but {question.row.id} has changed: load it again",
                 FailureClass.INVALID_REQUEST,
             )
         if decision.decision == "approve" and candidate.preview is not None:
@@ -179,7 +179,7 @@ class DecisionService:
         if consents is None:
             if signed is not None:
                 raise NotCounted(
-                    "key", "nobody signs for this home: aileron approver init", FailureClass.INVALID_REQUEST
+                    "key", "decisions are not signed in this home: aileron approver init", FailureClass.INVALID_REQUEST
                 )
             return None
         if decision.reason is not None and len(decision.reason) > MAX_MESSAGE_CHARACTERS:  # what is cut was not signed
@@ -204,7 +204,7 @@ class DecisionService:
         if consents is None:
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
-                "a preview is for whoever decides, and nobody signs for this home: aileron approver init",
+                "previews are for the approver, and this home has none: aileron approver init",
                 boundary=Boundary.USER,
             )
         counted(consents, statement, asked.signature)
@@ -215,9 +215,9 @@ class DecisionService:
         now = time.monotonic()
         self._nonces = {used: at for used, at in self._nonces.items() if now - at <= CLOCK_S + CEREMONY_S}
         if nonce in self._nonces:
-            raise NotCounted("signature", "this request was answered before: ask anew")
+            raise NotCounted("signature", "this request was answered before: send a new one")
         if len(self._nonces) >= MAX_NONCES:
-            raise AileronError(FailureClass.BUSY, "too many previews were asked for: wait a minute", retriable=True)
+            raise AileronError(FailureClass.BUSY, "too many previews were requested: wait a minute", retriable=True)
         self._nonces[nonce] = now
 
     async def _refused(

@@ -84,7 +84,8 @@ class GrantService:
             if (missing := await anyio.to_thread.run_sync(self._agreements.missing, action)) is not None:
                 raise AileronError(
                     FailureClass.CONSENT_REQUIRED,
-                    f"the file of action {missing.name!r} is not as you agreed to it: run it once, and decide that first",
+                    f"the file of action {missing.name!r} is not the one you approved: run it once, and decide that "
+                    "first",
                     boundary=Boundary.USER,
                 )
             subject = GrantConsent(
@@ -100,7 +101,7 @@ class GrantService:
             if (answer := await self._consents.maybe_ask(lambda: subject)) is None:
                 raise AileronError(
                     FailureClass.CONSENT_REQUIRED,
-                    "a standing grant is signed, and nobody signs for this home: aileron approver init",
+                    "a standing grant must be signed, and this home has no approver: aileron approver init",
                     boundary=Boundary.USER,
                 )
             return answer

@@ -49,7 +49,8 @@ class GatewayKeys:
                 raise
             raise AileronError(
                 FailureClass.BINDING_REQUIRED,
-                f"the gateway's settings name the secret {secret!r}, and the vault has none: aileron secret set {secret}",
+                f"the gateway's settings name the secret {secret!r}, which is not in the vault: aileron secret set "
+                f"{secret}",
                 boundary=Boundary.USER,
             ) from None
 

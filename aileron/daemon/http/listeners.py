@@ -165,8 +165,8 @@ def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
         except OSError as error:
             raise AileronError(
                 FailureClass.INTERNAL_ERROR,
-                f"port {port} on loopback cannot be listened on ({error.strerror}): end the program that has it "
-                "(`ss -ltnp` names it), or remove daemon.port from config.toml, and a new one is chosen",
+                f"cannot listen on loopback port {port} ({error.strerror}): stop the program that uses it (`ss "
+                "-ltnp` shows it), or remove daemon.port from config.toml to get a new one",
             ) from error
     for _ in range(_TRIES):
         candidate = _FIRST_PORT + secrets.randbelow(_LAST_PORT - _FIRST_PORT + 1)
@@ -176,11 +176,11 @@ def listen_on_loopback(port: int | None) -> tuple[int, list[socket.socket]]:
             if error.errno != errno.EADDRINUSE:
                 raise AileronError(
                     FailureClass.INTERNAL_ERROR,
-                    f"loopback cannot be listened on: {error.strerror}; see `ip address show lo`",
+                    f"cannot listen on loopback: {error.strerror}; see `ip address show lo`",
                 ) from error
     raise AileronError(
         FailureClass.INTERNAL_ERROR,
-        f"{_TRIES} ports of loopback were all taken: set daemon.port in config.toml to a free one",
+        f"{_TRIES} loopback ports were all in use: set daemon.port in config.toml to a free one",
     )
 
 
@@ -204,8 +204,8 @@ def listen_on(address: ListenAddress) -> socket.socket:
         listener.close()
         raise AileronError(
             FailureClass.INTERNAL_ERROR,
-            f"daemon.listen {address} cannot be listened on ({error.strerror}): end the program that has it "
-            "(`ss -ltnp` names it), or change it in config.toml",
+            f"cannot listen on daemon.listen {address} ({error.strerror}): stop the program that uses it (`ss "
+            "-ltnp` shows it), or change it in config.toml",
         ) from error
     return listener
 

@@ -113,7 +113,7 @@ class PageService:
         if consents is None:
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
-                "nobody signs for this home, so there is no key to open: aileron approver init",
+                "decisions are not signed in this home, so there is no key to open: aileron approver init",
                 boundary=Boundary.USER,
             )
         with anyio.CancelScope(shield=True):  # or an open key would be left behind by who does not wait for it
@@ -122,7 +122,8 @@ class PageService:
             key.wipe()
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
-                f"the key in {self._file} is not that of this home's approver, {consents.key_id}: aileron approver status",
+                f"the key in {self._file} is not the one of this home's approver, {consents.key_id}: aileron "
+                "approver status",
             )
         return key
 

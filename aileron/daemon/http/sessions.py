@@ -118,7 +118,9 @@ class Sessions:
         _check(agent, folder, for_s)
         started = None if pid is None else await anyio.to_thread.run_sync(_start_of, pid)
         if pid is not None and started is None:
-            raise AileronError(FailureClass.INVALID_REQUEST, f"there is no process {pid} for the session to end with")
+            raise AileronError(
+                FailureClass.INVALID_REQUEST, f"process {pid}, which the session should end with, does not exist"
+            )
         async with self._opening:
             if len(self._open) >= MAX_OPEN:
                 raise AileronError(
@@ -278,7 +280,7 @@ def no_token() -> AileronError:
     """That one is needed."""
     return AileronError(
         FailureClass.UNAUTHORIZED,
-        "a session token is needed here: Authorization: Bearer TOKEN; `aileron sessions new --for 12h` makes one",
+        "a session token is required: Authorization: Bearer TOKEN; to create one, `aileron sessions new --for 12h`",
         boundary=Boundary.USER,
     )
 
@@ -286,7 +288,8 @@ def no_token() -> AileronError:
 def _over() -> AileronError:
     return AileronError(
         FailureClass.UNAUTHORIZED,
-        "this session token is unknown, or its session is over: `aileron launch AGENT` begins one, or `aileron sessions new`",
+        "this session token is unknown or its session has ended: start one with `aileron launch AGENT` or "
+        "`aileron sessions new`",
         boundary=Boundary.USER,
     )
 

@@ -190,7 +190,7 @@ class Credentials:
         if binding is None:
             raise AileronError(
                 FailureClass.NOT_FOUND,
-                f"nothing is bound as {name[:200]}; see `aileron binding list`",
+                f"no binding {name[:200]}; see `aileron binding list`",
                 boundary=Boundary.USER,
             )
         return binding
@@ -249,7 +249,8 @@ def _check_granted(binding: Binding, reach: Reach, secret: str | None) -> None:
     if secret is not None:
         raise AileronError(
             FailureClass.BINDING_FAILED,
-            f"{binding.name} is a sign-in, and takes no stored secret: aileron binding revoke {binding.name}, then bind it anew",
+            f"{binding.name} is a sign-in and cannot use a stored secret: aileron binding revoke "
+            f"{binding.name}, then bind it again",
             boundary=Boundary.USER,
         )
     before = binding.reach or Reach()

@@ -244,23 +244,23 @@ class SignIns:
         if before is not None and (not replace or before.connector != connector):
             raise AileronError(
                 FailureClass.INVALID_REQUEST,
-                f"{name} is bound already; use another IDENTITY, or `aileron binding reauthorize {name}`",
+                f"{name} already exists; use another IDENTITY, or `aileron binding reauthorize {name}`",
                 boundary=Boundary.USER,
             )
         if before is None and replace:
             raise AileronError(
                 FailureClass.NOT_FOUND,
-                f"nothing is bound as {name}; see `aileron binding list`",
+                f"no binding {name}; see `aileron binding list`",
                 boundary=Boundary.USER,
             )
 
     def _check_room(self, name: BindingName) -> None:
         waiting = [one for one in self._known.values() if not one.over.is_set()]
         if any(one.name == name for one in waiting):
-            message = f"somebody is signing in for {name} already: end that first, or wait until it is over"
+            message = f"a sign-in for {name} is already in progress: end it first, or wait until it has finished"
             raise AileronError(FailureClass.BUSY, message, retriable=True)
         if len(waiting) >= MAX_OPEN:
-            raise AileronError(FailureClass.BUSY, f"{MAX_OPEN} sign-ins are under way already", retriable=True)
+            raise AileronError(FailureClass.BUSY, f"{MAX_OPEN} sign-ins are already in progress", retriable=True)
 
     def _remember(self, one: _One) -> None:
         self._known[one.id] = one
@@ -289,7 +289,7 @@ def _provider_of(manifest: ConnectorManifest, name: BindingName) -> OAuth2Provid
         return manifest.oauth2
     raise AileronError(
         FailureClass.INVALID_REQUEST,
-        f"{name} is no sign-in: aileron binding setup {manifest.name} --name {name} --secret NAME",
+        f"{name} is not a sign-in: aileron binding setup {manifest.name} --name {name} --secret NAME",
         boundary=Boundary.USER,
     )
 

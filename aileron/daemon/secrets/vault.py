@@ -340,8 +340,8 @@ class VaultService:
         if consents is not None and (how := await rolled_back(self._ledger, consents)) is not None:
             raise AileronError(
                 FailureClass.HASH_MISMATCH,
-                f"an older vault is in the place of this home's: {how}. Put the newest there; if there is none, move ledger.db "
-                "away with it, and the record begins anew",
+                f"this home's vault was replaced by an older one: {how}. Restore the newest; if there is none, "
+                "move ledger.db away with it, and a new record begins",
                 boundary=Boundary.USER,
             )
         await self._check_on_record(mark.vault, mark.generation)
@@ -359,8 +359,7 @@ class VaultService:
             what = f"{path} is another vault than the one on record"
         raise AileronError(
             FailureClass.HASH_MISMATCH,
-            f"{what}: put the newest there; if this is the one you want, `aileron vault restore {path}` makes it the one that "
-            "counts",
+            f"{what}: restore the newest one; if you want this one, run `aileron vault restore {path}`",
             boundary=Boundary.USER,
             details={"file": str(path)},
         )
@@ -371,14 +370,15 @@ class VaultService:
         if consents is not None:
             how = await rolled_back(self._ledger, consents)
         elif await self._audit.has_approver():
-            how = "it names nobody who signs, and the record somebody"
+            how = "it names no approver, but the record names one"
         else:
             how = None
         if how is not None:
             raise AileronError(
                 FailureClass.CONSENT_REQUIRED,
-                f"nothing was replaced: this copy would undo what was agreed to since ({how}). Restore a newer one; if there is "
-                "none, stop the daemon, move ledger.db away and restore this one: the record then begins anew",
+                f"nothing was replaced: this copy would undo later approvals ({how}). Restore a newer one; if "
+                "there is none, stop the daemon, move ledger.db away and restore this one: a new record then "
+                "begins",
                 boundary=Boundary.USER,
             )
 

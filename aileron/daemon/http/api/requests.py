@@ -48,11 +48,11 @@ async def body_of(request: Request, shape: type[_T]) -> _T:
     except TimeoutError:
         raise AileronError(FailureClass.INVALID_REQUEST, f"the body did not arrive within {BODY_S:.0f} s") from None
     except ClientDisconnect:  # nobody reads the answer
-        raise AileronError(FailureClass.INVALID_REQUEST, "the request ended before its body did") from None
+        raise AileronError(FailureClass.INVALID_REQUEST, "the request ended before its body was complete") from None
     try:
         return msgspec.json.decode(bytes(data) or b"{}", type=shape)
     except msgspec.ValidationError as error:
-        raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not as expected: {error}") from None
+        raise AileronError(FailureClass.INVALID_REQUEST, f"the body is not valid: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise AileronError(FailureClass.INVALID_REQUEST, "the body is not JSON") from None
 
@@ -64,7 +64,8 @@ def query_of(request: Request, *known: str) -> dict[str, str]:
     for name in names:
         if name not in known or names.count(name) > 1:
             raise AileronError(
-                FailureClass.INVALID_REQUEST, f"{name[:40]!r} in the query; expected {', '.join(known)}, each once"
+                FailureClass.INVALID_REQUEST,
+                f"{name[:40]!r} in the query; expected {', '.join(known)}, each at most once",
             )
     return dict(found)
 

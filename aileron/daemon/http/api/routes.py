@@ -114,13 +114,13 @@ async def _no_route(request: Request, _: Exception) -> Response:
     """A path or a method that is no route's: a failure like any other."""
     await drained(request.receive)
     return failure_answer(
-        AileronError(FailureClass.NOT_FOUND, f"there is no {request.method} {request.url.path[:200]!a}").failure
+        AileronError(FailureClass.NOT_FOUND, f"no route {request.method} {request.url.path[:200]!a}").failure
     )
 
 
 def _not_for_agents(spec: RouteSpec) -> AileronError:
     return AileronError(
         FailureClass.UNAUTHORIZED,
-        f"{spec.method} {spec.path} is not served on the agent socket: a person uses the operator socket",
+        f"{spec.method} {spec.path} is not available on the agent socket: use the operator socket",
         boundary=Boundary.USER,
     )
