@@ -346,7 +346,7 @@ def _opened(port: Port, seconds: float) -> Iterator[Ctap2]:
     except SilentError:
         raise SecurityKeyError("answer", f"{port.name} does not answer: pull it out and plug it in again") from None
     except OSError as error:
-        raise SecurityKeyError("answer", f"{port.name} cannot be used any more ({error.strerror or error})") from None
+        raise SecurityKeyError("answer", f"{port.name} can no longer be used ({error.strerror or error})") from None
     except _garbled():  # whose words may hold what the key has sent
         raise SecurityKeyError("answer", f"{port.name} sent an answer that cannot be read") from None
 

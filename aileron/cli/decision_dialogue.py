@@ -538,7 +538,7 @@ def _ask_here(review: Review, signer: Signer | None) -> _Said:
 def _ask_reason(signer: Signer | None) -> str | None:
     """Why not, in the person's words. What it takes is said before it is asked for."""
     is_dear = signer is not None and not signer.is_open
-    return ask_now(f"Reason (optional, sent to the agent{', takes your passphrase' if is_dear else ''}): ") or None
+    return ask_now(f"Reason (optional, sent to the agent{' and signed' if is_dear else ''}): ") or None
 
 
 def _is_locked_out(state: RunState) -> bool:

@@ -45,7 +45,7 @@ from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
 PASSPHRASE = "Approver passphrase: "
 YES_OR_NO = "to approve: "
 THREE_WAYS = "leave it waiting: "
-WHY = "sent to the agent, takes your passphrase): "
+WHY = "sent to the agent and signed): "
 FIELDS = [
     {"label": "To", "value": "mira@example.com", "multiline": False},
     {"label": "Body", "value": "Dear Mira\nall of it", "multiline": True},
