@@ -401,7 +401,7 @@ def test_other_bytes_of_an_installed_version_need_a_word(bare_home: DaemonHome) 
     replaced = bare_home.must("POST", "/v1/connectors", {"path": archive, "on_conflict": "replace"})
 
     assert (refused.status, refused.body["error"]["class"]) == (409, "hash_mismatch")
-    assert "repeat the command with --replace, or --keep-both" in refused.body["error"]["message"]
+    assert "repeat the command with --replace or --keep-both" in refused.body["error"]["message"]
     assert {entry["hash"] for entry in both} == {first, kept["hash"]}
     assert sorted(replaced["replaced"]) == sorted([first, kept["hash"]])
     assert [entry["hash"] for entry in bare_home.must("GET", "/v1/connectors")["connectors"]] == [replaced["hash"]]

@@ -122,7 +122,7 @@ def test_where_somebody_signs_a_setting_waits_for_their_yes(upstream: CountingSe
 
         assert refused["class"] == "capability_denied"
         assert refused["message"].startswith(
-            f"localhost:{upstream.port} is in egress.private_plain of config.toml, and that is not in force: "
+            f"localhost:{upstream.port} is in egress.private_plain of config.toml but not in effect: "
         )
         assert "add " not in refused["message"]
         assert (status["settings_waiting"], question["kind"]) == (["egress.private_plain"], "settings")
