@@ -184,8 +184,8 @@ async def test_what_no_passkey_may_agree_to_takes_the_passphrase(world: World, d
 @pytest.mark.parametrize(
     ("prepare", "words"),
     [
-        (lambda desk: setattr(desk.key.lie, "unverified", True), "did not check who was there"),
-        (lambda desk: setattr(desk.key.lie, "other_digest", True), "not signed with the key that was enrolled"),
+        (lambda desk: setattr(desk.key.lie, "unverified", True), "the device did not verify the person"),
+        (lambda desk: setattr(desk.key.lie, "other_digest", True), "the signature is not from the enrolled key"),
         (lambda desk: setattr(desk.key.lie, "is_busy", True), "Do not touch it"),
         (lambda desk: setattr(desk.key.lie, "garbage", b"\x00\xff"), "cannot be read"),
         (lambda desk: setattr(desk.key, "tries", 0), "blocked"),

@@ -439,7 +439,7 @@ def test_another_approver_ends_every_page(own_home: DaemonHome) -> None:
     assert of_kind(own_home, "page.locked")[-1]["reason"] == "replaced"
     (own_home.path / "approver.json").write_bytes(kept)
     refused = client.unlock()
-    assert (refused.status, "is not that of this home's approver" in refused.words) == (409, True)
+    assert (refused.status, "is not the one of this home's approver" in refused.words) == (409, True)
     (own_home.path / "approver.json.new").write_bytes(new)  # as where `approver init` ended too early
     (own_home.path / "approver.json.new").chmod(0o600)
     assert client.unlock("another passphrase").status == 200
