@@ -54,8 +54,8 @@ def alarms(plan: Plan, preview: Preview | None) -> Iterator[str]:
             fields = preview.fields
             yield from _contradictions(fields, plan)
     yield from unknown_of(plan)
-    for name, value in plan.args.items():
-        yield from _letters(name, value)
+    for one in given_of(plan):
+        yield from _letters(one.label or one.name, one.value)
     for field in fields:
         yield from _letters(field.label, field.value)
 
@@ -114,7 +114,13 @@ def _letters(name: str, value: Any) -> Iterator[str]:
 
 def _foreign(text: str) -> Iterator[str]:
     """Mail addresses with other letters than ASCII's; hosts, and words, in more than one alphabet. Those letters as codes."""
-    for match in (*_ADDRESS.finditer(text), *_WORD.finditer(text)):
+    addresses = list(_ADDRESS.finditer(text))
+    words = (
+        match
+        for match in _WORD.finditer(text)
+        if not any(one.start() <= match.start() < one.end() for one in addresses)
+    )
+    for match in (*addresses, *words):
         if not match[0].isascii() and ("@" in match[0] or _is_mixed(match[0])):
             yield _in_codes(match[0])
 

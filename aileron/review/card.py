@@ -70,6 +70,8 @@ _ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
 """How a difference names an argument (approvals/difference.py)."""
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
 """What lines of ours begin with, and what looks like it."""
+_ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "ALWAYS: ", "UNSIGNED")
+"""What facts of a consent begin with that are alarms (subject.py, registry/consent.py)."""
 _MOST_ALARMS: Final = 3
 """Lines of a consent that are lifted above what scrolls; all of them stand below as well."""
 _SHORT: Final = {"credential": "account"}
@@ -466,6 +468,6 @@ def _line(text: str, tone: Tone) -> Line:
     shown = visible(text)
     if shown.startswith(BAR):
         return Line(shown.removeprefix(BAR), Tone.QUOTED)
-    if "(! not in plain letters" in shown or shown.startswith(("ALLOWS MORE: ", "RUNS WITHOUT", "ALWAYS: ")):
+    if "(! not in plain letters" in shown or shown.startswith(_ALARMS):
         return Line(f"! {shown}", Tone.ALARM)
     return Line(shown, tone)

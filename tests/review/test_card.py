@@ -532,14 +532,22 @@ def test_how_many_it_touches_is_said_where_it_is_more_than_one(
     assert essential(card(question(previewed(args)), found(*preview)), "touches") == touches
 
 
+def test_a_connector_unsigned_by_a_publisher_who_signs_is_an_alarm() -> None:
+    """That it is unsigned where nobody expects a signature is a fact among others."""
+    words = ("unsigned", "UNSIGNED, although you trust a key of its publisher")
+    asked = [subject_question(msgspec.structs.replace(SUBJECTS["connector"], signature=one)) for one in words]
+
+    assert [[line.text for line in card(one).alarms] for one in asked] == [[], [f"! {words[1]}"]]
+
+
 @pytest.mark.parametrize(
     ("value", "alarm"),
     [
         ("mira@example.com", None),
         ("Grüße aus Köln, Übersicht.pdf", None),
         ("Привет, Мира", None),
-        ("mira@ex\u0430mple.com", "x may look like something else: mira@ex<U+0430>mple.com, ex<U+0430>mple"),
-        ("see p\u0430ypal.com", "x may look like something else: p<U+0430>ypal.com, p<U+0430>ypal"),
+        ("mira@ex\u0430mple.com", "x may look like something else: mira@ex<U+0430>mple.com"),
+        ("see p\u0430ypal.com", "x may look like something else: p<U+0430>ypal.com"),
         ("\u0440\u0430\u0443.com", "x may look like something else: <U+0440><U+0430><U+0443>.com"),
         ("münchen@example.de", "x may look like something else: m<U+00FC>nchen@example.de"),
         ("paid\u202egnp.exe", "x has hidden characters, shown below as codes"),
