@@ -109,7 +109,7 @@ def _letters(name: str, value: Any) -> Iterator[str]:
     foreign = list(dict.fromkeys(_foreign(text)))
     if foreign:
         more = f" and {len(foreign) - _MOST_WORDS} more" if len(foreign) > _MOST_WORDS else ""
-        yield f"{name} may look like something else: {', '.join(foreign[:_MOST_WORDS])}{more}"
+        yield f"{name} has letters that may look like others: {', '.join(foreign[:_MOST_WORDS])}{more}"
 
 
 def _foreign(text: str) -> Iterator[str]:

@@ -68,6 +68,8 @@ __all__ = [
 
 _ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
 """How a difference names an argument (approvals/difference.py)."""
+_CREDENTIAL: Final = re.compile(r"\Acredential of ")
+"""What a difference of accounts begins with (approvals/difference.py), which a card calls accounts."""
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
 """What lines of ours begin with, and what looks like it."""
 _ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "ALWAYS: ", "UNSIGNED")
@@ -303,9 +305,7 @@ def _run_sections(
         yield Section(f"current state, loaded {when(preview.taken_at)}", found)
     arguments = tuple(argument_fact(one, changes.get(one.name)) for one in given)
     gone = tuple(
-        Fact(visible(name), (_was("left out, was ", before),))
-        for name, (how, before) in changes.items()
-        if how == "left out"
+        Fact(visible(name), (_was("left out", before),)) for name, (how, before) in changes.items() if how == "left out"
     )
     yield Section("arguments from the agent", (*arguments, *gone) or (_fact("arguments", "none"),))
     if settled := tuple(_settled(plan)):
@@ -350,13 +350,16 @@ def argument_fact(one: LabelledArgument, change: tuple[str, str | None] | None =
         name = f"{name} ({one.name})"
     lines = value_lines(one.value)
     if change is not None:
-        how, before = change
-        lines = (*lines, _was(f"{how}, was " if before is not None else how, before))
+        lines = (*lines, _was(*change))
     return Fact(visible(name), lines)
 
 
 def _was(how: str, before: str | None) -> Line:
-    return _line(f"≠ {how}" + ("" if before is None else without_gaps(spelled(before))), Tone.CHANGED)
+    """How an argument differs from that of the approved call; that it is another one is said by what was approved."""
+    if before is None:
+        return _line(f"≠ {how}", Tone.CHANGED)
+    said = "" if how in ("new", "changed") else f"{how}, "
+    return _line(f"≠ {said}in the approved call: {without_gaps(spelled(before))}", Tone.CHANGED)
 
 
 def _difference(
@@ -395,6 +398,7 @@ def _argument_changes(question: Question) -> dict[str, tuple[str, str | None]]:
 def _change(change: Change) -> Fact:
     argument = _ARGUMENT.fullmatch(change.where)
     where, before, after = argument[1] if argument else change.where, change.before, change.after
+    where = _CREDENTIAL.sub("account of ", where)
     was, now = without_gaps(spelled(before)), "gone" if after is None else without_gaps(spelled(after))
     if before is None:
         texts = [now]

@@ -97,9 +97,9 @@ def source_of(spans: Iterable[Span]) -> str:
     said, found, missing = (by_origin.get(origin, []) for origin in (Origin.SAID, Origin.FOUND, Origin.MISSING))
     parts = []
     if found:
-        parts.append("confirmed by the service" if not said else f"confirmed by the service: {', '.join(found)}")
+        parts.append("from the service" if not said else f"from the service: {', '.join(found)}")
     if said:
-        parts.append("the rest from the agent" if found else "from the agent, not confirmed")
+        parts.append("the rest from the agent" if found else "from the agent, not checked")
     if missing:
         parts.append(f"not loaded: {', '.join(missing)}")
     return " · ".join(parts)

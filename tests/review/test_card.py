@@ -181,7 +181,7 @@ def test_what_is_other_than_last_time_is_marked_at_its_argument_and_named_above(
         "≠ steps.one.op: x → send_mail",
     ]
     marked = [line.text for line in lines(one) if line.tone is Tone.CHANGED]
-    assert {"≠ changed, was a@b", "≠ left out, was c@d"} <= set(marked)
+    assert {"≠ in the approved call: a@b", "≠ left out, in the approved call: c@d"} <= set(marked)
 
 
 def test_what_the_file_says_by_itself_stands_with_what_would_be_done() -> None:
@@ -546,10 +546,10 @@ def test_a_connector_unsigned_by_a_publisher_who_signs_is_an_alarm() -> None:
         ("mira@example.com", None),
         ("Grüße aus Köln, Übersicht.pdf", None),
         ("Привет, Мира", None),
-        ("mira@ex\u0430mple.com", "x may look like something else: mira@ex<U+0430>mple.com"),
-        ("see p\u0430ypal.com", "x may look like something else: p<U+0430>ypal.com"),
-        ("\u0440\u0430\u0443.com", "x may look like something else: <U+0440><U+0430><U+0443>.com"),
-        ("münchen@example.de", "x may look like something else: m<U+00FC>nchen@example.de"),
+        ("mira@ex\u0430mple.com", "x has letters that may look like others: mira@ex<U+0430>mple.com"),
+        ("see p\u0430ypal.com", "x has letters that may look like others: p<U+0430>ypal.com"),
+        ("\u0440\u0430\u0443.com", "x has letters that may look like others: <U+0440><U+0430><U+0443>.com"),
+        ("münchen@example.de", "x has letters that may look like others: m<U+00FC>nchen@example.de"),
         ("paid\u202egnp.exe", "x has hidden characters, shown below as codes"),
         (["fine", "zero\u200bwidth"], "x has hidden characters, shown below as codes"),
     ],

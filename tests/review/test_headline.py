@@ -80,7 +80,7 @@ def told(summary: str, args: dict[str, Any], preview: Preview | None = None) -> 
     return spelled_out(spans), source_of(spans)
 
 
-WHO = "from the agent, not confirmed"
+WHO = "from the agent, not checked"
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ WHO = "from the agent, not confirmed"
             WHO,
         ),
         ({"title": "Lunch", "at": "tomorrow"}, None, "Delete “Lunch”, “tomorrow”", WHO),
-        ({"title": "Lunch"}, found(Subject="Dentist"), "Delete “Dentist”", "confirmed by the service"),
+        ({"title": "Lunch"}, found(Subject="Dentist"), "Delete “Dentist”", "from the service"),
         ({"title": "Lunch"}, found(Subject=None), "Delete (nothing)", "not loaded: title"),
         (
             {"title": "Lunch", "at": "noon"},
             found(Subject="Dentist", In_calendar="Work"),
             "Delete “Dentist”, “noon”, from “Work”",
-            "confirmed by the service: title, in_calendar · the rest from the agent",
+            "from the service: title, in_calendar · the rest from the agent",
         ),
     ],
 )

@@ -718,7 +718,7 @@ async def test_no_row_of_somebody_elses_text_begins_as_ours_do(world: World, bla
                 await shown.press("space")
             if size == (100, 45):
                 assert "│ ≠ x" in shown.text
-                assert "was x (61 blanks) ! nothing differs" in shown.text
+                assert "in the approved call: x (61 blanks) ! nothing differs" in shown.text
 
 
 async def test_a_value_of_a_megabyte_is_shown_at_once_and_says_how_much_is_not(world: World) -> None:
@@ -1171,7 +1171,7 @@ async def test_every_sign_is_there_without_its_colour(
         world.settle(gone, "denied")
         await shown.until("✗")
         await shown.press("n")
-        await shown.until("≠ new, was a")
+        await shown.until("≠ in the approved call: a")
         text = shown.text
         colours = {
             segment.style.color
@@ -1227,7 +1227,7 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
 
         for fact in (
             "Send mail: to “mallory@evil.example”, body “Dear Mira the invoice is paid.”",
-            "confirmed by the service: to · the rest from the agent",
+            "from the service: to · the rest from the agent",
             "! CANNOT BE UNDONE · effect not declared",
             "goes to   mail.example:443",
             "account   basic/mail/home: a mail account",
@@ -1236,7 +1236,7 @@ async def test_at_80_by_24_all_that_matters_of_a_run_is_there_without_scrolling(
             "! To: the agent said “mira@example.com”, the service has\n↳ “mallory@evil.example”",
             "To        mallory@evil.example",
             "to        mira@example.com",
-            "≠ new, was a@b",
+            "≠ in the approved call: a@b",
         ):
             assert fact in text
 

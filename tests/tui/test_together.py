@@ -144,7 +144,7 @@ def _too_many() -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("asked", "why"),
     [
-        (_with_hidden_letters, "may look like something else"),
+        (_with_hidden_letters, "has letters that may look like others"),
         (_of_another_host, "these are not alike"),
         (_of_another_file, "these are not alike"),
         (_that_differ_in_much, f"differ in more than {MOST_DIFFERENT} arguments"),

@@ -1,0 +1,75 @@
+"""The ten requests as a person meets them, as text: the console at two sizes, and the command. golden/ten-*.txt.
+
+Looked at, each: what would happen stands first, what is wrong stands above what scrolls, and the surfaces agree.
+AILERON_GOLDEN=renew writes them anew. Not here: how cells are drawn (test_golden_screens.py), the page (tests/browser).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from aileron.review.card import Card
+from aileron.tui import rendering
+from tests.cli.command import Command
+from tests.cli.person import SIGN
+from tests.cli.questions import Approver, sealed_preview
+from tests.support.screens import is_like, text_of
+from tests.support.ten_requests import TEN, Request
+from tests.tui.consoles import World
+
+pytestmark = pytest.mark.anyio
+
+SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
+each = pytest.mark.parametrize("one", TEN, ids=lambda one: named(one))
+
+
+def ask(world: World, one: Request) -> dict[str, Any]:
+    """It waits, and its preview can be read."""
+    approver: Approver = world.sign()
+    world.fake.passphrase, world.fake.is_locked = "x", False
+    asked = one.question()
+    world.ask(asked)
+    if one.found is not None:
+        path = f"/v1/action-approvals/{one.id}/preview"
+        world.fake.script("POST", path, sealed_preview(approver, asked["digest"], one.found))
+    return asked
+
+
+@each
+@pytest.mark.parametrize("size", SIZES)
+async def test_in_the_console(world: World, monkeypatch: pytest.MonkeyPatch, one: Request, size: str) -> None:
+    """Times stand still."""
+    monkeypatch.setattr(rendering, "duration", lambda seconds: "14:41")
+    monkeypatch.setenv("TZ", "UTC")
+    ask(world, one)
+    async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
+        await shown.unlock()
+        await shown.until(lambda: shown.app.card is not None and (one.found is None or has_state(shown.app.card)))
+        shown.app.clear_notifications()
+        await shown.settled()
+
+        is_like(f"ten-{named(one)}-{size}.txt", text_of(shown.app) + "\n")
+
+
+@each
+async def test_at_the_command_line(world: World, one: Request) -> None:
+    """The same card, unfolded."""
+    ask(world, one)
+    words = ("approval", "show", one.id, *(["--preview"] if one.found is not None else []))
+    said = Command(world.home).at_terminal(*words, answers=[SIGN] * (one.found is not None), NO_COLOR="1", TZ="UTC")
+
+    assert said.code == 0, said
+    is_like(f"ten-{named(one)}-command.txt", re.sub(r"in [0-9]+ d\b", "later", said.out))
+
+
+def has_state(card: Card) -> bool:
+    """What its preview found is on it."""
+    return any(section.title.startswith("current state, loaded") for section in card.sections)
+
+
+def named(one: Request) -> str:
+    """As its file is called."""
+    return one.name.replace(" ", "-")
