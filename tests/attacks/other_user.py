@@ -55,7 +55,7 @@ class OtherUser:
         try:
             python = _copied(folder)
             self._process = subprocess.Popen(
-                [str(python), "-m", "pytest", "-p", "no:cacheprovider", "-x", *tests],
+                [str(python), "-m", "pytest", "-p", "no:cacheprovider", "--maxfail=8", *tests],
                 cwd=folder / "tree",
                 env=_environment(folder / "home") | {TALLY: str(self._tally)},
                 stdin=subprocess.DEVNULL,

@@ -50,7 +50,7 @@ class Typist(Someone):
         lines: list[str] = self._lines  # type: ignore[attr-defined]
         if re.search(r"passphrase[^\n]*: \Z", shown, re.I):
             return APPROVER
-        if shown.endswith("decides nothing): "):
+        if shown.endswith("not decided): "):
             return YES
         return lines.pop(0) if shown.endswith("> ") and lines else None
 
@@ -194,9 +194,9 @@ def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: 
     with Tmux(words, {**given, "PYTHONPATH": str(ROOT)}, size=(100, 50)) as at:
         at.until("type help")
         at.type("unlock")
-        at.until("it is asked for each time: this is a terminal of tmux")
+        at.until("the passphrase is asked for each time: this is a terminal of tmux")
         at.type(f"approve {number(question)}")
-        at.until("decides nothing):")
+        at.until("not decided):")
         at.type(YES)
         at.until("Approver passphrase, to approve")
         attack.answered(

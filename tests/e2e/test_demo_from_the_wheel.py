@@ -204,7 +204,7 @@ def test_the_console_and_the_page_of_the_wheel_are_there(aileron: Path, place: P
     command = Command(place / "c", program=[str(aileron)], deadline_s=60)
     try:
         with Tmux([str(aileron), "console"], {"AILERON_HOME": str(place / "c"), "PATH": "/usr/bin:/bin"}) as console:
-            console.until("nothing waits")
+            console.until("nothing waiting")
             console.keys("q")
             console.until_over()
         url = urllib.parse.urlsplit(command("open", "approvals").out.strip())

@@ -1,7 +1,7 @@
 """A program in a real terminal of tmux: keys go in, rows of the screen come out.
 
     with Tmux(["aileron", "console"], environment, size=(80, 24)) as at:
-        at.until("nothing waits")
+        at.until("nothing waiting")
         at.keys("q")
 
 Its server is its own (a socket in a folder of its own), reads no configuration, and ends with the block.

@@ -1,7 +1,7 @@
 """The person's console on its whole screen, at a real terminal, with a process beside it that is of the same terminal.
 
     with FullScreen(home) as at:
-        at.until("nothing waits")
+        at.until("nothing waiting")
         at.press("q")
 
 What leads the terminal's session is a small program that began the console, as a shell does, and on a word starts another process
