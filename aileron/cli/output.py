@@ -241,19 +241,34 @@ def time_left(moment: Any, stream: str = "stdout") -> str:
     text = as_text(moment)
     if not is_terminal(stream):
         return text
+    left_s = _seconds_until(text)
+    if left_s is None:
+        return text
+    return "over" if left_s < 0 else f"in {_span(left_s)}"
+
+
+def time_since(moment: Any) -> str:
+    """Since a moment, for a terminal: `3 min`."""
+    left_s = _seconds_until(as_text(moment))
+    return as_text(moment) if left_s is None else _span(max(-left_s, 0.0))
+
+
+def _seconds_until(text: str) -> float | None:
+    """Negative after it; None for what is no moment."""
     import datetime
 
     try:
-        left_s = (datetime.datetime.fromisoformat(text) - datetime.datetime.now(datetime.UTC)).total_seconds()
+        return (datetime.datetime.fromisoformat(text) - datetime.datetime.now(datetime.UTC)).total_seconds()
     except (ValueError, TypeError):
-        return text
-    if left_s < 0:
-        return "over"
-    if left_s >= 2 * 86400:
-        return f"in {left_s / 86400:.0f} d"
-    if left_s >= 2 * 3600:
-        return f"in {left_s / 3600:.0f} h"
-    return f"in {left_s / 60:.0f} min" if left_s >= 90 else f"in {left_s:.0f} s"
+        return None
+
+
+def _span(seconds: float) -> str:
+    if seconds >= 2 * 86400:
+        return f"{seconds / 86400:.0f} d"
+    if seconds >= 2 * 3600:
+        return f"{seconds / 3600:.0f} h"
+    return f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s"
 
 
 def folded(text: str, indent: int) -> list[str]:

@@ -131,7 +131,7 @@ def test_a_signature_is_over_this_digest_and_no_other(desk: Desk) -> None:
     statement, signature = desk.sign()
 
     check_assertion(desk.passkeys[0], statement, signature)
-    with pytest.raises(AileronError, match="something else"):
+    with pytest.raises(AileronError, match="different challenge"):
         check_assertion(desk.passkeys[0], about(statement.key_id, f"sha256:{'2' * 64}"), signature)
 
 

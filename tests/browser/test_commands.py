@@ -121,7 +121,7 @@ def test_a_run_that_lacks_an_account_asks_for_it_and_goes_on(
 ) -> None:
     """At a terminal in place; in a pipe it is refused with the command."""
     headless = Command(at_desk.home.path)("run", "whoami")
-    answers = [("and go on? [y/N]", "y"), ("Service", ""), ("Identity", "mine")]
+    answers = [("and continue? [y/N]", "y"), ("Service", ""), ("Identity", "mine")]
     said = run("run", "whoami", person=_who_signs_in(browser), answers=answers)
 
     assert headless.code == 4

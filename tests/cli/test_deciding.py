@@ -452,7 +452,7 @@ def test_a_question_is_taken_back(fake: FakeDaemon, aileron: Command):
     said = aileron("approval", "cancel", "cafe")
     assert aileron("approval", "cancel", ID, "--json").json == settled("cancelled")[1]
 
-    assert (said.code, said.err) == (0, f"cancelled {ID}\n")
+    assert (said.code, said.err) == (0, f"withdrawn {ID}\n")
     assert [seen.body for seen in fake.asked("POST", f"{ONE}/cancel")] == [{}, {}]
     fake.script("POST", f"{ONE}/cancel", error("already_decided", 409, "x", details={"status": "running"}))
     assert aileron("approval", "cancel", ID).err.startswith(f"error: {ID} is already running\n")
@@ -473,10 +473,11 @@ def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
     assert piped.err == ""
     assert "act (approved)" in shown.out
     assert "aileron approve ID" in shown.out
+    assert [ID[-6:] in shown.out, OTHER[-6:] in shown.out, ID in shown.out] == [True, True, False]
     listed = [{key: one[key] for key in one if key not in ("plan", "head")} for one in fake.approvals]
     assert aileron("approval", "list", "--json").json == {"approvals": listed}
     fake.approvals = []
-    assert aileron.at_terminal("approval", "list").out == "nothing waits for a person\n"
+    assert aileron.at_terminal("approval", "list").out == "nothing is waiting\n"
 
 
 def test_a_decided_question_shows_what_was_decided(fake: FakeDaemon, aileron: Command):

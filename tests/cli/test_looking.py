@@ -217,12 +217,20 @@ def test_settings_that_nobody_agreed_to_are_told(fake: FakeDaemon, aileron: Comm
     ]
 
 
-def test_what_waits_is_counted_by_what_it_is(fake: FakeDaemon, aileron: Command):
-    """Runs, and consents among them."""
-    asked = {"approval_id": "act-1", "status": "pending_approval", "digest": "d", "created_at": "c", "expires_at": "e"}
-    fake.approvals = [{**asked, "kind": kind} for kind in ("action", "binding", "action_file")]
+def test_what_waits_is_said(fake: FakeDaemon, aileron: Command):
+    """How many, and the first three in words, with who asks."""
+    asked = {"status": "pending_approval", "created_at": "c", "expires_at": "e"}
+    kinds = ("binding", "action_file", "grant", "secret")
+    fake.approvals = [
+        {**asked, "approval_id": k, "digest": k, "kind": k, "name": "x", "agent": "claude"} for k in kinds
+    ]
 
-    assert "waiting\t3 for a person (2 no runs but consents): aileron approval list\n" in aileron("status").out
+    assert (
+        "waiting\t4 for approval: aileron approval list\tclaude: Let a connector use x\t"
+        "claude: Add or change the action x\tclaude: Let x run without asking\n"
+    ) in aileron("status").out
+    fake.approvals = []
+    assert "waiting\t0 for approval\n" in aileron("status").out
 
 
 @pytest.mark.parametrize("words", [("status",), ("daemon", "status")])

@@ -246,7 +246,7 @@ def index(*entries: dict[str, Any]) -> bytes:
 @pytest.mark.parametrize(
     ("data", "expected", "told"),
     [
-        (b"<html>", "invalid_request", "it is no index of a Hub"),
+        (b"<html>", "invalid_request", "the index is not valid"),
         (b'{"version": 9, "entries": []}', "invalid_request", "version 9 of the format"),
         (index({**ENTRY, "name": "github://acme/mail"}), "invalid_request", "is not a name of a Hub"),
         (index({**ENTRY, "url": "https://evil.example"}), "invalid_request", "unknown field `url`"),
@@ -332,5 +332,5 @@ def test_an_index_older_or_newer_than_the_files_is_said(own: DaemonHome, served:
     finally:
         shutil.move(aside, file)
 
-    assert (word(said), "the index is not of now, try again" in said.body["error"]["message"]) == ("not_found", True)
+    assert (word(said), "the index is out of date, try again" in said.body["error"]["message"]) == ("not_found", True)
     assert own.must("GET", f"/v1/hub/entry?name={CONNECTOR}")["version"] == "1.1.0"

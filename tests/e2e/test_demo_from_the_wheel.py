@@ -165,7 +165,7 @@ def test_every_claim_of_the_demo_is_observed(aileron: Path) -> None:
 
 @pytest.mark.parametrize(
     ("typed", "told"),
-    [("y", "approved, it was carried out"), ("n", "you did not approve it, so it is not there")],
+    [("y", "approved and carried out"), ("n", "you did not approve, so the event is neither on the server")],
 )
 def test_a_person_at_the_terminal_is_asked_and_is_right_either_way(
     aileron: Path, place: Path, typed: str, told: str

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any, Final
 
 import msgspec
 import typer
@@ -24,32 +25,30 @@ from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.visible import visible
 from aileron.review.decision_flow import as_told
-from aileron.review.question import KINDS, name_of, title_of
+from aileron.review.question import KINDS, agent_of, name_of, row_of, state_words, tags_of, waits
 
 __all__ = ["approve", "ask", "cancel", "deny", "edit", "list_", "show"]
 
+_SHORT_ID: Final = 6
+"""Characters of an id in a list, at least: one in 16 million for its end."""
 Id = Annotated[
-    str, typer.Argument(metavar="ID", help="The approval, or the end of its id.", autocompletion=approval_ids)
+    str, typer.Argument(metavar="ID", help="ID of the request, or the end of it.", autocompletion=approval_ids)
 ]
-Yes = Annotated[
-    bool, typer.Option("--yes", "-y", help="The answer is yes; where decisions are signed, that is still asked for.")
-]
-Wait = Annotated[
-    str, typer.Option("--wait", metavar="DURATION", help="How long to wait for the outcome: 500ms, 90s, 5m.")
-]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve without asking. A signature is still asked for.")]
+Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="Time to wait for the outcome: 500ms, 90s, 5m.")]
 
 
 def approve(
     approval: Id,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, for the record.")] = None,
     yes: Yes = False,
     wait: Wait = DEFAULT_WAIT,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Approve what waits: it is shown, asked about, and carried out.
+    """Approve a request after reading it, and carry it out.
 
-    Then the result as `aileron run` prints it, and its exit code. Where an approver exists it is signed, which needs a terminal.
+    Prints the result and ends as `aileron run` does. Where an approver exists the decision is signed, which needs a terminal.
     """
     wait_s = seconds(wait, help_of="approve")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
@@ -57,7 +56,7 @@ def approve(
     name = question.approval_id
     if (yes or not can_ask()) and name != approval:
         raise Problem.usage(
-            "where nothing is asked, the whole id is needed", fix=f"aileron approve {name}{' --yes' if yes else ''}"
+            "without a question the full id is needed", fix=f"aileron approve {name}{' --yes' if yes else ''}"
         )
     dialogue = decision_dialogue.Dialogue(supervisor, name, yes=yes, reason=reason, as_json=as_json, tell=tell_done)
     raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
@@ -82,33 +81,36 @@ def edit(
     approval: Id,
     args: Annotated[
         str | None,
-        typer.Option("--args", metavar="JSON|@FILE|-", help="The arguments as they are to be, instead of an editor."),
+        typer.Option("--args", metavar="JSON|@FILE|-", help="Use these arguments and open no editor."),
     ] = None,
-    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Why, for the record.")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, for the record.")] = None,
     yes: Yes = False,
     wait: Wait = DEFAULT_WAIT,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change the arguments of a run that waits, and approve it so.
+    """Change the arguments of a waiting run, and approve it.
 
-    Opens them in $VISUAL or $EDITOR. What has changed is shown, then it is decided as with `aileron approve`; the agent is told.
+    Opens them in $VISUAL or $EDITOR, and shows what changed before you decide. The agent is told.
     """
     wait_s = seconds(wait, help_of="approval edit")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     question = _waiting(supervisor, approval)
     name = question.approval_id
     if not question.plan:
-        raise Problem.usage(f"{name} is no run: only its arguments could be changed", fix=f"aileron approve {name}")
+        raise Problem.usage(f"{name} is not a run: only runs have arguments to edit", fix=f"aileron approve {name}")
     before = question.plan["args"]
     wanted = _edited(before) if args is None else from_json(args)
     if wanted == before:
-        output.note(f"nothing was changed, nothing is decided\n  approve: aileron approve {visible(name)}")
+        output.note(f"no changes: not decided, still waiting\n  approve: aileron approve {visible(name)}")
         raise typer.Exit(UNFINISHED)
     made = supervisor.fetch(Edited, "POST", path_of("v1", "action-approvals", name, "edit"), EditRequest(args=wanted))
     if made.plan.get("args") != wanted:
         raise Problem(
-            "the daemon made another plan of it", exit_code=9, name="hash_mismatch", fix="aileron daemon status"
+            "the daemon changed the arguments to something else",
+            exit_code=9,
+            name="hash_mismatch",
+            fix="aileron daemon status",
         )
     dialogue = decision_dialogue.Dialogue(
         supervisor, name, yes=yes, reason=reason, as_json=as_json, edit=made.digest, tell=tell_done
@@ -118,17 +120,17 @@ def edit(
 
 def ask(
     approval: Id,
-    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="What you want to know.")] = None,
+    question: Annotated[str | None, typer.Argument(metavar="QUESTION", help="Question for the agent.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask the agent back, before you decide.
+    """Ask the agent a question before you decide.
 
-    It reads the question with its next look, and may answer once; `aileron approval show` has what it says.
+    Delivered at its next check. It may answer once; `aileron approval show` has the answer.
     """
     supervisor = Supervisor()
     name = _waiting(supervisor, approval).approval_id
     if question is None and can_ask():
-        question = ask_now("Question (the agent reads it): ")
+        question = ask_now("Question for the agent: ")
     if not question:
         raise Problem.usage("there is no question", fix=f'aileron approval ask {name} "QUESTION"')
     path = path_of("v1", "action-approvals", name, "ask")
@@ -136,51 +138,48 @@ def ask(
     if as_json:
         output.print_json(answer)
     else:
-        output.note(
-            f"asked; the agent reads it with its next look, and what it says is in\n  aileron approval show {visible(name)}"
-        )
+        output.note(f"asked; delivered at the agent's next check\n  answer: aileron approval show {visible(name)}")
 
 
 def cancel(approval: Id, as_json: AsJson = False) -> None:
-    """Take a question back, or an approval that has not begun."""
+    """Withdraw a request, or an approval that has not begun."""
     supervisor = Supervisor()
     settled = decision_dialogue.cancel(supervisor, decision_dialogue.find(supervisor, approval))
     if as_json:
         output.print_json(settled)
     else:
-        output.note(f"{settled.status} {visible(settled.approval_id)}")
+        output.note(f"{state_words(settled.status)} {visible(settled.approval_id)}")
 
 
 def list_(as_json: AsJson = False) -> None:
-    """List what waits for a person, the first to expire first."""
+    """List what is waiting for approval, the first to expire first."""
     supervisor = Supervisor()
     found = supervisor.fetch(ApprovalList, "GET", "/v1/action-approvals")
     if as_json:
         output.print_json(found)
         return
-    is_terminal = output.is_terminal()
-    output.print_table(
-        ("ID", "EXPIRES", "ASKED BY", "WHAT")
-        if is_terminal
-        else ("ID", "EXPIRES", "ASKED BY", "KIND", "NAME", "STATUS"),
-        [_short_row(entry) if is_terminal else _row(entry) for entry in found.approvals],
-        empty="nothing waits for a person",
-    )
+    if output.is_terminal():
+        names, tags = _short_ids(found.approvals), tags_of(found.approvals)
+        rows = [_short_row(entry, names[entry.approval_id], tags) for entry in found.approvals]
+        titles = ("ID", "REQUEST", "AGENT", "AGE", "EXPIRES")
+        output.print_table(titles, rows, empty="nothing is waiting", folds=("REQUEST",))
+    else:
+        output.print_table((), [_row(entry) for entry in found.approvals], empty="")
     if found.approvals and output.is_terminal("stderr"):
-        output.note("\nlook and decide: aileron approve ID\nsay no: aileron deny ID")
+        output.note("\napprove: aileron approve ID\ndeny: aileron deny ID")
         decision_dialogue.note_unsigned(approver_status(supervisor))
 
 
 def show(
     approval: Id,
-    full: Annotated[bool, typer.Option("--full", help="All of it, however long.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show full values without truncation.")] = False,
     preview: Annotated[
-        bool, typer.Option("--preview", help="Also what its preview says, which only the approver may see.")
+        bool, typer.Option("--preview", help="Load the current state too, which only the approver may see.")
     ] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what would be done, exactly, and what was decided."""
+    """Show a request in full, and what was decided."""
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     entry = decision_dialogue.find(supervisor, approval)
     name = entry.approval_id
@@ -208,7 +207,7 @@ def show(
     more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)
     show_card(as_told(entry), "stdout", more=more)
     if entry.has_preview and output.is_terminal("stderr"):
-        output.note(f"\nwhat would happen:\n  aileron approval show {visible(name)} --preview")
+        output.note(f"\nload the current state:\n  aileron approval show {visible(name)} --preview")
 
 
 def _waiting(supervisor: Supervisor, approval: str) -> Question:
@@ -220,11 +219,13 @@ def _waiting(supervisor: Supervisor, approval: str) -> Question:
 def _with_preview(supervisor: Supervisor, entry: Question) -> int:
     name = entry.approval_id
     if not entry.has_preview:
-        raise Problem.missing(f"{name} has no preview", fix=f"aileron approval show {name}")
+        raise Problem.missing(
+            f"{name} has no preview: its action loads no current state", fix=f"aileron approval show {name}"
+        )
     standing = approver_status(supervisor)
     if not standing.is_signed:
         raise Problem(
-            "a preview is for whoever signs, and nobody does",
+            "only an approver can load the current state, and there is none yet",
             exit_code=6,
             name="consent_required",
             fix="aileron approver init",
@@ -258,11 +259,24 @@ def _row(entry: ApprovalEntry) -> tuple[str | None, ...]:
     )
 
 
-def _short_row(entry: ApprovalEntry) -> tuple[str | None, ...]:
-    """At a terminal: the agent's name for its session, the status only where it is not that it waits."""
-    what = title_of(entry)
-    facts = (entry.approval_id, output.time_left(entry.expires_at), entry.agent or entry.session or None)
-    return (*facts, what if entry.status == "pending_approval" else f"{what} ({entry.status})")
+def _short_row(entry: ApprovalEntry, name: str, tags: dict[str, str]) -> tuple[str, ...]:
+    """At a terminal: what it would do, as the agent says, and who asks; the status only where it is not that it waits."""
+    row = row_of(entry, tags.get(entry.approval_id, ""))
+    what = row if waits(entry) else f"{row} ({state_words(entry.status)})"
+    return (name, what, agent_of(entry), output.time_since(entry.created_at), output.time_left(entry.expires_at))
+
+
+def _short_ids(entries: list[ApprovalEntry]) -> dict[str, str]:
+    """By id, an end of it that no other one here has, which every command takes for it."""
+    names = [entry.approval_id for entry in entries]
+    return {
+        name: next(end for end in _ends(name) if sum(other.endswith(end) for other in names) == 1) for name in names
+    }
+
+
+def _ends(name: str) -> Iterator[str]:
+    yield from (name[-size:] for size in range(_SHORT_ID, len(name)))
+    yield name
 
 
 def _signature(entry: Question) -> str | None:
@@ -294,7 +308,7 @@ def _outcome(supervisor: Supervisor, question: Question, wait_s: float, *, as_js
             state = decision_dialogue.follow(supervisor, question.approval_id, wait_s, waiting)
     except KeyboardInterrupt:
         look = f"aileron audit show {visible(str(question.audit_id))}"
-        output.note(f"\ninterrupted; it is approved and goes on\n  look: {look}")
+        output.note(f"\ninterrupted; the run is approved and continues\n  look: {look}")
         return INTERRUPTED
     status, answer = state.status, msgspec.to_builtins(state)
     problem = None if status in ("completed", *decision_dialogue.UNDER_WAY) else Problem.of_state(answer)

@@ -29,6 +29,7 @@ from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.supervisor import Supervisor
 from aileron.files import OTHERS_MAY_USE
 from aileron.model.visible import visible
+from aileron.review.question import agent_of, row_of, tags_of, waits
 
 if TYPE_CHECKING:
     from aileron.config import SandboxMode
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor", "status"]
 
+_MOST_WAITING = 3
+"""Requests that `status` names; `approval list` has all."""
 _MAX_SOCKET_PATH = 107  # sun_path, unix(7)
 _LEAST_FREE_BYTES = 100 << 20
 """100 MiB: the ledger refuses runs on a full disk, and grows by about 2 KiB a run."""
@@ -352,13 +355,15 @@ def _kept_back(running: Status) -> str | None:
     return "; ".join(found) or None
 
 
-def _waiting(supervisor: Supervisor, running: Status) -> str:
-    """How much waits for a person, and how much of it is no run."""
-    pending = running.pending
-    listed = supervisor.maybe_fetch(ApprovalList, "/v1/action-approvals") if pending else None
-    consents = 0 if listed is None else sum(entry.kind != "action" for entry in listed.approvals)
-    kinds = f" ({consents} no run but a consent)" if consents == 1 else f" ({consents} no runs but consents)"
-    return f"{pending} for a person" + (f"{kinds}: aileron approval list" if consents else "")
+def _waiting(supervisor: Supervisor, running: Status) -> list[str]:
+    """How much is waiting for approval, and the first of it, as lists say it."""
+    listed = supervisor.maybe_fetch(ApprovalList, "/v1/action-approvals") if running.pending else None
+    if listed is None:
+        return [f"{running.pending} for approval"]
+    waiting = [entry for entry in listed.approvals if waits(entry)]
+    tags = tags_of(waiting)
+    rows = [f"{agent_of(entry)}: {row_of(entry, tags.get(entry.approval_id, ''))}" for entry in waiting[:_MOST_WAITING]]
+    return [f"{running.pending} for approval: aileron approval list", *rows]
 
 
 def _vault(found: VaultState) -> Check:
