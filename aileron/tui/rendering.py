@@ -142,7 +142,7 @@ def cut_short(card: Card, width: int, most: int) -> list[Section]:
     ]
     if len(list(further(card.sentence, width))) > _MOST_HEADLINE:
         left.insert(0, Fact("headline", (Line(card.sentence),)))
-    return [Section("cut short above, in full", tuple(left))] if left else []
+    return [Section("shortened above, in full", tuple(left))] if left else []
 
 
 def body_rows(sections: Iterable[Section], width: int, *, is_whole: bool) -> tuple[list[Text], bool]:

@@ -330,7 +330,7 @@ def _step(event: Mapping[str, Any], *, is_decided: bool) -> str | None:
         case "approval.edited":
             return "edited"
         case "approval.asked":
-            return "you asked back"
+            return "you asked the agent"
         case "approval.answered":
             return "answered"
         case "grant.used":

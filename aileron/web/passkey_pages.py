@@ -139,7 +139,7 @@ class PasskeyPages:
         key_id = needed(fields, "key_id")
         self._ways.check_token(session, fields, "revoke", key_id)
         await self._passkeys.revoke(key_id)
-        session.leave_note("passkeys", "Revoked. It cannot decide any more.")
+        session.leave_note("passkeys", "Revoked. It can no longer decide.")
         return _to("/approvals/passkeys")
 
     # Making one

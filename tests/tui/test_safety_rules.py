@@ -870,7 +870,7 @@ async def test_what_terminals_draw_wider_is_read_to_its_end_too(world: World, si
         "asked by ",
         "compared ",
         "action ",
-        "CUT SHORT",
+        "SHORTENED",
         "headline ",
         "ARGUMENTS",
         "body ",
@@ -1284,7 +1284,7 @@ async def test_a_long_folder_and_many_alarms_push_nothing_off_the_screen(world: 
         assert "more rows below" in text
         for name in ("goes to ", "account ", "asked by ", "compared "):
             assert f"\n{name}" in text
-        assert "CUT SHORT ABOVE, IN FULL" in text
+        assert "SHORTENED ABOVE, IN FULL" in text
 
 
 async def test_below_80_columns_list_and_question_are_two_screens(world: World) -> None:

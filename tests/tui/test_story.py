@@ -142,7 +142,7 @@ def test_what_the_queue_calls_a_run_is_its_title() -> None:
                 decided(),
                 finished(),
             ],
-            "asked · shown · you asked back · answered · edited · approved · ✓ done",
+            "asked · shown · you asked the agent · answered · edited · approved · ✓ done",
         ),
         (
             [{"type": "run.refused", "run": "run-1", "action": "x", "message": "no such action"}],
