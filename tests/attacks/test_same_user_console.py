@@ -339,7 +339,7 @@ open(sys.argv[1], "w").write("ok")
 
 def _unlocked(at: FullScreen, question: dict[str, Any]) -> None:
     """With the key open, and this question on the screen."""
-    at.until("key locked (L)", "reaches")
+    at.until("key locked (L)", "goes to")
     at.press("/", f"{number(question)}\r")
     at.until("! only")
     at.press("L")

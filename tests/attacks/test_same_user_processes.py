@@ -44,7 +44,7 @@ def test_the_command_cannot_be_looked_into_while_the_key_is_open(attack: Attack,
     seen: dict[int, tuple[dict[str, str], str]] = {}
 
     def look(pid: int, _terminal: str, shown: str) -> None:
-        if shown.rstrip().endswith("[y/N]"):
+        if shown.rstrip().endswith("to approve:"):
             for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
                 seen[process.pid] = (ways_into(process.pid), _core_limit(process.pid))
 
