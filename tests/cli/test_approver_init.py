@@ -260,7 +260,7 @@ def test_another_digest_than_of_what_was_shown_ends_it(world: World, aileron: Co
     world.inventory, world.digest = inventory, "sha256:" + "0" * 64
     said = aileron.at_terminal("approver", "init", answers=INIT)
     assert said.code == 9
-    assert "nothing is signed" in flat(said.out)
+    assert "nothing was signed" in flat(said.out)
     assert "passphrase" not in said.out
     assert world.asked("POST", "/v1/approver") == []
 

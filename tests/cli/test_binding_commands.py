@@ -141,7 +141,7 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
     assert f"{NAME} {MAIL} acts as mira@example.com" in shown
     assert "granted mail.read NOT granted mail.send requests that need this will fail" in shown
     assert "renewed automatically" in shown
-    assert f"ended with aileron binding revoke {NAME}" in shown
+    assert f"to revoke aileron binding revoke {NAME}" in shown
     assert "ssh -L" not in shown  # the address names no port of this machine
 
 

@@ -105,7 +105,7 @@ def test_what_is_not_safe_is_left_to_the_person(aileron: Command, home: Path):
     shown = aileron.at_terminal("doctor", "--fix", NO_COLOR="1")
 
     assert said.code == 1
-    assert f"mend {home / 'config.toml'}" in said.out
+    assert f"edit {home / 'config.toml'}" in said.out
     assert "nothing to fix automatically" in said.err
     assert "left to you: only you can decide what is right" in shown.out
     assert sorted(path.name for path in home.iterdir()) == ["config.toml"]

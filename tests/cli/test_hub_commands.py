@@ -124,8 +124,8 @@ def test_everything_that_is_wrong_is_listed_and_nothing_written(home: Path, tmp_
 
     assert (said.code, said.out) == (2, "")
     assert f"{release.path}/bad/aileron.tar.gz: not an archive" in said.err
-    assert f"{release.path}/forged/aileron.tar.gz: its signature is not by the key of {CONNECTOR}" in said.err
-    assert "error: 2 things are wrong, and nothing was written" in said.err
+    assert f"{release.path}/forged/aileron.tar.gz: it is not signed with the key of {CONNECTOR}" in said.err
+    assert "error: 2 problems found; nothing was written" in said.err
     assert (as_json.code, len(as_json.json["error"]["details"]["problems"])) == (2, 2)
     assert not site.exists()
     assert not home.exists()
@@ -138,7 +138,7 @@ def test_wrong_usage_and_no_hub_are_said(home: Path) -> None:
     with daemon_home() as bare:
         aileron = Command(bare.path)
         said = aileron("hub", "search", "mail")
-        assert (said.code, "no Hub is named in config.toml: [hub] url" in said.err) == (2, True)
+        assert (said.code, "config.toml names no Hub: [hub] url" in said.err) == (2, True)
     assert Command(home)("hub", "search", "--kind", "plugin").code == 2
     assert Command(home)("hub", "show").code == 2
 

@@ -284,7 +284,7 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: Fak
 
     assert said.code == 1
     assert found["home"] == ("bad", f"chmod 700 {home}")
-    assert found["settings"] == ("bad", f"mend {home / 'config.toml'}")
+    assert found["settings"] == ("bad", f"edit {home / 'config.toml'}")
     assert found["daemon"] == ("bad", "aileron daemon stop")
     assert found["vault"] == ("note", "aileron vault init")
     assert "fix: chmod 700" in aileron.at_terminal("doctor", NO_COLOR="1").out

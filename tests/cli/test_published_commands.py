@@ -294,7 +294,7 @@ def test_each_part_is_signed_where_somebody_signs(aileron: Command, publisher: P
     yes, no = ("leave it waiting: ", "y"), ("leave it waiting: ", "n")
 
     declined = at_terminal(
-        aileron, "action", "add", source, answers=[yes, SIGN, no, ("sent to the agent): ", ""), SIGN]
+        aileron, "action", "add", source, answers=[yes, SIGN, no, ("sent to the agent and signed): ", "no"), SIGN]
     )
     nothing = aileron("connector", "list").out + aileron("action", "list").out
     waiting = aileron("action", "add", source, "--yes")

@@ -273,7 +273,7 @@ def test_what_would_not_be_decided_as_shown_is_not_signed(
     said = at_terminal(aileron, command, ID)
 
     assert said.code == 9, said
-    assert "nothing is signed" in said.out
+    assert "nothing was signed" in said.out
     assert PASSPHRASE not in said.out
     assert sent(fake) == []
 
@@ -878,7 +878,7 @@ def test_the_agent_is_asked_back(fake: FakeDaemon, aileron: Command):
     fake.script("POST", f"{ONE}/ask", (200, {"approval_id": ID, "question": "why him?"}))
 
     assert aileron("approval", "ask", "cafe", "why him?").code == 0
-    assert at_terminal(aileron, "approval", "ask", ID, answers=[("reads it): ", "why him?")]).code == 0
+    assert at_terminal(aileron, "approval", "ask", ID, answers=[("Question for the agent: ", "why him?")]).code == 0
     assert aileron("approval", "ask", ID).code == 2
     assert [seen.body for seen in fake.asked("POST", f"{ONE}/ask")] == [{"question": "why him?"}] * 2
 

@@ -273,7 +273,7 @@ def test_what_waits_is_counted(aileron: Command, tmp_path: Path):
     listed = aileron("approval", "list").out
 
     assert "\taction_file\tcounted\tpending_approval\n" in listed
-    assert "but a consent" in aileron("status").out
+    assert "Add or change the action counted" in aileron("status").out
 
 
 def test_a_connector_is_installed_with_a_signature(aileron: Command, real: DaemonHome, tmp_path: Path):

@@ -310,7 +310,7 @@ def test_what_is_denied_or_taken_back_does_not_happen(aileron: Command, asked: s
     keyed = ("run", "effect", "--idempotency-key", "denied-once", "--json")
     other = aileron(*keyed).json["approval_id"]
 
-    assert aileron("approval", "cancel", asked[-12:]).err == f"cancelled {asked}\n"
+    assert aileron("approval", "cancel", asked[-12:]).err == f"withdrawn {asked}\n"
     assert aileron("deny", other, "--reason", "not today").code == 0
     heard = aileron(*keyed)
     assert (heard.code, heard.json["error"]["details"]) == (5, {"reason": "not today"})

@@ -210,7 +210,7 @@ def test_what_is_not_there_or_not_a_hubs_is_said(own: DaemonHome) -> None:
     for query, told in (
         ("kind=plugin", "expected connector or action"),
         ("text=" + "x" * 201, "201 characters"),
-        ("text=a&text=b", "each once"),
+        ("text=a&text=b", "each at most once"),
         ("page=2", "'page' in the query"),
     ):
         said = own.ask("GET", f"/v1/hub?{query}")
@@ -232,7 +232,7 @@ def test_without_a_hub_the_setting_is_named() -> None:
     with daemon_home() as home:
         for path in ("/v1/hub", f"/v1/hub/entry?name={CONNECTOR}"):
             said = home.ask("GET", path)
-            assert (said.status, 'config.toml: [hub] url = "https://…"' in said.body["error"]["message"]) == (400, True)
+            assert (said.status, '[hub] url = "https://…"' in said.body["error"]["message"]) == (400, True)
 
 
 # Hubs that lie
@@ -308,9 +308,9 @@ def test_a_document_that_is_not_what_the_index_names_is_refused(own: DaemonHome,
     older = (served.site / "acme/mail/1.0.0/manifest.toml").read_bytes()
     text = (served.site / "acme/mail/actions/send-email/1.0.0/action.md").read_bytes()
     for path, data, asked, told in (
-        ("acme/mail/1.1.0/manifest.toml", older, mail, f"it is of {CONNECTOR}@1.0.0 by its own word"),
+        ("acme/mail/1.1.0/manifest.toml", older, mail, f"it describes itself as {CONNECTOR}@1.0.0"),
         ("acme/mail/1.1.0/manifest.toml", b"x" * 300_000, mail, "sent more than"),
-        ("acme/mail/1.1.0/manifest.toml", b"\xff", mail, "not UTF-8"),
+        ("acme/mail/1.1.0/manifest.toml", b"\xff", mail, "not valid UTF-8"),
         ("acme/mail/1.1.0/manifest.toml", older + b"\nx = 1", mail, "unknown key"),
         ("acme/mail/actions/send-email/1.0.0/action.md", text + b"\n", send, "the Hub contradicts itself"),
         ("acme/mail/keys/publisher.pub", b"no key", mail, "it is not an Ed25519 public key"),
