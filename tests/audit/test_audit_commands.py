@@ -72,7 +72,7 @@ def test_an_export_has_every_row_once_and_can_be_checked_elsewhere(
     report = verify(home.path / "ledger.db")
 
     assert said.code == 0, said
-    assert (said.out, said.err) == ("", f"{report.rows} events in {target}\n")
+    assert (said.out, said.err) == ("", f"{report.rows} events written to {target}\n")
     assert [json.loads(text)["seq"] for text in lines] == list(range(1, report.rows + 1))
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 

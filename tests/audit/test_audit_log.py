@@ -290,7 +290,7 @@ async def test_what_a_connector_may_not_record_is_its_own_failure(
     [
         ({"n": 2**60}, "cannot be written as canonical JSON"),
         ({"n": "x" * MAX_DETAILS_BYTES}, "at most"),
-        ({"n": float("inf")}, "no can"),
+        ({"n": float("inf")}, "cannot be written as canonical JSON"),
     ],
 )
 async def test_details_that_cannot_be_recorded_do_not_stop_the_outcome(

@@ -83,6 +83,9 @@ def no_passkeys_before(home: DaemonHome) -> None:
 def press(browser: Browser, css: str) -> None:
     """Once the buttons are no longer dead."""
     browser.wait(lambda: "" if browser.has("body.dead") else "awake", "the buttons stayed dead")
+    browser.script(
+        "document.querySelector(arguments[0]).scrollIntoView({ block: 'center' })", css
+    )  # from below the bar
     browser.click(css)
 
 
