@@ -143,7 +143,7 @@ def _added(seen: Seen) -> str:
 
 def _switched_off(seen: Seen) -> str:
     if seen.notes.withdrawn:
-        return "not offered any more"
+        return "no longer offered"
     if not seen.tap.calls("soon_gone"):
         return "offered, refused by the agent"
     refused = seen.notes.switched_off is not None and "action_disabled" in seen.notes.switched_off.text
