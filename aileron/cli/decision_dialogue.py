@@ -217,7 +217,7 @@ class Dialogue:
         reason = self._reason
         if reason is None and not self._as_json and can_ask():
             reason = _ask_reason(signer)
-        if is_withdrawal(reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open):
+        if _is_withdrawn(reason, signer):
             return self._withdraw()
         if signer is not None:
             self._supervisor.open_vault(ask_alone)
@@ -251,9 +251,7 @@ class Dialogue:
             said = _Said("approve") if self._yes else _ask_here(review, signer)
             if said.decision is None:
                 return UNFINISHED
-            if said.decision == "deny" and is_withdrawal(
-                said.reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open
-            ):
+            if said.decision == "deny" and _is_withdrawn(said.reason, signer):
                 return self._withdrawn_here(review)
             try:
                 if signer is None and said.decision == "approve":
@@ -537,8 +535,13 @@ def _ask_here(review: Review, signer: Signer | None) -> _Said:
 
 def _ask_reason(signer: Signer | None) -> str | None:
     """Why not, in the person's words. What it takes is said before it is asked for."""
-    is_dear = signer is not None and not signer.is_open
-    return ask_now(f"Reason (optional, sent to the agent{' and signed' if is_dear else ''}): ") or None
+    how = " and signed" if _is_withdrawn(None, signer) else ""
+    return ask_now(f"Reason (optional, sent to the agent{how}): ") or None
+
+
+def _is_withdrawn(reason: str | None, signer: Signer | None) -> bool:
+    """Whether a no with this reason is a withdrawal, which nobody signs."""
+    return is_withdrawal(reason, is_signed=signer is not None, has_key=signer is not None and signer.is_open)
 
 
 def _is_locked_out(state: RunState) -> bool:

@@ -14,7 +14,7 @@ import pytest
 from aileron.model.manifest import ApprovalRule
 from aileron.review.together import MOST_DIFFERENT
 from aileron.tui import guard, screens
-from tests.cli.questions import ONE, SUBJECTS, Approver, plan, previewed, question, sealed_preview, subject_question
+from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
 from tests.tui.consoles import World
 
 pytestmark = pytest.mark.anyio
@@ -181,16 +181,24 @@ async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
     assert world.sent() == []
 
 
-async def test_the_current_state_of_each_is_read_and_part_of_what_is_signed(world: World) -> None:
-    """What the service has of each stands on the card; one that contradicts its agent keeps all of them from going out."""
+def ask_about_two(world: World, *found: str) -> list[dict[str, Any]]:
+    """Mails to Ann and to Bob, by what their agents say; `found` is what the service says of each."""
     approver = world.sign()
     asked = [
         question(previewed({"to": to}, approval=REVERSIBLE), approval_id=f"{ONE.rpartition('/')[2]}{number}")
         for number, to in enumerate(("ann@example.com", "bob@example.com"))
     ]
     world.ask(*asked)
-    for one, to in zip(asked, ("ann@example.com", "bob@example.com"), strict=True):
-        _previews(world, approver, one, to)
+    for one, to in zip(asked, found, strict=True):
+        fields = [{"label": "To", "value": to, "multiline": False}]
+        path = f"/v1/action-approvals/{one['approval_id']}/preview"
+        world.fake.script("POST", path, sealed_preview(approver, one["digest"], fields))
+    return asked
+
+
+async def test_the_current_state_of_each_is_read_and_part_of_what_is_signed(world: World) -> None:
+    """What the service has of each stands on the card; one that contradicts its agent keeps all of them from going out."""
+    asked = ask_about_two(world, "ann@example.com", "bob@example.com")
     async with world.console((120, 40)) as shown:
         await shown.unlock()
         await shown.settled()
@@ -206,14 +214,7 @@ async def test_the_current_state_of_each_is_read_and_part_of_what_is_signed(worl
 
 async def test_one_whose_agent_is_contradicted_keeps_all_from_going_out(world: World) -> None:
     """The pair of the test above."""
-    approver = world.sign()
-    asked = [
-        question(previewed({"to": to}, approval=REVERSIBLE), approval_id=f"{ONE.rpartition('/')[2]}{number}")
-        for number, to in enumerate(("ann@example.com", "bob@example.com"))
-    ]
-    world.ask(*asked)
-    for one, to in zip(asked, ("ann@example.com", "mallory@evil.example"), strict=True):
-        _previews(world, approver, one, to)
+    ask_about_two(world, "ann@example.com", "mallory@evil.example")
     async with world.console((120, 40)) as shown:
         await shown.unlock()
         await shown.settled()
@@ -221,12 +222,6 @@ async def test_one_whose_agent_is_contradicted_keeps_all_from_going_out(world: W
         await shown.until_told("the service has “mallory@evil.example”")
 
     assert world.sent() == []
-
-
-def _previews(world: World, approver: Approver, asked: dict[str, Any], to: str) -> None:
-    fields = [{"label": "To", "value": to, "multiline": False}]
-    path = f"/v1/action-approvals/{asked['approval_id']}/preview"
-    world.fake.script("POST", path, sealed_preview(approver, asked["digest"], fields))
 
 
 async def test_one_that_was_decided_elsewhere_ends_it_and_says_how_many_went_out(world: World) -> None:
