@@ -412,7 +412,7 @@ def _question(supervisor: Supervisor, approval_id: str) -> Question:
         return read(Question, body)
     except Problem as problem:
         raise Problem(
-            f"{visible(approval_id)} cannot be shown in full here, so nothing is signed",
+            f"{visible(approval_id)} cannot be shown in full here, so nothing was signed",
             exit_code=9,
             name="hash_mismatch",
             why=problem.what,

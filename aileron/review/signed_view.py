@@ -58,7 +58,7 @@ def signed_view(question: Question) -> tuple[Question, Plan | Subject]:
 
 def _not_whole(question: Question) -> MismatchError:
     return MismatchError(
-        f"{question.approval_id[:80]} cannot be shown in full here, so nothing is signed",
+        f"{question.approval_id[:80]} cannot be shown in full here, so nothing was signed",
         "the daemon and this program may have different versions",
         "aileron daemon stop",
     )
