@@ -5,6 +5,7 @@ is trusted with what is signed: each statement is made here, about a digest that
 they show (review/signed_view.py).
 
 Rules
+- A key that is kept to read previews (`ReadingKey`) signs nothing else.
 - A preview is opened with a key made for it, and its digest is computed from the fields that are shown.
 
 Source: docs/reference/signed-decisions.md. Not here: the keys (keyfile.py, security_key.py), who may watch (isolation.py), how it
@@ -36,12 +37,33 @@ from aileron.model.decision import (
 )
 from aileron.model.preview import Preview, shown_digest
 
-__all__ = ["PREVIEW_S", "PreviewAsked", "signed_decision"]
+__all__ = ["PREVIEW_S", "PreviewAsked", "ReadingKey", "signed_decision"]
 
 PREVIEW_S: Final = 30.0
 """The daemon reads it from the service within 5 s; a jail on a machine under load takes its time."""
 _NONCE_BYTES: Final = 16
 _S = TypeVar("_S", bound=Statement)
+
+
+@final
+class ReadingKey:
+    """The approver's key, kept for one thing: it signs requests for previews. It owns the key, which nobody else uses then."""
+
+    __slots__ = ("_key", "key_id")
+
+    def __init__(self, key: ApproverKey) -> None:
+        self._key: Final = key
+        self.key_id: Final = key.key_id
+
+    def sign(self, statement: Statement) -> str:
+        """As the key does. TypeError for what is no request for a preview; RuntimeError after `wipe`."""
+        if not isinstance(statement, PreviewStatement):
+            raise TypeError("this key reads previews, and decides nothing")
+        return self._key.sign(statement)
+
+    def wipe(self) -> None:
+        """Overwrite the key."""
+        self._key.wipe()
 
 
 def signed_decision(
@@ -83,7 +105,7 @@ def signed_decision(
     )
 
 
-def _signed(by: ApproverKey | SecurityKeys, about: Callable[[str], _S]) -> tuple[_S, str]:
+def _signed(by: ApproverKey | SecurityKeys | ReadingKey, about: Callable[[str], _S]) -> tuple[_S, str]:
     """The statement that names whoever signs it, and their signature."""
     if isinstance(by, SecurityKeys):
         return by.sign(about)
@@ -95,7 +117,7 @@ def _signed(by: ApproverKey | SecurityKeys, about: Callable[[str], _S]) -> tuple
 class PreviewAsked:
     """One signed request for the preview of a plan (`body`), and the only one who can open its answer."""
 
-    def __init__(self, by: ApproverKey | SecurityKeys, approval_id: str, plan_digest: str) -> None:
+    def __init__(self, by: ApproverKey | SecurityKeys | ReadingKey, approval_id: str, plan_digest: str) -> None:
         """SecurityKeyError, KeyboardInterrupt: where a security key is asked."""
         recipient = Recipient()
 

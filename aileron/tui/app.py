@@ -465,11 +465,11 @@ class Console(TogetherConsole):
             self._warn("still checking who else can use this terminal")
         elif not self._is_signed:
             self._warn("no approver yet: aileron approver init")
-        elif self.key_session.not_kept is not None:
-            self._warn(f"the passphrase is asked for each time: {self.key_session.not_kept}")
-        elif self.key_session.is_open:
+        elif self.key_session.may_read:
             self.key_session.close()
             self._forget_preview()
+        elif self.key_session.not_kept is not None:
+            self._warn(f"the passphrase is asked for each time: {self.key_session.not_kept}")
         else:
             try:
                 self.key_session.open("to decide for 15 minutes")

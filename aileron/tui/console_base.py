@@ -32,10 +32,11 @@ from aileron.tui import frame, rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
 from aileron.tui.guard import Guard
 from aileron.tui.input_guard import InputGuard
-from aileron.tui.key_session import REST_S, KeySession, SecurityKeyHooks, since_boot
+from aileron.tui.key_session import REST_S, KeySession, SecurityKeyHooks
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.readable import Readable
 from aileron.tui.sending import unforeseen
+from aileron.tui.timed_key import since_boot
 from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
 
@@ -291,11 +292,12 @@ class ConsoleBase(App[None]):
     def _key_word(self) -> str:
         if not self._is_signed:
             return "! NOT SIGNED"
-        if self.key_session.not_kept is not None:
-            return "passphrase each time"
-        return (
-            f"key open {rendering.duration(self.key_session.left_s)}" if self.key_session.is_open else "key locked (L)"
-        )
+        left = rendering.duration(self.key_session.left_s)
+        if self.key_session.is_open:
+            return f"key open {left}"
+        if self.key_session.may_read:
+            return f"previews open {left}"
+        return "key locked (L)" if self.key_session.not_kept is None else "passphrase each time"
 
     def _show_list(self) -> None:
         width = (self.size.width * 2 // 5 if self.default_screen.has_class("wide") else self.size.width) - 2
@@ -375,6 +377,7 @@ class ConsoleBase(App[None]):
             self._review = self._review.with_preview(None)
 
     def _lock_for(self, why: str) -> None:
+        """Before others could open the terminal. What only reads stays: it is open where they can press keys anyway."""
         if self.key_session.is_open:
             self.key_session.close()
             self._drop_preview()

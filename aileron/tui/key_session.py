@@ -4,10 +4,10 @@ Runs in the console's own process, which nobody of the same user can look into. 
 (approver/isolation.py); there is no other way to it.
 
 Rules
-- Open for OPEN_S at most, from the passphrase on; nothing that is done lengthens it. A thread of its own wipes it then, whatever
-  the console is busy with: an editor, a prompt, a screen that hangs.
-- Where others than the person can press keys at this terminal (approver/terminal.py) it is not kept open: each use asks anew.
-  That is looked at before each use, and every LOOK_S while it is open.
+- Open for 15 minutes at most, from the passphrase on (timed_key.py).
+- Where others than the person can press keys at this terminal (approver/terminal.py) it is not kept open: each decision asks
+  anew. That is looked at before each use, and every LOOK_S while it is open. What is kept there, if a passphrase was typed for
+  that, is a key that reads previews and decides nothing (docs/adr/0047-fewer-keys.md).
 - It is the key of this home's approver, or it is wiped.
 - Where it is not open, a security key that is plugged in is offered in its place (`signer`): Enter alone has that one sign. It
   opens nothing: each signature takes its PIN or finger, and a touch.
@@ -22,36 +22,28 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from aileron.tui.timed_key import TimedKey, since_boot
 
 if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
     from aileron.approver.hidraw import Port
     from aileron.approver.keyfile import ApproverKey
     from aileron.approver.security_key import Person, SecurityKeys
+    from aileron.approver.signing import ReadingKey
     from aileron.model.passkey import PasskeyKey
     from aileron.model.secret import Secret
 
-__all__ = ["OPEN_S", "REST_S", "KeySession", "SecurityKeyHooks", "since_boot"]
+    Reader: TypeAlias = ApproverKey | SecurityKeys | ReadingKey
 
-OPEN_S: Final = 900.0
-"""15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
-LOOK_S: Final = 3.0
-"""Between two looks at who else can type; one reads /proc, 10 ms with some hundred processes."""
+__all__ = ["REST_S", "KeySession", "SecurityKeyHooks"]
+
 REST_S: Final = 3.0
 """A person who types a passphrase sees within that time that it is not asked for any more."""
-CHECK_S: Final = 0.5
-"""Between two looks at the clock: one that counts sleep, which no wait of a thread does."""
-_TIME_OVER: Final = "its time was over"
 _TRIES: Final = 3
-
-
-def since_boot() -> float:
-    """Seconds, those in which the machine sleeps with its lid closed among them."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+_TO_READ: Final = "to load previews for 15 minutes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,67 +92,47 @@ class KeySession:
         """Why no key is kept open here, as it was at the last look; None: it is, or nobody has looked yet."""
         self.key_id: str | None = None
         """Whose signature counts, as the daemon says; None: nobody's, or it did not say yet."""
-        self._key: ApproverKey | None = None
-        self._until = 0.0
-        self._lock: Final = threading.RLock()
-        self._watched: threading.Event | None = None
-        """Set when the key that is open now is closed."""
-        self._why_locked: str | None = None
+        self._deciding: Final[TimedKey[ApproverKey]] = TimedKey(clock, look=self.look)
+        self._reading: Final[TimedKey[ReadingKey]] = TimedKey(clock)
+        """Where the other may not be kept."""
         self._broken_off: tuple[str, float] | None = None
         """What the prompt was about that was broken off last, and when that was."""
 
     @property
     def is_open(self) -> bool:
         """Whether a key press is enough to decide."""
-        return self._key is not None and self.left_s > 0
+        return self._deciding.is_open
+
+    @property
+    def may_read(self) -> bool:
+        """Whether previews are loaded without a passphrase."""
+        return self._deciding.is_open or self._reading.is_open
 
     @property
     def left_s(self) -> float:
-        """Seconds until it closes by itself."""
-        return max(0.0, self._until - self._clock()) if self._key is not None else 0.0
+        """Seconds until what is open closes by itself."""
+        return self._deciding.left_s or self._reading.left_s
 
     def close(self) -> None:
         """Forget the key."""
-        with self._lock:
-            if self._key is not None:
-                self._key.wipe()
-                self._key = None
-            if self._watched is not None:
-                self._watched.set()
-                self._watched = None
+        self._deciding.close()
+        self._reading.close()
 
     def why_locked(self) -> str | None:
         """Why it was closed unasked since the last call, for a person; None: it was not."""
-        self._close_if_due(looks=False)
-        with self._lock:
-            why, self._why_locked = self._why_locked, None
-        return why
+        self._close_if_due()
+        whys = (self._deciding.why_closed(), self._reading.why_closed())
+        return next((why for why in whys if why is not None), None)
 
     def look(self) -> None:
-        """See who else can type here now; close the key if somebody can."""
+        """See who else can type here now; close the key that decides if somebody can."""
         self.not_kept = self._who_else()
         if self.not_kept is not None:
-            self._close_because(self.not_kept)
+            self._deciding.close(self.not_kept)
 
-    def _close_because(self, why: str) -> None:
-        with self._lock:
-            if self._key is not None:
-                self.close()
-                self._why_locked = why
-
-    def _close_if_due(self, *, looks: bool) -> None:
-        if self._key is not None and self.left_s <= 0:
-            self._close_because(_TIME_OVER)
-        elif looks:
-            self.look()
-
-    def _watch(self, closed: threading.Event) -> None:
-        """Until this key is closed: close it when its time is over, or when somebody else could press keys."""
-        looked = self._clock()
-        while not closed.wait(CHECK_S):
-            is_time = abs(self._clock() - looked) >= LOOK_S
-            looked = self._clock() if is_time else looked
-            self._close_if_due(looks=is_time)
+    def _close_if_due(self) -> None:
+        self._deciding.close_if_due()
+        self._reading.close_if_due()
 
     @contextlib.contextmanager
     def key(self, purpose: str, about: str = "") -> Iterator[ApproverKey]:
@@ -170,7 +142,7 @@ class KeySession:
         Where it is not kept open it is wiped at the end of the block.
         """
         self._look_and_close()
-        if self._key is None:
+        if not self._deciding.is_open:
             self.open(purpose, about)
         with self._in_use() as key:
             yield key
@@ -178,20 +150,17 @@ class KeySession:
     def _look_and_close(self) -> None:
         """Before a use: what is open now may be used."""
         self.look()
-        self._close_if_due(looks=False)
+        self._close_if_due()
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[ApproverKey]:
         """The key that was just looked after, or asked for: it is not wiped amid a signature."""
-        with self._lock:
-            key = self._key
-            if key is None:
-                raise AssertionError("open() gives a key, or raises")
-            try:
+        try:
+            with self._deciding.in_use() as key:
                 yield key
-            finally:
-                if self.not_kept is not None:
-                    self.close()
+        finally:
+            if self.not_kept is not None:
+                self._deciding.close()
 
     @property
     def may_offer(self) -> bool:
@@ -206,7 +175,7 @@ class KeySession:
         """
         self._look_and_close()
         keys = self._security_keys if passkeys else None
-        if self._key is not None or self._is_opened(purpose, about, keys) or keys is None:
+        if self._deciding.is_open or self._is_opened(purpose, about, keys) or keys is None:
             with self._in_use() as key:
                 yield key
             return
@@ -218,6 +187,28 @@ class KeySession:
                 yield by
             finally:
                 by.wipe()
+
+    @contextlib.contextmanager
+    def reader(self, purpose: str, about: str, passkeys: Sequence[PasskeyKey]) -> Iterator[Reader]:
+        """As `signer`, for a preview. Where the key is not kept open, the passphrase opens all of them for 15 minutes, and the
+        question for it says so.
+        """
+        self._look_and_close()
+        if self._reading.is_open:
+            with self._reading.in_use() as key:
+                yield key
+            return
+        is_for_all = self.not_kept is not None
+        with self.signer(_TO_READ if is_for_all else purpose, about, passkeys) as by:
+            yield self._kept_to_read() if is_for_all and self._deciding.is_open else by
+
+    def _kept_to_read(self) -> ReadingKey:
+        """What may not stay open to decide, from now on for previews alone."""
+        from aileron.approver.signing import ReadingKey
+
+        key = ReadingKey(self._deciding.taken())
+        self._reading.put(key)
+        return key
 
     def open(self, purpose: str, about: str = "") -> None:
         """Ask for the passphrase, some times. AileronError unauthorized, hash_mismatch, not_found, busy; KeyboardInterrupt."""
@@ -238,11 +229,7 @@ class KeySession:
                 boundary=Boundary.USER,
             )
         self.not_kept = self._who_else()  # who came while it was typed
-        with self._lock:
-            self.close()
-            self._key, self._until, self._why_locked = key, self._clock() + OPEN_S, None
-            self._watched = threading.Event()
-            threading.Thread(target=self._watch, args=(self._watched,), daemon=True, name="approver's key").start()
+        self._deciding.put(key)
         return True
 
     def _asked(self, purpose: str, about: str, offered: SecurityKeyHooks | None) -> tuple[ApproverKey | None, Path]:

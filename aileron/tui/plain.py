@@ -228,7 +228,7 @@ class Plain:
         return True
 
     def _lend_terminal(self) -> None:
-        """Before something else has the terminal: whoever opens it meanwhile finds no key open."""
+        """Before something else has the terminal: whoever opens it meanwhile finds no key open that decides."""
         if self._key_session.is_open:
             self._lock("")
 
@@ -342,7 +342,7 @@ class Plain:
             name = self._named(number)
             if name is None:
                 raise ValueError(f"no request {number[:40]!r}: type list")
-            if not self._key_session.is_open:  # asked for each time: what the key has opened is for this question
+            if not self._key_session.may_read:  # asked for each time: what the key has opened is for this question
                 self._previews = {key: preview for key, preview in self._previews.items() if key[0] == name}
             work(name, more.strip())
 
@@ -428,7 +428,7 @@ class Plain:
             raise ValueError("no preview: this action does not load any current state")
         purpose = f"to load the current state for {in_a_prompt(review.card(local_time).called)}"
         passkeys = offered(self._daemon, self._key_session, "approve", review.question.kind)
-        with self._key_session.signer(purpose, review.id, passkeys) as by:
+        with self._key_session.reader(purpose, review.id, passkeys) as by:
             asked = PreviewAsked(by, review.id, review.plan_digest)
         answer = self._daemon.preview(review.id, asked.body, PREVIEW_S)
         try:
@@ -446,14 +446,14 @@ class Plain:
         if review.is_unread:
             review = self._read_for(review)
         word = self._print(review).word or "yes"
-        was_open = self._key_session.is_open  # a signal can lock the key, and forget previews, at any time
+        was_open = self._key_session.may_read  # a signal can lock the key, and forget previews, at any time
         if review.closed is not None:
             raise ValueError("this can no longer be decided")
         self._forget_typed()
         self._write(f"To approve, type  {word}  (anything else: not decided): ")
         if (self._typed_line() or "").strip() != word:
             self._say("not decided")
-        elif self._preview_of(review) is not review.preview or self._key_session.is_open != was_open:
+        elif self._preview_of(review) is not review.preview or self._key_session.may_read != was_open:
             self._say("! the key was locked since this was printed: not decided, look again")
         else:
             self._decide(review, "approve", None)
@@ -657,13 +657,13 @@ class Plain:
         self._say("locked" if self._daemon.status().vault.locked else "open")
 
     def _key_word(self) -> str:
-        if self._key_session.not_kept is not None:
-            return f"the passphrase is asked for each time: {self._key_session.not_kept}"
-        return (
-            f"the key is open, {rendering.duration(self._key_session.left_s)} left"
-            if self._key_session.is_open
-            else "the key is locked"
-        )
+        left = f"{rendering.duration(self._key_session.left_s)} left"
+        if self._key_session.is_open:
+            return f"the key is open, {left}"
+        if self._key_session.may_read:
+            return f"previews are open, {left}; each decision asks for the passphrase"
+        why = self._key_session.not_kept
+        return "the key is locked" if why is None else f"the passphrase is asked for each time: {why}"
 
     @functools.cached_property
     def _history(self) -> History:

@@ -167,7 +167,7 @@ class ReadingConsole(ConsoleBase):
 
     def _wants_preview(self) -> bool:
         review = self._review
-        return review is not None and review.is_unread and review.closed is None and self.key_session.is_open
+        return review is not None and review.is_unread and review.closed is None and self.key_session.may_read
 
     def _forget_preview(self) -> None:
         self._drop_preview()
@@ -191,7 +191,7 @@ class ReadingConsole(ConsoleBase):
         purpose = f"to load the current state for {in_a_prompt(card.called)}"
         passkeys = await in_thread(offered, self._daemon, self.key_session, "approve", review.question.kind)
         try:
-            with self._asking_about(card), self.key_session.signer(purpose, review.id, passkeys) as by:
+            with self._asking_about(card), self.key_session.reader(purpose, review.id, passkeys) as by:
                 asked = PreviewAsked(by, review.id, review.plan_digest)
             return asked.opened(await in_thread(self._daemon.preview, review.id, asked.body, PREVIEW_S))
         except (AileronError, RequestRefused, GoneError, KeyboardInterrupt) as error:

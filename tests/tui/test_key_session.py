@@ -7,15 +7,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from aileron.approver import keyfile
 from aileron.approver.keyfile import ApproverKey
+from aileron.approver.signing import PreviewAsked, ReadingKey
+from aileron.model.decision import DecisionStatement
 from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
-from aileron.tui import key_session
+from aileron.tui import key_session, timed_key
 from aileron.tui.key_session import KeySession
+
+if TYPE_CHECKING:
+    from aileron.tui.key_session import Reader
 
 PASSPHRASE = "correct horse battery"
 DEADLINE_S = 10.0
@@ -65,7 +71,7 @@ class Home:
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
     """With looks that are taken often."""
-    monkeypatch.setattr(key_session, "CHECK_S", 0.01)
+    monkeypatch.setattr(timed_key, "CHECK_S", 0.01)
     made = Home(tmp_path)
     yield made
     made.key_session.close()
@@ -73,20 +79,22 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 def is_wiped(key: ApproverKey) -> bool:
     """Nothing is signed with it any more."""
-    from aileron.model.decision import DecisionStatement
+    with contextlib.suppress(RuntimeError):
+        key.sign(decision(key.key_id))
+        return False
+    return True
 
-    statement = DecisionStatement(
+
+def decision(key_id: str) -> DecisionStatement:
+    """What is signed for a no."""
+    return DecisionStatement(
         approval_id="act-1",
         digest="sha256:1",
         decision="deny",
         reason=None,
         at="2026-11-21T04:00:00Z",
-        key_id=key.key_id,
+        key_id=key_id,
     )
-    with contextlib.suppress(RuntimeError):
-        key.sign(statement)
-        return False
-    return True
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -100,7 +108,7 @@ def until(is_so: Callable[[], bool]) -> None:
 def test_a_key_is_wiped_at_its_time_while_the_console_is_busy(home: Home) -> None:
     """Nobody ticks, nobody asks: a thread of its own does it, by a clock that counts sleep."""
     key = home.opened()
-    home.clock.now_s += key_session.OPEN_S - 1
+    home.clock.now_s += timed_key.OPEN_S - 1
     time.sleep(0.1)
     assert not is_wiped(key)
 
@@ -115,7 +123,7 @@ def test_a_key_is_wiped_when_somebody_else_can_type_by_now(home: Home) -> None:
     """At a look between two uses, which says who; when they are gone it can be opened again."""
     key = home.opened()
     home.who = "process 7 (spy) is of this terminal too"
-    home.clock.now_s += key_session.LOOK_S
+    home.clock.now_s += timed_key.LOOK_S
     until(lambda: is_wiped(key))
 
     assert home.key_session.why_locked() == home.who
@@ -142,6 +150,88 @@ def test_who_comes_while_the_passphrase_is_typed_keeps_the_key_from_staying_open
     with home.key_session.key("to approve") as used:
         assert not is_wiped(used)
     assert is_wiped(used)
+
+
+TMUX = "this is a terminal of tmux"
+
+
+def read(home: Home, about: str) -> Reader:
+    """What reads a preview of a question; asked for, if need be."""
+    with home.key_session.reader("to load the current state", about, ()) as by:
+        PreviewAsked(by, about, f"sha256:{'0' * 64}")
+        return by
+
+
+def test_one_passphrase_reads_previews_where_each_decision_takes_another(home: Home) -> None:
+    """The question says what it opens; a decision asks anew, and what reads stays as it was for as long as it was told."""
+    home.who = TMUX
+    reads = read(home, "act-1")
+    read(home, "act-2")
+    assert home.asked == ["Approver passphrase, to load previews for 15 minutes"]
+    assert (home.key_session.may_read, home.key_session.is_open) == (True, False)
+
+    home.clock.now_s += timed_key.OPEN_S - 1
+    with home.key_session.signer("to approve pay", "act-1", ()) as used:
+        assert isinstance(used, ApproverKey)
+    read(home, "act-3")
+    assert home.asked[1:] == ["Approver passphrase, to approve pay"]
+    assert is_wiped(used)
+
+    home.clock.now_s += 1
+    until(lambda: not home.key_session.may_read)
+    assert home.key_session.why_locked() == "its time was over"
+    with pytest.raises(RuntimeError, match="wiped"):
+        PreviewAsked(reads, "act-1", f"sha256:{'0' * 64}")
+    read(home, "act-4")
+    assert len(home.asked) == 3
+
+
+def test_what_reads_previews_decides_nothing(home: Home) -> None:
+    """Whoever has it signs no decision with it; the control reads."""
+    home.who = TMUX
+    reads = read(home, "act-1")
+    assert isinstance(reads, ReadingKey)
+    with pytest.raises(TypeError, match="decides nothing"):
+        reads.sign(decision(reads.key_id))
+
+
+def test_a_passphrase_for_a_decision_opens_no_previews(home: Home) -> None:
+    """It was not said to."""
+    home.who = TMUX
+    with home.key_session.signer("to approve pay", "act-1", ()):
+        pass
+    assert not home.key_session.may_read
+
+
+def test_an_open_key_that_may_not_stay_open_does_not_become_one_that_reads(home: Home) -> None:
+    """Who comes later closes it; to read takes a passphrase that is asked for that."""
+    home.opened()
+    home.who = TMUX
+    home.key_session.look()
+    assert not home.key_session.may_read
+    read(home, "act-1")
+    assert home.asked == ["Approver passphrase, to decide", "Approver passphrase, to load previews for 15 minutes"]
+
+
+def test_who_comes_while_the_passphrase_for_one_preview_is_typed_leaves_nothing_open(home: Home) -> None:
+    """It was said to be for that one."""
+    home.comes = TMUX
+    assert isinstance(by := read(home, "act-1"), ApproverKey)
+    assert is_wiped(by)
+    assert not home.key_session.may_read
+    assert home.asked == ["Approver passphrase, to load the current state"]
+
+
+@pytest.mark.parametrize("who", [None, TMUX])
+def test_a_key_that_is_locked_reads_nothing(home: Home, who: str | None) -> None:
+    """Also where it only reads."""
+    home.who = who
+    by = read(home, "act-1")
+    assert home.key_session.may_read
+    home.key_session.close()
+    assert not home.key_session.may_read
+    with pytest.raises(RuntimeError, match="wiped"):
+        PreviewAsked(by, "act-1", f"sha256:{'0' * 64}")
 
 
 def test_a_key_that_is_closed_leaves_no_thread(home: Home) -> None:

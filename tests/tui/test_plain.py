@@ -354,6 +354,26 @@ def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -
     assert "current state not loaded" in after
 
 
+def test_in_tmux_one_passphrase_loads_previews_and_a_yes_takes_another(world: World) -> None:
+    """`preview` says what it opens; `show` has it after that, a yes is asked for by name, and `lock` ends it."""
+    world.ask(contradicted(world))
+    said = dialogue(
+        world,
+        ("> ", "preview 1"),
+        ("Approver passphrase, to load previews for 15 minutes", APPROVER),
+        ("▸ proof 1:", "status"),
+        ("previews are open, 1", "approve 1"),
+        (WORD, "yes"),
+        ("Approver passphrase, to approve send-mail", APPROVER),
+        ("settled: 1", "lock"),
+        ("the passphrase is asked for each time: this is a terminal of tmux", "list"),
+        TMUX="/tmp/tmux-0/default,1,0",
+    )
+
+    assert said.out.count("Approver passphrase") == 2
+    assert len(world.sent()) == 1
+
+
 @pytest.mark.parametrize("goes_on", [False, True])
 def test_what_was_printed_is_signed_or_nothing_is(world: World, *, goes_on: bool) -> None:
     """With its preview. A console that was stopped while the word is asked for has forgotten that, and decides nothing."""

@@ -1103,9 +1103,8 @@ async def test_an_open_key_counts_down_and_is_wiped_at_its_end(world: World) -> 
         await shown.until_told("its time was over")
         await shown.until("key locked (L)")
         await shown.until_not("only-for-the-approver")
-        key = shown.app.key_session._key
+        assert not shown.app.key_session.may_read
 
-    assert key is None
     assert len(world.asked_for) == 1
 
 
@@ -1126,6 +1125,38 @@ async def test_a_key_that_is_not_kept_open_is_asked_for_each_time(world: World) 
             await shown.press("n")
 
     assert len(world.asked_for) == 2
+
+
+async def test_in_tmux_one_passphrase_loads_previews_and_each_yes_takes_another(world: World) -> None:
+    """The next preview comes by itself where the cursor rests; `L` ends that, and takes from the screen what it has opened."""
+    approver = world.sign()
+    secrets = {name: f"of-{name}-for-the-approver" for name in ("one", "two", "three")}
+    for name, secret in secrets.items():
+        asked = question(previewed({"name": name}), approval_id=f"act-20261121T040000-{name}")
+        fields = [{"label": "Found", "value": secret, "multiline": False}]
+        sealed = sealed_preview(approver, asked["digest"], fields)
+        world.fake.script("POST", f"/v1/action-approvals/{asked['approval_id']}/preview", sealed)
+        world.ask(asked)
+    async with world.console((80, 45), not_kept="this is a terminal of tmux") as shown:
+        await shown.until("current state not loaded")
+        await shown.press("p")
+        await shown.until(secrets["one"])
+        await shown.until("previews open 1")
+        for count, name in enumerate(("one", "two"), start=1):
+            await shown.until(secrets[name])
+            await shown.approve("yes")
+            await shown.until(lambda count=count: len(world.sent()) == count)
+            await shown.until("✓")
+            await shown.press("n")
+        await shown.until(secrets["three"])
+        await shown.press("L")
+        await shown.until_not(secrets["three"])
+        await shown.until("passphrase each time")
+
+    assert world.asked_for == [
+        "Approver passphrase, to load previews for 15 minutes",
+        *["Approver passphrase, to approve send-mail"] * 2,
+    ]
 
 
 async def test_the_terminal_is_held_while_the_console_is_open(world: World) -> None:

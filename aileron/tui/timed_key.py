@@ -1,0 +1,125 @@
+"""A key that is open for a while: wiped at the end of its time by a thread of its own, whatever the console is busy with.
+
+Rules
+- Open for OPEN_S at most; nothing that is done lengthens it.
+- It is not wiped amid a signature (`in_use`).
+
+Any thread may use it. Not here: who asks for a passphrase, and what a key is for (key_session.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, Protocol, TypeVar
+
+__all__ = ["CHECK_S", "LOOK_S", "OPEN_S", "TimedKey", "since_boot"]
+
+OPEN_S: Final = 900.0
+"""15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
+LOOK_S: Final = 3.0
+"""Between two looks at who else can type; one reads /proc, 10 ms with some hundred processes."""
+CHECK_S: Final = 0.5
+"""Between two looks at the clock: one that counts sleep, which no wait of a thread does."""
+_TIME_OVER: Final = "its time was over"
+
+
+class Wipeable(Protocol):
+    """What can be made useless."""
+
+    def wipe(self) -> None:
+        """From now on nothing is signed with it."""
+
+
+K = TypeVar("K", bound=Wipeable)
+
+
+def since_boot() -> float:
+    """Seconds, those in which the machine sleeps with its lid closed among them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class TimedKey(Generic[K]):
+    """A place for one key. `look` is called every LOOK_S while one is in it, and may close it."""
+
+    def __init__(self, clock: Callable[[], float], *, look: Callable[[], None] | None = None) -> None:
+        self._clock: Final = clock
+        self._look: Final = look
+        self._lock: Final = threading.RLock()
+        self._key: K | None = None
+        self._until = 0.0
+        self._closed: threading.Event | None = None
+        """Set when the key that is in it now is taken out."""
+        self._why: str | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is one, and its time is not over."""
+        return self.left_s > 0
+
+    @property
+    def left_s(self) -> float:
+        """Seconds until it closes by itself; 0 where none is in it."""
+        return max(0.0, self._until - self._clock()) if self._key is not None else 0.0
+
+    def put(self, key: K) -> None:
+        """From now on for OPEN_S; the one before is wiped."""
+        with self._lock:
+            self.close()
+            self._key, self._until, self._why = key, self._clock() + OPEN_S, None
+            self._closed = threading.Event()
+            threading.Thread(target=self._watch, args=(self._closed,), daemon=True, name="approver's key").start()
+
+    def taken(self) -> K:
+        """The key, which is the caller's to wipe. AileronError(busy) where it was wiped just now."""
+        with self.in_use() as key:
+            self._key = None
+            self._unwatch()
+            return key
+
+    def close(self, why: str | None = None) -> None:
+        """Wipe it. `why` is kept for a person who did not ask for that."""
+        with self._lock:
+            if self._key is not None:
+                self._key.wipe()
+                self._key = None
+                self._why = why
+            self._unwatch()
+
+    def close_if_due(self) -> None:
+        """Wipe it where its time is over."""
+        if self._key is not None and self.left_s <= 0:
+            self.close(_TIME_OVER)
+
+    def why_closed(self) -> str | None:
+        """Why it was closed unasked since the last call; None: it was not."""
+        with self._lock:
+            why, self._why = self._why, None
+        return why
+
+    @contextlib.contextmanager
+    def in_use(self) -> Iterator[K]:
+        """The key, which nobody wipes within the block. AileronError(busy) where it was wiped just now."""
+        with self._lock:
+            if self._key is None:
+                from aileron.model.failure import AileronError, FailureClass  # after the first frame
+
+                raise AileronError(FailureClass.BUSY, "the key was locked just now: try again")
+            yield self._key
+
+    def _unwatch(self) -> None:
+        if self._closed is not None:
+            self._closed.set()
+            self._closed = None
+
+    def _watch(self, closed: threading.Event) -> None:
+        """Until this key is out: close it when its time is over, and look who else is there."""
+        looked = self._clock()
+        while not closed.wait(CHECK_S):
+            self.close_if_due()
+            if abs(self._clock() - looked) >= LOOK_S and not closed.is_set():
+                looked = self._clock()
+                if self._look is not None:
+                    self._look()
