@@ -314,7 +314,7 @@ class Console(TogetherConsole):
                     self._begin("decide", self._taken_back, name)
 
             what = Text(f"withdraw: {entry.row}\nasked by {entry.asker}; it will not run")
-            self.push_screen(Confirm(what, None, verb="withdraw"), said)
+            self.push_screen(Confirm(lambda _: what, None, verb="withdraw"), said)
 
     async def _taken_back(self, name: str) -> None:
         if await self._tried(self._daemon.cancel, name) is not None:
@@ -495,7 +495,7 @@ class Console(TogetherConsole):
                 self._begin("vault", self._turn_vault)
 
         words = "lock the vault: runs that need a credential fail, and nothing can be decided, until it is unlocked"
-        self.push_screen(Confirm(Text(words), None, verb="lock"), said)
+        self.push_screen(Confirm(lambda _: Text(words), None, verb="lock"), said)
 
     async def _turn_vault(self) -> None:
         from aileron.model.failure import AileronError
@@ -516,22 +516,23 @@ class Console(TogetherConsole):
         """End a grant, or a session."""
         if self._pane not in ("grants", "sessions"):
             return
-        name, width = self.query_one(f"#{self._pane}", Rows).chosen(), min(int(self.size.width * 0.9), 100) - 5
+        name = self.query_one(f"#{self._pane}", Rows).chosen()
         if name is None:
             return
         work: Callable[[str], None]
+        facts: Callable[[int], Text]
         if self._pane == "grants":
             work, what = self._daemon.revoke, "this grant: the next run needs approval"
-            facts = rendering.grant_facts(self._grants[name], width)
+            facts = functools.partial(rendering.grant_facts, self._grants[name])
         else:
             work, what = self._daemon.end_session, "this session: its token stops working"
-            facts = rendering.session_facts(self._sessions[name], width)
+            facts = functools.partial(rendering.session_facts, self._sessions[name])
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
                 self._begin("end", self._ended, work, name)
 
-        self.push_screen(Confirm(Text(f"end {what}\n\n").append(facts), None, verb="end"), said)
+        self.push_screen(Confirm(lambda width: Text(f"end {what}\n\n").append(facts(width)), None, verb="end"), said)
 
     async def _ended(self, work: Callable[[str], None], name: str) -> None:
         await self._tried(work, name)

@@ -49,13 +49,16 @@ class DecidingConsole(NewsConsole):
             self._warn(refusal or "nothing is selected")
             return
         shown = (self.selected, self.guard.digest)
-        facts = rendering.joined(self._view.rows(self.card, min(int(self.size.width * 0.9), 100) - 5, MOST_TOP))
+        card = self.card
 
         def said(is_yes: bool | None) -> None:
             if is_yes:
                 self._second_step(shown, "approve", None)
 
-        self.push_screen(Confirm(facts, self.card.word), said)
+        def facts(width: int) -> Text:
+            return rendering.joined(self._view.rows(card, width, MOST_TOP))
+
+        self.push_screen(Confirm(facts, card.word), said)
 
     def action_deny(self) -> None:
         """A no, with a reason; of all that are marked."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from typing import Any, ClassVar, Final, NamedTuple
 
 from rich.text import Text
@@ -33,6 +34,10 @@ __all__ = ["Confirm", "GrantForm", "GrantLimits", "LineInput", "Pages", "Palette
 
 _BESIDE_FACTS: Final = 9
 """Rows of the second step that are not facts: what is to be typed in two, the field, how to get back, and what is around them."""
+_MOST_COLUMNS: Final = 100
+"""Of the box, as the style sheet has it."""
+_BESIDE_ROW: Final = 5
+"""Cells of the box beside a row: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
 _SCROLLING: Final = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
@@ -46,6 +51,11 @@ Confirm, LineInput, GrantForm, Pages, Palette { background: transparent; }
 #pages { width: 100%; height: 100%; border: round $primary; background: $surface; padding: 0 1; }
 Input { margin: 1 0 0 0; }
 """
+
+
+def _width_in_box(columns: int) -> int:
+    """Cells of a row in `#box`, with room for a scroll bar."""
+    return max(min(int(columns * 0.9), _MOST_COLUMNS) - _BESIDE_ROW, 1)
 
 
 class _Typed(Input):
@@ -81,12 +91,15 @@ class Palette(_Once, CommandPalette):
 
 
 class Confirm(_Once, ModalScreen[bool]):
-    """The second step: `word` is to be typed, or `y` where there is none. True: yes."""
+    """The second step: `word` is to be typed, or `y` where there is none. True: yes.
+
+    `facts` are laid out for a width in cells, and anew after each resize.
+    """
 
     CSS = _CSS
     BINDINGS: ClassVar[list[BindingType]] = [("escape", "dismiss_no", "back")]
 
-    def __init__(self, facts: Text, word: str | None, verb: str = "approve") -> None:
+    def __init__(self, facts: Callable[[int], Text], word: str | None, verb: str = "approve") -> None:
         super().__init__()
         self._facts: Final = facts
         self._word: Final = word
@@ -96,7 +109,7 @@ class Confirm(_Once, ModalScreen[bool]):
     def compose(self) -> ComposeResult:
         with Vertical(id="box"):
             with VerticalScroll(id="facts", can_focus=False):
-                yield Static(self._facts)
+                yield Static(self._facts(_width_in_box(self.app.size.width)), id="told")
             if self._word is None:
                 yield Static(Text(f"\ny  {self._verb}     any other key  back", style="bold"))
                 yield Static(id="hint")
@@ -110,6 +123,7 @@ class Confirm(_Once, ModalScreen[bool]):
 
     def on_resize(self, event: Resize) -> None:
         """What is to be typed, and where, is on the screen however small that is."""
+        self.query_one("#told", Static).update(self._facts(_width_in_box(event.size.width)))
         self.query_one("#facts").styles.max_height = max(event.size.height - _BESIDE_FACTS, 1)
         self.call_after_refresh(self._say_more)
 

@@ -11,6 +11,7 @@ itself (decisions.py), the list (queue.py).
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -61,12 +62,9 @@ class TogetherConsole(DecidingConsole):
             if is_yes:
                 self._begin("decide", self._approve_several, reviews)
 
-        self.push_screen(ReadConfirm(self._whole(card), card.word, verb=f"approve all {len(reviews)}"), said)
-
-    def _whole(self, card: Card) -> Text:
-        width = min(int(self.size.width * 0.9), 100) - 5
-        body = rendering.body_rows(card.sections, width, is_whole=True)[0]
-        return rendering.joined([*rendering.essential_rows(card, width), Text(), *body])
+        self.push_screen(
+            ReadConfirm(functools.partial(_whole, card), card.word, verb=f"approve all {len(reviews)}"), said
+        )
 
     async def _reviewed(self, name: str) -> Review | None:
         """A question as it is shown, with what was read for it; None where that cannot be had, and the person knows."""
@@ -95,3 +93,9 @@ class TogetherConsole(DecidingConsole):
             done += 1
         self._tell(f"{done} of {len(reviews)} approved", is_bad=done < len(reviews))
         await self._refresh_now()
+
+
+def _whole(card: Card, width: int) -> Text:
+    """All of a card that matters, for rows of this many cells."""
+    body = rendering.body_rows(card.sections, width, is_whole=True)[0]
+    return rendering.joined([*rendering.essential_rows(card, width), Text(), *body])

@@ -927,6 +927,21 @@ async def test_the_palette_knows_a_strangers_word(world: World, word: str, comma
         assert "creenshot" not in shown.text
 
 
+async def test_what_was_approved_and_has_not_ended_is_counted(world: World) -> None:
+    """In the first line, until it has."""
+    held, waits = named("one"), named("two")
+    world.ask(held, waits)
+    async with world.console() as shown:
+        await shown.until("2 waiting")
+        assert "in progress" not in shown.rows[0]
+        held["status"] = "approved"
+        world.happen("approval.decided", approval=held["approval_id"])
+        await shown.until("1 waiting · 1 in progress")
+        held["status"] = "completed"
+        world.happen("run.finished", approval=held["approval_id"])
+        await shown.until_not("in progress")
+
+
 async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
     """From wide to narrow and back, with something open over it and without."""
     world.ask(named("one"), named("two", args={"to": "only@in.two"}))
@@ -948,6 +963,25 @@ async def test_a_resize_keeps_the_question_and_its_place(world: World) -> None:
         await shown.pilot.resize_terminal(140, 45)
         await shown.until("only@in.two")
         await shown.until("One")
+
+
+async def test_a_second_step_is_laid_out_anew_for_another_size(world: World) -> None:
+    """A value that takes several rows goes on below its beginning, in a narrow window as in a wide one."""
+    folder = "/home/me/" + " ".join(f"folder{number}" for number in range(20))
+    world.ask(named("one", agent="claude", folder=folder))
+    async with world.console((140, 45)) as shown:
+        await shown.until("one 1.2.0")
+        await shown.settled()
+        await shown.press("A")
+        for columns in (100, 60, 140):
+            await shown.pilot.resize_terminal(columns, 40)
+            await shown.pilot.pause()
+            box = [row.split("│")[-2] for row in shown.rows if row.count("│") >= 2 and "folder" in row.split("│")[-2]]
+            assert any("│ to        mira@example.com" in row for row in shown.rows), shown.text
+            more = [row for row in box if not row.startswith(" asked by  claude")]
+            assert len(more) < len(box), shown.text
+            assert all(row.startswith(" " * len(" asked by  ")) for row in more), shown.text
+            assert more
 
 
 async def test_a_resize_is_of_the_size_that_there_is_now(world: World) -> None:
