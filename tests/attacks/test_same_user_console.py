@@ -6,6 +6,7 @@ screen; and in tmux, where keys can be sent to it. Beside each attempt the perso
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pty
@@ -65,6 +66,18 @@ def home() -> Iterator[House]:
 def console(home: House, *lines: str, at_prompt: Callable[[int, str, str], None] = lambda *_: None) -> Said:
     """The person's console in lines."""
     return home.person("console", "--plain", someone=Typist(*lines), at_prompt=at_prompt)
+
+
+@contextlib.contextmanager
+def in_tmux(home: House) -> Iterator[Tmux]:
+    """The person's console in lines, in a terminal that any process of theirs can send keys to."""
+    given = {
+        name: value for name, value in environment(home.home.path).items() if name in ("AILERON_HOME", "TZ", "PATH")
+    }
+    words = [sys.executable, "-m", "aileron", "console", "--plain"]
+    with Tmux(words, {**given, "PYTHONPATH": str(ROOT)}, size=(100, 50)) as at:
+        at.until("type help")
+        yield at
 
 
 def number(question: dict[str, Any]) -> str:
@@ -187,12 +200,7 @@ def test_what_is_written_to_a_descriptor_from_before_decides_nothing(
 def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: Attack, home: House) -> None:
     """Any process of the user can send them; no key is kept open there, so they decide nothing."""
     question = home.asked()
-    given = {
-        name: value for name, value in environment(home.home.path).items() if name in ("AILERON_HOME", "TZ", "PATH")
-    }
-    words = [sys.executable, "-m", "aileron", "console", "--plain"]
-    with Tmux(words, {**given, "PYTHONPATH": str(ROOT)}, size=(100, 50)) as at:
-        at.until("type help")
+    with in_tmux(home) as at:
         at.type("unlock")
         at.until("the passphrase is asked for each time: this is a terminal of tmux")
         at.type(f"approve {number(question)}")
@@ -209,6 +217,33 @@ def test_keys_that_are_sent_to_a_console_in_tmux_lead_to_the_passphrase(attack: 
         at.until("approved:")
         home.home.result(question)
     attack.worked("the person, who knows it", 1, home.done(question))
+
+
+def test_keys_that_are_sent_where_previews_are_open_read_them_and_decide_nothing(attack: Attack, home: House) -> None:
+    """One passphrase of the person's has opened them: what is kept for that loads another preview, and signs no decision."""
+    questions = [home.asked("previewed", path=f"/effect/open-{name}") for name in ("one", "two")]
+    first, second = map(number, questions)
+    with in_tmux(home) as at:
+        at.type(f"preview {first}")
+        at.until("Approver passphrase, to load previews for 15 minutes")
+        at.type(APPROVER)
+        at.until("CURRENT STATE")
+        at.type(f"preview {second}")
+        at.until("CURRENT STATE", "/effect/open-two")
+        at.type(f"approve {second}")
+        at.until("not decided):")
+        at.type(YES)
+        at.until("Approver passphrase, to approve")
+        attack.answered(
+            "tmux send-keys where previews are open, a yes with its word",
+            ("pending_approval", 0),
+            (home.status(questions[1]), home.effects(questions[1])),
+            "the passphrase is asked for",
+        )
+        at.type(APPROVER)
+        at.until("approved:")
+        home.home.result(questions[1])
+    attack.worked("the person, who knows it", 1, home.done(questions[1]))
 
 
 def test_another_plan_under_the_same_digest_is_not_shown_by_an_open_console(attack: Attack, home: House) -> None:
