@@ -45,7 +45,7 @@ from aileron.review.plan import (
 from aileron.review.question import asker_of, title_of, unread_text
 from aileron.review.subject import consent_headline, subject_changes, subject_facts
 from aileron.review.touched import touched_of
-from aileron.review.weight import CONSENT, UNREADABLE, Verdict, Weight, verdict_of
+from aileron.review.weight import UNREADABLE, Verdict, Weight, consent_verdict_of, verdict_of
 
 if TYPE_CHECKING:
     from aileron.api.approvals import Question
@@ -240,7 +240,7 @@ def _asked_by(question: Question) -> Iterator[Line]:
 def _of_consent(question: Question, subject: Subject, when: Callable[[str | None], str]) -> Card:
     named = ((_SHORT.get(name, name), value) for name, value in subject_facts(subject, None, when))
     facts = [_fact(name, value) for name, value in named if value is not None]
-    changes = subject_changes(subject)
+    changes, verdict = subject_changes(subject), consent_verdict_of(subject)
     wider = sum(1 for change in changes if change.widens)
     compared = (_line(f"≠ {wider} of {len(changes)} changes allow more", Tone.CHANGED),) if wider else ()
     alarms = [line for fact in facts for line in fact.lines if line.tone is Tone.ALARM]
@@ -255,9 +255,9 @@ def _of_consent(question: Question, subject: Subject, when: Callable[[str | None
     return Card(
         headline=consent_headline(subject),
         source=None,
-        verdict=_verdict_line(CONSENT),
-        weight=CONSENT.weight,
-        word=CONSENT.word,
+        verdict=_verdict_line(verdict),
+        weight=verdict.weight,
+        word=verdict.word,
         called=visible(title_of(question)),
         alarms=(*alarms[:_MOST_ALARMS], *([_line(f"! {more} more of these below", Tone.ALARM)] if more > 0 else [])),
         essentials=tuple(fact for fact in essentials if fact.lines),

@@ -9,6 +9,7 @@ says is as heavy as what is heaviest, unless the file says that it can be undone
 | change, send; delete that can be undone | `~` `»` | a key |
 | delete, pay; what nobody says and cannot be undone | `!` | a word |
 | a consent | `!` | a word |
+| a consent to what only reads, or to a change that allows no more | `~` | a word |
 
 Source: docs/reference/action-file.md (Effects), docs/adr/0045-one-card.md. Not here: how it is drawn.
 """
@@ -17,15 +18,28 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
+from aileron.model.consent import (
+    ActionFileConsent,
+    BindingConsent,
+    ConnectorConsent,
+    ConnectorUpdateConsent,
+    GrantConsent,
+    PasskeyConsent,
+    SecretConsent,
+    SettingsConsent,
+    Subject,
+    TrustedKeyConsent,
+)
 from aileron.model.manifest import Effect
 from aileron.review.headline import action_in
 
 if TYPE_CHECKING:
+    from aileron.model.manifest import ActionFile
     from aileron.model.plan import Plan
 
-__all__ = ["CONSENT", "UNREADABLE", "Verdict", "Weight", "verdict_of"]
+__all__ = ["UNREADABLE", "Verdict", "Weight", "consent_verdict_of", "verdict_of"]
 
 
 class Weight(enum.StrEnum):
@@ -45,7 +59,8 @@ class Verdict:
     word: str | None = None
 
 
-CONSENT: Final = Verdict("! LASTING PERMISSION", Weight.HEAVY, "allow")
+_ALLOWS_MORE: Final = Verdict("! LASTING PERMISSION", Weight.HEAVY, "allow")
+_ALLOWS_LITTLE: Final = Verdict("~ lasting permission", Weight.MARKED, "allow")
 UNREADABLE: Final = Verdict("! FROM ANOTHER VERSION: shown as received", Weight.HEAVY, "allow")
 _DOES: Final = {
     Effect.READ: "reads",
@@ -75,6 +90,38 @@ def verdict_of(plan: Plan) -> Verdict:
     # That nothing undoes an event that was added is so of every one of them, and a warning that is always there warns of nothing.
     is_told = weight is Weight.MARKED or not is_final
     return Verdict(f"{_SIGNS[heaviest]} {words}" + (f" · {undo}" if is_told else ""), weight)
+
+
+def consent_verdict_of(subject: Subject) -> Verdict:
+    """Of what lasts. It always takes its word; it is no alarm where it allows nothing but reading, or no more than before."""
+    return _ALLOWS_LITTLE if _allows_little(subject) else _ALLOWS_MORE
+
+
+def _allows_little(subject: Subject) -> bool:
+    """By the subject alone, which is signed. Of a secret, a key, a passkey or settings nobody can say so."""
+    match subject:
+        case ActionFileConsent() if subject.before is None:
+            return _only_reads(action_in(subject.text))
+        case ActionFileConsent() | ConnectorUpdateConsent():
+            return not any(change.widens for change in subject.changes)
+        case ConnectorConsent():
+            return not subject.reaches and subject.credential is None
+        case (
+            BindingConsent()
+            | GrantConsent()
+            | PasskeyConsent()
+            | SecretConsent()
+            | SettingsConsent()
+            | TrustedKeyConsent()
+        ):
+            return False
+        case impossible:
+            assert_never(impossible)
+
+
+def _only_reads(action: ActionFile | None) -> bool:
+    """Whether its author says so of every step; not where the file cannot be read."""
+    return action is not None and all(step.does is Effect.READ for step in action.steps)
 
 
 def _effects_of(plan: Plan) -> tuple[Effect, ...] | None:

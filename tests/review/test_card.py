@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from aileron.api.approvals import ApprovalEntry, Question
+from aileron.model.consent import ActionFileConsent, Change, Subject
 from aileron.model.decision import MismatchError
 from aileron.model.manifest import ApprovalRule
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Filled, StepValue
 from aileron.model.preview import Preview, PreviewField
-from aileron.review.card import Card, Line, Section, Tone
+from aileron.review.card import Card, Line, Section, Tone, Weight
 from aileron.review.decision_flow import Review, as_told, review_of
 from aileron.review.question import difference_lines, row_of, tags_of
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
@@ -117,6 +119,60 @@ def test_every_consent_lasts_takes_a_word_and_says_how_it_is_undone(kind: str) -
     assert one.word == "allow"
     assert one.verdict == Line("! LASTING PERMISSION", Tone.ALARM)
     assert essential(one, "undo") not in ([], ["nobody knows"])
+
+
+def reading(effect: str) -> ActionFileConsent:
+    """A new action file whose one step has this effect."""
+    text = _OF_EFFECT % ("cd" * 32, effect)
+    return msgspec.structs.replace(SUBJECTS["action_file"], text=text, before=None, changes=())
+
+
+def narrower(kind: str) -> Subject:
+    """A change that allows no more than what was agreed to before."""
+    change = Change(where="match.intent", before="send a mail", after="send any mail", widens=False)
+    return msgspec.structs.replace(SUBJECTS[kind], changes=(change,))
+
+
+@pytest.mark.parametrize(
+    ("subject", "is_heavy"),
+    [
+        (lambda: reading('effect = "read"'), False),
+        (lambda: reading("idempotent = true"), False),
+        (lambda: reading('effect = "create"'), True),
+        (lambda: reading(""), True),
+        (lambda: msgspec.structs.replace(reading('effect = "read"'), text="+++\n+++\n"), True),
+        (lambda: narrower("action_file"), False),
+        (lambda: narrower("connector_update"), False),
+        (lambda: msgspec.structs.replace(SUBJECTS["connector"], reaches=(), credential=None), False),
+        (lambda: msgspec.structs.replace(SUBJECTS["connector"], reaches=()), True),
+        (lambda: msgspec.structs.replace(SUBJECTS["connector"], credential=None), True),
+        (lambda: msgspec.structs.replace(SUBJECTS["binding"], reaches=()), True),
+    ],
+    ids=[
+        "reads",
+        "may be repeated",
+        "creates",
+        "nobody says",
+        "unreadable file",
+        "file no wider",
+        "update no wider",
+        "connector to nowhere",
+        "connector with an account",
+        "connector with hosts",
+        "binding",
+    ],
+)
+def test_a_permission_that_allows_little_is_no_alarm_and_takes_its_word_all_the_same(
+    subject: Callable[[], Subject], is_heavy: bool
+) -> None:
+    """To read, or no more than before."""
+    one = card(subject_question(subject()))
+
+    assert one.word == "allow"
+    assert one.verdict == (
+        Line("! LASTING PERMISSION", Tone.ALARM) if is_heavy else Line("~ lasting permission", Tone.MARKED)
+    )
+    assert one.weight is (Weight.HEAVY if is_heavy else Weight.MARKED)
 
 
 def test_a_preview_stands_before_the_arguments_and_the_agents_words_after_both() -> None:

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from textual.events import Key
 
-from aileron.model.consent import BindingConsent
+from aileron.model.consent import BindingConsent, Subject
 from aileron.model.manifest import ApprovalRule
 from aileron.tui import guard, rendering, screens
 from aileron.tui.app import Console
@@ -366,12 +366,22 @@ async def test_what_creates_changes_or_sends_takes_a_key(world: World, effect: s
         await shown.until(lambda: world.sent())
 
 
-@pytest.mark.parametrize("kind", SUBJECTS)
-async def test_what_lasts_takes_a_word(world: World, kind: str) -> None:
-    """For each kind of consent: `y` decides nothing, `allow` does."""
-    world.ask(subject_question(SUBJECTS[kind]))
+ALLOWS_LITTLE = msgspec.structs.replace(SUBJECTS["connector_update"], changes=())
+
+
+@pytest.mark.parametrize(
+    ("subject", "verdict"),
+    [
+        *((subject, "! LASTING PERMISSION") for subject in SUBJECTS.values()),
+        (ALLOWS_LITTLE, "~ lasting permission"),
+    ],
+    ids=[*SUBJECTS, "allows little"],
+)
+async def test_what_lasts_takes_a_word(world: World, subject: Subject, verdict: str) -> None:
+    """For each kind of consent, however little it allows: `y` decides nothing, `allow` does."""
+    world.ask(subject_question(subject))
     async with world.console() as shown:
-        await shown.until("LASTING PERMISSION")
+        await shown.until(verdict)
         await shown.settled()
         await shown.press("exclamation_mark", "A")
         await shown.until("and press Enter")
