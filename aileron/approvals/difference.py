@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aileron.model.consent import Change
-from aileron.model.plan import Plan, Step
+from aileron.model.plan import CredentialUse, Plan, Step
 
 __all__ = ["differences", "most_similar"]
 
@@ -75,17 +75,31 @@ def _hosts(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
 
 
 def _credentials(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
-    yield from _by_connector("credential of", _bindings(before), _bindings(now))
+    known = _uses(before)
+    for connector, use in _uses(now).items():
+        was = known.get(connector)
+        if was is None or _is_another(was, use):
+            yield Change.of(f"credential of {connector}", None if was is None else _whose(was), _whose(use))
 
 
 def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
     yield from _by_connector("connector", _pins(before), _pins(now))
 
 
-def _bindings(steps: tuple[Step, ...]) -> dict[str, str]:
+def _uses(steps: tuple[Step, ...]) -> dict[str, CredentialUse]:
     """The credential of each connector; one plan has one for each."""
     uses = [(step.connector.name, step.grant.credential) for step in steps]
-    return {name: str(use.binding) for name, use in uses if use is not None}
+    return {name: use for name, use in uses if use is not None}
+
+
+def _is_another(one: CredentialUse, other: CredentialUse) -> bool:
+    """By its binding; and by its account where both are known, since somebody else may have signed in under the same name."""
+    is_named = one.account is not None and other.account is not None
+    return one.binding != other.binding or (is_named and one.account != other.account)
+
+
+def _whose(use: CredentialUse) -> str:
+    return str(use.binding) if use.account is None else f"{use.account} ({use.binding})"
 
 
 def _pins(steps: tuple[Step, ...]) -> dict[str, str]:

@@ -70,6 +70,30 @@ def test_another_credential_is_told(plan: Plan) -> None:
     assert differences(none, plan) == (Change(where=where, before=None, after="basic/mail/home"),)
 
 
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [
+        ("ada", "mira", ("ada (basic/mail/home)", "mira (basic/mail/home)")),
+        ("ada", "ada", None),
+        ("ada", None, None),
+        (None, "mira", None),
+    ],
+    ids=["another one signed in", "the same", "not named now", "not named then"],
+)
+def test_another_account_under_the_same_binding_is_told(
+    plan: Plan, before: str | None, now: str | None, expected: tuple[str, str] | None
+) -> None:
+    """Where both are known: a name that nobody gave is no other one."""
+    as_before, as_now = (
+        msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("home"), account=who)),))
+        for who in (before, now)
+    )
+
+    assert [(one.before, one.after) for one in differences(as_before, as_now)] == (
+        [] if expected is None else [expected]
+    )
+
+
 def test_another_connector_is_told(plan: Plan) -> None:
     """By its version, and by its bytes where the version is the same."""
     newer = msgspec.structs.replace(plan, steps=(step(version="1.3.0"),))
