@@ -1,14 +1,21 @@
-"""What a person must see before they decide about a run: contradictions, what was not loaded, letters that look like others.
+"""What a person must see before they decide about a run: contradictions, another account, blind copies, letters like others.
 
 Pure. An author names lines of a preview and arguments of an action with labels; where a line and an argument have the same one
 (or the line has the argument's name), they say the same thing in two ways, the service's and the agent's. Case, and whether words
-are joined by spaces, `_` or `-`, does not count; nor do spaces in the values, nor the zone in which the same moment is written.
+are joined by spaces, `_` or `-`, does not count; nor do spaces in the values, the zone in which the same moment is written, or
+the `#` before a channel's name. Where the service has a name and an id (`Channel`, `Channel id`), the agent may say either.
+
+Under other labels two values contradict each other only where that is certain: both labels say where the call goes, both values
+are of one unmistakable form (recipients.py), and nothing that the agent names in that form is what the service has. So a list
+that the service spells out, a copy beside the recipient, a name for an id, or a link in the text are none.
 
 Rules
 - An alarm says what is wrong and where; all of the value stands below it.
 - Alarms are rare: what is so of every call is none.
 
-Source: docs/reference/action-file.md (Preview). Not here: reading a preview (approvals/preview.py), hosts (plan.py).
+- What the approved call is said to have had can hush the alarm of a blind copy: the daemon's word, and the copy is on the card.
+
+Source: docs/reference/action-file.md (Preview). Not here: reading a preview (approvals/preview.py), letters of hosts (plan.py).
 """
 
 from __future__ import annotations
@@ -16,17 +23,22 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from aileron.actions.references import Argument, pieces
 from aileron.actions.summary import as_compared
 from aileron.model.timestamp import parse_timestamp, spoken_time
 from aileron.model.visible import visible_lines, without_gaps
+from aileron.review.headline import action_in, quoted
 from aileron.review.plan import given_of, unknown_of
+from aileron.review.recipients import blind_copies, destinations, is_destination
 
 if TYPE_CHECKING:
     from aileron.model.plan import Plan
     from aileron.model.preview import Preview, PreviewField
+    from aileron.review.compared import Compared
+    from aileron.review.plan import LabelledArgument
 
 __all__ = ["NOT_LOADED", "alarms", "spelled"]
 
@@ -42,8 +54,8 @@ _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE",
 """Alphabets with letters that look like those of another."""
 
 
-def alarms(plan: Plan, preview: Preview | None) -> Iterator[str]:
-    """One text for each, in the order in which they matter."""
+def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[str]:
+    """One text for each, in the order in which they matter; `than`: what differs from the most similar approved call."""
     fields: list[PreviewField] = []
     if plan.preview is not None:
         if preview is None:
@@ -53,6 +65,8 @@ def alarms(plan: Plan, preview: Preview | None) -> Iterator[str]:
         else:
             fields = preview.fields
             yield from _contradictions(fields, plan)
+    yield from _another_place(than)
+    yield from dict.fromkeys(_blind_copies(fields, plan, than))
     yield from unknown_of(plan)
     for one in given_of(plan):
         yield from _letters(one.label or one.name, one.value)
@@ -68,21 +82,92 @@ def spelled(value: Any) -> str:
 
 
 def _contradictions(fields: list[PreviewField], plan: Plan) -> Iterator[str]:
-    named = [({as_compared(name) for name in (one.name, one.label) if name}, one.value) for one in given_of(plan)]
+    given = given_of(plan)
+    found = {as_compared(field.label): field.value for field in fields if field.value is not None}
     for field in fields:
-        label, found = field.label, field.value
-        given = [value for names, value in named if as_compared(label) in names]
-        if not given or any(_same(value, found) for value in given):
-            continue
-        has = "nothing" if found is None else _brief(found)
-        yield f"{label}: the agent said {_brief(given[0])}, the service has {has}"
+        label = as_compared(field.label)
+        said = [one for one in given if label in _names_of(one)]
+        known = [field.value, *([found[f"{label} id"]] if f"{label} id" in found else [])]
+        if not said:
+            yield from _elsewhere(field, given)
+        elif not any(_same(one.value, value) for one in said for value in known):
+            yield f"{field.label}: the agent said {_brief(said[0].value)}, the service has {_or_nothing(field.value)}"
+
+
+def _elsewhere(field: PreviewField, given: Iterable[LabelledArgument]) -> Iterator[str]:
+    """Where the service has it go, if that is certainly not where the agent says, under labels of their own."""
+    there = destinations(field.value) if is_destination(field.label) else None
+    if there is None:
+        return
+    form, found = there
+    told = [(one, destinations(one.value)) for one in given if any(map(is_destination, _names_of(one)))]
+    named = [(one, where[1]) for one, where in told if where is not None and where[0] == form]
+    if named and not any(found & parts for _, parts in named):
+        one = named[0][0]
+        said = f"{_brief(one.value)} ({one.label or one.name})"
+        yield f"{field.label}: the agent said {said}, the service has {_or_nothing(field.value)}"
+
+
+def _names_of(one: LabelledArgument) -> set[str]:
+    return {as_compared(name) for name in (one.name, one.label) if name}
+
+
+def _another_place(than: Compared) -> Iterator[str]:
+    """What the call takes or reaches that the approved one did not."""
+    for change in than.accounts:
+        used = "none" if change.before is None else _brief(change.before)
+        yield f"another account: {_brief(change.after)}; the approved call used {used}"
+    for change in than.hosts:
+        yield f"another destination: {_brief(change.after)}; the approved call did not go there"
+
+
+def _blind_copies(fields: Iterable[PreviewField], plan: Plan, than: Compared) -> Iterator[str]:
+    """Recipients that the others do not see, in arguments and in what the service has; not those of the approved call."""
+    handed_on = _handed_on_blind(plan)
+    approved: list[Any] = []
+    for one in given_of(plan):
+        names = (one.name, one.label or "", *(["bcc"] if one.name in handed_on else []))
+        copies = next((found for name in names if (found := list(blind_copies(name, one.value)))), [])
+        if than.had(one.name):
+            approved += copies
+        else:
+            yield from map(_blind_copy, copies)
+    for field in fields:
+        for copy in blind_copies(field.label, field.value):
+            if not any(_same(value, copy) for value in approved):
+                yield _blind_copy(copy)
+
+
+def _handed_on_blind(plan: Plan) -> set[str]:
+    """Arguments, whatever they are called, that a step hands on as a blind copy."""
+    action = action_in(plan.action_text)
+    steps = () if action is None else action.steps
+    said = (text for step in steps for value in blind_copies("", step.inputs) for text in _texts(value))
+    return {piece.name for text in said for piece in pieces(text) if isinstance(piece, Argument)}
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _texts(one)
+
+
+def _blind_copy(value: Any) -> str:
+    return f"blind copy, hidden from the others: {quoted(value)}"
 
 
 def _same(value: Any, found: str | None) -> bool:
     if found is None or value is None:
         return found is value
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return " ".join(text.split()) == " ".join(found.split()) or _is_same_moment(text, found)
+    one, other = " ".join(text.split()), " ".join(found.split())
+    return one == other or _is_same_channel(one, other) or _is_same_moment(text, found)
+
+
+def _is_same_channel(one: str, other: str) -> bool:
+    return f"#{one}" == other or one == f"#{other}"
 
 
 def _is_same_moment(one: str, other: str) -> bool:
@@ -90,6 +175,10 @@ def _is_same_moment(one: str, other: str) -> bool:
         return False
     moments = parse_timestamp(one), parse_timestamp(other)
     return moments[0] is not None and moments[0] == moments[1]
+
+
+def _or_nothing(found: str | None) -> str:
+    return "nothing" if found is None else _brief(found)
 
 
 def _brief(value: Any) -> str:

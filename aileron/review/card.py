@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ from aileron.model.timestamp import spoken_time
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
 from aileron.review.alarms import alarms, spelled
 from aileron.review.changes import is_on_one_line
+from aileron.review.compared import Compared, argument_in, compared
 from aileron.review.headline import Span, headline_of, source_of, spelled_out
 from aileron.review.plan import (
     LabelledArgument,
@@ -66,8 +67,6 @@ __all__ = [
     "value_lines",
 ]
 
-_ARGUMENT: Final = re.compile(r"args\.(.+) \(([a-z ]+)\)", re.DOTALL)
-"""How a difference names an argument (approvals/difference.py)."""
 _CREDENTIAL: Final = re.compile(r"\Acredential of ")
 """What a difference of accounts begins with (approvals/difference.py), which a card calls accounts."""
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
@@ -188,7 +187,7 @@ def _of_run(
     when: Callable[[str | None], str],
 ) -> Card:
     given = given_of(plan)
-    changes = _argument_changes(question)
+    than = compared(question, edited)
     verdict = verdict_of(plan)
     headline = headline_of(plan, preview)
     source = source_of(headline)
@@ -199,11 +198,11 @@ def _of_run(
         weight=verdict.weight,
         word=verdict.word,
         called=visible(plan.action),
-        alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in alarms(plan, preview)),
+        alarms=tuple(_line(f"! {text}", Tone.ALARM) for text in alarms(plan, preview, than)),
         essentials=tuple(
-            fact for fact in _run_essentials(question, plan, preview, edited, given, changes, when) if fact.lines
+            fact for fact in _run_essentials(question, plan, preview, edited, given, than, when) if fact.lines
         ),
-        sections=tuple(_run_sections(question, plan, preview, given, changes, when)),
+        sections=tuple(_run_sections(question, plan, preview, given, than.arguments, when)),
         proof=tuple(_run_proof(question, plan, preview, when)),
     )
 
@@ -214,7 +213,7 @@ def _run_essentials(
     preview: Preview | None,
     edited: Sequence[Change],
     given: list[LabelledArgument],
-    changes: dict[str, tuple[str, str | None]],
+    than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Fact]:
     """What decides, beside the sentence and the alarms."""
@@ -227,7 +226,7 @@ def _run_essentials(
     if window_s := plan.approval.undo_window_s:
         yield _fact("undo", f"held for {window_s} s after approval, and can be withdrawn until then")
     yield Fact("asked by", tuple(_asked_by(question)))
-    yield Fact("compared", tuple(_difference(question, given, changes, when)))
+    yield Fact("compared", tuple(_difference(question, given, than, when)))
     yield _fact("action", f"{plan.action} {plan.action_version}")
 
 
@@ -297,7 +296,7 @@ def _run_sections(
     plan: Plan,
     preview: Preview | None,
     given: list[LabelledArgument],
-    changes: dict[str, tuple[str, str | None]],
+    changes: Mapping[str, tuple[str, str | None]],
     when: Callable[[str | None], str],
 ) -> Iterator[Section]:
     if preview is not None and preview.fields is not None:
@@ -365,9 +364,10 @@ def _was(how: str, before: str | None) -> Line:
 def _difference(
     question: Question,
     given: list[LabelledArgument],
-    changes: dict[str, tuple[str, str | None]],
+    than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Line]:
+    """What is another account or another host is an alarm, so only its name stands here."""
     found = question.difference
     if not found:
         yield Line("first time for this action", Tone.PLAIN)
@@ -379,25 +379,18 @@ def _difference(
     if not found.changes:
         yield _line(f"same as the call approved {at}", Tone.PLAIN)
         return
-    names = [one.label or one.name for one in given if one.name in changes]
-    names += [f"{name} (left out)" for name, (how, _) in changes.items() if how == "left out"]
+    names = [one.label or one.name for one in given if one.name in than.arguments]
+    names += [f"{name} (left out)" for name, (how, _) in than.arguments.items() if how == "left out"]
+    names += [*(["account"] if than.accounts else []), *(["destination"] if than.hosts else [])]
     if names:
         yield _line(f"≠ {', '.join(names)}: differs from the most similar call, approved {at}", Tone.CHANGED)
-    for change in found.changes:
-        if _ARGUMENT.fullmatch(change.where) is None:
-            yield from _change(change).lines
-
-
-def _argument_changes(question: Question) -> dict[str, tuple[str, str | None]]:
-    """By argument: how it differs from the call approved last, and what it was."""
-    listed = question.difference.changes if question.difference else []
-    matches = ((_ARGUMENT.fullmatch(change.where), change) for change in listed)
-    return {match[1]: (match[2], change.before) for match, change in matches if match is not None}
+    for change in than.others:
+        yield from _change(change).lines
 
 
 def _change(change: Change) -> Fact:
-    argument = _ARGUMENT.fullmatch(change.where)
-    where, before, after = argument[1] if argument else change.where, change.before, change.after
+    argument = argument_in(change)
+    where, before, after = argument[0] if argument else change.where, change.before, change.after
     where = _CREDENTIAL.sub("account of ", where)
     was, now = without_gaps(spelled(before)), "gone" if after is None else without_gaps(spelled(after))
     if before is None:
