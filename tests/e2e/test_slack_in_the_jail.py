@@ -135,8 +135,8 @@ def test_an_update_waits_for_a_person_who_sees_what_it_would_do(office: Office, 
     shown = office.preview(question)
 
     assert shown == {
-        "Goes to": "engineering",
-        "Its id": workspace,
+        "Channel": "engineering",
+        "Channel id": workspace,
         "Members": "42",
         "Seen by": "everybody in the workspace",
         "Posted as": "mira",
@@ -190,8 +190,8 @@ def test_what_strangers_wrote_changes_no_other_line(office: Office):
         office.person.decide(office.home, question, "deny")
 
     assert shown == {
-        "Goes to": hostile[:80],
-        "Its id": channel,
+        "Channel": hostile[:80],
+        "Channel id": channel,
         "Members": "3",
         "Seen by": "everybody in the workspace",
         "Posted as": hostile[80:280],

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from aileron.actions.manifest import parse_action
 from aileron.model.preview import Preview
 from tests.cli.questions import plan, previewed, question
 from tests.review.test_card import card, difference, essential, found
@@ -187,6 +189,20 @@ def test_a_channel_is_named_with_or_without_its_sign_or_by_the_id_that_the_servi
     ]
     assert len(alarms({"channel": "C999"}, there)) == 1
     assert len(alarms({"title": given}, found(("Title", "Dentist"), ("Channel id", "C024BE91L")))) == 1
+
+
+def test_the_slack_action_that_is_shipped_contradicts_another_channel_and_no_spelling_of_the_same() -> None:
+    """By its own labels: an author who names the two sides differently is not warned for."""
+    text = (Path(__file__).parents[2] / "connectors/slack/actions/ship-update/action.md").read_text(encoding="utf-8")
+    action = parse_action(text, file="action.md", allow_placeholder=True)
+    assert action.preview is not None
+    labels = {path: label for label, path in action.preview.render.items()}
+    there = found((labels["channel.name"], "engineering"), (labels["channel.id"], "C024BE91L"))
+
+    for same in ("#engineering", "engineering", "C024BE91L"):
+        assert alarms({"channel": same, "text": "Done."}, there, text) == []
+    for other in ("#releases", "C999"):
+        assert len(alarms({"channel": other, "text": "Done."}, there, text)) == 1
 
 
 def test_nobody_said_anything_is_no_agreement_with_an_id() -> None:

@@ -256,7 +256,7 @@ _SAILED: Final = _calendar("create-calendar-event", _SAILING)
 _LUNCHED: Final = _calendar("create-calendar-event", _LUNCH)
 _POSTED: Final = _ship(_NOTE)
 _CHANGED: Final = _ship(_EDITED)
-_CHANNEL: Final = (("Goes to", "#releases"), ("Members", "412"), ("Seen by", "everybody in the workspace"))
+_CHANNEL: Final = (("Channel", "#releases"), ("Members", "412"), ("Seen by", "everybody in the workspace"))
 
 TEN: Final = (
     Request(
