@@ -179,7 +179,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(ApprovalEntry, frozen=True, kw_only=True):
-    """One, whole: exactly what its digest covers. From `plan` on of a run; `subject` of a consent."""
+    """One, whole: exactly what its digest covers. From `plan` on of a run; from `subject` on of a consent."""
 
     head: str
     """The newest row of the record, for a signature over it."""
@@ -193,6 +193,8 @@ class Question(ApprovalEntry, frozen=True, kw_only=True):
     asked_today: int | UnsetType = UNSET
     """How many runs the session that asks has asked for since midnight, this one counted."""
     subject: dict[str, Any] | UnsetType = UNSET
+    granted_text: str | UnsetType = UNSET
+    """Of a grant: the action's file, where it is still the one whose digest the subject names. Not signed: that digest is."""
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):

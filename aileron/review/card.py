@@ -26,12 +26,14 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from aileron.actions.summary import is_same_name
+from aileron.model.consent import GrantConsent
 from aileron.model.plan import Plan
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import BAR, GAP, as_text, visible, visible_lines, without_gaps
 from aileron.review.alarms import alarms, spelled
 from aileron.review.changes import is_on_one_line
 from aileron.review.compared import Compared, argument_in, compared
+from aileron.review.granted import far_end, granted_action, left_open
 from aileron.review.headline import Span, headline_of, source_of, spelled_out
 from aileron.review.plan import (
     LabelledArgument,
@@ -43,7 +45,7 @@ from aileron.review.plan import (
     settled_of,
     step_facts,
 )
-from aileron.review.question import asker_of, title_of, unread_text
+from aileron.review.question import asker_of, title_of, unread_text, waits
 from aileron.review.subject import consent_headline, subject_changes, subject_facts
 from aileron.review.touched import touched_of
 from aileron.review.weight import UNREADABLE, Verdict, Weight, consent_verdict_of, verdict_of
@@ -51,6 +53,7 @@ from aileron.review.weight import UNREADABLE, Verdict, Weight, consent_verdict_o
 if TYPE_CHECKING:
     from aileron.api.approvals import Question
     from aileron.model.consent import Change, Subject
+    from aileron.model.manifest import ActionFile
     from aileron.model.preview import Preview, PreviewField
 
 __all__ = [
@@ -238,8 +241,10 @@ def _asked_by(question: Question) -> Iterator[Line]:
 
 def _of_consent(question: Question, subject: Subject, when: Callable[[str | None], str]) -> Card:
     named = ((_SHORT.get(name, name), value) for name, value in subject_facts(subject, None, when))
+    granted = granted_action(subject, question.granted_text or None) if isinstance(subject, GrantConsent) else None
     facts = [_fact(name, value) for name, value in named if value is not None]
-    changes, verdict = subject_changes(subject), consent_verdict_of(subject)
+    facts += _left_open(question, subject, granted)
+    changes, verdict = subject_changes(subject), consent_verdict_of(subject, granted)
     wider = sum(1 for change in changes if change.widens)
     compared = (_line(f"≠ {wider} of {len(changes)} changes allow more", Tone.CHANGED),) if wider else ()
     alarms = [line for fact in facts for line in fact.lines if line.tone is Tone.ALARM]
@@ -266,6 +271,17 @@ def _of_consent(question: Question, subject: Subject, when: Callable[[str | None
         ),
         proof=(Section("what you sign", (*proof, _fact("digest", question.digest))),),
     )
+
+
+def _left_open(question: Question, subject: Subject, granted: ActionFile | None) -> Iterator[Fact]:
+    """Of a grant, what it does not limit; afterwards the file may be another, and what it was is not asked about any more."""
+    if not isinstance(subject, GrantConsent) or (granted is None and not waits(question)):
+        return
+    alarm, rest = left_open(subject, granted)
+    alarms = [text for text in (alarm, far_end(subject, question.created_at)) if text is not None]
+    lines = [_line(f"! {text}", Tone.ALARM) for text in alarms] + ([] if rest is None else [_line(rest, Tone.PLAIN)])
+    if lines:
+        yield Fact("left open", tuple(lines))
 
 
 def _of_unreadable(question: Question) -> Card:

@@ -92,13 +92,16 @@ def verdict_of(plan: Plan) -> Verdict:
     return Verdict(f"{_SIGNS[heaviest]} {words}" + (f" · {undo}" if is_told else ""), weight)
 
 
-def consent_verdict_of(subject: Subject) -> Verdict:
-    """Of what lasts. It always takes its word; it is no alarm where it allows nothing but reading, or no more than before."""
-    return _ALLOWS_LITTLE if _allows_little(subject) else _ALLOWS_MORE
+def consent_verdict_of(subject: Subject, granted: ActionFile | None) -> Verdict:
+    """Of what lasts. It always takes its word; it is no alarm where it allows nothing but reading, or no more than before.
+
+    `granted`: the action of a grant, where its file is known to be the one that the subject names.
+    """
+    return _ALLOWS_LITTLE if _allows_little(subject, granted) else _ALLOWS_MORE
 
 
-def _allows_little(subject: Subject) -> bool:
-    """By the subject alone, which is signed. Of a secret, a key, a passkey or settings nobody can say so."""
+def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
+    """By the subject alone, which is signed. Of a binding, a secret, a key, a passkey or settings nobody can say so."""
     match subject:
         case ActionFileConsent() if subject.before is None:
             return _only_reads(action_in(subject.text))
@@ -106,14 +109,9 @@ def _allows_little(subject: Subject) -> bool:
             return not any(change.widens for change in subject.changes)
         case ConnectorConsent():
             return not subject.reaches and subject.credential is None
-        case (
-            BindingConsent()
-            | GrantConsent()
-            | PasskeyConsent()
-            | SecretConsent()
-            | SettingsConsent()
-            | TrustedKeyConsent()
-        ):
+        case GrantConsent():
+            return _only_reads(granted)
+        case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
             return False
         case impossible:
             assert_never(impossible)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from aileron.client import Answer
+from aileron.model.canonical import sha256_digest
 from tests.support.approver import Approver, decided_home
 from tests.support.home import PROBE, DaemonHome, other_probe, probe_action
 from tests.support.upstream_http import CountingServer
@@ -204,6 +205,21 @@ def test_a_grant_lets_through_what_it_covers_and_no_more(
     assert [event["run"] for event in used] == [ran[0].body["audit_id"], ran[2].body["audit_id"]]
     assert home.run("undoable", {"path": "/team/d"}).status == 202
     assert home.must("GET", "/v1/audit/verify")["ok"]
+
+
+def test_a_question_about_a_grant_brings_the_file_that_says_what_it_does_not_limit(
+    home: DaemonHome, approver: Approver
+) -> None:
+    """With the digest that the grant names; once the file is another, none comes, and the console says that it is not known."""
+    text = probe_action("effect", "path:string?", name="undoable", gated=True)
+    text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
+    approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
+    this = f"/v1/action-approvals/{granted(home).body['approval_id']}"
+    asked = home.must("GET", this)
+    edit(home, "undoable", "# A test", "# Another test")
+
+    assert sha256_digest(asked["granted_text"].encode()) == asked["subject"]["action_digest"]
+    assert "granted_text" not in home.must("GET", this)
 
 
 def test_an_action_that_cannot_be_undone_is_never_granted(home: DaemonHome) -> None:

@@ -17,6 +17,7 @@ import msgspec
 
 from aileron.actions.manifest import parse_action
 from aileron.approvals.difference import differences
+from aileron.model.canonical import sha256_digest
 from aileron.model.consent import ActionFileConsent, Change, ConnectorUpdateConsent, Constraint, GrantConsent
 from aileron.model.manifest import CredentialKind, CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName, HostPort
@@ -227,9 +228,10 @@ _UNGATED: Final = ActionFileConsent(
     reaches=("caldav.example:443",),
     credentials=("basic: Read and write your calendars",),
 )
+_SENDING: Final = _file("google/actions/send-email")
 _ALWAYS: Final = GrantConsent(
     action="send-email",
-    action_digest=_HASH,
+    action_digest=sha256_digest(_SENDING.encode()),
     credentials=("oauth2/google/work",),
     constraints=(Constraint(argument="subject", operator="prefix", value="[ci] "),),
     uses=50,
@@ -321,6 +323,6 @@ TEN: Final = (
         _CHANNEL,
         _CHANGED,
     ),
-    Request("grant", lambda id: subject_question(_ALWAYS, approval_id=id)),
+    Request("grant", lambda id: subject_question(_ALWAYS, approval_id=id, granted_text=_SENDING)),
     Request("update", lambda id: subject_question(_UPDATE, approval_id=id)),
 )

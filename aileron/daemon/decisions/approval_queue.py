@@ -15,8 +15,10 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from aileron.actions.resolve import Connectors, with_args
+from aileron.actions.store import ActionStore
 from aileron.api.approvals import Answered, ApprovalEntry, Asked, Difference, Edited, Question, Settled
 from aileron.api.runs import RunState
 from aileron.approvals.difference import differences, most_similar
@@ -49,6 +51,7 @@ class ApprovalQueue:
         audit: Audit,
         ledger: Ledger,
         consents: ConsentService,
+        actions: ActionStore,
         connectors: Connectors,
         take_back: Callable[[str, float], Awaitable[None]],
         changing: anyio.Lock,
@@ -57,6 +60,7 @@ class ApprovalQueue:
         self._audit = audit
         self._ledger = ledger
         self._consents = consents
+        self._actions = actions
         self._connectors = connectors
         self._take_back = take_back
         self._changing = changing
@@ -66,11 +70,22 @@ class ApprovalQueue:
         return await query.open_approvals(self._ledger, rows_of)
 
     async def show(self, approval_id: str) -> Question:
-        """A question, whole: what is asked about, and for a run what differs from the last one that was approved."""
+        """A question, whole: what is asked about, for a run what differs from an approved one, for a grant the action's file."""
         question = await query.approval(self._ledger, approval_id)
+        if question.kind == ConsentKind.GRANT:
+            return msgspec.structs.replace(question, granted_text=await self._granted_text(question))
         if question.kind != ConsentKind.ACTION:
             return question
         return msgspec.structs.replace(question, difference=await self._difference(approval_id, question))
+
+    async def _granted_text(self, question: Question) -> str | UnsetType:
+        """The file that a grant is bound to, which says what it does not limit; UNSET where it is gone, or another by now."""
+        subject = question.subject or {}
+        try:
+            action = await anyio.to_thread.run_sync(self._actions.load, str(subject.get("action")))
+        except AileronError:
+            return UNSET
+        return action.text if action.digest == subject.get("action_digest") else UNSET
 
     async def _difference(self, approval_id: str, question: Question) -> Difference | None:
         run_id, action = str(question.audit_id), str(question.action)

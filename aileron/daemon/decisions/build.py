@@ -144,6 +144,7 @@ def build_decisions(
             audit=base.audit,
             ledger=base.ledger,
             consents=consents,
+            actions=base.actions,
             connectors=base.connectors,
             take_back=take_back,
             changing=changing,
