@@ -14,6 +14,7 @@ sent (decision_flow.py), the list and its marks (tui/queue.py).
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from aileron.model.plan import Plan
     from aileron.review.decision_flow import Review
 
-__all__ = ["MOST_DIFFERENT", "MOST_TOGETHER", "card_of_several", "why_apart"]
+__all__ = ["MOST_DIFFERENT", "MOST_TOGETHER", "Apart", "card_of_several"]
 
 MOST_TOGETHER: Final = 10
 """Requests on one card: a screen or two, which a person still reads."""
@@ -39,40 +40,53 @@ MOST_DIFFERENT: Final = 4
 _LEAST: Final = 2
 
 
-def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
-    """Why these are not approved together, for a person; None: they are."""
+@dataclasses.dataclass(frozen=True)
+class Apart:
+    """These are not approved together; `why`, for a person."""
+
+    why: str
+
+
+def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]) -> Card | Apart:
+    """The card of requests that are alike, in the order in which they are handed in; or why they are decided one by one.
+
+    The card of each is made once: what it has to be decided by itself for is what it would be laid out from.
+    """
+    plans = [review.plan for review in reviews if review.plan is not None]
+    if (why := _why_unlike(reviews, plans)) is not None:
+        return Apart(why)
+    cards = [review.card(when) for review in reviews]
+    for number, (review, card) in enumerate(zip(reviews, cards, strict=True), start=1):
+        if (why := _why_by_itself(review, card)) is not None:
+            return Apart(f"decide {number} of {len(reviews)} by itself ({visible(card.sentence)}): {why}")
+    return _laid_out(reviews, cards, plans)
+
+
+def _why_unlike(reviews: Sequence[Review], plans: Sequence[Plan]) -> str | None:
     if not _LEAST <= len(reviews) <= MOST_TOGETHER:
         return f"select {_LEAST} to {MOST_TOGETHER} requests to approve them together"
-    plans = [review.plan for review in reviews if review.plan is not None]
     if len(plans) < len(reviews):
         return "only runs are approved together: decide lasting permissions one by one"
     if any(_shape(plan) != _shape(plans[0]) for plan in plans[1:]):
         return "these are not alike: only requests of one action, with the same file, hosts and account, are approved together"
     if len(_different(plans)) > MOST_DIFFERENT:
         return f"these differ in more than {MOST_DIFFERENT} arguments: decide them one by one"
-    for number, review in enumerate(reviews, start=1):
-        why = _why_by_itself(review, when)
-        if why is not None:
-            return f"decide {number} of {len(reviews)} by itself ({visible(review.card(when).sentence)}): {why}"
     return None
 
 
-def _why_by_itself(review: Review, when: Callable[[str | None], str]) -> str | None:
+def _why_by_itself(review: Review, card: Card) -> str | None:
     if review.closed is not None:
         return review.closed
     if review.is_unread:
         return "its current state is not loaded"
-    if alarms := review.card(when).alarms:
-        return visible(alarms[0].text)
+    if card.alarms:
+        return visible(card.alarms[0].text)
     if review.edited or review.edits:
         return "you edited it"
     return "you asked the agent about it" if review.question.conversation else None
 
 
-def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]) -> Card:
-    """The card of requests that are alike (`why_apart`), in the order in which they are handed in."""
-    cards = [review.card(when) for review in reviews]
-    plans = [review.plan for review in reviews if review.plan is not None]
+def _laid_out(reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[Plan]) -> Card:
     first, names = cards[0], _different(plans)
     return Card(
         headline=(

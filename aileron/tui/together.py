@@ -48,15 +48,15 @@ class TogetherConsole(DecidingConsole):
             self._begin("decide", self._ask_about_several, selected)
 
     async def _ask_about_several(self, names: list[str]) -> None:
-        from aileron.review.together import card_of_several, why_apart
+        from aileron.review.together import Apart, card_of_several
 
         reviews = [review for name in names if (review := await self._reviewed(name)) is not None]
         if len(reviews) < len(names):
             return  # it was said why
-        if (why := why_apart(reviews, local_time)) is not None:
-            self._warn(why)
-            return
         card = card_of_several(reviews, local_time)
+        if isinstance(card, Apart):
+            self._warn(card.why)
+            return
 
         def said(is_yes: bool | None) -> None:
             if is_yes:

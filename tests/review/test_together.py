@@ -1,0 +1,49 @@
+"""The card of several requests, without a console: what is told once and apart, and that each is laid out from one card."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.api.approvals import Question
+from aileron.review import decision_flow
+from aileron.review.card import Card
+from aileron.review.decision_flow import as_told
+from aileron.review.together import Apart, card_of_several
+from tests.cli.questions import plan, question
+from tests.review.test_card import when
+
+
+def asked(number: int, **more: Any) -> decision_flow.Review:
+    """One of some mails with the same text, as a surface has it."""
+    return as_told(msgspec.convert(question(plan({"to": f"{number}@example.com", "body": "Hello", **more})), Question))
+
+
+def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A card parses a file and compares all of a preview; ten of them were made twice."""
+    made: list[str] = []
+    real = decision_flow.card_of
+
+    def counted(of: Question, *others: Any) -> Card:
+        made.append(of.digest)
+        return real(of, *others)
+
+    monkeypatch.setattr(decision_flow, "card_of", counted)
+    reviews = [asked(number) for number in (1, 2, 3)]
+    one = card_of_several(reviews, when)
+
+    assert isinstance(one, Card)
+    assert one.sentence == "3 requests of the action “send-mail”"
+    assert made == [review.digest for review in reviews]
+
+
+def test_one_with_a_blind_copy_is_decided_by_itself() -> None:
+    """As one with any alarm; without it the same three are one card."""
+    apart = card_of_several([asked(1), asked(2, bcc="mallory@evil.example")], when)
+
+    assert isinstance(apart, Apart)
+    assert apart.why.startswith("decide 2 of 2 by itself (Send mail: to “2@example.com”")
+    assert apart.why.endswith(": ! blind copy, hidden from the others: “mallory@evil.example”")
+    assert isinstance(card_of_several([asked(1), asked(2)], when), Card)
