@@ -1,4 +1,4 @@
-"""The ten requests as a person meets them, as text: the console at two sizes, and the command. golden/ten-*.txt.
+"""The ten requests as a person meets them, as text: the console at two sizes, its lines, and the command. golden/ten-*.txt.
 
 Looked at, each: what would happen stands first, what is wrong stands above what scrolls, and the surfaces agree.
 AILERON_GOLDEN=renew writes them anew. Not here: how cells are drawn (test_golden_screens.py), the page (tests/browser).
@@ -19,6 +19,7 @@ from tests.cli.questions import Approver, sealed_preview
 from tests.support.screens import is_like, text_of
 from tests.support.ten_requests import TEN, Request
 from tests.tui.consoles import World
+from tests.tui.test_plain import UNLOCK, dialogue, still
 
 pytestmark = pytest.mark.anyio
 
@@ -63,6 +64,15 @@ async def test_at_the_command_line(world: World, one: Request) -> None:
 
     assert said.code == 0, said
     is_like(f"ten-{named(one)}-command.txt", re.sub(r"in [0-9]+ d\b", "later", said.out))
+
+
+@each
+def test_in_lines(world: World, one: Request) -> None:
+    """`--plain` at 80 columns: the same card, the proof left to a command of its own."""
+    ask(world, one)
+    said = dialogue(world, *UNLOCK, ("> ", "preview 1" if one.found is not None else "show 1"), NO_COLOR="1", TZ="UTC")
+
+    is_like(f"ten-{named(one)}-plain.txt", still(said))
 
 
 def has_state(card: Card) -> bool:
