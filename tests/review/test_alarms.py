@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from aileron.actions.manifest import parse_action
+from aileron.api.approvals import Question
 from aileron.model.preview import Preview
+from aileron.review.decision_flow import review_of
 from tests.cli.questions import plan, previewed, question
-from tests.review.test_card import card, difference, essential, found
+from tests.review.test_card import card, difference, essential, found, when
 from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
 
 MOST_OF_A_LINE = 400
@@ -117,6 +120,23 @@ def test_a_blind_copy_that_the_approved_call_had_too_is_none() -> None:
     assert alarms(args) == alarm
 
 
+def test_a_blind_copy_that_the_person_put_in_is_compared_with_no_call() -> None:
+    """What the daemon found differs of what was asked: it says nothing of an edit, and an edit of the text hushes nothing."""
+    asked = plan({"to": "ann@example.com", "bcc": "archive@example.com", "body": "a"})
+    copied = plan({**asked.args, "bcc": "mallory@evil.example"})
+    worded = plan({**asked.args, "body": "b"})
+    edits = [
+        {"digest": one.digest, "plan": one.to_json(), "made_at": "2026-11-21T04:00:02Z"} for one in (copied, worded)
+    ]
+    of = msgspec.convert(question(asked, edits=edits, difference=difference()), Question)
+
+    def told(edit: str | None) -> list[str]:
+        return [line.text for line in review_of(of, is_signed=True, edit=edit).card(when).alarms]
+
+    assert told(None) == told(worded.digest) == []
+    assert told(copied.digest) == [f"{HIDDEN}: “mallory@evil.example”"]
+
+
 def test_another_account_or_host_than_the_approved_calls_is_an_alarm() -> None:
     """With both; the line of what differs names them, and no argument that differs is an alarm."""
     account = {"where": "credential of github://x/mail", "before": "basic/mail/home", "after": "ada (basic/mail/work)"}
@@ -174,7 +194,8 @@ def test_a_copy_is_no_contradiction_of_the_recipient() -> None:
     """Of several that the agent names in that form one is what the service has."""
     both = {"to": "ann@example.com", "recipient": "bob@example.com"}
 
-    assert alarms(both, found(("Goes to", "bob@example.com"))) == []
+    for who in both.values():
+        assert alarms(both, found(("Goes to", who))) == []
     assert len(alarms(both, found(("Goes to", "eve@example.com")))) == 1
 
 
