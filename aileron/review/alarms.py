@@ -12,8 +12,7 @@ that the service spells out, a copy beside the recipient, a name for an id, or a
 Rules
 - An alarm says what is wrong and where; all of the value stands below it.
 - Alarms are rare: what is so of every call is none.
-
-- What the approved call is said to have had can hush the alarm of a blind copy: the daemon's word, and the copy is on the card.
+- A blind copy that the approved call had as well is none. That it had it is the daemon's word; the copy itself is on the card.
 
 Source: docs/reference/action-file.md (Preview). Not here: reading a preview (approvals/preview.py), letters of hosts (plan.py).
 """
