@@ -100,7 +100,7 @@ def granted(answer: dict[str, Any], expected: Expected, now: float) -> TokenGran
     if reach:
         error = said("missing_scopes", expected.host)
         raise ProviderError(
-            error.code, f"{error.sentence}: {', '.join(map(visible, reach))} is missing", retriable=False
+            error.code, f"{error.sentence} (missing: {', '.join(map(visible, reach))})", retriable=False
         )
     grant = OAuthGrant(
         scopes=tokens.scopes,
@@ -303,9 +303,9 @@ def _shown(value: str) -> str:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        raise ValueError("a key stands twice")
+        raise ValueError("duplicate key")
     return made
 
 
 def _no_constant(name: str) -> NoReturn:
-    raise ValueError("NaN and Infinity are no JSON")
+    raise ValueError("NaN and Infinity are not valid JSON")

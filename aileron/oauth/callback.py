@@ -167,7 +167,7 @@ class Callback:
     def _counted(self, verdict: TurnedAway) -> TurnedAway | None:
         self._tries += verdict.was_try
         if self._tries == MAX_TRIES:
-            _log.warning("sign-in: %s wrong answers came to its port on this machine; more are not told so", MAX_TRIES)
+            _log.warning("sign-in: %s wrong answers reached its local port; further ones get no reply", MAX_TRIES)
         return None if self._tries > MAX_TRIES else verdict
 
     async def _page_for(self, verdict: AuthorizationResponse | TurnedAway) -> tuple[int, bytes]:

@@ -29,19 +29,20 @@ def page(title: str, text: str) -> bytes:
 
 SIGNED_IN: Final = page("You are signed in.", "Close this page and go back to the terminal.")
 FAILED: Final = page(
-    "You are not signed in.", "Close this page and go back to the terminal: it says what happened and what to do."
+    "You are not signed in.", "Close this page and go back to the terminal, which says what happened and what to do."
 )
 _TURNED_AWAY: Final = {
     400: page(
-        "This page belongs to no sign-in that waits.", "Go back to the terminal, and use the address that it shows."
+        "This page does not belong to a sign-in in progress.",
+        "Go back to the terminal and use the address that it shows.",
     ),
     403: page(
         "This sign-in belongs to another user of this machine.",
-        "It can be ended by a program of the user that it was begun by, and by no other.",
+        "Only a program of the user who started it can complete it.",
     ),
 }
 
 
 def turned_away(status: int) -> bytes:
     """For what is not the answer."""
-    return _TURNED_AWAY.get(status) or page(HTTPStatus(status).phrase, "There is nothing here.")
+    return _TURNED_AWAY.get(status) or page(HTTPStatus(status).phrase, "Page not found.")

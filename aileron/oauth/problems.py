@@ -42,86 +42,88 @@ class ProviderProblem(NamedTuple):
 
 
 _AGAIN: Final = "to try again: {again}"
-_LATER: Final = "wait a little, then {again}"
-_PUBLISHER: Final = "this is for the connector's publisher to fix: install a newer version of it, then {again}"
-_REPORT: Final = "try again, and if it stays so tell the connector's publisher: {again}"
-_ONE_PAGE: Final = "let the page ask you: {again}"
+_LATER: Final = "wait a few minutes, then run {again}"
+_PUBLISHER: Final = "the connector's publisher must fix this: install a newer version, then run {again}"
+_REPORT: Final = "try again with {again}; if it fails again, tell the connector's publisher"
+_ONE_PAGE: Final = "sign in on the provider's page: {again}"
 
 _STANDARD: Final[dict[str, ProviderProblem]] = {
     # RFC 6749: the authorization endpoint, and the token endpoint
-    "access_denied": ProviderProblem("{host} was told no: access was not granted", _AGAIN),
-    "invalid_request": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
+    "access_denied": ProviderProblem("access was denied at {host}", _AGAIN),
+    "invalid_request": ProviderProblem("{host} rejected the request as invalid", _PUBLISHER),
     "invalid_client": ProviderProblem(
-        "{host} does not know the connector's application, or not its secret", _PUBLISHER
+        "{host} does not recognize the connector's application or its secret", _PUBLISHER
     ),
     "invalid_grant": ProviderProblem(
-        "{host} did not take the code it had just given: it was used before, or too late", _AGAIN
+        "{host} did not accept the code that it had issued: it was already used, or it had expired", _AGAIN
     ),
     "unauthorized_client": ProviderProblem(
-        "{host} does not let the connector's application sign in this way", _PUBLISHER
+        "{host} does not allow the connector's application to sign in this way", _PUBLISHER
     ),
-    "unsupported_response_type": ProviderProblem("{host} has no sign-in with a code", _PUBLISHER),
-    "unsupported_grant_type": ProviderProblem("{host} does not give tokens this way", _PUBLISHER),
-    "invalid_scope": ProviderProblem("{host} does not know what the connector asks for", _PUBLISHER),
-    "server_error": ProviderProblem("{host} had an error of its own", _LATER, retriable=True),
-    "temporarily_unavailable": ProviderProblem("{host} is busy or being repaired", _LATER, retriable=True),
+    "unsupported_response_type": ProviderProblem("{host} does not support the authorization code flow", _PUBLISHER),
+    "unsupported_grant_type": ProviderProblem("{host} does not issue tokens this way", _PUBLISHER),
+    "invalid_scope": ProviderProblem("{host} does not know a scope that the connector asks for", _PUBLISHER),
+    "server_error": ProviderProblem("{host} had an internal error", _LATER, retriable=True),
+    "temporarily_unavailable": ProviderProblem("{host} is temporarily unavailable", _LATER, retriable=True),
     # RFC 8628: a code on another device
-    "expired_token": ProviderProblem("the code was not entered in time", "for a new one: {again}"),
-    "authorization_pending": ProviderProblem("{host} still waits for the code to be entered", _AGAIN, retriable=True),
-    "slow_down": ProviderProblem("{host} was asked too often", _LATER, retriable=True),
+    "expired_token": ProviderProblem("the code was not entered in time", "to get a new one: {again}"),
+    "authorization_pending": ProviderProblem(
+        "{host} is still waiting for the code to be entered", _AGAIN, retriable=True
+    ),
+    "slow_down": ProviderProblem("{host} received too many requests", _LATER, retriable=True),
     # OpenID Connect: only for an answer without a page, which is never asked for
-    "interaction_required": ProviderProblem("{host} has to ask you something and did not", _ONE_PAGE),
-    "login_required": ProviderProblem("{host} has to know who you are and did not ask", _ONE_PAGE),
-    "account_selection_required": ProviderProblem("{host} has to know which account and did not ask", _ONE_PAGE),
-    "consent_required": ProviderProblem("{host} has to ask for your consent and did not", _ONE_PAGE),
-    "request_not_supported": ProviderProblem("{host} does not take such a request", _PUBLISHER),
-    "request_uri_not_supported": ProviderProblem("{host} does not take such a request", _PUBLISHER),
-    "registration_not_supported": ProviderProblem("{host} does not take such a request", _PUBLISHER),
-    "invalid_request_uri": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
-    "invalid_request_object": ProviderProblem("{host} did not understand what it was asked", _PUBLISHER),
+    "interaction_required": ProviderProblem("{host} needs your input, but showed no page", _ONE_PAGE),
+    "login_required": ProviderProblem("{host} needs you to log in, but showed no page", _ONE_PAGE),
+    "account_selection_required": ProviderProblem(
+        "{host} needs you to choose an account, but showed no page", _ONE_PAGE
+    ),
+    "consent_required": ProviderProblem("{host} needs your consent, but showed no page", _ONE_PAGE),
+    "request_not_supported": ProviderProblem("{host} does not support this kind of request", _PUBLISHER),
+    "request_uri_not_supported": ProviderProblem("{host} does not support this kind of request", _PUBLISHER),
+    "registration_not_supported": ProviderProblem("{host} does not support this kind of request", _PUBLISHER),
+    "invalid_request_uri": ProviderProblem("{host} rejected the request as invalid", _PUBLISHER),
+    "invalid_request_object": ProviderProblem("{host} rejected the request as invalid", _PUBLISHER),
     # RFC 6750: said by a service about a token
-    "invalid_token": ProviderProblem("{host} no longer accepts the token", "{again}"),
-    "insufficient_scope": ProviderProblem("the token does not allow this at {host}", "to allow more: {again}"),
+    "invalid_token": ProviderProblem("{host} no longer accepts the token", "sign in again: {again}"),
+    "insufficient_scope": ProviderProblem("the token does not allow this at {host}", "to grant more access: {again}"),
     # RFC 7009
-    "unsupported_token_type": ProviderProblem("{host} does not revoke tokens of this kind", "they end by themselves"),
+    "unsupported_token_type": ProviderProblem("{host} does not revoke tokens of this kind", "they expire on their own"),
 }
 _OURS: Final[dict[str, ProviderProblem]] = {
     # RFC 9207 asks for the check, and has no code for it
     "issuer_mismatch": ProviderProblem(
-        "the answer was not from {host}, or does not say so: somebody may have mixed up two sign-ins, and nothing was sent on",
-        "begin anew and use only the address it shows: {again}",
+        "the answer does not come from {host}, or does not say so: two sign-ins may have been mixed up, and nothing was sent on",
+        "start again, and use only the address that it shows: {again}",
     ),
-    "unknown_error": ProviderProblem("{host} refused, and did not say why in words of the standard", _REPORT),
-    "bad_answer": ProviderProblem("{host} answered with something that is no answer to a sign-in", _REPORT),
-    "bad_token": ProviderProblem("{host} gave a token that cannot be sent with a request", _REPORT),
+    "unknown_error": ProviderProblem("{host} refused without a standard error code", _REPORT),
+    "bad_answer": ProviderProblem("{host} sent an invalid answer", _REPORT),
+    "bad_token": ProviderProblem("{host} issued a token that cannot be sent in a request", _REPORT),
     "bad_token_type": ProviderProblem(
-        "{host} gave tokens of another type than Bearer, which Aileron does not send", _REPORT
+        "{host} issued tokens of a type other than Bearer, which Aileron does not support", _REPORT
     ),
-    "bad_id_token": ProviderProblem("{host} gave an ID token that is not for this sign-in", _AGAIN),
+    "bad_id_token": ProviderProblem("{host} issued an ID token that does not belong to this sign-in", _AGAIN),
     "missing_scopes": ProviderProblem(
-        "{host} did not grant all that the connector asks for", "allow all of it on the page: {again}"
+        "{host} did not grant everything that the connector asks for", "allow everything on the page: {again}"
     ),
     "redirected": ProviderProblem(
-        "{host} sent the request on to another address, where tokens are not sent", _PUBLISHER
+        "{host} redirected the request to another address, and tokens are not sent there", _PUBLISHER
     ),
-    "too_many_requests": ProviderProblem("{host} was asked too often", _LATER, retriable=True),
+    "too_many_requests": ProviderProblem("{host} received too many requests", _LATER, retriable=True),
     "unavailable": ProviderProblem("{host} is not working at the moment", _LATER, retriable=True),
     "unreachable": ProviderProblem("{host} could not be reached", _LATER, retriable=True),
-    "not_allowed": ProviderProblem("{host} may not be reached", _PUBLISHER),
+    "not_allowed": ProviderProblem("connections to {host} are not allowed", _PUBLISHER),
     "not_allowed_yet": ProviderProblem(
-        "{host} may not be reached with the settings as they are", "allow it there, then {again}"
+        "the current settings do not allow connections to {host}", "allow it in the settings, then run {again}"
     ),
     "placeholder": ProviderProblem(
-        "the connector's manifest has a placeholder where its application's name or secret should be", _PUBLISHER
+        "the connector's manifest has a placeholder instead of its application's ID or secret", _PUBLISHER
     ),
-    "bad_provider": ProviderProblem(
-        "the connector's manifest does not describe a provider that can be asked", _PUBLISHER
-    ),
+    "bad_provider": ProviderProblem("the connector's manifest does not describe a usable provider", _PUBLISHER),
     "no_device_flow": ProviderProblem(
-        "{host} has no sign-in with a code for another device", "on a machine with a browser: {again}"
+        "{host} does not support sign-in with a code on another device", "sign in on a machine with a browser: {again}"
     ),
-    "no_port": ProviderProblem("no port of this machine could be listened on for the answer", _AGAIN, retriable=True),
-    "timed_out": ProviderProblem("nobody signed in within 10 minutes", _AGAIN),
+    "no_port": ProviderProblem("no local port could be opened for the answer", _AGAIN, retriable=True),
+    "timed_out": ProviderProblem("the sign-in was not completed within 10 minutes", _AGAIN),
 }
 SIGN_IN: Final = {**_STANDARD, **_OURS}
 """By the provider's error code, or ours."""
@@ -130,31 +132,35 @@ OURS: Final = frozenset(_OURS)
 
 RENEWAL: Final[dict[str, ProviderProblem]] = {
     "invalid_grant": ProviderProblem(
-        "{host} no longer renews this sign-in: it was ended there, a password was changed, or it was unused for too long",
+        "{host} no longer renews this sign-in: it was revoked there, a password was changed, or it was unused for too long",
         "sign in again: {again}",
     ),
     "cut_off": ProviderProblem(
-        "{host} no longer renews this sign-in: an earlier renewal was cut off before its answer was stored, "
-        "and may have replaced what there was to renew with",
+        "{host} no longer renews this sign-in: an earlier renewal was interrupted before its answer was stored, "
+        "and may have replaced the refresh token",
         "sign in again: {again}",
     ),
     "no_refresh_token": ProviderProblem(
-        "the sign-in has ended, and {host} gave nothing to renew it with", "sign in again: {again}"
+        "the sign-in has expired, and {host} issued no refresh token", "sign in again: {again}"
     ),
-    "invalid_client": ProviderProblem("{host} no longer knows the connector's application or its secret", _PUBLISHER),
+    "invalid_client": ProviderProblem(
+        "{host} no longer recognizes the connector's application or its secret", _PUBLISHER
+    ),
     "unauthorized_client": ProviderProblem(
-        "{host} does not let the connector's application renew sign-ins", "sign in again: {again}"
+        "{host} does not allow the connector's application to renew sign-ins", "sign in again: {again}"
     ),
     "unsupported_grant_type": ProviderProblem("{host} does not renew sign-ins", "sign in again: {again}"),
-    "invalid_scope": ProviderProblem("{host} no longer grants what was granted", "sign in again: {again}"),
+    "invalid_scope": ProviderProblem(
+        "{host} no longer grants the scopes that it granted before", "sign in again: {again}"
+    ),
     "unwritten": ProviderProblem(
         "too many renewed sign-ins could not be written to the vault",
-        "make room on the disk, or unlock the vault; then try again",
+        "free disk space or unlock the vault, then try again",
     ),
     "too_slow": ProviderProblem(
-        "{host} has not answered yet; the renewal goes on", "try again in a moment", retriable=True
+        "{host} has not answered yet; the renewal continues", "try again in a moment", retriable=True
     ),
-    "stopping": ProviderProblem("the daemon is stopping", "try again when it runs", retriable=True),
+    "stopping": ProviderProblem("the daemon is stopping", "try again when it is running", retriable=True),
 }
 """What is said otherwise when a sign-in is renewed; by code."""
 
@@ -182,7 +188,7 @@ def heard(code: str, host: str) -> ProviderError:
     if code in SIGN_IN and code not in OURS:
         return said(code, host)
     unknown = said("unknown_error", host)
-    named = f" (it said {code})" if _CODE.fullmatch(code) else ""
+    named = f" (error code: {code})" if _CODE.fullmatch(code) else ""
     return ProviderError(unknown.code, unknown.sentence + named, retriable=False)
 
 

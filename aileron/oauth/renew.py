@@ -263,7 +263,7 @@ class Renewals:
             return self._problem("no_refresh_token", name)
         left_s = state.pause_until - anyio.current_time()
         if state.problem is not None and left_s > 0:
-            message = f"{state.problem.message} (it is asked again in {max(1, round(left_s))} s)"
+            message = f"{state.problem.message} (next attempt in {max(1, round(left_s))} s)"
             return msgspec.structs.replace(state.problem, message=message)
         return None
 
@@ -343,10 +343,10 @@ class Renewals:
         except AileronError as error:
             return error.failure
         except Exception as error:  # noqa: BLE001 - the end of a task. Its words and its trace may hold a token: only the kind
-            _log.error("renewing %s failed in a way nobody foresaw (%s)", name, type(error).__name__)
+            _log.error("unexpected error while renewing %s (%s)", name, type(error).__name__)
             return Failure(
                 failure_class=FailureClass.INTERNAL_ERROR,
-                message=f"renewing {name} failed in a way nobody foresaw: a bug, please report it with `aileron daemon logs`",
+                message=f"unexpected error while renewing {name}: this is a bug, please report it with `aileron daemon logs`",
                 boundary=Boundary.RUNTIME,
             )
         return None
@@ -427,7 +427,7 @@ class Renewals:
         try:
             await note
         except AileronError as error:
-            _log.error("what became of renewing %s is not on record: %s", name, error)
+            _log.error("could not record the outcome of renewing %s: %s", name, error)
 
     def _of_one_sign_in(self, name: BindingName) -> tuple[TokenSet, OAuthGrant]:
         """Tokens and what is said of them. Worker threads write to the vault: signed in anew between two looks, they are looked
@@ -487,7 +487,7 @@ class Renewals:
             if state.held is not None and state.job is None:
                 try:
                     if await self._write(name, state):
-                        _log.warning("the renewed tokens of %s are written", name)
+                        _log.warning("the renewed tokens of %s are now stored", name)
                 except AileronError as error:
                     _log.error("the renewed tokens of %s are still in memory only: %s", name, error)
                 except Exception as error:  # noqa: BLE001 - of one binding: the others go on. Its words may hold a token

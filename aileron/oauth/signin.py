@@ -97,7 +97,7 @@ class SignIn:
     @property
     def invitation(self) -> Invitation:
         """Where the person goes."""
-        assert self._invitation is not None, "there is one in the block"
+        assert self._invitation is not None, "sign-in already running"
         return self._invitation
 
     async def __aenter__(self) -> Self:

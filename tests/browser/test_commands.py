@@ -135,7 +135,7 @@ def test_who_says_no_is_told_at_the_terminal(at_desk: Desk, browser: Browser, ru
     said = run("binding", "setup", CONNECTOR, "--name", MINE, person=_who_signs_in(browser, answer="deny"))
 
     assert said.code == 4, said
-    assert "was told no" in said.out
+    assert "access was denied at" in said.out
     assert "aileron binding setup" in said.out
 
 

@@ -218,7 +218,7 @@ def test_killed_after_the_provider_has_replaced_the_tokens_the_truth_is_said(end
 
     error = refused.body["error"]
     assert error["class"] == "binding_failed"
-    assert "was cut off before its answer was stored" in error["message"]
+    assert "was interrupted before its answer was stored" in error["message"]
     assert f"aileron binding reauthorize {MINE}" in error["message"]
     assert ended.whoami().body["result"]["account"] == MIRA
 
@@ -246,7 +246,7 @@ def test_killed_at_each_step_of_a_renewal(ended: Desk, point: str, is_lost: bool
 
     if is_lost:
         assert answered.body["error"]["class"] == "binding_failed"
-        assert "was cut off" in answered.body["error"]["message"]
+        assert "was interrupted" in answered.body["error"]["message"]
     else:
         assert answered.body["result"]["account"] == MIRA
     assert ended.home.must("GET", "/v1/audit/verify")["ok"]
@@ -264,7 +264,7 @@ def test_an_answer_that_never_came_is_told_from_one_that_did(ended: Desk) -> Non
         return bool(ended.whoami().body["error"]["class"] == "binding_failed")
 
     until(over, "the provider is asked again")
-    assert "was cut off" in ended.whoami().body["error"]["message"]
+    assert "was interrupted" in ended.whoami().body["error"]["message"]
 
 
 def test_two_daemons_that_race_for_one_home_renew_once(ended: Desk) -> None:

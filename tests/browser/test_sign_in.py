@@ -22,7 +22,7 @@ from tests.support.upstream import Upstream, answer
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
 DONE = "You are signed in."
 NOT_DONE = "You are not signed in."
-STRANGE = "This page belongs to no sign-in that waits."
+STRANGE = "This page does not belong to a sign-in in progress."
 
 
 def _parts(url: str) -> dict[str, str]:
@@ -114,7 +114,7 @@ def test_who_says_no_is_told_what_to_do(at_desk: Desk, browser: Browser) -> None
     assert NOT_DONE in page
     assert over["status"] == "failed"
     assert over["error"]["class"] == "binding_failed"
-    assert "was told no" in over["error"]["message"]
+    assert "access was denied at" in over["error"]["message"]
     assert "aileron binding setup" in over["error"]["message"]
     assert at_desk.home.must("GET", "/v1/bindings") == {"bindings": []}
     assert at_desk.sign_in(browser)["result"]["account"] == MIRA
@@ -292,7 +292,7 @@ def test_who_says_no_elsewhere_is_told_too(at_desk: Desk, browser: Browser) -> N
     over = at_desk.ended(begun)
 
     assert over["error"]["class"] == "binding_failed"
-    assert "was told no" in over["error"]["message"]
+    assert "access was denied at" in over["error"]["message"]
 
 
 def test_a_sign_in_that_is_given_up_leaves_nothing(at_desk: Desk, browser: Browser) -> None:

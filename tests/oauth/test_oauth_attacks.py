@@ -183,7 +183,7 @@ async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: End
             "code": "stolen-code-1",
             "redirect_uri": asked["redirect_uri"],
         }
-        with pytest.raises(Exception, match="did not take the code"):
+        with pytest.raises(Exception, match="did not accept the code"):
             await endpoints.post(server.url("/token"), sign_in_of_a_thief, sign_in._client, anyio.current_time() + 20)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ended, sign_in, results)

@@ -99,7 +99,7 @@ async def test_what_has_not_the_state_neither_ends_the_sign_in_nor_takes_its_pla
         good = await one.good()
 
     assert (status, good) == (400, 200)
-    assert "belongs to no sign-in that waits" in page
+    assert "does not belong to a sign-in in progress" in page
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ async def test_a_second_answer_is_turned_away(monkeypatch: pytest.MonkeyPatch) -
         third, _, _ = await visit(one.port, GOOD)
 
     assert (first, second, third) == (200, 400, 400)
-    assert "belongs to no sign-in that waits" in page
+    assert "does not belong to a sign-in in progress" in page
     assert len(one.answers) == 1
 
 
@@ -234,7 +234,7 @@ async def test_a_hundred_wrong_tries_cancel_nothing(
     assert found == [400, 400, 400, 0, 0, 0]
     assert good == 200
     assert [record.getMessage() for record in caplog.records if record.name.startswith("aileron")] == [
-        "sign-in: 3 wrong answers came to its port on this machine; more are not told so"
+        "sign-in: 3 wrong answers reached its local port; further ones get no reply"
     ]
 
 

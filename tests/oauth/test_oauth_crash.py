@@ -118,7 +118,7 @@ async def test_killed_with_the_answer_in_hand_the_next_daemon_says_what_happened
 
     assert ended.returncode == -9
     for each in (said, again):
-        assert "an earlier renewal was cut off before its answer was stored" in each
+        assert "an earlier renewal was interrupted before its answer was stored" in each
         assert "aileron binding reauthorize oauth2/mail/work" in each
     assert len(server.asked) == 2  # the one that was cut off, and one try
 

@@ -660,7 +660,7 @@ async def test_a_disk_that_fills_up_meanwhile_loses_nothing(idle: World, caplog:
     assert stored == b"canary-access-token-1"
     assert world.stored == b"canary-access-token-2"
     assert "in memory only" in caplog.text
-    assert "are written" in caplog.text
+    assert "are now stored" in caplog.text
 
 
 async def test_what_is_in_memory_only_is_written_when_the_daemon_stops(
@@ -884,7 +884,7 @@ async def test_a_sign_in_that_was_ended_at_the_provider_says_so_and_how_to_begin
         assert error.failure.failure_class is FailureClass.BINDING_FAILED
         assert not error.failure.retriable
         assert str(error).endswith(f"sign in again: `aileron binding reauthorize {NAME}`")
-        assert "was ended there, a password was changed" in str(error)
+        assert "was revoked there, a password was changed" in str(error)
     assert len(world.server.asked) == 1
     assert world.grant.failed == "invalid_grant"
     assert world.journal.rows[-1] == ("failed", str(NAME), "invalid_grant")
@@ -909,7 +909,7 @@ async def test_a_renewal_whose_end_nobody_knows_is_tried_once_and_explained(worl
     later = await world.refusal(world.renew)
 
     for each in (error, later):
-        assert "an earlier renewal was cut off before its answer was stored" in str(each)
+        assert "an earlier renewal was interrupted before its answer was stored" in str(each)
         assert str(each).endswith(f"sign in again: `aileron binding reauthorize {NAME}`")
     assert len(world.server.asked) == 1
     assert world.grant.failed == "cut_off"
@@ -949,7 +949,7 @@ async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: W
 
     assert error.failure.failure_class is FailureClass.BINDING_FAILED
     assert f"aileron binding reauthorize {NAME}" in str(error)
-    assert "it is asked again in" in str(again)
+    assert "next attempt in" in str(again)
     assert world.grant.failed is None
     assert len(world.server.asked) == 1
 
@@ -1030,7 +1030,7 @@ async def test_a_provider_that_is_down_is_asked_once_and_the_old_token_is_used(w
     for error in errors:
         assert error.failure.failure_class is FailureClass.NETWORK_ERROR
         assert error.failure.retriable
-        assert "is not working at the moment; try again in a moment (it is asked again in" in str(error)
+        assert "is not working at the moment; try again in a moment (next attempt in" in str(error)
 
 
 async def test_a_provider_that_is_well_again_is_asked_after_a_pause(
@@ -1147,7 +1147,7 @@ async def test_both_tokens_are_taken_back_where_they_were_issued(world: World) -
         (answer(b"canary", status="503 Busy"), "failed: localhost:{port} is not working at the moment"),
         (
             answer(b"", status="404 Not Found"),
-            "failed: localhost:{port} answered with something that is no answer to a sign-in",
+            "failed: localhost:{port} sent an invalid answer",
         ),
     ],
 )

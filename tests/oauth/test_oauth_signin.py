@@ -199,7 +199,7 @@ async def test_what_we_say_ourselves_is_not_for_a_provider_to_say(
     ]
 
     assert [ended.code for ended in found] == ["unknown_error", "unknown_error"]
-    assert all(f"(it said {code})" in str(ended.error) for ended in found)
+    assert all(f"(error code: {code})" in str(ended.error) for ended in found)
 
 
 TOKEN_ERRORS: Final[dict[str, tuple[Said, str]]] = {
@@ -269,8 +269,9 @@ async def test_what_was_not_granted_is_named(server: TokenServer, endpoints: End
     ended = await signed_in(endpoints, server.provider(scopes=("mail.read", "mail.send", "x\u202ey", "offline_access")))
 
     assert ended.error is not None
-    assert "all that the connector asks for: mail.send, x\\u202ey is missing; allow all of it on the page" in str(
-        ended.error
+    assert (
+        "everything that the connector asks for (missing: mail.send, x\\u202ey); allow everything on the page"
+        in str(ended.error)
     )
 
 
@@ -305,7 +306,7 @@ async def test_what_settings_forbid_is_said_before_anybody_signs_in(
     failure = caught.value.failure
     assert failure.details["code"] == "not_allowed_yet"
     assert setting in failure.message
-    assert failure.message.endswith(f"allow it there, then `{AGAIN}`")
+    assert failure.message.endswith(f"allow it in the settings, then run `{AGAIN}`")
     assert "publisher" not in failure.message
     assert server.asked == []
     async with SignIn(server.provider(), endpoints, flow="browser", again=AGAIN) as sign_in:
