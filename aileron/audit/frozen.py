@@ -118,7 +118,7 @@ def subject_of(stored: bytes, digest: str, approval_id: str) -> dict[str, Any]:
         pass
     raise AileronError(
         FailureClass.HASH_MISMATCH,
-        f"what is stored for {approval_id} is not what a person was asked about: run `aileron audit verify`",
+        f"the stored plan of {approval_id} is not the one that a person was shown: run `aileron audit verify`",
     )
 
 
@@ -141,5 +141,5 @@ def thaw(stored: bytes, digest: str, approval_id: str) -> Plan:
         pass
     raise AileronError(
         FailureClass.HASH_MISMATCH,
-        f"the plan of {approval_id} was made by another version of aileron and does not run with this one: ask again",
+        f"the plan of {approval_id} was made by another version of aileron and cannot run with this one: request it again",
     )

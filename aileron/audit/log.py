@@ -112,7 +112,7 @@ class GrantSpent(AileronError):
     def __init__(self, grant_id: str) -> None:
         super().__init__(
             FailureClass.CONSENT_REQUIRED,
-            f"grant {bounded(grant_id, MAX_NAME_CHARACTERS)} has no use left: a person decides",
+            f"grant {bounded(grant_id, MAX_NAME_CHARACTERS)} has no uses left: a person must decide",
             boundary=Boundary.USER,
         )
         self.grant = grant_id
@@ -124,7 +124,7 @@ class Repeated(AileronError):
     def __init__(self, run_id: str) -> None:
         super().__init__(
             FailureClass.OUTCOME_UNKNOWN,
-            f"nothing was run now: {_MAY_HAVE_HAPPENED.format(run=run_id, key='')}",
+            f"not run again: {_MAY_HAVE_HAPPENED.format(run=run_id, key='')}",
             details={"run_id": run_id},
         )
 
@@ -135,7 +135,7 @@ class KeyTaken(AileronError):
     def __init__(self, run_id: str) -> None:
         super().__init__(
             FailureClass.BUSY,
-            f"run {run_id} was asked for with this idempotency key a moment ago: ask again for its answer",
+            f"run {run_id} was requested with this idempotency key a moment ago: repeat the request to get its result",
             retriable=True,
             details={"run_id": run_id},
         )
@@ -241,7 +241,7 @@ class Audit(Questions):
         if row is not None and row.status is RunStatus.UNKNOWN:
             raise AileronError(
                 FailureClass.OUTCOME_UNKNOWN,
-                f"nothing was run now: {_MAY_HAVE_HAPPENED.format(run=row.id, key=' and a new key')}",
+                f"not run again: {_MAY_HAVE_HAPPENED.format(run=row.id, key=' and a new key')}",
                 details={"run_id": row.id},
             )
         return row
@@ -432,7 +432,7 @@ class Audit(Questions):
             if known is not None and known.event.key_id != statement.replaces:
                 raise AileronError(
                     FailureClass.UNAUTHORIZED,
-                    f"decisions are signed by {known.event.key_id}: only that key can name another",
+                    f"decisions are signed by {known.event.key_id}: only that key can replace itself",
                     boundary=Boundary.USER,
                 )
             tx.append(facts_of(event))
@@ -642,8 +642,8 @@ def _check_repeated(tx: Transaction, plan: Plan, digest: str, invocation: Invoca
         raise Repeated(run_id)
     raise AileronError(
         FailureClass.INVALID_REQUEST,
-        f"{bounded(str(invocation.again), MAX_NAME_CHARACTERS)} is no run of exactly this whose outcome is unknown and which "
-        "nobody has repeated: ask without it",
+        f"cannot repeat {bounded(str(invocation.again), MAX_NAME_CHARACTERS)}: it is another request, its outcome is known, "
+        "or it was already repeated. Request the action without it",
     )
 
 
@@ -731,7 +731,7 @@ def _key_of(invocation: Invocation) -> str | None:
     if key is not None and not (0 < len(key) <= MAX_KEY_CHARACTERS and key.isprintable()):
         raise AileronError(
             FailureClass.INVALID_REQUEST,
-            f"an idempotency key is 1 to {MAX_KEY_CHARACTERS} printable characters, this one has {len(key)}",
+            f"invalid idempotency key of {len(key)} characters: expected 1 to {MAX_KEY_CHARACTERS} printable ones",
         )
     return key
 

@@ -129,7 +129,7 @@ def mark_interrupted(tx: Transaction, run_id: str, why: str) -> None:
     """The same, in the words of why."""
     failure = Failure(
         failure_class=FailureClass.OUTCOME_UNKNOWN,
-        message=f"{why}: it may or may not have taken effect; look before you ask for it again",
+        message=f"{why}: it may have taken effect; check before you request it again",
         boundary=Boundary.RUNTIME,
     )
     lose(tx, run_id, failure, storable(Failed(run_id=run_id, failure=failure))[1], None)
@@ -149,7 +149,7 @@ def storable(outcome: Outcome) -> tuple[Outcome, bytes]:
     except (TypeError, ValueError, RecursionError) as error:
         return storable(_replaced(outcome, FailureClass.CONNECTOR_RUNTIME_ERROR, f"is not JSON: {error}", {}))
     if len(stored) > MAX_OUTCOME_BYTES:
-        problem = f"has {len(stored)} bytes, at most {MAX_OUTCOME_BYTES} can be kept"
+        problem = f"has {len(stored)} bytes; at most {MAX_OUTCOME_BYTES} can be stored"
         return storable(_replaced(outcome, FailureClass.RESOURCE_LIMIT_EXCEEDED, problem, {"limit": "output"}))
     return outcome, stored
 
@@ -170,7 +170,7 @@ def _replaced(outcome: Outcome, failure_class: FailureClass, problem: str, detai
     else:
         failure = Failure(
             failure_class=failure_class,
-            message=f"the action ended well, but its result {problem}",
+            message=f"the action succeeded, but its result {problem}",
             boundary=Boundary.SANDBOX,
             details=details,
         )
@@ -189,7 +189,7 @@ def unfit(fields: dict[str, Any]) -> str | None:
         size = len(canonical_json(fields))
     except ValueError as error:
         return bounded(str(error), MAX_NAME_CHARACTERS)
-    return None if size <= MAX_DETAILS_BYTES else f"{size} bytes, at most {MAX_DETAILS_BYTES} fit"
+    return None if size <= MAX_DETAILS_BYTES else f"{size} bytes; at most {MAX_DETAILS_BYTES} fit"
 
 
 def bounded(text: str, characters: int) -> str:

@@ -234,10 +234,10 @@ def event_filter(parameters: Mapping[str, str], now_us: int) -> EventFilter:
         raise _invalid(f"unknown failure class {failure_class!r}{_nearest(failure_class, FailureClass)}")
     order = parameters.get("order", "newest")
     if order not in ("newest", "oldest"):
-        raise _invalid(f"order {order[:100]!r} is not newest or oldest")
+        raise _invalid(f"order {order[:100]!r} is neither newest nor oldest")
     form = parameters.get("form", "facts")
     if form not in ("facts", "record"):
-        raise _invalid(f"form {form[:100]!r} is not facts or record")
+        raise _invalid(f"form {form[:100]!r} is neither facts nor record")
     return EventFilter(
         run=parameters.get("run"),
         session=parameters.get("session"),
@@ -441,7 +441,9 @@ def _moment(parameters: Mapping[str, str], name: str, now_us: int) -> int | None
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise _invalid(f"{name} {text!r} is not a duration (90s, 15m, 2h, 7d, 1w) or a time with its zone (RFC 3339)")
+        raise _invalid(
+            f"{name} {text!r} is neither a duration (90s, 15m, 2h, 7d, 1w) nor a time with a zone (RFC 3339)"
+        )
     since_epoch = moment - datetime.datetime.fromtimestamp(0, datetime.UTC)
     return since_epoch // datetime.timedelta(microseconds=1)
 
@@ -466,4 +468,4 @@ def _invalid(message: str) -> AileronError:
 
 
 def _not_found(what: str, name: str) -> AileronError:
-    return AileronError(FailureClass.NOT_FOUND, f"no {what} {name[:200]!r}: `aileron audit list` shows those there are")
+    return AileronError(FailureClass.NOT_FOUND, f"no {what} {name[:200]!r}: see `aileron audit list`")

@@ -196,7 +196,7 @@ class Questions:
             digest = plan_digest_of(snapshot, row) if plan_digest is None else plan_digest
             stored = snapshot.plan_of(row, digest)
             if stored is None and plan_digest is not None:
-                raise _invalid(f"{_shown(plan_digest)} is none of the plans of {row.id}: look at it again")
+                raise _invalid(f"{_shown(plan_digest)} is not a plan of {row.id}: load it again")
             return row, stored, digest
 
         row, subject, digest = await self._ledger.read(look)
@@ -224,7 +224,7 @@ class Questions:
             if late is not None:
                 return Settlement(row, late)
             if row.run is None:
-                raise _invalid(f"{row.id} is not about a run: there are no arguments to edit")
+                raise _invalid(f"{row.id} is not a run and has no arguments to edit")
             if _add_candidate(tx, row, digest, digest, None, stored):
                 tx.append(facts_of(ApprovalEdited(approval=row.id, digest=digest, args=plan.args, run=row.run)))
             return Settlement(row)
@@ -252,7 +252,7 @@ class Questions:
             if late is not None:
                 return Settlement(row, late)
             if not any(one.digest == one.plan_digest == plan_digest for one in candidates_of(tx, row)):
-                raise _invalid(f"{_shown(plan_digest)} is none of the plans of {row.id}: look at it again")
+                raise _invalid(f"{_shown(plan_digest)} is not a plan of {row.id}: load it again")
             if both is not None:
                 _add_candidate(tx, row, both, plan_digest, preview_digest, None)
             previewed = ApprovalPreviewed(
@@ -301,12 +301,15 @@ class Questions:
             if late is not None:
                 return Settlement(row, late)
             if row.run is None:
-                raise _invalid(f"{row.id} is not about a run: nobody is there to answer")
+                raise _invalid(f"{row.id} is not a run, so no agent can answer")
             rounds = tx.conversation(row.id)
             if rounds and rounds[-1].answer is None:
-                raise _invalid(f"{row.id} waits for an answer already")
+                raise _invalid(f"{row.id} is already waiting for an answer")
             if len(rounds) >= MAX_ROUNDS:
-                raise AileronError(FailureClass.BUSY, f"{MAX_ROUNDS} questions were asked about {row.id}: decide it")
+                raise AileronError(
+                    FailureClass.BUSY,
+                    f"{MAX_ROUNDS} questions about {row.id} have been asked, which is the limit: decide it",
+                )
             number = len(rounds) + 1
             tx.insert_round(row.id, number, text)
             tx.append(facts_of(ApprovalAsked(approval=row.id, number=number, text=text, run=row.run)))
@@ -327,7 +330,7 @@ class Questions:
                 return Settlement(row, late)
             rounds = tx.conversation(row.id)
             if not rounds or rounds[-1].answer is not None:
-                raise _invalid(f"nobody waits for an answer about {row.id}")
+                raise _invalid(f"no question about {row.id} is waiting for an answer")
             number = rounds[-1].number
             tx.answer_round(row.id, number, text)
             tx.append(
@@ -372,7 +375,7 @@ class Questions:
             candidate = next((one for one in candidates_of(tx, row) if one.digest == digest), None)
             if candidate is None:
                 raise _invalid(
-                    f"the decision is about {_shown(digest)}, but {row.id} is about {row.digest}: look at it again"
+                    f"the decision is about {_shown(digest)}, but {row.id} is about {row.digest}: load it again"
                 )
             _check_signer(tx, signed)
             expires_us = _held_until(tx, row, hold_s) if decision == "approve" else row.expires_us
@@ -493,7 +496,7 @@ def plan_digest_of(states: Transaction | Snapshot, row: ApprovalRow) -> str:
             return candidate.plan_digest
     raise AileronError(
         FailureClass.HASH_MISMATCH,
-        f"{row.id} was decided about something that nobody was shown: run `aileron audit verify`",
+        f"{row.id} has a decision about something that was never shown: run `aileron audit verify`",
     )
 
 
@@ -522,7 +525,7 @@ def check_room(tx: Transaction, *, consents: bool) -> None:
     if tx.count_open_approvals(consents=consents) >= most:
         raise AileronError(
             FailureClass.BUSY,
-            f"{most} questions wait for a person: have some decided, or expire, first (`aileron approval list`)",
+            f"{most} questions are already waiting: decide some first, or let them expire (`aileron approval list`)",
         )
 
 
@@ -596,7 +599,7 @@ def _add_candidate(
     if len(known) >= MAX_CANDIDATES or (preview is None and len(edits) >= MAX_EDITS):
         raise AileronError(
             FailureClass.BUSY,
-            f"as many ways to decide {row.id} were made as there can be: decide one of them, or deny it",
+            f"{row.id} has the maximum number of edits and previews: decide it as one of them, or deny it",
         )
     candidate = CandidateRow(digest=digest, plan_digest=plan_digest, preview=preview, made_us=tx.now_us)
     tx.insert_candidate(row.id, candidate, subject)
@@ -621,7 +624,7 @@ def _check_signer(tx: Transaction, signed: Signature | None) -> None:
     if known is not None and not is_theirs:
         raise AileronError(
             FailureClass.UNAUTHORIZED,
-            f"decisions are signed by {known.event.key_id}, and this one is not: nothing is decided",
+            f"decisions must be signed by {known.event.key_id}, and this one is not: nothing was decided",
             boundary=Boundary.USER,
         )
     if signed is None or signed.head is None:
@@ -633,7 +636,7 @@ def _check_signer(tx: Transaction, signed: Signature | None) -> None:
     if head.seq > tx.head().seq or tx.hash_of(head.seq) != head.hash:
         raise AileronError(
             FailureClass.HASH_MISMATCH,
-            f"this ledger has no row {_shown(signed.head)}: what was shown came from somewhere else, nothing is decided",
+            f"this ledger has no row {_shown(signed.head)}: what was shown came from elsewhere, so nothing was decided",
         )
 
 
@@ -672,15 +675,19 @@ def _frozen_subject(subject: Subject) -> tuple[bytes, str]:
     try:
         stored, digest = freeze(msgspec.to_builtins(subject))
     except (TypeError, ValueError) as error:
-        raise _invalid(f"what is asked about has {error}") from error
+        raise _invalid(f"the subject of the question has {error}") from error
     if len(stored) > MAX_SUBJECT_BYTES:
-        raise _invalid(f"what is asked about has {len(stored)} bytes, at most {MAX_SUBJECT_BYTES} can be kept")
+        raise _invalid(
+            f"the subject of the question has {len(stored)} bytes; at most {MAX_SUBJECT_BYTES} can be stored"
+        )
     return stored, digest
 
 
 def _said(what: str, text: str) -> str:
     if not text.strip() or bounded(text, MAX_MESSAGE_CHARACTERS) != text:
-        raise _invalid(f"{what} is 1 to {MAX_MESSAGE_CHARACTERS} characters of text, this one has {len(text)}")
+        raise _invalid(
+            f"{what} must have 1 to {MAX_MESSAGE_CHARACTERS} characters and not be blank; this one has {len(text)}"
+        )
     return text
 
 
@@ -706,7 +713,7 @@ def cancelled(name: str) -> Failure:
 def _expired(approval_id: str) -> AileronError:
     return AileronError(
         FailureClass.APPROVAL_EXPIRED,
-        f"the time to approve {approval_id} is over and nothing ran: ask for the action again",
+        f"{approval_id} expired and nothing ran: request the action again",
         boundary=Boundary.USER,
     )
 

@@ -240,7 +240,7 @@ class Replay:
             return
         run = self._run(event.run)
         if (run.status, run.changed_us, run.approval) != (RunStatus.APPROVED, run.created_us, None):
-            raise OutOfOrderError(f"{run.id} is under way, and asked about")
+            raise OutOfOrderError(f"{run.id} is running, but a question about it is asked")
         run.status, run.changed_us, run.approval = RunStatus.PENDING_APPROVAL, at_us, approval_id
         if event.name is None:  # as rows were written before questions had names: the ledger gave them this one
             self.approvals[approval_id].name = run.action
@@ -248,18 +248,18 @@ class Replay:
     def _edit(self, event: ApprovalEdited, at_us: int) -> None:
         approval, digest = self._waiting(event), event.digest
         if approval.candidate(digest) is not None:
-            raise OutOfOrderError(f"{approval.id} is edited to what it could be already")
+            raise OutOfOrderError(f"{approval.id} is edited to a plan that it already has")
         self._add(approval, ToldCandidate(digest=digest, plan_digest=digest, preview=None, made_us=at_us))
 
     def _preview(self, event: ApprovalPreviewed, at_us: int) -> None:
         approval, digest, plan_digest, preview = self._waiting(event), event.digest, event.plan_digest, event.preview
         known = approval.candidate(plan_digest)
         if known is None or known.preview is not None:
-            raise OutOfOrderError(f"{approval.id} is previewed with a plan that is none of its own")
+            raise OutOfOrderError(f"{approval.id} has a preview of a plan that is not its own")
         if digest is None:
             return
         if digest != digest_with_preview(str(plan_digest), str(preview)):
-            raise OutOfOrderError(f"{approval.id} is previewed under a digest that is not of plan and preview")
+            raise OutOfOrderError(f"{approval.id} has a preview whose digest is not that of plan and preview")
         if approval.candidate(digest) is None:
             self._add(approval, ToldCandidate(digest=digest, plan_digest=plan_digest, preview=preview, made_us=at_us))
 
@@ -271,7 +271,7 @@ class Replay:
         approval = self._waiting(event)
         rounds = approval.conversation
         if event.number != len(rounds) + 1 or (rounds and rounds[-1].answer is None):
-            raise OutOfOrderError(f"{approval.id} is asked about before the last answer")
+            raise OutOfOrderError(f"{approval.id} has a question before the last one is answered")
         rounds.append(ToldRound(number=len(rounds) + 1, question=event.text))
         self.counts["conversation"] += 1
 
@@ -279,19 +279,19 @@ class Replay:
         approval = self._waiting(event)
         rounds = approval.conversation
         if event.number != len(rounds) or not rounds or rounds[-1].answer is not None:
-            raise OutOfOrderError(f"{approval.id} is answered without a question")
+            raise OutOfOrderError(f"{approval.id} has an answer without a question")
         rounds[-1].answer = event.text
 
     def _decide(self, event: ApprovalDecided, at_us: int) -> list[ToldRun | ToldApproval]:
         approval, digest = self._waiting(event), event.digest
         candidate = approval.candidate(digest)
         if candidate is None or candidate.preview != event.preview:
-            raise OutOfOrderError(f"{approval.id} is decided about something that nobody was asked about")
+            raise OutOfOrderError(f"{approval.id} has a decision about something that was never asked")
         if digest != approval.digest:
             approval.asked, approval.digest = approval.digest, digest
         approval.preview = candidate.preview
         if event.kind != approval.kind:  # by which it is judged whose signature counts
-            raise OutOfOrderError(f"{approval.id} is decided as if it were of another kind")
+            raise OutOfOrderError(f"{approval.id} has a decision about another kind")
         for name in _SIGNED:
             setattr(approval, name, getattr(event, name))
         approval.expires_us = approval.expires_us if event.until_us is None else event.until_us
@@ -308,7 +308,7 @@ class Replay:
     def _redeem(self, event: ApprovalRedeemed, at_us: int) -> list[ToldRun | ToldApproval]:
         approval = self._approval(event)
         if approval.state is not ApprovalState.APPROVED or event.digest != approval.digest:
-            raise OutOfOrderError(f"{approval.id} is used without a decision about that")
+            raise OutOfOrderError(f"{approval.id} is used without a decision that covers it")
         if approval.run is not None:
             self._move(event.run, RunStatus.RUNNING, at_us)
         return [self._end_approval(approval, ApprovalState.REDEEMED, at_us)]
@@ -323,7 +323,7 @@ class Replay:
         self._run(event.run)
         grant, use, of = self._grant(event), event.use, event.of
         if use != grant.used + 1 or not isinstance(of, int) or use > of or grant.revoked_us is not None:
-            raise OutOfOrderError(f"grant {event.grant!r:.100} is used once more than it can be")
+            raise OutOfOrderError(f"grant {event.grant!r:.100} is used more often than it allows")
         grant.used = use
 
     def _grant(self, event: GrantUsed | GrantRevoked) -> ToldGrant:
@@ -354,7 +354,7 @@ class Replay:
         try:
             return self.runs[str(run_id)]
         except KeyError:
-            raise OutOfOrderError(f"{run_id!r} was not under way") from None
+            raise OutOfOrderError(f"{run_id!r} was not running") from None
 
     def _approval(self, event: _OfApproval) -> ToldApproval:
         try:
@@ -365,7 +365,7 @@ class Replay:
     def _waiting(self, event: _OfApproval) -> ToldApproval:
         approval = self._approval(event)
         if approval.state is not ApprovalState.PENDING:
-            raise OutOfOrderError(f"{approval.id} was decided before")
+            raise OutOfOrderError(f"{approval.id} was already decided")
         return approval
 
 

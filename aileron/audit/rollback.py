@@ -44,9 +44,12 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
         appointed[newest.key_id] = named.seq
     if newest is not None and consents.key_id != newest.key_id:
         if consents.key_id in appointed:
-            return f"it names {consents.key_id}, which {newest.key_id} has replaced"
+            return f"it names the key {consents.key_id}, which {newest.key_id} has replaced"
         if not _was_named_by(newest, consents):
-            return f"it names {consents.key_id}, and {newest.key_id} decides by the record, which has not signed that"
+            return (
+                f"it names the key {consents.key_id}, but according to the audit trail {newest.key_id} decides, "
+                "and that key did not sign the change"
+            )
     made: dict[tuple[str, str, str, str], int] = {}
     last: dict[tuple[str, str], int] = {}
     for agreed in _all(snapshot, ConsentAgreed):
@@ -60,7 +63,7 @@ def _older(snapshot: Snapshot, consents: Consents) -> str | None:
         kind = one.kind.value
         seq_or_none = made.get((kind, one.name, one.digest, one.approval), appointed.get(one.approval))
         if seq_or_none is not None and last.get((kind, one.name), 0) > seq_or_none:
-            return f"what was agreed to of {kind} {one.name[:80]} was changed since"
+            return f"the consent for {kind} {one.name[:80]} has changed since"
     return None
 
 

@@ -114,7 +114,7 @@ class Signatures:
         _check(public_key, statement, named.signature, "it is not signed with the key it names")
         if self.key_id is not None:
             if named.replaces != self.key_id or named.old_signature is None:
-                raise WrongSignatureError(f"it does not replace {self.key_id}, which decided until then")
+                raise WrongSignatureError(f"it does not replace {self.key_id}, the key that decided until then")
             _check(self._public_key, statement, named.old_signature, f"{self.key_id} did not sign it")
         self.key_id, self._public_key = named.key_id, public_key
         self._passkeys, self._enrolments = {}, set()
@@ -130,22 +130,22 @@ class Signatures:
             at=added.signed_at,
             key_id=self.key_id,
         )
-        _check(self._public_key, enrolment, added.signature, f"{self.key_id} did not agree to this passkey")
+        _check(self._public_key, enrolment, added.signature, f"{self.key_id} did not sign this passkey")
         subject = _passkey_of(added)
         if added.approval in self._enrolments or added.passkey in self._passkeys:
-            raise WrongSignatureError("it enrols a passkey with a decision that was used, or a second time")
+            raise WrongSignatureError("it enrolls a passkey a second time, or with a decision that was already used")
         self._enrolments.add(added.approval)
         self._passkeys[added.passkey] = subject
 
     def _end(self, removed: PasskeyRemoved) -> None:
         if self.key_id is not None and self._passkeys.pop(removed.passkey, None) is None:
-            raise WrongSignatureError(f"it ends a passkey that did not decide: {removed.passkey:.100}")
+            raise WrongSignatureError(f"it revokes a passkey that was not enrolled: {removed.passkey:.100}")
 
     def _check_decision(self, decided: ApprovalDecided, seq: int) -> None:
         signed = (decided.key_id, decided.signed_at, decided.signature)
         if signed == (None, None, None) and decided.head is decided.head_signature is None:
             if self.key_id is not None:
-                raise WrongSignatureError(f"it is not signed, and {self.key_id} decides by then")
+                raise WrongSignatureError(f"it is not signed, although {self.key_id} had to sign it")
             self._unsigned += 1
             return
         key_id, at, signature = signed
@@ -155,15 +155,15 @@ class Signatures:
             or signature is None
             or (decided.head is None) != (decided.head_signature is None)
         ):
-            raise WrongSignatureError("it has a part of a signature")
+            raise WrongSignatureError("its signature is incomplete")
         if self.key_id is None:
             self._unchecked += 1
             return
         passkey = self._passkeys.get(key_id)
         if passkey is None and key_id != self.key_id:
-            raise WrongSignatureError(f"it is signed by {key_id:.100}, and {self.key_id} decides by then")
+            raise WrongSignatureError(f"it is signed by {key_id:.100}, although {self.key_id} had to sign it")
         if passkey is not None and decided.decision == "approve" and decided.kind not in PASSKEY_DECIDES:
-            raise WrongSignatureError(f"a passkey says yes to what it does not decide: {decided.kind:.40}")
+            raise WrongSignatureError(f"a passkey approved a kind that passkeys cannot decide: {decided.kind:.40}")
         statement = DecisionStatement(
             approval_id=decided.approval,
             digest=decided.digest,
@@ -173,10 +173,10 @@ class Signatures:
             key_id=key_id,
         )
         signer = passkey or self._public_key
-        _check(signer, statement, signature, "its signature is not over what it says")
+        _check(signer, statement, signature, "its signature does not match its contents")
         if decided.head is not None and decided.head_signature is not None:
             head = HeadStatement(head=decided.head, at=at, key_id=key_id)
-            _check(signer, head, decided.head_signature, "its head is not signed")
+            _check(signer, head, decided.head_signature, "the signature of its head does not match")
             self._check_head(decided.head, seq)
         self._signed += 1
 
@@ -186,14 +186,14 @@ class Signatures:
         except ValueError as error:
             raise WrongSignatureError(str(error)) from error
         if head.seq >= seq or self._hash_of(head.seq) != head.hash:
-            raise ForeignHeadError(f"the head that was signed, row {head.seq}, is not in this chain")
+            raise ForeignHeadError(f"the signed head, row {head.seq}, is not in this chain")
         if self.head is None or head.seq > self.head.seq:
             self.head = head
 
 
 def _whole(event: E, problem: str | None) -> E:
     if problem is not None:
-        raise WrongSignatureError(f"it is no {tag_of(type(event))}: {problem}")
+        raise WrongSignatureError(f"it is not a valid {tag_of(type(event))}: {problem}")
     return event
 
 
@@ -203,9 +203,9 @@ def _passkey_of(added: PasskeyAdded) -> PasskeyConsent:
         subject = msgspec.convert(added.subject, PasskeyConsent)
         named = id_of(subject)
     except (msgspec.ValidationError, AileronError) as error:
-        raise WrongSignatureError(f"what was agreed to is no passkey: {error}") from error
+        raise WrongSignatureError(f"the consent is not about a valid passkey: {error}") from error
     if not added.passkey == subject.key_id == named:
-        raise WrongSignatureError(f"what was agreed to is not {added.passkey:.100}")
+        raise WrongSignatureError(f"the consent is not about {added.passkey:.100}")
     return subject
 
 

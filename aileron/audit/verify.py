@@ -114,10 +114,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return {"whole": self.is_whole, **msgspec.to_builtins(self)}
 
 
-_ALWAYS: Final = ("that the times are right: they are this machine's clock",)
+_ALWAYS: Final = ("that the times are correct: they come from this machine's clock",)
 _WITHOUT_HEAD: Final = (
-    "that no rows were cut off the end: compare with a head (SEQ:HASH) that was kept elsewhere",
-    "that the chain was not computed anew as a whole by someone who can write the file: a head kept elsewhere shows that too",
+    "that no rows were removed from the end: compare with a head (SEQ:HASH) kept elsewhere",
+    "that nobody with write access recomputed the whole chain: compare with a head kept elsewhere",
 )
 
 
@@ -125,8 +125,8 @@ _MOVING: Final[dict[str, type[Moving]]] = {tag_of(kind): kind for kind in get_ar
 _SIGNED: Final[dict[str, type[Signed]]] = {tag_of(kind): kind for kind in get_args(Signed)}
 _RECORD: Final = msgspec.json.Decoder(dict[str, Any])
 _KEY: Final = "that {} is the person's key: compare with `aileron approver status`"
-_SIGNED_HEAD: Final = "that what follows row {}, the last head that was signed, was not cut off or rewritten"
-_UNCHECKED: Final = "who signed {} decisions: this ledger names no key (it was begun anew)"
+_SIGNED_HEAD: Final = "that the rows after row {}, the last signed head, were not removed or rewritten"
+_UNCHECKED: Final = "who signed {} decisions: this ledger names no key, because it was started anew"
 
 
 def verify(path: Path, *, known_head: Head | None = None, expected_home: Path | None = None) -> Report:
@@ -197,13 +197,13 @@ class _Check:
             self._check_known()  # 7
         clock.check_end()
         if self._last.seq == 0:
-            raise _FoundError(Reason.GENESIS, None, "there is no row at all, not even the genesis row")
+            raise _FoundError(Reason.GENESIS, None, "the ledger has no rows, not even the genesis row")
         if self._known is not None and self._known.seq > self._last.seq:
             raise _FoundError(
                 Reason.HEAD,
                 self._last.seq,
-                f"the chain ends at row {self._last.seq}, the head kept outside is row {self._known.seq}: it was cut or"
-                " an older copy put in its place",
+                f"the chain ends at row {self._last.seq}, but the head kept elsewhere is row {self._known.seq}: rows were removed"
+                " or the file was replaced by an older copy",
             )
 
         self._check_states(stored)  # 5
@@ -213,7 +213,7 @@ class _Check:
         try:
             over = self._replay.follow(told)
         except OutOfOrderError as error:
-            raise _FoundError(Reason.STATE, told.seq, f"row {told.seq} tells what cannot be: {error}") from error
+            raise _FoundError(Reason.STATE, told.seq, f"row {told.seq} contradicts earlier rows: {error}") from error
         for ended in over:
             _check_state(stored, told.seq, ended)
 
@@ -223,13 +223,13 @@ class _Check:
         for run in replay.runs.values():
             _check_state(stored, None, run)
             if stored.outcome(run.id) is not None:
-                raise _FoundError(Reason.STATE, None, f"{run.id} has an outcome, and no event says that it is over")
+                raise _FoundError(Reason.STATE, None, f"{run.id} has an outcome, but no event says that it ended")
         for approval in replay.approvals.values():
             _check_state(stored, None, approval)
         for kind, there in stored.counts().items():
             if there != replay.counts[kind]:
                 raise _FoundError(
-                    Reason.STATE, None, f"{there} {kind} are stored, the events tell of {replay.counts[kind]}"
+                    Reason.STATE, None, f"{there} {kind} are stored, but the events mention {replay.counts[kind]}"
                 )
         _check_grants(stored, replay)
         _check_claims(stored, dict(replay.claims))
@@ -238,10 +238,10 @@ class _Check:
         try:
             self._signatures.follow(told)
         except WrongSignatureError as error:
-            message = f"row {told.seq} is not as a person signed: {error}"
+            message = f"the signature check of row {told.seq} failed: {error}"
             raise _FoundError(Reason.SIGNATURE, told.seq, message) from error
         except ForeignHeadError as error:
-            message = f"row {told.seq}: {error}: the chain was computed anew"
+            message = f"row {told.seq}: {error}: the chain was recomputed"
             raise _FoundError(Reason.HEAD, told.seq, message) from error
 
     def report(self, finding: Finding | None) -> Report:
@@ -277,10 +277,12 @@ class _Check:
             raise _FoundError(Reason.GAP, row.seq, f"row {expected} is missing: after {self._last.seq} comes {row.seq}")
         if row.previous != self._last.hash:
             raise _FoundError(
-                Reason.PREVIOUS, row.seq, f"row {row.seq} does not follow row {self._last.seq}: it names another hash"
+                Reason.PREVIOUS,
+                row.seq,
+                f"row {row.seq} does not follow row {self._last.seq}: it names a different hash",
             )
         if link(row.previous, row.record) != row.hash:
-            raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} was altered: its hash is not that of its record")
+            raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} was altered: its hash does not match its record")
         return _facts_of(row)
 
     def _check_genesis(self, facts: dict[str, Any]) -> None:
@@ -296,7 +298,7 @@ class _Check:
             raise _FoundError(
                 Reason.HEAD,
                 self._last.seq,
-                f"row {self._last.seq} is not the one whose hash was kept outside: the chain was computed anew",
+                f"row {self._last.seq} does not have the hash that was kept elsewhere: the chain was recomputed",
             )
 
 
@@ -305,11 +307,11 @@ def _facts_of(row: StoredRow) -> dict[str, Any]:
     try:
         facts = _RECORD.decode(row.record)
     except msgspec.DecodeError as error:
-        raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} is not a record: {error}") from error
+        raise _FoundError(Reason.HASH, row.seq, f"row {row.seq} is not a valid record: {error}") from error
     said = (facts.get("seq"), facts.get("at_us"), *columns_of(facts))
     if said != (row.seq, row.at_us, *row.columns) or not isinstance(facts.get("type"), str):
         raise _FoundError(
-            Reason.COLUMNS, row.seq, f"row {row.seq}: the columns that searches use are not what its record says"
+            Reason.COLUMNS, row.seq, f"row {row.seq}: the columns used for searching do not match its record"
         )
     return facts
 
@@ -326,24 +328,24 @@ class _Clock:
             self._latest_us = at_us
         elif self._listed is not None and next(self._listed, None) != (seq, at_us):
             raise _FoundError(
-                Reason.COLUMNS, seq, f"row {seq} was made while the clock was behind, and is not listed as that"
+                Reason.COLUMNS, seq, f"row {seq} was written while the clock was behind, but is not listed as such"
             )
 
     def check_end(self) -> None:
         if self._listed is not None and (more := next(self._listed, None)) is not None:
             raise _FoundError(
-                Reason.COLUMNS, None, f"{more[0]!r:.100} is listed as made while the clock was behind, and was not"
+                Reason.COLUMNS, None, f"{more[0]!r:.100} is listed as written while the clock was behind, but was not"
             )
 
 
 def _check_state(stored: StoredLedger, seq: int | None, told: ToldRun | ToldApproval) -> None:
     row = stored.run(told.id) if isinstance(told, ToldRun) else stored.approval(told.id)
     if row is None:
-        raise _FoundError(Reason.STATE, seq, f"{told.id}, of which the events tell, is not there")
+        raise _FoundError(Reason.STATE, seq, f"{told.id} is missing, although events mention it")
     for name, value in row.items():
         if value != getattr(told, name):
             raise _FoundError(
-                Reason.STATE, seq, f"{told.id} is stored with another {name} than the events say: {value!r:.100}"
+                Reason.STATE, seq, f"{told.id} is stored with a different {name} than in the events: {value!r:.100}"
             )
     if isinstance(told, ToldApproval):
         _check_belonging(stored, seq, told)
@@ -358,11 +360,13 @@ def _check_belonging(stored: StoredLedger, seq: int | None, told: ToldApproval) 
         ("conversation", stored.conversation(told.id), told.conversation),
     ):
         if there != [msgspec.structs.asdict(one) for one in expected]:
-            raise _FoundError(Reason.STATE, seq, f"{told.id} is stored with other {kind} than the events say")
+            raise _FoundError(Reason.STATE, seq, f"{told.id} is stored with different {kind} than in the events")
     for candidate, subject in zip(told.candidates, subjects, strict=True):
         is_edit = candidate.preview is None
         if not (isinstance(subject, bytes) and is_frozen(subject, candidate.digest) if is_edit else subject is None):
-            raise _FoundError(Reason.PLAN, seq, f"the stored plan of an edit of {told.id} is not the one recorded")
+            raise _FoundError(
+                Reason.PLAN, seq, f"the stored plan of an edit of {told.id} differs from the recorded one"
+            )
 
 
 def _check_grants(stored: StoredLedger, replay: Replay) -> None:
@@ -373,7 +377,7 @@ def _check_grants(stored: StoredLedger, replay: Replay) -> None:
             raise _FoundError(
                 Reason.STATE,
                 None,
-                f"grant {name!r:.100} is stored with other uses than the events say: {there.get(name)}",
+                f"grant {name!r:.100} is stored with a different number of uses than in the events: {there.get(name)}",
             )
 
 
@@ -381,14 +385,14 @@ def _check_claims(stored: StoredLedger, told: dict[str, tuple[int, str]]) -> Non
     """Every key that is kept, and no other. Records made before keys were in them say nothing of the key itself."""
     for claim in stored.claims():
         if (claim.run_session, claim.run_created_us) != (claim.session, claim.claimed_us):
-            raise _FoundError(Reason.STATE, None, f"the idempotency key of {claim.run!r:.100} is not of that run")
+            raise _FoundError(
+                Reason.STATE, None, f"the idempotency key of {claim.run!r:.100} does not belong to that run"
+            )
         _, digest = told.pop(claim.run, (0, None))
         if digest is not None and claim_digest(claim.session, claim.key, claim.digest) != digest:
-            raise _FoundError(
-                Reason.STATE, None, f"the idempotency key of {claim.run} is not the one it was asked for with"
-            )
+            raise _FoundError(Reason.STATE, None, f"the idempotency key of {claim.run} is not the one in its request")
     for run_id in told:
-        raise _FoundError(Reason.STATE, None, f"the idempotency key of {run_id} is gone: it could be run again")
+        raise _FoundError(Reason.STATE, None, f"the idempotency key of {run_id} is missing: the run could be repeated")
 
 
 def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None:
@@ -396,13 +400,19 @@ def _check_beside(stored: StoredLedger, seq: int, facts: dict[str, Any]) -> None
         outcome = stored.outcome(str(facts.get("run")))
         if outcome is None or sha256_digest(outcome) != facts["outcome_digest"]:
             raise _FoundError(
-                Reason.OUTCOME, seq, f"the stored outcome of {facts.get('run')} is not the one recorded in row {seq}"
+                Reason.OUTCOME,
+                seq,
+                f"the stored outcome of {facts.get('run')} differs from the one recorded in row {seq}",
             )
     if facts["type"] == "approval.requested":
         name = str(facts.get("approval"))
         subject = stored.subject(name)
         digest = str(facts.get("digest"))
         if subject is None or not is_frozen(subject, digest):
-            raise _FoundError(Reason.PLAN, seq, f"what {name} is about is not what was recorded in row {seq}")
+            raise _FoundError(
+                Reason.PLAN, seq, f"the stored subject of {name} differs from the one recorded in row {seq}"
+            )
         if subject_of(subject, digest, name).get("kind", ACTION_KIND) != facts.get("kind"):  # a run's plan has none
-            raise _FoundError(Reason.PLAN, seq, f"what {name} is about is of another kind than row {seq} says")
+            raise _FoundError(
+                Reason.PLAN, seq, f"the stored subject of {name} is of a different kind than in row {seq}"
+            )

@@ -314,7 +314,7 @@ async def test_details_that_cannot_be_recorded_do_not_stop_the_outcome(
     [
         ({"a": object()}, "connector_runtime_error", "is not JSON"),
         ("\ud800", "connector_runtime_error", "is not JSON"),
-        ("x" * MAX_OUTCOME_BYTES, "resource_limit_exceeded", "can be kept"),
+        ("x" * MAX_OUTCOME_BYTES, "resource_limit_exceeded", "can be stored"),
     ],
     ids=["object", "surrogate", "large"],
 )
@@ -461,7 +461,7 @@ async def test_what_may_have_happened_is_asked_for_again_by_name_alone(
     again = await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
     assert facts(again)[0]["again"] == lost
     clock.advance(1)
-    with pytest.raises(AileronError, match="ask without it") as spent:
+    with pytest.raises(AileronError, match="Request the action without it") as spent:
         await audit.requested(plan, an_invocation(again=lost), layers=LAYERS)
     assert spent.value.failure.failure_class is FailureClass.INVALID_REQUEST
     await audit.requested(plan, one, layers=LAYERS)  # as ever: this one is running, and nobody has lost it

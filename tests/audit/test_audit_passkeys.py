@@ -197,31 +197,31 @@ def _of_a_thief(events: list[Facts]) -> list[Facts]:
 @pytest.mark.parametrize(
     ("forge", "words"),
     [
-        (_without("passkey.added"), "decides by then"),
-        (_added(0, signature="AAAA"), "did not agree to this passkey"),
-        (_added(0, approval="act-20261121T140000-0f7c1dd8f7b7a1ba1d0e"), "did not agree to this passkey"),
-        (_added(0, reason="put in its mouth"), "did not agree to this passkey"),
-        (_added(0, signed_at=moment(START_S + 1)), "did not agree to this passkey"),
-        (_added(0, passkey=LAPTOP.key_id), "what was agreed to is not webauthn:"),
-        (_added(0, subject={"kind": "passkey"}), "did not agree to this passkey"),
-        (_added(0, subject=5), "it is no passkey.added"),
-        (_subject(0, public_key=cbor(STRANGER.cose).hex()), "did not agree to this passkey"),
-        (_subject(0, origin="http://localhost:1"), "did not agree to this passkey"),
-        (_strangers, "did not agree to this passkey"),
-        (_of_a_thief, "did not agree to this passkey"),
-        (_signed_by_passkey, "a passkey says yes to what it does not decide: passkey"),
-        (_swapped, "decides by then"),
-        (_decided(-1, signature="AAAA"), "not over what it says"),
-        (_decided(-1, signature="a.b.c"), "not over what it says"),
-        (_decided(-1, reason="put in its mouth"), "not over what it says"),
-        (_decided(-1, key_id=PERSON.key_id), "not over what it says"),
-        (_decided(-1, key_id=STRANGER.key_id), "decides by then"),
-        (_told(Told(origin="http://localhost:24101")), "not over what it says"),
-        (_told(Told(rp_id="example.com")), "not over what it says"),
-        (_told(Told(is_verified=False)), "not over what it says"),
-        (_told(Told(challenge="AAAA")), "not over what it says"),
-        (_told(Told(client={"crossOrigin": True})), "not over what it says"),
-        (appended({"type": "passkey.removed", "passkey": PHONE.key_id, "reason": "revoked"}), "did not decide"),
+        (_without("passkey.added"), "had to sign it"),
+        (_added(0, signature="AAAA"), "did not sign this passkey"),
+        (_added(0, approval="act-20261121T140000-0f7c1dd8f7b7a1ba1d0e"), "did not sign this passkey"),
+        (_added(0, reason="put in its mouth"), "did not sign this passkey"),
+        (_added(0, signed_at=moment(START_S + 1)), "did not sign this passkey"),
+        (_added(0, passkey=LAPTOP.key_id), "the consent is not about webauthn:"),
+        (_added(0, subject={"kind": "passkey"}), "did not sign this passkey"),
+        (_added(0, subject=5), "it is not a valid passkey.added"),
+        (_subject(0, public_key=cbor(STRANGER.cose).hex()), "did not sign this passkey"),
+        (_subject(0, origin="http://localhost:1"), "did not sign this passkey"),
+        (_strangers, "did not sign this passkey"),
+        (_of_a_thief, "did not sign this passkey"),
+        (_signed_by_passkey, "a passkey approved a kind that passkeys cannot decide: passkey"),
+        (_swapped, "had to sign it"),
+        (_decided(-1, signature="AAAA"), "does not match its contents"),
+        (_decided(-1, signature="a.b.c"), "does not match its contents"),
+        (_decided(-1, reason="put in its mouth"), "does not match its contents"),
+        (_decided(-1, key_id=PERSON.key_id), "does not match its contents"),
+        (_decided(-1, key_id=STRANGER.key_id), "had to sign it"),
+        (_told(Told(origin="http://localhost:24101")), "does not match its contents"),
+        (_told(Told(rp_id="example.com")), "does not match its contents"),
+        (_told(Told(is_verified=False)), "does not match its contents"),
+        (_told(Told(challenge="AAAA")), "does not match its contents"),
+        (_told(Told(client={"crossOrigin": True})), "does not match its contents"),
+        (appended({"type": "passkey.removed", "passkey": PHONE.key_id, "reason": "revoked"}), "was not enrolled"),
     ],
 )
 def test_what_no_person_enrolled_or_signed_is_found(original: Path, tmp_path: Path, forge: Forge, words: str) -> None:
@@ -249,8 +249,8 @@ def _renamed(event: str) -> Forge:
 @pytest.mark.parametrize(
     ("event", "reason", "words"),
     [
-        ("approval.decided", Reason.STATE, "decided as if it were of another kind"),
-        ("approval.requested", Reason.PLAN, "is of another kind than row"),
+        ("approval.decided", Reason.STATE, "has a decision about another kind"),
+        ("approval.requested", Reason.PLAN, "is of a different kind than in row"),
     ],
 )
 def test_what_a_decision_is_about_is_read_from_what_was_asked(
@@ -274,7 +274,7 @@ def test_one_decision_enrols_once(original: Path, tmp_path: Path) -> None:
     told_again = forged(original, tmp_path / "ledger.db", _again)
 
     assert told_again.finding is not None
-    assert "a decision that was used" in told_again.finding.message
+    assert "a decision that was already used" in told_again.finding.message
 
 
 @pytest.mark.anyio
@@ -359,4 +359,4 @@ async def test_a_head_may_be_signed_with_a_passkey_too(tmp_path: Path) -> None:
 
     wrong = forged(path, tmp_path / "forged.db", forge)
     assert wrong.finding is not None
-    assert "its head is not signed" in wrong.finding.message
+    assert "the signature of its head does not match" in wrong.finding.message

@@ -678,7 +678,7 @@ async def test_a_plan_of_another_version_is_shown_and_verified_and_does_not_run(
 
     assert (as_json(await query.approval(ledger, "act-old")))["plan"] == msgspec.json.decode(subject)
     await audit.decide("act-old", "approve", digest=digest, surface="operator")
-    with pytest.raises(AileronError, match="ask again") as caught:
+    with pytest.raises(AileronError, match="request it again") as caught:
         await audit.frozen("act-old")
     assert caught.value.failure.failure_class is FailureClass.HASH_MISMATCH
     assert verify(path).finding is None

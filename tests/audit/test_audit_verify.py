@@ -90,8 +90,8 @@ def test_an_untouched_ledger_is_whole(copy: Path) -> None:
     assert report.rows == ROWS
     assert report.head is not None
     assert re.fullmatch(rf"{ROWS}:[0-9a-f]{{64}}", report.head)
-    assert any("cut off the end" in words for words in report.cannot_prove)
-    assert any("computed anew" in words for words in report.cannot_prove)
+    assert any("removed from the end" in words for words in report.cannot_prove)
+    assert any("recomputed the whole chain" in words for words in report.cannot_prove)
     assert copy.read_bytes() == before
     assert [found.name for found in copy.parent.iterdir()] == ["ledger.db"]
     assert report.to_json()["whole"] is True
@@ -226,7 +226,7 @@ def test_a_cut_tail_is_only_found_by_a_head_kept_outside(copy: Path) -> None:
     cut = edit(copy, "DELETE FROM approvals", "DELETE FROM runs WHERE approval IS NOT NULL")
 
     assert cut.is_whole
-    assert any("cut off the end" in words for words in cut.cannot_prove)
+    assert any("removed from the end" in words for words in cut.cannot_prove)
     assert found(verify(copy, known_head=head)) == (Reason.HEAD, 5)
 
 

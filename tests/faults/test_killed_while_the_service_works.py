@@ -87,7 +87,7 @@ def test_a_run_that_was_cut_short_is_not_repeated_by_whoever_repeats_the_command
     for repeated in ((), ("--idempotency-key", key), ("--idempotency-key", "another"), ("--again", "run-none")):
         said = world.aileron("run", "effect", *repeated)
         assert (said.code, said.out, world.upstream.effects) == (8, "", 1), said
-        assert f"nothing was run now: {lost} made the same request" in said.err
+        assert f"not run again: {lost} made the same request" in said.err
         assert f"fix: aileron audit show {lost}" in said.err
     refused = world.home.agent.request("POST", "/v1/actions/effect/run", {"args": {}})
     assert (refused.status, refused.body["error"]["class"]) == (500, "outcome_unknown")
