@@ -169,7 +169,7 @@ class Runner:
             entry.error = error
         except Exception:  # noqa: BLE001 - the end of a task: whoever waits must hear of it
             _log.exception("a run ended in a way nobody foresaw")
-            message = "this is a bug in aileron; `aileron daemon logs` has the details, please report them"
+            message = "this is a bug in aileron: please report it with the details in `aileron daemon logs`"
             entry.error = AileronError(FailureClass.INTERNAL_ERROR, message)
         finally:
             self._count -= 1

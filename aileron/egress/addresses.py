@@ -101,7 +101,7 @@ def check_addresses(destination: HostPort, addresses: Sequence[str], *, plain: b
         if kind is not AddressKind.PUBLIC and not (plain or private):
             fix = f'to allow it, add "{destination}" to egress.private in config.toml'
             if kind is AddressKind.LOOPBACK:
-                fix += ", or to egress.private_plain if it speaks no TLS"
+                fix += ", or to egress.private_plain if it does not use TLS"
             raise RefusedError(Reason.ADDRESS_NOT_PUBLIC, f"{found}; {fix}")
 
 

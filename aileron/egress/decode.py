@@ -38,7 +38,7 @@ def decoder_for(codings: tuple[str, ...]) -> Decoder | None:
     if not codings:
         return None
     if len(codings) > 1 or codings[0] not in {"gzip", "x-gzip", "deflate"}:
-        raise BadAnswerError("its body has a content coding that was not requested and cannot be scanned")
+        raise BadAnswerError("its body has a content coding that was not requested and that cannot be scanned")
     return Decoder(codings[0])
 
 
@@ -77,7 +77,7 @@ class Decoder:
             self._stream = zlib.decompressobj(wbits=15 if data[0] & 0x0F == 8 else -15)
         elif self._stream.eof:
             if not self._gzip or not _GZIP_MAGIC.startswith(data[:2]):
-                raise BadAnswerError("its encoded body continues after its end")
+                raise BadAnswerError("its encoded body has data after its end")
             self._stream = zlib.decompressobj(wbits=31)  # RFC 1952 section 2.2: members follow one another
         return self._stream
 
@@ -92,4 +92,4 @@ class Decoder:
     def _count(self, piece: bytes) -> None:
         self._bytes_out += len(piece)
         if self._bytes_out > RATIO_FREE_BYTES and self._bytes_out > MAX_RATIO * self._bytes_in:
-            raise BadAnswerError(f"its encoded body grows more than {MAX_RATIO} times when decoded")
+            raise BadAnswerError(f"its encoded body expands more than {MAX_RATIO} times when decoded")

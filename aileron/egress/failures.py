@@ -94,16 +94,16 @@ def unreachable(phase: Phase, destination: HostPort | None, problem: ConnectionP
 
 
 _NO_TLS: Final[dict[Heard, str]] = {
-    "nothing": "TLS failed: the server accepted the connection and closed it when TLS began",
-    "TLS": "the server began TLS but did not finish the handshake in time",
-    "HTTP": "the server does not speak TLS on this port: it answered in plain HTTP",
+    "nothing": "TLS failed: the server accepted the connection, then closed it when TLS started",
+    "TLS": "the server started TLS but did not finish the handshake in time",
+    "HTTP": "the server does not use TLS on this port: it answered in plain HTTP",
     "a greeting": (
-        "the server does not speak TLS on this port: it sent a greeting in plain text, as mail servers and SSH do"
+        "the server does not use TLS on this port: it sent a greeting in plain text, as mail servers and SSH do"
     ),
-    "something else": "the server does not speak TLS on this port: its answer is not TLS",
+    "something else": "the server does not use TLS on this port: its answer is not TLS",
 }
 WITHOUT_TLS: Final = (
-    "for a service on this machine without TLS write http:// in a URL, or tcp.connect(…, tls=False) for a stream, and name it in "
+    "for a local service without TLS, write http:// in the URL, or tcp.connect(…, tls=False) for a stream, and name it in "
     "egress.private_plain of config.toml; elsewhere use its port for TLS (there is no STARTTLS)"
 )
 
@@ -124,7 +124,7 @@ def describe(error: Exception) -> ConnectionProblem:
         case NoTlsError():
             return ConnectionProblem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")
         case ssl.SSLCertVerificationError():
-            fix = "for an authority of your own, set egress.ca_file in config.toml"
+            fix = "for your own certificate authority, set egress.ca_file in config.toml"
             return ConnectionProblem(f"its certificate is not trusted: {error.verify_message}; {fix}", retriable=False)
         case ssl.SSLError():
             return ConnectionProblem(
@@ -136,4 +136,4 @@ def describe(error: Exception) -> ConnectionProblem:
             return ConnectionProblem(f"no connection: {(error.strerror or type(error).__name__).lower()}")
         case httpcore2.NetworkError():
             return ConnectionProblem(f"the connection was lost: {str(error).lower()}")  # dial.py's words
-    return ConnectionProblem("it violated HTTP, or closed the connection before it answered")
+    return ConnectionProblem("it violated HTTP or closed the connection before it answered")

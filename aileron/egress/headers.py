@@ -80,7 +80,7 @@ _NO_BODY_STATUS: Final = frozenset({204, 304})
 def check_method(method: str) -> str:
     """A method as it goes on the wire. RefusedError for what is not a method name, and for CONNECT and TRACE."""
     if not _METHOD.fullmatch(method) or method.upper() in _REFUSED_METHODS:
-        raise RefusedError(Reason.METHOD, "the method is not a plain HTTP method name, or is CONNECT or TRACE")
+        raise RefusedError(Reason.METHOD, "the method must be a plain HTTP method name, and not CONNECT or TRACE")
     return method
 
 
@@ -88,11 +88,11 @@ def check_reads(method: str, fields: Sequence[Field]) -> None:
     """Return if a request only reads, as far as its head can say. RefusedError(read_only) otherwise."""
     if method not in _READING_METHODS:
         reading = ", ".join(sorted(_READING_METHODS))
-        raise RefusedError(Reason.READ_ONLY, f"a preview only reads: its requests are {reading}")
+        raise RefusedError(Reason.READ_ONLY, f"a preview can only read: it can use {reading}")
     for name, _value in fields:
         if field_key(name.strip()) in _METHOD_IN_DISGUISE:
             raise RefusedError(
-                Reason.READ_ONLY, f"a preview only reads: header field {field_key(name)} names another method"
+                Reason.READ_ONLY, f"a preview can only read: header field {field_key(name)} names another method"
             )
 
 
@@ -118,16 +118,17 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
     trimmed = [(name, value.strip(" \t")) for name, value in fields]
     for number, (name, value) in enumerate(trimmed, start=1):
         if not _TOKEN.fullmatch(name):
-            raise RefusedError(Reason.HEADER_NAME, f"the name of header field {number} is not an HTTP token")
+            raise RefusedError(Reason.HEADER_NAME, f"the name of header field {number} is not a valid HTTP token")
         if not _VALUE.fullmatch(value):
             raise RefusedError(
-                Reason.HEADER_VALUE, f"header field {name} has a byte that is not visible ASCII, space or tab"
+                Reason.HEADER_VALUE, f"header field {name} has a byte other than visible ASCII, space or tab"
             )
         if field_key(name) in reserved:
             raise RefusedError(Reason.HEADER_CREDENTIAL, f"header field {name} belongs to the credential; leave it out")
         if field_key(name) == "upgrade":
             raise RefusedError(
-                Reason.UPGRADE, "the request asks for another protocol (Upgrade); WebSockets and h2c are not supported"
+                Reason.UPGRADE,
+                "the request asks to change the protocol (Upgrade); WebSockets and h2c are not supported",
             )
     dropped = _DROPPED_FROM_REQUESTS | _connection_options(trimmed)
     return tuple(
@@ -177,7 +178,7 @@ def check_whole(head: ResponseHead) -> None:
     fields = {name.lower(): value for name, value in head.fields}
     is_part = head.status in _PARTIAL_STATUS or (b"content-range" in fields and head.status != 416)
     if is_part or fields.get(b"content-type", b"").lower().startswith(b"multipart/byteranges"):
-        raise BadAnswerError("it is a part of an answer, and a secret cut in two could not be found: ask for the whole")
+        raise BadAnswerError("it is a partial answer, in which a divided secret cannot be found: request the whole")
 
 
 class HeadLines:
@@ -222,7 +223,7 @@ def read_response_head(method: str, status: int, fields: Sequence[tuple[bytes, b
     When the body will be decoded, the fields that describe its encoded form are dropped.
     """
     if not 200 <= status <= 599:
-        raise BadAnswerError(f"status {status} is none that HTTP defines")
+        raise BadAnswerError(f"HTTP does not define status {status}")
     # As UTF-8: each Latin-1 byte above 0x7f takes two in the frame.
     size = sum(len(part) + len(part.translate(None, _ASCII)) for field in fields for part in field)
     if len(fields) > MAX_HEADER_FIELDS * 2 or size > MAX_RESPONSE_HEADER_BYTES:
@@ -253,11 +254,11 @@ def _declared_length(fields: Sequence[Field]) -> int | None:
     lengths = [value.strip(" \t") for name, value in fields if field_key(name) == "content-length"]
     encodings = [value.strip(" \t").lower() for name, value in fields if field_key(name) == "transfer-encoding"]
     if encodings not in ([], ["chunked"]):
-        raise RefusedError(Reason.BODY_LENGTH, "Transfer-Encoding is not the single word chunked; leave it out")
+        raise RefusedError(Reason.BODY_LENGTH, "Transfer-Encoding must be the single word chunked; leave it out")
     if not lengths:
         return None
     if encodings or len(lengths) > 1 or not re.fullmatch(r"[0-9]{1,15}", lengths[0]):
-        raise RefusedError(Reason.BODY_LENGTH, "Content-Length is not one plain number, alone; leave it out")
+        raise RefusedError(Reason.BODY_LENGTH, "Content-Length must be a single plain number; leave it out")
     return int(lengths[0])
 
 

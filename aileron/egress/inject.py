@@ -147,8 +147,8 @@ def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needl
     if len(groups) > MAX_SECRETS:
         raise AileronError(
             FailureClass.BINDING_FAILED,
-            f"{len(groups)} secrets are bound for {destination} or were until lately, and an answer is searched for at most "
-            f"{MAX_SECRETS}: see `aileron binding list`, then `aileron binding revoke` what is not used",
+            f"{len(groups)} secrets are bound for {destination} or were until recently, and a response is searched for at most "
+            f"{MAX_SECRETS}: see `aileron binding list`, then revoke unused ones with `aileron binding revoke`",
             boundary=Boundary.USER,
         )
     return Needles(frozenset[bytes]().union(*groups))
@@ -187,7 +187,7 @@ def inject(use: CredentialUse, lent: LentCredential) -> Injection:
 def _basic(use: CredentialUse, username: str | None, secret: bytes) -> Injection:
     user = (username or "").encode()
     if not user or b":" in user or _CONTROL.search(user):
-        raise _unusable(use, "has no user name, or one with a colon or a control character")
+        raise _unusable(use, "has no user name, or its user name has a colon or a control character")
     wire = base64.b64encode(user + b":" + secret)
     return Injection((("Authorization", f"Basic {wire.decode()}"),), None, _basic_roots(user.decode(), secret))
 

@@ -81,7 +81,7 @@ class Meter:
         if value > most:
             raise AileronError(
                 FailureClass.RESOURCE_LIMIT_EXCEEDED,
-                f"this step would use {value} {limit}, and may use {most}",
+                f"this step would use {value} {limit}; its limit is {most}",
                 boundary=Boundary.RUNTIME,
                 details={"limit": limit},
             )

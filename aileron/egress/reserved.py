@@ -62,14 +62,14 @@ def check_reserved(url: Url, fields: Sequence[Field], reserved: tuple[str, ...])
     if is_reserved(url, reserved):
         raise RefusedError(
             Reason.PROVIDER_ENDPOINT,
-            "this is the provider's endpoint for tokens, which the supervisor alone asks; leave signing in and renewing to it",
+            "this is the provider's token endpoint, which only the supervisor may use; leave sign-in and renewal to it",
         )
     for name, _value in fields:
         key = field_key(name.strip())
         if key in _NAMES_A_PATH:
             raise RefusedError(
                 Reason.PROVIDER_ENDPOINT,
-                f"header field {key} names another path, at a host that has the provider's endpoints for tokens",
+                f"header field {key} names another path, at a host that has the provider's token endpoints",
             )
 
 

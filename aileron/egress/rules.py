@@ -88,9 +88,7 @@ def check_destination(url: Url, grant: Grant) -> None:
     destination = url.destination
     check_granted(destination, grant)
     if url.scheme != "https" and destination not in grant.plain:
-        fix = (
-            f'use https, or, for a service on this machine, add "{destination}" to egress.private_plain in config.toml'
-        )
+        fix = f'use https, or for a local service add "{destination}" to egress.private_plain in config.toml'
         raise RefusedError(Reason.PLAIN_HTTP, f"http://{destination} is not encrypted; {fix}")
 
 
@@ -99,7 +97,7 @@ def check_granted(destination: HostPort, grant: Grant) -> None:
     if destination not in grant.hosts:
         raise RefusedError(
             Reason.HOST_NOT_GRANTED,
-            f"{destination} is not a granted host ({_listed(grant.hosts)}); a connector names each host it needs in "
+            f"{destination} is not a granted host ({_listed(grant.hosts)}); a connector must name each host in "
             "[capabilities.network] hosts of its manifest",
         )
 
@@ -110,7 +108,7 @@ def check_credential(kind: str | None, grant: Grant) -> CredentialUse | None:
         return None
     if grant.credential is None or grant.credential.need.kind != kind:
         raise RefusedError(
-            Reason.CREDENTIAL_NOT_GRANTED, "the request names a credential that this step was not granted"
+            Reason.CREDENTIAL_NOT_GRANTED, "the request names a credential that was not granted to this step"
         )
     return grant.credential
 

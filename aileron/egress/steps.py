@@ -214,7 +214,7 @@ def check_reachable(
         if not is_own:
             return
         what = (
-            "is this daemon's own port, which is never dialled"
+            "is this daemon's own port, to which connections are never made"
             if is_daemon
             else "resolves to an address of this machine"
         )
@@ -226,7 +226,7 @@ async def written(write: Callable[[], Awaitable[None]]) -> None:
     """Write to the journal whole or not at all: a row half waited for would say neither."""
     with anyio.CancelScope(shield=True, deadline=anyio.current_time() + JOURNAL_S):
         return await write()
-    raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger took no entry for {JOURNAL_S:.0f} seconds")
+    raise AileronError(FailureClass.INTERNAL_ERROR, f"the ledger accepted no entry for {JOURNAL_S:.0f} seconds")
 
 
 def failure_class(error: BaseException | None) -> FailureClass | None:

@@ -144,7 +144,9 @@ class Stream:
             # keys and does not read brings that about.
             pass
         raise unreachable(
-            "exchange", self._destination, ConnectionProblem("TLS failed: it asks for keys and does not read")
+            "exchange",
+            self._destination,
+            ConnectionProblem("TLS failed: the server requests new keys but does not read"),
         )
 
 
@@ -181,16 +183,17 @@ class _Opening(Passage[Stream]):
             raise RefusedError(Reason.URL_HOST, f"the stream's host: {error}") from None
         check_granted(destination, self._grant)
         if not asked.tls and destination not in self._grant.plain:
-            fix = f'ask for TLS, or, for a service on this machine, add "{destination}" to egress.private_plain'
+            fix = f'use TLS, or for a local service add "{destination}" to egress.private_plain'
             raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
         if is_reserved_host(destination, self._grant.reserved):
             raise RefusedError(
                 Reason.PROVIDER_ENDPOINT,
-                f"{destination} has endpoints of the provider for tokens, which what goes up a stream could ask: it gets none",
+                f"{destination} has the provider's token endpoints, which a stream could reach: streams to it are not allowed",
             )
         if self._grant.read_only:
             raise RefusedError(
-                Reason.READ_ONLY, "a preview only reads, and what goes up a stream cannot be told: it gets none"
+                Reason.READ_ONLY,
+                "a preview can only read, and what a stream sends cannot be checked: streams are not allowed",
             )
         if self._grant.credential is not None:
             raise RefusedError(

@@ -78,7 +78,7 @@ class Unlabelled:
         """What may go on by now."""
         if self._is_lost and self._needles:
             raise BadAnswerError(
-                "its body is compressed, does not say so, and was half through when a secret was bound for this host; ask again"
+                "its body is compressed without saying so, and a secret was bound for this host during the transfer; try again"
             )
         if piece and not self._bytes_in:
             self._open(piece[0])
@@ -141,7 +141,7 @@ class Unlabelled:
         self._members += 1
         if self._members > MAX_MEMBERS + self._bytes_in // MEMBER_BYTES:
             if self._needles:
-                raise BadAnswerError("its body is compressed, does not say so, and is made of very many small members")
+                raise BadAnswerError("its body is compressed without saying so, in too many small members")
             self._is_lost = True
             return None
         return zlib.decompressobj(wbits=31)
@@ -150,11 +150,11 @@ class Unlabelled:
         self._bytes_out += len(out)
         is_much = self._bytes_out > RATIO_FREE_BYTES and self._bytes_out > MAX_RATIO * self._bytes_in
         if is_much and self._needles:
-            raise BadAnswerError(f"its body is compressed, does not say so, and grows more than {MAX_RATIO} times")
+            raise BadAnswerError(f"its body is compressed without saying so, and expands more than {MAX_RATIO} times")
         self._decided += len(self._scrubber.feed(out) + (self._scrubber.finish() if is_over else b""))
         if self._scrubber.hits:
             raise BadAnswerError(
-                "its body is compressed, does not say so, and holds a secret that is bound for this host"
+                "its body is compressed without saying so, and contains a secret that is bound for this host"
             )
 
     def _end(self) -> None:
@@ -182,7 +182,7 @@ class Unlabelled:
             self._held_bytes -= len(piece)
             yield piece
         if self._held_bytes > MAX_HELD_BYTES:
-            raise BadAnswerError("its body is compressed, does not say so, and says nothing in many bytes")
+            raise BadAnswerError("its body is compressed without saying so, and many bytes of it decode to nothing")
 
 
 def _is_text(begin: bytes) -> bool:

@@ -78,7 +78,7 @@ def parse_url(text: str) -> Url:
     scheme = scheme.lower()
     if not separator or scheme not in _DEFAULT_PORTS:
         raise RefusedError(
-            Reason.URL_SCHEME, "the URL does not begin with https:// or http:// (WebSockets are not supported)"
+            Reason.URL_SCHEME, "the URL does not start with https:// or http:// (WebSockets are not supported)"
         )
     if "#" in rest:
         raise RefusedError(Reason.URL_FRAGMENT, "the URL has a fragment; drop everything from # on")
@@ -96,7 +96,7 @@ def _split(rest: str) -> tuple[str, str, str | None]:
 def _parse_authority(authority: str, default_port: int) -> tuple[str, int]:
     if "@" in authority:
         raise RefusedError(
-            Reason.URL_USERINFO, "the URL has userinfo (an @ before the path); credentials are never in URLs"
+            Reason.URL_USERINFO, "the URL has userinfo (an @ before the path); URLs cannot carry credentials"
         )
     host, colon, port = authority.partition(":")
     if "[" in host:

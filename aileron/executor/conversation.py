@@ -218,7 +218,7 @@ class HostConversation:
                 self._claims.count(self._name)
                 await self._journal.connector_event(fact.event, fact.fields)
             case _:
-                raise FrameError(f"{type(frame.message).__name__} does not come from a jail")
+                raise FrameError(f"a jail cannot send {type(frame.message).__name__}")
         return False
 
     async def _serve(self, broker: Broker, request: HttpRequest | TcpOpen, inline: bytes, tasks: TaskGroup) -> None:
@@ -285,7 +285,7 @@ class HostConversation:
         with anyio.move_on_after(_LEAVE_S) as scope:
             ending = await self._jailed.wait_ended()
         if scope.cancelled_caught:
-            self._decide(endings.broke_the_protocol(self._name, "it closed its frames and kept running"))
+            self._decide(endings.broke_the_protocol(self._name, "it closed its connection but kept running"))
             return
         with anyio.move_on_after(_LEAVE_S):
             await self._drain_rest_of_log()
@@ -329,4 +329,4 @@ class HostConversation:
         for line in lines[:_LOG_LINES]:
             _log.info("%s %s: %s", self._run_id, self._name, line)
         if self._log_cut or len(lines) > _LOG_LINES:
-            _log.info("%s %s: … cut at %s bytes or %s lines", self._run_id, self._name, _LOG_BYTES, _LOG_LINES)
+            _log.info("%s %s: … truncated at %s bytes or %s lines", self._run_id, self._name, _LOG_BYTES, _LOG_LINES)

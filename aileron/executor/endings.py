@@ -23,8 +23,8 @@ _CLAIMABLE: Final = {
     FailureClass.CONNECTOR_RUNTIME_ERROR: Boundary.SANDBOX,
 }
 _USED_UP: Final = {
-    "cpu": "used up its processor time",
-    "memory": "used more memory than it may have, all of its processes together",
+    "cpu": "used up its CPU time",
+    "memory": "exceeded the memory limit for all of its processes",
 }
 _TRANSIENT_STATUS: Final = frozenset({429, *range(500, 600)})
 _MAX_MESSAGE: Final = 2000
@@ -55,22 +55,22 @@ def ended_without_result(ending: Ending, connector: str, log_tail: str) -> Ailer
         case RefusedToStart():
             return AileronError(
                 FailureClass.SANDBOX_UNAVAILABLE,
-                f"no jail for {connector}: {ending}; run `aileron doctor`",
+                f"no jail could be started for {connector}: {ending}; run `aileron doctor`",
                 boundary=Boundary.SANDBOX,
             )
         case OverLimit():
-            return over_limit(ending.limit, f"{connector} {_USED_UP[ending.limit]}, and was ended")
+            return over_limit(ending.limit, f"{connector} {_USED_UP[ending.limit]} and was killed")
         case NetworkAttempt():
             return reached_for_a_network(ending, connector, [])
         case Signalled(signal=signal.SIGSYS):
             return AileronError(
                 FailureClass.CAPABILITY_DENIED,
-                f"{connector} made a system call that no honest connector makes, and was ended",
+                f"{connector} made a forbidden system call and was killed",
                 boundary=Boundary.SANDBOX,
                 details={"connector": connector, "requested": "syscall:forbidden", "granted": []},
             )
         case Signalled():
-            return _runtime_error(f"{connector} was ended by {ending.signal.name}", details)
+            return _runtime_error(f"{connector} was killed by {ending.signal.name}", details)
         case Exited():
             return _runtime_error(f"{connector} exited with status {ending.code} and no result", details)
         case _:
@@ -82,8 +82,8 @@ def reached_for_a_network(attempt: NetworkAttempt, connector: str, granted: list
     destination = attempt.destination.removeprefix("network:")
     return AileronError(
         FailureClass.CAPABILITY_DENIED,
-        f"{connector} tried to reach {destination} by itself, and was ended: a connector asks the supervisor for its requests, "
-        "to hosts that its manifest declares",
+        f"{connector} tried to connect to {destination} directly and was killed: a connector must send its requests "
+        "through the supervisor, to hosts that its manifest declares",
         boundary=Boundary.SANDBOX,
         details={
             "connector": connector,
@@ -103,7 +103,7 @@ def over_limit(limit: str, message: str) -> AileronError:
 
 def broke_the_protocol(connector: str, why: str) -> AileronError:
     """The connector said something that may not be said, or not then."""
-    return _runtime_error(f"{connector} broke the frame protocol: {why}"[:_MAX_MESSAGE], {"protocol": True})
+    return _runtime_error(f"{connector} violated the frame protocol: {why}"[:_MAX_MESSAGE], {"protocol": True})
 
 
 def _runtime_error(message: str, details: dict[str, Any]) -> AileronError:

@@ -33,7 +33,9 @@ def with_answers(step: Step, answers: Mapping[str, Any]) -> Step:
         _put(args, place.at, _value(step, place, answers))
     size = len(canonical_json(args))
     if size > MAX_ARGS_BYTES:
-        raise _refused(step, f"its arguments have {size} bytes with what was filled in; at most {MAX_ARGS_BYTES}")
+        raise _refused(
+            step, f"its arguments have {size} bytes after references are filled in; at most {MAX_ARGS_BYTES}"
+        )
     return msgspec.structs.replace(step, args=args)
 
 
@@ -56,7 +58,7 @@ def _found(step: Step, place: Filled, wanted: StepValue, answers: Mapping[str, A
                 value = value[int(part)]
             case _:
                 raise _refused(
-                    step, f"{place.at} is {wanted}, and what step {wanted.step!r} answered has no {part!r} there"
+                    step, f"{place.at} is {wanted}, but the answer of step {wanted.step!r} has no {part!r} there"
                 )
     return value
 
@@ -64,7 +66,7 @@ def _found(step: Step, place: Filled, wanted: StepValue, answers: Mapping[str, A
 def _text(step: Step, place: Filled, wanted: StepValue, value: Any) -> str:
     if isinstance(value, dict | list) or value is None:
         what = "an object" if isinstance(value, dict) else "an array" if isinstance(value, list) else "null"
-        raise _refused(step, f"{place.at} has {wanted} inside a text, and that is {what}")
+        raise _refused(step, f"{place.at} has {wanted} inside a text, but its value is {what}")
     return value if isinstance(value, str) else canonical_json(value).decode()
 
 
@@ -83,7 +85,7 @@ def _put(args: dict[str, Any], at: str, value: Any) -> None:
 def _refused(step: Step, problem: str) -> AileronError:
     return AileronError(
         FailureClass.BAD_INPUT,
-        f"step {step.id!r} was not begun: {problem}",
+        f"step {step.id!r} was not started: {problem}",
         boundary=Boundary.ACTION,
         details={"step": step.id},
     )

@@ -78,7 +78,7 @@ class Jailed:
                         # In a thread: it reads files of every process of the machine.
                         self._child.judge(await anyio.to_thread.run_sync(tree.used))
                     except Exception:  # noqa: BLE001 - what one jail does must not end the task of all of them
-                        _log.exception("a jail cannot be watched, and is ended")
+                        _log.exception("a jail cannot be watched and is killed")
                         self._child.kill()
                         return
                 await anyio.sleep(WATCH_PERIOD_S)
@@ -220,7 +220,7 @@ class Jails:
 
     def _serving(self) -> TaskGroup:
         if self._tasks is None:
-            raise RuntimeError("jails are not served")
+            raise RuntimeError("jails are not available")
         return self._tasks
 
     def _start(self, kind: _Kind) -> None:
@@ -259,7 +259,7 @@ class Jails:
         try:
             self._python = _Warm(Template.start(self._runtime, mode=self._mode))
         except JailUnavailable:
-            _log.exception("no other template can be started: the old one goes on")
+            _log.exception("cannot start another template: the old one stays in use")
             return
         self._serving().start_soon(self._serve_python, self._python)
         self._retire(old)
@@ -279,7 +279,7 @@ class Jails:
         try:
             await warm.wake()
         except TemplateGone as gone:
-            _log.warning("%s; the next program of its kind starts another", gone)
+            _log.warning("%s; the next program of its kind starts a new one", gone)
         finally:
             if self._started.get(kind) is warm:
                 del self._started[kind]
@@ -291,7 +291,7 @@ class Jails:
         try:
             self._python = _Warm(Template.start(self._runtime, mode=self._mode))
         except JailUnavailable:
-            _log.exception("no template can be started: the daemon stops")
+            _log.exception("cannot start a template: the daemon stops")
             raise
         self._serving().start_soon(self._serve_python, self._python)
 
@@ -308,15 +308,13 @@ def _open_child(template: Template, program: int, policy: Policy) -> Child:
 
 
 def _busy() -> AileronError:
-    return AileronError(
-        FailureClass.BUSY, "as many connectors as this machine takes are running: try again", retriable=True
-    )
+    return AileronError(FailureClass.BUSY, "the maximum number of connectors is running: try again", retriable=True)
 
 
 def _no_jail(error: Exception, *, may_pass: bool = False) -> AileronError:
     return AileronError(
         FailureClass.SANDBOX_UNAVAILABLE,
-        f"no jail can be started: {error}; run `aileron doctor`",
+        f"cannot start a jail: {error}; run `aileron doctor`",
         boundary=Boundary.SANDBOX,
         retriable=may_pass,
     )

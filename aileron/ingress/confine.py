@@ -60,5 +60,5 @@ def _filter() -> kernel.Filter:
 
         return kernel.Filter(compile_server())
     except (ImportError, OSError, RuntimeError) as error:
-        problem = f"libseccomp cannot be used, and without it no port is served: {error}; apt-get install libseccomp2"
+        problem = f"cannot use libseccomp, without which no port is served: {error}; apt-get install libseccomp2"
         raise AileronError(FailureClass.SANDBOX_UNAVAILABLE, problem, boundary=Boundary.SANDBOX) from None

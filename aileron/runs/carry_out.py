@@ -98,7 +98,7 @@ class CarryOut:
         except TimeoutError:
             outcome = Failed(run_id=run_id, failure=_too_slow())
         except Exception:  # noqa: BLE001 - the end of a run: a bug of ours must still be an outcome on record
-            _log.exception("%s failed in a way nobody foresaw", run_id)
+            _log.exception("unexpected error in %s", run_id)
             outcome = Failed(run_id=run_id, failure=_bug())
         except BaseException:
             with anyio.CancelScope(shield=True), anyio.move_on_after(_RECORD_S):
@@ -114,7 +114,7 @@ class CarryOut:
             with anyio.CancelScope(shield=True):
                 recorded = await self._audit.finished(run_id, outcome, ms)
         except AileronError as error:
-            _log.error("%s ended, and its outcome could not be recorded: %s", run_id, error)
+            _log.error("%s ended, but its outcome could not be recorded: %s", run_id, error)
             self._unrecorded.add(run_id)
             return Failed(run_id=run_id, failure=_not_recorded(error))
         return recorded  # a `with` that may swallow is no place to return from
@@ -136,7 +136,7 @@ def _without_words(outcome: Outcome) -> Outcome:
         return outcome
     failure = Failure(
         failure_class=outcome.failure.failure_class,
-        message="the preview could not be had; whoever asked for it was told why",
+        message="the preview failed; the caller was told why",
         boundary=outcome.failure.boundary,
     )
     return Failed(run_id=outcome.run_id, failure=failure)
@@ -154,7 +154,8 @@ def _too_slow() -> Failure:
 def _not_recorded(error: AileronError) -> Failure:
     return Failure(
         failure_class=FailureClass.OUTCOME_UNKNOWN,
-        message=f"it ended, but how could not be written down ({error}): look whether it took effect before you ask again",
+        message=f"it ended, but its outcome could not be recorded ({error}): "
+        "check whether it took effect before you request it again",
         boundary=Boundary.RUNTIME,
     )
 
@@ -162,6 +163,6 @@ def _not_recorded(error: AileronError) -> Failure:
 def _bug() -> Failure:
     return Failure(
         failure_class=FailureClass.INTERNAL_ERROR,
-        message="this is a bug in aileron; `aileron daemon logs` has the details, please report them",
+        message="this is a bug in aileron: please report it with the details in `aileron daemon logs`",
         boundary=Boundary.RUNTIME,
     )

@@ -56,7 +56,7 @@ async def preview(
     reading = preview_plan(frozen.plan)
     admitted = gate.admit(reading)
     if isinstance(admitted, NeedsPerson):
-        raise TypeError("a preview waits for nobody")
+        raise TypeError("a preview does not wait for approval")
     invocation = Invocation(action=reading.action, args=reading.args, scope=Scope.OPERATOR, session=_PREVIEWER)
     run_id = await audit.requested(reading, invocation, layers=executor.layers_ahead(reading))
     fields, failure = await carry_out.read(run_id, admitted.approved, planned)

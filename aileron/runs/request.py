@@ -92,7 +92,7 @@ class Requests:
             if not is_wanted():
                 raise AileronError(
                     FailureClass.CANCELLED,
-                    "the call was withdrawn before it began; nothing was done",
+                    "the call was withdrawn before it started; nothing was done",
                     boundary=Boundary.USER,
                 )
         except AileronError as error:
@@ -133,6 +133,6 @@ class Requests:
         approval_id = await self._ask(error.subject)
         return msgspec.structs.replace(
             error.failure,
-            message=f"{error.failure.message}: it runs once they run `aileron approve {approval_id}`",
+            message=f"{error.failure.message}; it runs after `aileron approve {approval_id}`",
             details={"approval_id": approval_id, "action": error.subject.name},
         )

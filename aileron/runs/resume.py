@@ -36,7 +36,7 @@ class Held(AileronError):
     def __init__(self, approval_id: str, until: float) -> None:
         super().__init__(
             FailureClass.BUSY,
-            f"{approval_id} is held, so that it can be cancelled: it begins by itself",
+            f"{approval_id} is held so that it can be cancelled; it starts by itself",
             retriable=True,
         )
         self.until = until

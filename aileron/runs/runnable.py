@@ -91,7 +91,7 @@ class NotAgreed(AileronError):
     def __init__(self, subject: ActionFileConsent) -> None:
         super().__init__(
             FailureClass.CONSENT_REQUIRED,
-            f"the file of action {subject.name!r} is new, or wider than what a person agreed to",
+            f"the file of action {subject.name!r} is new, or allows more than a person approved",
             boundary=Boundary.USER,
         )
         self.subject = subject
@@ -194,6 +194,7 @@ def _check_exceptions(grant: Grant, settings: Settings) -> None:
     if gone:
         raise AileronError(
             FailureClass.CONSENT_REQUIRED,
-            f"{min(map(str, gone))} is no longer an exception in config.toml (egress.private, egress.private_plain): ask again",
+            f"{min(map(str, gone))} is no longer an exception in config.toml (egress.private, egress.private_plain): "
+            "request it again",
             boundary=Boundary.USER,
         )

@@ -353,7 +353,7 @@ def _no_jail() -> Iterator[None]:
     except JailUnavailable as error:
         raise AileronError(
             FailureClass.SANDBOX_UNAVAILABLE,
-            f"no jail can be started: {error}; run `aileron doctor`",
+            f"cannot start a jail: {error}; run `aileron doctor`",
             boundary=Boundary.SANDBOX,
         ) from error
 

@@ -196,15 +196,15 @@ def test_inside_a_text_it_is_its_text(with_inputs: Callable[[str], str]) -> None
 @pytest.mark.parametrize(
     ("inputs", "answer", "problem"),
     [
-        ('id = "${find.messages.0.id}"', {}, "answered has no 'messages' there"),
-        ('id = "${find.messages.0.id}"', {"messages": []}, "answered has no '0' there"),
-        ('id = "${find.messages.00.id}"', {"messages": [{"id": 1}]}, "answered has no '00' there"),
-        ('id = "${find.messages.x.id}"', {"messages": [{"id": 1}]}, "answered has no 'x' there"),
-        ('id = "${find.id.x}"', {"id": "a text"}, "answered has no 'x' there"),
-        ('id = "${find.id}"', None, "answered has no 'id' there"),
-        ('id = "a ${find.id}"', {"id": {"secret": "hidden"}}, "inside a text, and that is an object"),
-        ('id = "a ${find.id}"', {"id": ["hidden"]}, "inside a text, and that is an array"),
-        ('id = "a ${find.id}"', {"id": None}, "inside a text, and that is null"),
+        ('id = "${find.messages.0.id}"', {}, "has no 'messages' there"),
+        ('id = "${find.messages.0.id}"', {"messages": []}, "has no '0' there"),
+        ('id = "${find.messages.00.id}"', {"messages": [{"id": 1}]}, "has no '00' there"),
+        ('id = "${find.messages.x.id}"', {"messages": [{"id": 1}]}, "has no 'x' there"),
+        ('id = "${find.id.x}"', {"id": "a text"}, "has no 'x' there"),
+        ('id = "${find.id}"', None, "has no 'id' there"),
+        ('id = "a ${find.id}"', {"id": {"secret": "hidden"}}, "inside a text, but its value is an object"),
+        ('id = "a ${find.id}"', {"id": ["hidden"]}, "inside a text, but its value is an array"),
+        ('id = "a ${find.id}"', {"id": None}, "inside a text, but its value is null"),
         ('id = "${find.id}"', {"id": "x" * MAX_ARGS_BYTES}, f"at most {MAX_ARGS_BYTES}"),
     ],
 )
@@ -217,6 +217,6 @@ def test_a_value_that_is_not_there_is_a_clear_failure(
 
     failure = refused.value.failure
     assert failure.failure_class is FailureClass.BAD_INPUT
-    assert "step 'send' was not begun" in failure.message
+    assert "step 'send' was not started" in failure.message
     assert problem in failure.message
     assert "hidden" not in failure.message

@@ -142,7 +142,7 @@ STREAMS: Final = {
     ),
     "control characters in the mistake": (header(r'{"type": "\x1b[31m\u202e"}'), "x1b[31m"),
     # The order.
-    "a chunk of an id never issued": (header('{"type": "chunk", "id": 4}'), "awaits none"),
+    "a chunk of an id never issued": (header('{"type": "chunk", "id": 4}'), "does not expect one"),
     "a cancel of an id never issued": (header('{"type": "cancel", "id": 4}'), "never issued"),
     "a cancel twice": (
         'send(request(1, body="stream") + 2 * framed({"type": "cancel", "id": 1})); '
@@ -150,7 +150,7 @@ STREAMS: Final = {
     ),
     "a chunk after its cancel": (
         'send(request(1, body="stream") + framed({"type": "cancel", "id": 1})); '
-        'send(framed({"type": "chunk", "id": 1}, b"x")); stay()', "awaits none",
+        'send(framed({"type": "chunk", "id": 1}, b"x")); stay()', "does not expect one",
     ),
     "an id twice": ('send(2 * request(1, body="stream")); stay()', "not larger than 1"),
     "33 requests at once": (
@@ -349,7 +349,7 @@ def test_its_log_is_cut_with_a_mark(attack: Attack, hostile: HostileHome) -> Non
         attack.denied(f"a log of {name}", (True, "ok"), (written < 512 << 10, kind_of(answer)))
     text = "".join(path.read_text(encoding="utf-8") for path in logs.iterdir() if path.is_file())
     assert "seen in the log" in text
-    assert "cut at" in text
+    assert "truncated at" in text
     assert not set("\x1b\x07\u202e\u200b") & set(text)
 
 

@@ -155,7 +155,7 @@ def test_the_credential_does_not_come_back_whoever_asks(attack: Attack, scene: S
         seen = scene.read(action, credential="")
         attack.denied(f"{action}: shown {scene.service.shows}", [], find(seen.encode("latin-1"), KEY))
         attack.denied("in capitals", False, KEY.decode().upper() in seen)
-        masked = "holds a secret" if "unlabelled" in scene.service.shows else "*" * 8
+        masked = "contains a secret" if "unlabelled" in scene.service.shows else "*" * 8
         attack.control("the answer came, with stars, or was refused for what is in it", True, masked in seen)
 
 

@@ -251,7 +251,7 @@ def index(*entries: dict[str, Any]) -> bytes:
         (index({**ENTRY, "name": "github://acme/mail"}), "invalid_request", "is not a name of a Hub"),
         (index({**ENTRY, "url": "https://evil.example"}), "invalid_request", "unknown field `url`"),
         (index({**ENTRY, "\u202e\x1b[2J": 1}), "invalid_request", "unknown field `\\u202e\\x1b[2J`"),
-        (index({**ENTRY, "about": {"publisher": "\u202eA\x1b[2J"}}), "invalid_request", "cannot be seen"),
+        (index({**ENTRY, "about": {"publisher": "\u202eA\x1b[2J"}}), "invalid_request", "an invisible character"),
         (b" " * ((8 << 20) + 1), "resource_limit_exceeded", "sent more than 8388608 bytes"),
         (index(*[{**ENTRY, "name": f"hub://a/m{n:05}"} for n in range(20_001)]), "invalid_request", "at most 20000"),
     ],

@@ -152,7 +152,7 @@ def test_a_connectors_failure_arrives_in_the_closed_list(
 
 @pytest.mark.parametrize(
     ("op", "words"),
-    [("leave", "exited with status 3"), ("write_raw", "broke the frame protocol"), ("close_frames", "kept running")],
+    [("leave", "exited with status 3"), ("write_raw", "violated the frame protocol"), ("close_frames", "kept running")],
 )
 def test_a_connector_that_does_not_play_by_the_frames_is_ended(home: DaemonHome, op: str, words: str) -> None:
     """Gone without a word, nonsense on the pipe, a closed pipe: each by its own reason."""

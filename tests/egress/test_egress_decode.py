@@ -82,7 +82,7 @@ def test_a_bomb_stops_at_the_ratio() -> None:
     stream = zlib.compressobj(wbits=31)
     bomb = b"".join(stream.compress(bytes(1 << 20)) for _ in range(64))
     pieces: list[bytes] = []
-    with pytest.raises(BadAnswerError, match="grows"):
+    with pytest.raises(BadAnswerError, match="expands"):
         pieces.extend(Decoder("gzip").feed(bomb))
     assert sum(map(len, pieces)) <= RATIO_FREE_BYTES + PIECE_BYTES
 

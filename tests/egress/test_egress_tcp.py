@@ -218,10 +218,10 @@ async def said_by(world: World, *pieces: bytes, closes: bool = False, after_s: f
 @pytest.mark.parametrize(
     ("pieces", "closes", "words"),
     [
-        ([b"220 mail.example ESMTP\r\n"], False, "does not speak TLS on this port: it sent a greeting"),
-        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], False, "does not speak TLS on this port: it answered in plain HTTP"),
-        ([b"-ERR unknown command\r\n"], False, "does not speak TLS on this port"),
-        ([], True, "closed it when TLS began"),
+        ([b"220 mail.example ESMTP\r\n"], False, "does not use TLS on this port: it sent a greeting"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], False, "does not use TLS on this port: it answered in plain HTTP"),
+        ([b"-ERR unknown command\r\n"], False, "does not use TLS on this port"),
+        ([], True, "closed it when TLS started"),
         ([], False, "did not answer TLS in time: it may expect plain text"),
     ],
 )
@@ -245,7 +245,7 @@ async def test_a_service_that_speaks_before_tls_begins_is_told_whenever_it_does(
     for _ in range(20):
         failure = (await said_by(world, b"220 mail.example ESMTP\r\n")).failure
 
-        assert "the server does not speak TLS on this port" in failure.message
+        assert "the server does not use TLS on this port" in failure.message
         assert not failure.retriable
 
 
