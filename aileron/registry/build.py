@@ -136,12 +136,12 @@ def _bound(data: bytes, path: Path, hosts: Sequence[HostPort], application: Appl
         data = _with_application(data, path, application)
     manifest = parse_connector_manifest(data, file=str(path))
     if hosts and manifest.hosts != tuple(hosts):
-        raise _refused(path, f'"{UNBOUND_HOSTS}" is not what [capabilities.network] hosts is')
+        raise _refused(path, f'"{UNBOUND_HOSTS}" is not the value of [capabilities.network] hosts')
     if application is not None:
         provider, secret = manifest.oauth2, application.client_secret
         is_there = provider is not None and provider.client_id == application.client_id
         if provider is None or not is_there or (secret and provider.client_secret != secret.reveal().decode()):
-            raise _refused(path, "the placeholders are not those of [capabilities.credential.oauth2]")
+            raise _refused(path, "the placeholders are not in [capabilities.credential.oauth2]")
     return data
 
 

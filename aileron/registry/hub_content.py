@@ -177,7 +177,7 @@ class HubReading:
         for whose, (file, key) in current.items():
             self._take_key(whose, file, key, former.pop(whose, set()))
         for whose in former:
-            self._note(root.joinpath(*whose.path, KEY_FOLDER), f"former keys of {whose}, and no {KEY_PATH}")
+            self._note(root.joinpath(*whose.path, KEY_FOLDER), f"former keys of {whose}, but no {KEY_PATH}")
 
     def _maybe_key(self, file: Path, root: Path) -> tuple[Authority, PublicKey] | None:
         owner_and_repository = file.relative_to(root).parts[: -2 if file.name == KEY_FILE else -3]
@@ -224,8 +224,8 @@ class HubReading:
             is_published = not before.is_new
             self._note(
                 file,
-                f"{found.wanted} is {'published already' if is_published else 'also'} in {before.file}, with other bytes"
-                + (": what is published stays as it is; give it another version" if is_published else ""),
+                f"{found.wanted} is {'already published' if is_published else 'also'} in {before.file}, with different bytes"
+                + (": a published version cannot change; use a new version" if is_published else ""),
             )
 
     def _found_in(self, file: Path, archive: bytes, *, is_new: bool) -> FoundArchive:
@@ -383,12 +383,12 @@ def _check_parts(name: Fqn) -> None:
     """Return if no part of the name is the place of something else. ValueError."""
     for part in name.path:
         if part.casefold() in _TAKEN:
-            raise ValueError(f"{name}: {part!r} is the name of a file of every Hub")
+            raise ValueError(f"{name}: {part!r} is reserved for a file that every Hub has")
     for part in name.path[2:]:
         if _is_version(part):
-            raise ValueError(f"{name}: {part!r} is where a version of {_name_before(name, part)} would lie")
+            raise ValueError(f"{name}: {part!r} is where a version of {_name_before(name, part)} would be stored")
     if len(name.path) > 2 and name.path[2].casefold() == KEY_FOLDER:
-        raise ValueError(f"{name}: {KEY_FOLDER}/ of a repository is where its keys lie")
+        raise ValueError(f"{name}: {KEY_FOLDER}/ is reserved for the keys of a repository")
 
 
 def _name_before(name: Fqn, part: str) -> Fqn:
@@ -399,7 +399,7 @@ def _name_before(name: Fqn, part: str) -> Fqn:
 def _check_provenance(said: str | None, connector: bytes) -> None:
     if said is not None and said != sha256_digest(connector):
         raise ValueError(
-            f"{MANIFEST} contradicts itself: provenance_hash is {said}, and the program {sha256_digest(connector)}"
+            f"{MANIFEST} contradicts itself: provenance_hash is {said}, but the program has {sha256_digest(connector)}"
         )
 
 
@@ -431,7 +431,7 @@ def bytes_of(file: Path, limit_bytes: int = MAX_ARCHIVE_BYTES) -> bytes:
             finally:
                 os.close(folder)
     except FileNotFoundError:
-        raise ValueError("it is gone") from None
+        raise ValueError("it no longer exists") from None
 
 
 def _text_in(file: Path) -> str:

@@ -283,7 +283,7 @@ def _check_about(about: About) -> None:
 def _check_text(text: str) -> None:
     _short(text, MAX_TEXT)
     if hidden_at(text) is not None:
-        raise ValueError(f"a text with a character that cannot be seen: {visible(text)!r}")
+        raise ValueError(f"a text with an invisible character: {visible(text)!r}")
 
 
 def _short(text: str, limit: int) -> str:

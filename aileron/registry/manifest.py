@@ -131,9 +131,9 @@ _PARAM_VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
 _MAX_PARAMS: Final = 16
 """Parameters of one provider: known ones want two."""
 _OURS, _REPLACING, _WIDENING = (
-    "is the supervisor's to say",
-    "would replace what the supervisor says",
-    "would ask for more than `scopes` names, which is what the person agrees to",
+    "is set by the supervisor",
+    "would replace a value that the supervisor sets",
+    "would request more than `scopes`, which is what the person approves",
 )
 _RESERVED_PARAMS: Final = {
     # RFC 6749 and 7636, OpenID Connect Core
@@ -169,22 +169,22 @@ _OAUTH2: Final = {
     "token_url": Field(
         Kind.STRING,
         required=True,
-        says="an address: where tokens are given out and renewed. No "
-        "[request of the connector](egress.md#the-providers-endpoints) gets there",
+        says="an address: where tokens are issued and renewed. No "
+        "[request of the connector](egress.md#the-providers-endpoints) can reach it",
         pattern=_ADDRESS,
         example="https://oauth2.example.com/token",
     ),
     "client_id": Field(
         Kind.STRING,
         required=True,
-        says="the publisher's own, printable ASCII",
+        says="the ID of the publisher's application, in printable ASCII",
         bounds=range(1, _MAX_CLIENT + 1),
         example="bound-at-release",
     ),
     "client_secret": Field(
         Kind.STRING,
-        says='the same; only where the provider asks an installed application for one, as `client_secret = "GOCSPX-…"`. '
-        "Whoever installs the connector can read it",
+        says='its secret; only if the provider requires one of an installed application, such as `client_secret = "GOCSPX-…"`. '
+        "Anyone who installs the connector can read it",
         bounds=range(1, _MAX_CLIENT + 1),
         example="bound-at-release",
     ),
@@ -199,27 +199,27 @@ _OAUTH2: Final = {
     ),
     "issuer": Field(
         Kind.STRING,
-        says='an address: what the provider calls itself, as `issuer = "https://accounts.example.com"`. An answer of another '
-        "one is refused (RFC 9207)",
+        says='an address: the provider as it names itself, such as `issuer = "https://accounts.example.com"`. An answer from '
+        "another issuer is refused (RFC 9207)",
         pattern=_ADDRESS,
         example="https://accounts.example.com",
     ),
     "device_authorization_url": Field(
         Kind.STRING,
-        says="an address: signing in from a machine without a browser (RFC 8628). Without it the provider has none",
+        says="an address: signing in from a machine without a browser (RFC 8628). Leave it out if the provider has none",
         pattern=_ADDRESS,
         example="https://oauth2.example.com/device/code",
     ),
     "revocation_url": Field(
         Kind.STRING,
-        says="an address: where `aileron binding revoke` takes tokens back (RFC 7009). Without it they are forgotten here, and "
-        "end by themselves",
+        says="an address: where `aileron binding revoke` revokes tokens (RFC 7009). Without it, they are only deleted here, and "
+        "expire on their own",
         pattern=_ADDRESS,
         example="https://oauth2.example.com/revoke",
     ),
     "authorize_params": Field(
         Kind.FREE,
-        says="what else the provider wants to be asked with: strings of 1 to 256 printable ASCII characters, as "
+        says="further parameters that the provider expects: strings of 1 to 256 printable ASCII characters, such as "
         '`access_type = "offline"`',
         bounds=range(_MAX_PARAMS + 1),
         example={"access_type": "offline"},
@@ -227,11 +227,11 @@ _OAUTH2: Final = {
 }
 
 _CREDENTIAL: Final = {
-    "kind": Field(Kind.STRING, required=True, says="which kind of credential, never a concrete one", choices=_KINDS),
+    "kind": Field(Kind.STRING, required=True, says="kind of credential, never a specific one", choices=_KINDS),
     "scope": Field(
         Kind.STRING,
         required=True,
-        says="what it is used for, in words for people",
+        says="what the credential is used for, as people read it",
         pattern=r".*\S.*",
         example="Send mail in your name",
     ),
@@ -259,12 +259,12 @@ _CREDENTIAL: Final = {
 _TYPES: Final = "|".join(_PARAMETER_TYPES)
 _PARAMETER: Final = {
     "name": Field(
-        Kind.STRING, required=True, says="of the argument", pattern=PARAMETER_NAME.pattern, example="subject"
+        Kind.STRING, required=True, says="name of the argument", pattern=PARAMETER_NAME.pattern, example="subject"
     ),
-    "required": Field(Kind.BOOLEAN, says="whether each call has to have it", default=True),
+    "required": Field(Kind.BOOLEAN, says="whether each call must have it", default=True),
     "types": Field(
         Kind.STRINGS,
-        says=f"what a value may be: {', '.join(f'`{name}`' for name in _PARAMETER_TYPES)}. Without it, anything",
+        says=f"allowed types: {', '.join(f'`{name}`' for name in _PARAMETER_TYPES)}. Default: any",
         bounds=range(1, len(_PARAMETER_TYPES) + 1),
         is_unique=True,
         pattern=_TYPES,
@@ -272,7 +272,7 @@ _PARAMETER: Final = {
     ),
     "items": Field(
         Kind.STRINGS,
-        says="the same of an array's members",
+        says="allowed types of an array's members",
         bounds=range(1, len(_PARAMETER_TYPES) + 1),
         is_unique=True,
         pattern=_TYPES,
@@ -280,23 +280,21 @@ _PARAMETER: Final = {
     ),
     "enum": Field(
         Kind.VALUES,
-        says="all that a string or a number may be: strings and integers",
+        says="allowed values of a string or a number: strings and integers",
         bounds=range(1, MAX_ENUM + 1),
         example=["asc", "desc"],
     ),
-    "minimum": Field(Kind.NUMBER, says="the least that a number may be"),
-    "maximum": Field(Kind.NUMBER, says="the most that a number may be"),
-    "min_length": Field(
-        Kind.INTEGER, says="the fewest characters that a string may have", bounds=range(MAX_LENGTH + 1)
-    ),
-    "max_length": Field(Kind.INTEGER, says="the most characters that a string may have", bounds=range(MAX_LENGTH + 1)),
+    "minimum": Field(Kind.NUMBER, says="lowest value of a number"),
+    "maximum": Field(Kind.NUMBER, says="highest value of a number"),
+    "min_length": Field(Kind.INTEGER, says="lowest number of characters in a string", bounds=range(MAX_LENGTH + 1)),
+    "max_length": Field(Kind.INTEGER, says="highest number of characters in a string", bounds=range(MAX_LENGTH + 1)),
 }
 
 SCHEMA: Final = {
     "connector": Field(
         Kind.TABLE,
         required=True,
-        says="what it is called",
+        says="name and version",
         fields={
             "name": Field(
                 Kind.STRING,
@@ -313,7 +311,7 @@ SCHEMA: Final = {
                 bounds=range(5, MAX_VERSION + 1),
                 example="1.2.0",
             ),
-            "publisher": Field(Kind.STRING, says="a name for people", example="Acme, Inc."),
+            "publisher": Field(Kind.STRING, says="name of the publisher, as people read it", example="Acme, Inc."),
             "provenance_hash": Field(
                 Kind.STRING,
                 says="sha256 of the program alone, as the publisher released it; checked before every run",
@@ -321,12 +319,12 @@ SCHEMA: Final = {
             ),
             "idempotency": Field(
                 Kind.TABLE,
-                says="whether its operations may be run again",
+                says="whether its operations can be run again",
                 fields={
                     "default": Field(
                         Kind.STRING,
                         required=True,
-                        says="with `not_idempotent` no step is ever run again by itself, whatever an action says",
+                        says="with `not_idempotent`, no step is ever retried automatically, whatever an action says",
                         choices=tuple(_IDEMPOTENCY),
                     )
                 },
@@ -335,17 +333,17 @@ SCHEMA: Final = {
     ),
     "capabilities": Field(
         Kind.TABLE,
-        says="what it asks for; nothing else is granted",
+        says="what it needs; nothing else is granted",
         fields={
             "network": Field(
                 Kind.TABLE,
-                says="where it may go",
+                says="hosts that it can reach",
                 fields={
                     "hosts": Field(
                         Kind.STRINGS,
                         required=True,
-                        says=f'`host:port` each, exact. `["{UNBOUND_HOSTS}"]` in the sources of a connector for a service '
-                        "people host themselves: `aileron connector build --host NAME:PORT` replaces it",
+                        says=f'exact `host:port` pairs. `["{UNBOUND_HOSTS}"]` in the sources of a connector for a service '
+                        "service: `aileron connector build --host NAME:PORT` replaces it",
                         bounds=range(1, _MAX_HOSTS + 1),
                         is_unique=True,
                         pattern=rf"[a-z0-9.-]+:[1-9][0-9]{{0,4}}|{UNBOUND_HOSTS}",
@@ -353,14 +351,14 @@ SCHEMA: Final = {
                     )
                 },
             ),
-            "credential": Field(Kind.TABLE, says="which kind of credential it needs", fields=_CREDENTIAL),
+            "credential": Field(Kind.TABLE, says="kind of credential that it needs", fields=_CREDENTIAL),
             "runtime": Field(
                 Kind.TABLE,
-                says="what it calls of the supervisor",
+                says="host functions that it calls",
                 fields={
                     "imports": Field(
                         Kind.STRINGS,
-                        says=f"the host functions it calls: {', '.join(f'`{name}`' for name in HostFunction)}; none by default",
+                        says=f"host functions that it calls: {', '.join(f'`{name}`' for name in HostFunction)}; none by default",
                         pattern="|".join([*HostFunction, rf"(?:{'|'.join(WASI_NAMES)})(?:@.*)?"]),
                         example=["http", "log"],
                     )
@@ -370,51 +368,53 @@ SCHEMA: Final = {
     ),
     "limits": Field(
         Kind.TABLE,
-        says="what it may use up",
+        says="limits on resources",
         fields={
             "memory_mb": Field(
                 Kind.INTEGER,
-                says="above what the interpreter itself takes, which is nothing for a compiled program, and of all its "
+                says="in addition to what the interpreter needs (nothing, for a compiled program), for all of its "
                 "processes [together](jail.md#memory)",
                 bounds=_MEMORY_MB,
                 default=LimitsSpec().memory_mb,
             ),
             "timeout_s": Field(
                 Kind.INTEGER,
-                says="seconds for one operation over all its tries, and of processor time",
+                says="seconds for one operation over all its tries, and seconds of CPU time",
                 bounds=_TIMEOUT_S,
                 default=LimitsSpec().timeout_s,
             ),
             "subprocess": Field(
                 Kind.BOOLEAN,
-                says="whether it may start processes, inside its jail: 16 with itself, which end with it; needs a control group",
+                says="whether it can start processes in its jail: up to 16 with itself, which end with it; needs a control group",
                 default=LimitsSpec().subprocess,
             ),
         },
     ),
     "operations": Field(
         Kind.TABLES,
-        says="all that it can be asked to do",
+        says="all operations of the connector",
         bounds=range(1, MAX_OPERATIONS + 1),
         fields={
             "name": Field(
-                Kind.STRING, required=True, says="as `op` names it", pattern=OP_NAME.pattern, example="send_email"
+                Kind.STRING, required=True, says="name, as in `op`", pattern=OP_NAME.pattern, example="send_email"
             ),
-            "rest": Field(Kind.BOOLEAN, says="whether it takes arguments beside its parameters", default=False),
+            "rest": Field(
+                Kind.BOOLEAN, says="whether it accepts arguments that are not among its parameters", default=False
+            ),
             "network": Field(
-                Kind.BOOLEAN, says="false where it asks for no request: its hosts need not be allowed", default=True
+                Kind.BOOLEAN, says="false if it sends no requests: its hosts need not be allowed", default=True
             ),
             "credential": Field(
-                Kind.BOOLEAN, says="false where no request of it names a credential: none has to be bound", default=True
+                Kind.BOOLEAN, says="false if none of its requests use a credential: no binding is needed", default=True
             ),
             "parameters": Field(
-                Kind.TABLES, says="what it takes", bounds=range(1, MAX_PARAMETERS + 1), fields=_PARAMETER
+                Kind.TABLES, says="its arguments", bounds=range(1, MAX_PARAMETERS + 1), fields=_PARAMETER
             ),
         },
     ),
     "provides": Field(
         Kind.TABLE,
-        says="what catalogues find it by",
+        says="how catalogues find it",
         fields={
             "intents": Field(
                 Kind.STRINGS,

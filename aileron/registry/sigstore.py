@@ -125,7 +125,7 @@ def check_identity(found: Signer, expected: Identity) -> None:
         raise BundleError(f"its signer was vouched for by {_cut(found.issuer)}, and not by {expected.issuer!r}")
     if not expected.workflow.fullmatch(found.workflow):
         raise BundleError(
-            f"it was signed by {_cut(found.workflow)}, which is no workflow of {expected.repository} for a branch or a tag"
+            f"it was signed by {_cut(found.workflow)}, which is not a workflow of {expected.repository} for a branch or a tag"
         )
     if found.repository != expected.repository:
         raise BundleError(
@@ -148,7 +148,7 @@ def _verified(bundle: bytes, digest: bytes) -> Signer:
         ) from None
     except Exception as error:  # noqa: BLE001
         # Several libraries read these bytes, and their errors are no closed list: whatever one says, it is no signature.
-        raise BundleError(f"its bundle does not hold: {_told(error)}") from None
+        raise BundleError(f"its bundle is not valid: {_told(error)}") from None
 
 
 class _Form(msgspec.Struct, rename="camel"):
@@ -188,7 +188,7 @@ class Reading:
         assert self._certificate is not None
         names = list(self._certificate.extensions.get_extension_for_class(SubjectAlternativeName).value)
         if len(names) != 1 or not isinstance(names[0], UniformResourceIdentifier):
-            raise BundleError("it was signed by somebody who is no workflow")
+            raise BundleError("it was not signed by a workflow")
         issuer, repository = (_extension(self._certificate, oid) for oid in (_ISSUER, _SOURCE))
         return Signer(issuer, repository, names[0].value)
 
@@ -201,7 +201,7 @@ def _extension(certificate: Certificate, oid: str) -> str:
     try:
         found = certificate.extensions.get_extension_for_oid(ObjectIdentifier(oid)).value
     except ExtensionNotFound:
-        raise BundleError(f"its certificate does not say all of who signed ({oid} is absent)") from None
+        raise BundleError(f"its certificate does not identify the signer completely ({oid} is missing)") from None
     assert isinstance(found, UnrecognizedExtension)
     return asn1.decode_der(str, found.value)
 
@@ -221,13 +221,13 @@ class _Statement(msgspec.Struct, rename={"kind": "_type", "predicate": "predicat
 def check_statement(kind: str, payload: bytes, digest: bytes) -> None:
     """Return if the statement says that just these bytes were built or published. BundleError."""
     if kind != _STATEMENT:
-        raise BundleError(f"it signs a {_cut(kind)}, and no in-toto statement")
+        raise BundleError(f"it signs a {_cut(kind)}, not an in-toto statement")
     statement = msgspec.json.decode(payload, type=_Statement)
     if statement.kind not in _STATEMENTS:
-        raise BundleError(f"it signs a {_cut(statement.kind)}, and no in-toto statement that is known here")
+        raise BundleError(f"it signs a {_cut(statement.kind)}, not an in-toto statement of a known version")
     if statement.predicate not in _VOUCHING:
         raise BundleError(
-            f"its statement is {_cut(statement.predicate)}, which does not say who made these bytes; expected one of "
+            f"its statement is {_cut(statement.predicate)}, which does not say who built these bytes; expected one of "
             f"{', '.join(_VOUCHING)}"
         )
     if not any(subject.digest.get("sha256") == digest.hex() for subject in statement.subject):

@@ -45,8 +45,8 @@ _HIDDEN: Final = "starts with a dot"
 _IS_COMPILED: Final = (
     "compiled: a zip loads Python source only; take a version in pure Python, or make the connector a compiled program"
 )
-_HOW_INSTALLED: Final = "says how a package was installed here"
-_IN_NO_PACKAGE: Final = "in no package: data files go in below a folder with an __init__.py"
+_HOW_INSTALLED: Final = "describes how a package was installed here"
+_IN_NO_PACKAGE: Final = "not in a package: put data files below a folder with an __init__.py"
 _ONE_FILE: Final = "a compiled program is one file"
 
 

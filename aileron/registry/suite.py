@@ -118,7 +118,7 @@ class InRepository(msgspec.Struct, frozen=True, order=True):
         """`actions/NAME`, or another path; a leading `/` is dropped. ValueError otherwise."""
         path = text.removeprefix("/")
         if "@" in path:
-            raise ValueError(f"{text!r} is a path, and has the version of its suite: leave out what begins with @")
+            raise ValueError(f"{text!r} is a path and gets the version of its suite: leave out the @ and what follows")
         try:
             return cls(Fqn.parse(f"hub://owner/repository/{path}").path[2:])  # for the grammar of names
         except ValueError:
@@ -180,7 +180,7 @@ def _wanted(entry: SuiteEntry, suite: Suite, source: SuiteSource | None) -> Arti
         return ArtifactRequest(name, _version_of(source))
     except ValueError as error:
         problem = (
-            f"actions: {str(entry.what)!r} is a path, and takes the version of its suite, but {error}: write it in full"
+            f"actions: {str(entry.what)!r} is a path and gets the version of its suite, but {error}: write it in full"
         )
         raise refusal(suite.file, entry.line, f"{problem}, NAME@VERSION", Boundary.ACTION) from None
 
@@ -223,10 +223,10 @@ def _entry(text: str) -> InRepository | ArtifactRequest:
     action = _action_of(what)
     if not ACTION_NAME.fullmatch(action):
         raise ValueError(
-            f"{text!r} ends in {action!r}, which is no action's name (lower-case letters, digits, '.', '_', '-')"
+            f"{text!r} ends in {action!r}, which is not a valid action name (lower-case letters, digits, '.', '_', '-')"
         )
     if action == "action.md":
-        raise ValueError(f"{text!r} is a file; name the folder that it is in")
+        raise ValueError(f"{text!r} is a file; name the folder that contains it")
     return what
 
 

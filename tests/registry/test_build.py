@@ -68,10 +68,10 @@ def test_what_is_no_part_of_the_program_stays_out_by_name(source: Path):
         ".env": "starts with a dot",
         ".hidden.py": "starts with a dot",
         ".venv/": "starts with a dot",
-        "README.md": "in no package",
+        "README.md": "not in a package",
         "actions/": "not part of the program",
-        "key.pem": "in no package",
-        "notes.txt": "in no package",
+        "key.pem": "not in a package",
+        "notes.txt": "not in a package",
         "parts/.env": "starts with a dot",
         "tests/": "not part of the program",
     }
@@ -104,10 +104,10 @@ def test_a_package_goes_in_as_it_was_installed(source: Path):
         "lib/_speed.cpython-311-x86_64-linux-gnu.so": "compiled",
         "lib/libz.so.1": "compiled",
         "lib/old.pyc": "compiled",
-        "lib-2.0.dist-info/RECORD": "says how a package was installed here",
-        "lib-2.0.dist-info/direct_url.json": "says how a package was installed here",
-        "bin/lib": "in no package",
-        "space/README": "in no package",
+        "lib-2.0.dist-info/RECORD": "describes how a package was installed here",
+        "lib-2.0.dist-info/direct_url.json": "describes how a package was installed here",
+        "bin/lib": "not in a package",
+        "space/README": "not in a package",
     }
     put(source, *goes_in, *stays_out)
     built = build(source)
@@ -219,7 +219,7 @@ def test_hosts_are_bound_where_the_manifest_says_so(source: Path, manifest_text:
     ("text", "message"),
     [
         ("", '0 lines contain "bound-at-build"; --host replaces exactly one'),
-        ('# "bound-at-build"\n', "is not what [capabilities.network] hosts is"),
+        ('# "bound-at-build"\n', "is not the value of [capabilities.network] hosts"),
     ],
 )
 def test_hosts_without_a_place_for_them_are_refused(source: Path, text: str, message: str):

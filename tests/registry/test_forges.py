@@ -285,7 +285,10 @@ async def test_a_page_has_no_more_than_was_asked_for(server: ForgeServer, start:
     """Ten pages of a hundred are a thousand; ten of ten thousand would be sorted for minutes."""
     server.disturb(answer(b"[" + b",".join([b'{"tag_name": "v1.0.0"}'] * 101) + b"]"))
 
-    assert "a page of 101, where 100 were asked for" in (await refused(start(scheme).versions(name(scheme)))).message
+    assert (
+        "a page of 101 entries, although 100 were requested"
+        in (await refused(start(scheme).versions(name(scheme)))).message
+    )
 
 
 # Where it sends us

@@ -241,11 +241,11 @@ def replacing(old: str, new: str) -> Edit:
         (replacing("Acme Mail", "x" * 301), "301 characters"),
         (replacing("[connector]", f'[connector]\nprovenance_hash = "{PIN}"'), "contradicts itself"),
         (replacing("[connector]", '[connector]\nprovenance_hash = "sha256:bound-at-release"'), "64 lower-case hex"),
-        (replacing("acme/mail", "acme/mail/1.0.0"), "is where a version of hub://acme/mail would lie"),
-        (replacing("acme/mail", "acme/mail/keys/x"), "is where its keys lie"),
-        (replacing("acme/mail", "acme/mail/Keys"), "is where its keys lie"),
-        (replacing("acme/mail", "acme/mail/Versions.json"), "is the name of a file of every Hub"),
-        (replacing("acme/mail", "index.json/mail"), "is the name of a file of every Hub"),
+        (replacing("acme/mail", "acme/mail/1.0.0"), "is where a version of hub://acme/mail would be stored"),
+        (replacing("acme/mail", "acme/mail/keys/x"), "is reserved for the keys"),
+        (replacing("acme/mail", "acme/mail/Keys"), "is reserved for the keys"),
+        (replacing("acme/mail", "acme/mail/Versions.json"), "is reserved for a file that every Hub has"),
+        (replacing("acme/mail", "index.json/mail"), "is reserved for a file that every Hub has"),
     ],
 )
 def test_a_manifest_that_a_hub_cannot_take_is_refused(release: Release, site: Path, edit: Edit, told: str) -> None:
@@ -386,8 +386,8 @@ def test_what_is_published_stays_as_it_is(tmp_path: Path, release: Release, site
     twice.connector(version="1.1.0", at="a")
     twice.connector(version="1.1.0", at="b", edit=replacing("Acme Mail", "Acme"))
 
-    assert "is published already" in wrong(changed, site)["0"]
-    assert "give it another version" in wrong(changed, site)["0"]
+    assert "is already published" in wrong(changed, site)["0"]
+    assert "use a new version" in wrong(changed, site)["0"]
     assert f"{CONNECTOR}@1.1.0 is also in" in wrong(twice, site)["b"]
 
 

@@ -138,12 +138,12 @@ def test_another_repository_is_another_publisher(name: str) -> None:
     said = problem(name, PROVENANCE_DIGEST, PROVENANCE)
 
     assert "was signed by 'https://github.com/trailofbits/pypi-attestations/.github/workflows/release.yml" in said
-    assert f"no workflow of https://github.com/{'/'.join(Fqn.parse(name).path[:2])} for a branch" in said
+    assert f"not a workflow of https://github.com/{'/'.join(Fqn.parse(name).path[:2])} for a branch" in said
 
 
 def test_a_dot_in_a_name_is_a_dot() -> None:
     """What looks like a pattern matches itself alone."""
-    assert "is no workflow of" in problem("github://trailofbits/rfc8785Xpy", MESSAGE_DIGEST, MESSAGE)
+    assert "is not a workflow of" in problem("github://trailofbits/rfc8785Xpy", MESSAGE_DIGEST, MESSAGE)
     assert check_bundle(Fqn.parse(MESSAGE_NAME), MESSAGE_DIGEST, MESSAGE, PUBLIC_FORGES)
 
 
@@ -228,10 +228,10 @@ def test_a_certificate_names_one_workflow_and_the_repository_that_it_ran_for() -
         [x509.RFC822Name("a@acme.example")],
         [x509.DNSName("a.example")],
     ):
-        with pytest.raises(BundleError, match="somebody who is no workflow"):
+        with pytest.raises(BundleError, match="not signed by a workflow"):
             signer(names, SAYING)
     for absent in SAYING:
-        with pytest.raises(BundleError, match="does not say all of who signed"):
+        with pytest.raises(BundleError, match="does not identify the signer completely"):
             signer([workflow], {oid: value for oid, value in SAYING.items() if oid != absent})
     with pytest.raises(ValueError, match="ExtraData"):
         signer([workflow], {**SAYING, SOURCE: SAYING[SOURCE] + b"x"})
@@ -300,7 +300,7 @@ def test_one_byte_of_the_bundle_is_enough(bundle: bytes, path: tuple[str | int, 
     damaged = changed(bundle, *path, value=base64.b64encode(raw).decode())
     name, digest = (PROVENANCE_NAME, PROVENANCE_DIGEST) if bundle is PROVENANCE else (MESSAGE_NAME, MESSAGE_DIGEST)
 
-    assert "its bundle does not hold" in problem(name, digest, damaged)
+    assert "its bundle is not valid" in problem(name, digest, damaged)
 
 
 def test_an_entry_of_the_log_from_another_bundle_is_refused() -> None:
@@ -308,7 +308,7 @@ def test_an_entry_of_the_log_from_another_bundle_is_refused() -> None:
     other = json.loads(MESSAGE)["verificationMaterial"]["tlogEntries"]
     swapped = changed(PROVENANCE, "verificationMaterial", "tlogEntries", value=other)
 
-    assert "its bundle does not hold" in problem(PROVENANCE_NAME, PROVENANCE_DIGEST, swapped)
+    assert "its bundle is not valid" in problem(PROVENANCE_NAME, PROVENANCE_DIGEST, swapped)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ def test_an_entry_of_the_log_from_another_bundle_is_refused() -> None:
 )
 def test_what_is_no_bundle_is_refused(bundle: bytes) -> None:
     """As a signature that does not hold, in words that a terminal takes."""
-    assert "its bundle does not hold: " in refusal(lambda: signed(GITLAB_NAME, bundle=bundle))
+    assert "its bundle is not valid: " in refusal(lambda: signed(GITLAB_NAME, bundle=bundle))
 
 
 def test_what_is_neither_form_is_refused_as_neither() -> None:
@@ -347,7 +347,7 @@ def test_any_other_bundle_is_the_same_or_refused(at: int, flip: int, is_cut: boo
         found = str(error)
 
     assert found.isprintable()
-    assert found.startswith("its bundle does not hold: ") or found.endswith("/release.yml@refs/tags/v0.0.19")
+    assert found.startswith("its bundle is not valid: ") or found.endswith("/release.yml@refs/tags/v0.0.19")
 
 
 # What a statement says
@@ -358,8 +358,8 @@ def test_any_other_bundle_is_the_same_or_refused(at: int, flip: int, is_cut: boo
     [
         ("application/vnd.in-toto+json", {}, None),
         ("text/plain", {}, "it signs a 'text/plain'"),
-        ("application/vnd.in-toto+json", {"_type": "https://in-toto.io/Statement/v9"}, "no in-toto statement"),
-        ("application/vnd.in-toto+json", {"predicateType": "https://in-toto.io/attestation/vulns"}, "who made these"),
+        ("application/vnd.in-toto+json", {"_type": "https://in-toto.io/Statement/v9"}, "not an in-toto statement"),
+        ("application/vnd.in-toto+json", {"predicateType": "https://in-toto.io/attestation/vulns"}, "who built these"),
         ("application/vnd.in-toto+json", {"subject": []}, "about other bytes"),
         ("application/vnd.in-toto+json", {"subject": [{"digest": {"sha512": "00" * 32}}]}, "about other bytes"),
         ("application/vnd.in-toto+json", {"subject": [{"digest": {"sha256": "01" * 32}}]}, "about other bytes"),
@@ -454,7 +454,7 @@ def test_it_is_checked_without_the_network_and_without_the_home(tmp_path: Path) 
     planted_in = {"HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
 
     assert run_alone(WATCHED, **planted_in) == "verified"
-    assert "its bundle does not hold" in run_alone(BELIEVING, **planted_in)
+    assert "its bundle is not valid" in run_alone(BELIEVING, **planted_in)
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == kept
 
 

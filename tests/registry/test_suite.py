@@ -105,8 +105,8 @@ WRONG = [
     ("actions/a", "actions/a/", ":4: actions: 'actions/a/' is neither a path"),
     ("actions/a", "actions\\\\a", ":4: actions: 'actions\\\\a' is neither a path"),
     ("actions/a", "actions/\u0430", ":4: actions: 'actions/\u0430' is neither a path"),  # Cyrillic a
-    ("actions/a", "actions/a@1.0.0", ":4: actions: 'actions/a@1.0.0' is a path, and has the version of its suite"),
-    ("actions/a", "actions/A", ":4: actions: 'actions/A' ends in 'A', which is no action's name"),
+    ("actions/a", "actions/a@1.0.0", ":4: actions: 'actions/a@1.0.0' is a path and gets the version of its suite"),
+    ("actions/a", "actions/A", ":4: actions: 'actions/A' ends in 'A', which is not a valid action name"),
     ("actions/a", "actions/a/action.md", ":4: actions: 'actions/a/action.md' is a file; name the folder"),
     ("actions/a", "github://acme/mail/a", ":4: actions: 'github://acme/mail/a' has no version"),
     ("actions/a", "github://acme/mail/a@latest", ":4: actions: 'latest' is not a SemVer version"),
@@ -262,7 +262,7 @@ def test_a_path_takes_a_tag_with_a_version(ref: str, words: str) -> None:
 
     assert wanted(parse(suite_text(in_full)), SOURCE.at(ref)) == (ArtifactRequest.parse(in_full),)
     message = refusal(suite_text(in_full, "actions/a"), SOURCE.at(ref))
-    assert message.startswith("suite.toml:5: actions: 'actions/a' is a path, and takes the version of its suite, but ")
+    assert message.startswith("suite.toml:5: actions: 'actions/a' is a path and gets the version of its suite, but ")
     assert words in message
 
 
@@ -271,7 +271,7 @@ def test_a_file_on_this_machine_has_no_version() -> None:
     in_full = "github://acme/mail/b@1.0.0"
 
     assert wanted(parse(suite_text(in_full)), None) == (ArtifactRequest.parse(in_full),)
-    assert "suite.toml:5: actions: 'actions/a' is a path, and takes the version of its suite, but a file on" in refusal(
+    assert "suite.toml:5: actions: 'actions/a' is a path and gets the version of its suite, but a file on" in refusal(
         suite_text(in_full, "actions/a")
     )
 

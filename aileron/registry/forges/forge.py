@@ -202,7 +202,7 @@ class Way:
         """One page of a list, which has at most as many as were asked for. Else as `maybe_json`."""
         found = await self.maybe_json(url, list[of])  # type: ignore[valid-type]  # a type as a value
         if found is not None and len(found) > most:
-            raise not_understood(url, f"a page of {len(found)}, where {most} were asked for")
+            raise not_understood(url, f"a page of {len(found)} entries, although {most} were requested")
         return found
 
     async def maybe_pages(self, url: str, of: type[_T], pages: int = MAX_PAGES) -> list[_T] | None:

@@ -90,6 +90,6 @@ class GitLab(Repositories):
 def _moved(repository: Authority, now: str) -> AileronError:
     return AileronError(
         FailureClass.CAPABILITY_DENIED,
-        f"{repository} is called {visible(now[:200])} now, which is another publisher's name: if you want that, name it so",
+        f"{repository} is now called {visible(now[:200])}, which is another publisher's name: if you want it, use that name",
         boundary=Boundary.EXTERNAL,
     )
