@@ -48,9 +48,9 @@ def _report(*, as_json: bool) -> int:
     if as_json:
         print(json.dumps(report.to_json()))
     elif report.available:
-        print(f"jails can be had here: {', '.join(report.layers)}")
+        print(f"jails are available: {', '.join(report.layers)}")
     else:
-        print(f"no jail can be had here: {report.what}\nfix: {report.fix}", file=sys.stderr)
+        print(f"jails are not available: {report.what}\nfix: {report.fix}", file=sys.stderr)
     return 0 if report.available else 1
 
 
@@ -95,7 +95,7 @@ def _relay(child: Child) -> None:
     while targets:
         ready, _, _ = select.select(list(targets), [], [], _DEADLINE_S)
         if not ready:
-            raise TimeoutError(f"nothing was heard for {_DEADLINE_S:.0f} s")
+            raise TimeoutError(f"no frame arrived for {_DEADLINE_S:.0f} s")
         for fd in ready:
             data = os.read(fd, _READ_BYTES)
             if data:

@@ -321,7 +321,7 @@ def _make_and_lock(parent: Path) -> tuple[Path, int]:
             if path.exists():  # 1 made · 2 another host, which starts just now, locks and removes it · 3 locked
                 return path, lock
             os.close(lock)
-    raise OSError(errno.EBUSY, "a directory for groups was taken away as often as it was made", str(parent))
+    raise OSError(errno.EBUSY, "a directory for control groups was removed each time it was created", str(parent))
 
 
 def _maybe_lock(path: Path) -> int | None:

@@ -100,7 +100,7 @@ class ElfRuntime:
         executable = Path(os.path.realpath(getattr(sys, "_base_executable", None) or sys.executable))
         if needs.interpreter is None:
             if needs.libraries:
-                raise JailUnavailable("the program is a shared library", "link it as a program")
+                raise JailUnavailable("the program is a shared library", "link it as an executable")
             return cls(executable)
         if needs.interpreter != here.loader:
             raise JailUnavailable(
@@ -138,7 +138,7 @@ def _closure(needs: _Needs, here: _Platform) -> Iterator[Path]:
     """The loader, then each library once, in the order of the loader: level by level."""
     loader = Path(here.loader)
     if not loader.is_file():
-        raise JailUnavailable(f"{loader} is not there", "apt-get install libc6, or link the program statically")
+        raise JailUnavailable(f"{loader} does not exist", "apt-get install libc6, or link the program statically")
     yield loader
     seen = {loader.name}
     waiting = [(name, "the program") for name in needs.libraries]
@@ -155,7 +155,7 @@ def _closure(needs: _Needs, here: _Platform) -> Iterator[Path]:
         path = _find(name, here)
         if path is None:
             raise JailUnavailable(
-                f"{asked_by} needs {name!r}, which is in none of {', '.join(here.directories)}",
+                f"{asked_by} needs {name!r}, which is not in {', '.join(here.directories)}",
                 "install the package that has it, or link the program statically",
             )
         yield path
@@ -183,11 +183,11 @@ def _read_needs(file: int, what: str, here: _Platform) -> _Needs:
     try:
         needs = _parse(file, here)
     except (_Bad, struct.error, UnicodeDecodeError, OSError, OverflowError) as error:
-        raise JailUnavailable(f"{what} cannot be run here: {error}", "build it for this machine") from error
+        raise JailUnavailable(f"{what} cannot run on this machine: {error}", "build it for this machine") from error
     foreign = [entry for entry in needs.search_path.split(":") if entry and entry.rstrip("/") not in here.directories]
     if foreign:
         raise JailUnavailable(
-            f"{what} looks for libraries in {foreign[0]!r}, and a jail shows only the system's",
+            f"{what} looks for libraries in {foreign[0]!r}, but a jail contains only the system's",
             "link it statically, or without -rpath",
         )
     return needs
@@ -197,12 +197,12 @@ def _parse(file: int, here: _Platform) -> _Needs:
     header = _HEADER.unpack(os.pread(file, _HEADER.size, 0))
     magic, elf_class, order, _, kind, machine = header[:6]
     if magic != b"\x7fELF" or elf_class != _CLASS_64 or order != _LITTLE_ENDIAN:
-        raise _Bad("it is no 64-bit little-endian ELF file")
+        raise _Bad("it is not a 64-bit little-endian ELF file")
     if machine != here.machine:
         ours = _MACHINES.get(here.machine, here.machine)
-        raise _Bad(f"it is for {_MACHINES.get(machine, f'machine {machine}')}, and this is {ours}")
+        raise _Bad(f"it is for {_MACHINES.get(machine, f'machine {machine}')}, but this machine is {ours}")
     if kind not in {_EXECUTABLE, _SHARED}:
-        raise _Bad(f"it is no program but an ELF file of type {kind}")
+        raise _Bad(f"it is not a program but an ELF file of type {kind}")
     segments = _segments(file, table=header[8], entry_bytes=header[12], count=header[13])
     return _needs(file, segments)
 
@@ -263,7 +263,7 @@ def _file_offset(segments: list[_Segment], address: int) -> int:
     for segment in segments:
         if segment.kind == _PT_LOAD and segment.address <= address < segment.address + segment.file_bytes:
             return segment.offset + address - segment.address
-    raise _Bad("its string table is not in it")
+    raise _Bad("its string table is outside of the file")
 
 
 def _text(file: int, offset: int) -> str:

@@ -4,7 +4,7 @@ Pure, but for `Machine.of_this`, which reads what the words depend on. The step 
 is only explained.
 
 >>> fix("landlock", 0, Machine())
-'boot a kernel of 5.13 or newer with landlock in CONFIG_LSM, or add it to lsm= on the kernel command line'
+'boot kernel 5.13 or newer with landlock in CONFIG_LSM, or add landlock to lsm= on the kernel command line'
 
 Source: apparmor.d(5), sysctl(8), Docker's and Podman's manuals on --security-opt. The page for people is
 docs/how-to/when-user-namespaces-are-blocked.md.
@@ -65,15 +65,15 @@ def fix(step: str, number: int, machine: Machine) -> str:
     """The cure for the `step` of the preparation that failed with this errno; the name of a command comes with it."""
     if step == "landlock" and number == errno.EACCES:
         return (
-            f"{machine.executable} and the packages that go into the jail must be readable for others, since the jail of a root "
-            "is nobody: use the system's Python, and install where others may read"
+            f"{machine.executable} and the packages that go into the jail must be readable by others, because a jail of root "
+            "runs as nobody: use the system's Python, and install in a place that others can read"
         )
     if step == "landlock":
         return (
-            "boot a kernel of 5.13 or newer with landlock in CONFIG_LSM, or add it to lsm= on the kernel command line"
+            "boot kernel 5.13 or newer with landlock in CONFIG_LSM, or add landlock to lsm= on the kernel command line"
         )
     if number in _NO_DESCRIPTOR:
-        return "too many files are open: raise their limit (`ulimit -n`), or have fewer open at once"
+        return "too many files are open: raise the limit (`ulimit -n`), or open fewer at once"
     if step in _NAMESPACES:
         return _namespaces(number, machine)
     return "see the log for the details"
@@ -88,18 +88,21 @@ def _namespaces(number: int, machine: Machine) -> str:
     if machine.sysctls.get("kernel.apparmor_restrict_unprivileged_userns") == "1" and not machine.is_root:
         profile = _PROFILE.format(executable=machine.executable)
         return (
-            "AppArmor restricts user namespaces (Ubuntu 23.10 and newer). As root, let this interpreter make them: "
+            "AppArmor restricts user namespaces (Ubuntu 23.10 and newer). As root, allow this interpreter to create them: "
             f"write this to /etc/apparmor.d/aileron-jail, and run apparmor_parser -r /etc/apparmor.d/aileron-jail:\n{profile}"
         )
     if machine.sysctls.get("kernel.unprivileged_userns_clone") == "0" and not machine.is_root:
-        return "user namespaces are switched off: as root, sysctl -w kernel.unprivileged_userns_clone=1"
+        return "user namespaces are disabled: as root, run sysctl -w kernel.unprivileged_userns_clone=1"
     if number == errno.ENOSPC:
         raised = "sysctl -w user.max_user_namespaces=15000 user.max_net_namespaces=15000"
-        return f"the limit of namespaces is used up or 0: as root, {raised}"
+        return f"the limit of namespaces is reached or 0: as root, run {raised}"
     if machine.is_container:
         return (
             "this container forbids user namespaces: run it with "
             "--security-opt seccomp=unconfined --security-opt apparmor=unconfined, or with a seccomp profile that allows "
             "clone, unshare, setns, mount, umount2, pivot_root and mount_setattr"
         )
-    return "allow unprivileged user namespaces: something here forbids unshare or mount (a seccomp profile, or another LSM)"
+    return (
+        "allow unprivileged user namespaces: something on this machine (a seccomp profile, or another LSM) "
+        "forbids unshare or mount"
+    )

@@ -106,12 +106,10 @@ _ROOM_BYTES: Final = 16 << 20
 """Of a child's group beside what its policy allows: what the kernel keeps for 16 processes or threads with their stacks, 30 pipes
 that are full, 1024 files, and the pages of the files it maps, which are the first to be given back. A child that does nothing
 is charged with 3.4 MiB (measured)."""
-_NEEDS_NAMESPACES: Final = (
-    'set mode = "namespaces" under [sandbox], or use a connector in Python that starts no processes'
-)
+_NEEDS_NAMESPACES: Final = 'set mode = "namespaces" under [sandbox], or use a Python connector that starts no processes'
 _NO_GROUP: Final = (
-    "a program that may start others needs a control group, which alone bounds the memory of all of them, "
-    "and none can be made here"
+    "a program that may start other programs needs a control group, which limits their memory together, "
+    "but no control group can be created on this machine"
 )
 _NEEDS_GROUP: Final = (
     "start the daemon in one (`aileron daemon stop`, then `systemd-run --user --scope -p Delegate=yes aileron daemon start`), "
@@ -241,7 +239,7 @@ class Template:
             except ConnectionError:
                 data, fds = b"", []
             if not data:
-                raise TemplateGone(f"the template ended with {len(self._children)} children")
+                raise TemplateGone(f"the template ended, with {len(self._children)} children")
             child = self._take(data, fds)
             if child is not None and child not in changed:
                 changed.append(child)
@@ -269,7 +267,7 @@ class Template:
 
     def _adopt(self, child: Child) -> int:
         if len(self._children) + len(self._orphans) >= MAX_CHILDREN:
-            raise BlockingIOError(errno.EAGAIN, f"{MAX_CHILDREN} children are running")
+            raise BlockingIOError(errno.EAGAIN, f"the maximum of {MAX_CHILDREN} children is running")
         number = self._next_child
         self._next_child += 1
         self._children[number] = child
@@ -345,7 +343,7 @@ class Template:
         if isinstance(message, Born) and not fds:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7)
             self._process.kill()
             raise TemplateGone(
-                "no descriptor was left for the pidfd of a child, and what cannot be killed must not run"
+                "no descriptor was free for the pidfd of a child, and a child that cannot be killed must not run"
             )
         child = self._children.get(message.child)
         if child is None:
@@ -421,7 +419,7 @@ class Child:
         except BaseException as error:
             child.close()
             if isinstance(error, OSError) and not isinstance(error, BlockingIOError):  # that is: the template is behind
-                raise JailUnavailable(f"no jail can be asked for: {error}", _fix_of(error)) from error
+                raise JailUnavailable(f"cannot request a jail: {error}", _fix_of(error)) from error
             raise
         return child
 
@@ -625,12 +623,13 @@ def check_possible(profile: Profile, mode: Mode, *, is_compiled: bool) -> None:
     """
     if mode == "landlock" and is_compiled:
         raise JailUnavailable(
-            "a compiled program is not run without namespaces: other processes of the same user could attach and speak for it",
+            "a compiled program cannot run without namespaces: other processes of the same user could attach to it and act as it",
             _NEEDS_NAMESPACES,
         )
     if mode == "landlock" and profile == "elf-subprocess":
         raise JailUnavailable(
-            "without namespaces no program may start others: nothing would end them for certain", _NEEDS_NAMESPACES
+            "without namespaces a program may not start other programs: nothing would be certain to end them",
+            _NEEDS_NAMESPACES,
         )
     if profile == "elf-subprocess" and _find_groups() is None:
         raise JailUnavailable(_NO_GROUP, _NEEDS_GROUP)
@@ -664,14 +663,14 @@ def _maybe_groups() -> cgroups.Groups | None:
     try:
         return cgroups.Groups(place) if place is not None else None
     except OSError as error:  # a moment ago it was possible
-        raise JailUnavailable(f"no control groups can be made: {error}", _fix_of(error)) from error
+        raise JailUnavailable(f"cannot create control groups: {error}", _fix_of(error)) from error
 
 
 def _find_groups() -> cgroups.Place | None:
     try:
         return cgroups.find()
     except OSError as error:  # there is no descriptor to find out with
-        raise JailUnavailable(f"no control groups can be looked for: {error}", _fix_of(error)) from error
+        raise JailUnavailable(f"cannot look for control groups: {error}", _fix_of(error)) from error
 
 
 def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation:
@@ -682,7 +681,7 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
         watched, unwatched = compile_network(watched=True), compile_network(watched=False)
     except (ImportError, OSError, RuntimeError) as error:
         cure = _fix_of(error) if is_short_of_descriptors(error) else "apt-get install libseccomp2"
-        raise JailUnavailable(f"libseccomp cannot be used: {error}", cure) from error
+        raise JailUnavailable(f"cannot use libseccomp: {error}", cure) from error
     libraries = [str(path) for path in runtime.libraries]
     if isinstance(runtime, ElfRuntime):
         return Preparation(

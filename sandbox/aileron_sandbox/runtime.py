@@ -99,7 +99,7 @@ def _examine() -> tuple[Path, Path, tuple[Path, ...]]:
             check=True,
         )
     except (OSError, subprocess.SubprocessError) as error:
-        raise JailUnavailable(f"{executable} cannot be examined: {error}", "run it by hand to see why") from error
+        raise JailUnavailable(f"{executable} cannot be examined: {error}", "run it yourself to see why") from error
     mapped = [Path(name) for name in json.loads(answer.stdout)]
     return executable, stdlib, tuple(path for path in mapped if not path.is_relative_to(stdlib))
 

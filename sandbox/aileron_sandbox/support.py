@@ -84,7 +84,7 @@ def _try_once(mode: Mode) -> tuple[str, ...]:
         with Child.open(template, program.fileno(), Policy()) as child:
             ending = child.wait(_DEADLINE_S)
         if not isinstance(ending, Exited) or ending.code != 0:
-            raise JailUnavailable(f"a trial run in the jail did not end well: {ending}", "report this as a bug")
+            raise JailUnavailable(f"a trial run in the jail failed: {ending}", "report this as a bug")
         return template.layers("python")
 
 

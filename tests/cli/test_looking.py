@@ -302,7 +302,7 @@ def test_doctor_examines_the_mode_that_was_chosen(aileron: Command, fake: FakeDa
     else:  # an interpreter that the jail of a root cannot read
         assert state == "bad"
         assert fix is not None
-        assert "must be readable for others" in fix
+        assert "must be readable by others" in fix
 
 
 def test_doctor_starts_no_daemon_and_makes_no_home(aileron: Command, home: Path):

@@ -145,7 +145,7 @@ def test_an_error_status_is_an_answer_until_it_is_raised(tmp_path: Path) -> None
         process.send(Chunk(id=1, end=True), b"slow down")
         assert failure(process) == Failed(
             failure_class="external_api_error",
-            message="GET https://api.example.com/items was answered with status 429",
+            message="GET https://api.example.com/items returned status 429",
             details={"status": 429, "retry_after_s": 7},
         )
 
@@ -317,7 +317,7 @@ def test_what_nobody_reads_is_bounded(tmp_path: Path) -> None:
             process.send(Chunk(id=1), bytes(1 << 20))
         failed = failure(process)
         assert failed.failure_class == "connector_runtime_error"
-        assert "read or close one before waiting for another" in failed.message
+        assert "read or close one before you wait for another" in failed.message
 
 
 def test_many_requests_at_once_are_not_mixed_up(tmp_path: Path) -> None:

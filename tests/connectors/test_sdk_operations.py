@@ -124,7 +124,7 @@ def test_an_output_without_a_json_form_is_the_connectors_mistake(run: Run, value
     """Named, with the operation; nothing is converted by guess."""
     failed = run(f"@op\ndef x():\n    return {value}").failure
     assert failed.failure_class == "connector_runtime_error"
-    assert "operation 'x' returned what is not JSON" in failed.message
+    assert "operation 'x' returned a value that is not JSON" in failed.message
     assert words in failed.message
 
 
@@ -155,7 +155,7 @@ def test_a_large_output_arrives_and_a_too_large_one_is_a_limit(run: Run) -> None
         (
             "bytearray(1 << 62)",
             "resource_limit_exceeded",
-            "the connector has used all the memory it may have",
+            "the connector reached its memory limit",
             {"limit": "memory"},
         ),
         ("raise OSError(28, 'full')", "resource_limit_exceeded", "OSError: [Errno 28] full", {"limit": "scratch"}),
@@ -287,8 +287,8 @@ def test_another_thread_may_not_speak(run: Run) -> None:
     [
         ("@op\nasync def x(): pass", "plain function"),
         ("@op\ndef x():\n    yield 1", "plain function"),
-        ("@op\ndef x(*args): pass", "have no name"),
-        ("@op\ndef x(a, /): pass", "have no name"),
+        ("@op\ndef x(*args): pass", "are passed by name"),
+        ("@op\ndef x(a, /): pass", "are passed by name"),
         ("@op\ndef CamelCase(): pass", "not snake_case"),
         ("@op\ndef _hidden(): pass", "not snake_case"),
         ("@op\ndef x(): pass\n@op\ndef x(): pass", "declared twice"),

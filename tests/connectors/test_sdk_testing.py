@@ -85,7 +85,7 @@ def test_replies_must_fit_the_requests() -> None:
 
     with pytest.raises(AssertionError, match=r"request 2, GET .* has no reply left"):
         call("get_twice", answer=[Reply()])
-    with pytest.raises(AssertionError, match="2 requests were made, and 3 replies are there"):
+    with pytest.raises(AssertionError, match="2 requests were made, but there are 3 replies"):
         call("get_twice", answer=[Reply()] * 3)
     assert call("get_twice", answer=[Reply()] * 2).output is None
 
@@ -190,7 +190,7 @@ def test_a_request_is_the_same_however_its_bytes_are_cut(seed: int, size: int, c
 def test_outside_an_invocation_a_placeholder_is_only_a_text() -> None:
     """And a kind that could be none is a mistake."""
     assert transports.placeholder("api_key") == "aileron-credential-api_key-goes-here"
-    with pytest.raises(ValueError, match="no kind of credential"):
+    with pytest.raises(ValueError, match="not a kind of credential"):
         transports.placeholder("not a kind")
 
 

@@ -107,7 +107,7 @@ def test_a_host_that_could_not_kill_a_child_gives_the_template_up() -> None:
     """The pidfd was lost to RLIMIT_NOFILE: fail closed, all children with it."""
     seen = host("without_a_descriptor_for_the_pidfd")
 
-    assert "what cannot be killed must not run" in seen["said"]
+    assert "that cannot be killed must not run" in seen["said"]
     assert seen["left"] == 0
 
 

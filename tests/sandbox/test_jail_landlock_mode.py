@@ -212,7 +212,7 @@ def test_a_compiled_program_is_refused(link: Link) -> None:
     """
     fd = _sealed(compiled("probe", link))
     try:
-        with pytest.raises(JailUnavailable, match="compiled program is not run without namespaces") as refused:
+        with pytest.raises(JailUnavailable, match="compiled program cannot run without namespaces") as refused:
             Template.start(ElfRuntime.of_program(fd), mode="landlock")
         assert "[sandbox]" in refused.value.fix
 

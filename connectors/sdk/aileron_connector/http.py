@@ -150,7 +150,7 @@ class Response:
         self.close()
         retry_after = self.headers.get("retry-after", "") or ""
         raise ExternalApiError(
-            words or f"{self._what} was answered with status {self.status}",
+            words or f"{self._what} returned status {self.status}",
             status=self.status,
             retry_after_s=int(retry_after) if retry_after.isdecimal() and len(retry_after) < 7 else None,
         )

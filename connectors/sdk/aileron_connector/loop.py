@@ -100,7 +100,7 @@ class Conversation:
         if _thread.get_ident() != self._thread:
             raise RuntimeError("only the thread that called run() may talk to the host")
         if self._is_torn:
-            raise HostGoneError("a frame could not be written to its end")
+            raise HostGoneError("a frame could not be written completely")
         head, body = encode(message, body)
         self._session.sending(message)
         self._is_torn = True
@@ -144,8 +144,8 @@ class Conversation:
             if self.is_full:
                 raise ConnectorError(
                     "connector_runtime_error",
-                    f"more than {MAX_KEPT_BYTES} bytes of other answers have come and are not read: "
-                    "read or close one before waiting for another",
+                    f"more than {MAX_KEPT_BYTES} bytes of other responses are waiting to be read: "
+                    "read or close one before you wait for another",
                 )
             if give_up_at is not None:
                 self._wait_readable(give_up_at)
@@ -234,7 +234,7 @@ class Conversation:
 
     def _wait_readable(self, give_up_at: float) -> None:
         if not self._is_readable(max(0.0, give_up_at - time.monotonic())):
-            raise TimeoutError("the host has not answered in time")
+            raise TimeoutError("the host did not answer in time")
 
     def _is_readable(self, within_s: float) -> bool:
         return bool(self._incoming.poll(within_s * 1000))
@@ -254,7 +254,7 @@ class Conversation:
                 self._wait_writable()
                 continue
             except BrokenPipeError as error:
-                raise HostGoneError("nobody reads our frames") from error
+                raise HostGoneError("the host no longer reads frames") from error
             while parts and written >= len(parts[0]):
                 written -= len(parts.pop(0))
             if parts:
@@ -339,11 +339,11 @@ def _checked(result: Result, op: str) -> Result:
     except FrameTooLargeError as error:
         raise ConnectorError(
             "resource_limit_exceeded",
-            f"the output of {op} does not fit into one frame ({error}): return less, or in pages",
+            f"the output of {op} does not fit into one frame ({error}): return less, or return it in pages",
             details={"limit": "output"},
         ) from error
     except FrameError as error:
-        raise TypeError(f"operation {op!r} returned what is not JSON: {error}") from error
+        raise TypeError(f"operation {op!r} returned a value that is not JSON: {error}") from error
     return result
 
 
@@ -429,13 +429,13 @@ def _failed(failure_class: str, message: str, details: dict[str, Any] | None = N
     try:
         encode(failed)
     except FrameError as error:
-        why = f"left out, they cannot be sent: {error}"
+        why = f"left out because they cannot be sent: {error}"
         return Failed(failure_class="connector_runtime_error", message=words, details={"details": why})
     return failed
 
 
 _OUT_OF_MEMORY: Final = _failed(
-    "resource_limit_exceeded", "the connector has used all the memory it may have", {"limit": "memory"}
+    "resource_limit_exceeded", "the connector reached its memory limit", {"limit": "memory"}
 )
 """Made ahead of time: when it is needed there is no memory to make it."""
 

@@ -43,7 +43,7 @@ def read_moment(text: str, argument: str) -> date | datetime:
             moment = datetime.fromisoformat(f"{day}T{minute}{second or ':00'}{(offset or '').upper()}")
     except ValueError:
         expected = "expected a date like 2026-03-01 or a time like 2026-03-01T10:00:00+01:00"
-        raise BadInput(f"{argument} {text[:40]!r} cannot be read; {expected}", argument=argument) from None
+        raise BadInput(f"{argument} {text[:40]!r} is not valid; {expected}", argument=argument) from None
     if moment.year not in _YEARS:
         raise BadInput(f"{argument} is not in the years {_YEARS.start} to {_YEARS.stop - 1}", argument=argument)
     return moment

@@ -43,7 +43,9 @@ def op(function: _Function) -> _Function:
     if code.co_flags & _NOT_PLAIN:
         raise ValueError(f"operation {name!r} must be a plain function, not async and not a generator")
     if code.co_flags & _VARARGS or code.co_posonlyargcount:
-        raise ValueError(f"operation {name!r} takes arguments that have no name; arguments come by name")
+        raise ValueError(
+            f"operation {name!r} takes positional-only or variable arguments; arguments are passed by name"
+        )
     OPERATIONS[name] = function
     return function
 
@@ -120,4 +122,4 @@ def _as_json(value: Any, name: str) -> Any:
     try:
         return msgspec.to_builtins(value, builtin_types=(bytes, bytearray, memoryview), str_keys=True)
     except (TypeError, ValueError, RecursionError) as error:
-        raise TypeError(f"operation {name!r} returned what is not JSON: {error}") from error
+        raise TypeError(f"operation {name!r} returned a value that is not JSON: {error}") from error

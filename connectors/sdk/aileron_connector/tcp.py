@@ -59,12 +59,12 @@ class Stream:
     def sendall(self, data: Any, flags: int = 0) -> None:
         """Send all of it. ConnectionError if the service or the host does not take any more."""
         if not self._can_write:
-            raise BrokenPipeError(f"the stream to {self._name} is ended")
+            raise BrokenPipeError(f"the stream to {self._name} has ended")
         view = memoryview(data).cast("B")
         for at in range(0, len(view), MAX_BODY_BYTES):
             if not self._conversation.upload(self._id, view[at : at + MAX_BODY_BYTES]):
                 self._can_write = False
-                raise BrokenPipeError(f"{self._name} takes no more")
+                raise BrokenPipeError(f"{self._name} accepts no more data")
 
     def send(self, data: Any, flags: int = 0) -> int:
         """`sendall`, and how much that was."""
@@ -128,7 +128,7 @@ class Stream:
     def getsockopt(self, *_option: object) -> int:
         """OSError: whoever asks wants to wrap the stream in TLS of its own, which is the host's."""
         raise OSError(
-            "TLS cannot begin in the middle of a stream (STARTTLS): the host speaks it, from the first byte; "
+            "TLS cannot start in the middle of a stream (STARTTLS): the host speaks it, from the first byte; "
             "connect to the service's port for TLS, e.g. with SMTP_SSL or IMAP4_SSL"
         )
 

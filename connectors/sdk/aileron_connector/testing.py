@@ -226,7 +226,7 @@ class _Replies:
     def check_used(self) -> None:
         """AssertionError if they do not fit the requests."""
         if self.problem is None and not callable(self._answer) and self._used < len(self._answer):
-            self.problem = f"{self._used} requests were made, and {len(self._answer)} replies are there"
+            self.problem = f"{self._used} requests were made, but there are {len(self._answer)} replies"
         if self.problem is not None:
             raise AssertionError(self.problem)
 
@@ -296,7 +296,7 @@ class _Host:
                     self._respond(request, data.getvalue())
             case TcpOpen():
                 self._refuse(
-                    message.id, "network_error", "streams are not there in tests: install the connector for them"
+                    message.id, "network_error", "streams are not available in tests: install the connector to use them"
                 )
             case Cancel():
                 if not self._session.is_answered(message.id):
@@ -338,5 +338,5 @@ class _Host:
 def _granted(origin: str) -> GrantedHost:
     url = urllib.parse.urlsplit(origin)
     if url.scheme not in {"http", "https"} or not url.hostname:
-        raise ValueError(f"{origin!r} is no origin; expected https://HOST or http://HOST:PORT")
+        raise ValueError(f"{origin!r} is not an origin; expected https://HOST or http://HOST:PORT")
     return GrantedHost(url.hostname, url.port or (80 if url.scheme == "http" else 443), url.scheme == "http")

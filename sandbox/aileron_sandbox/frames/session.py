@@ -111,12 +111,12 @@ class _Session:
                 self._over = True
                 self._requests.clear()
             case _:
-                raise ProtocolError(f"{_name(message)} does not come from a jail")
+                raise ProtocolError(f"a jail cannot send {_name(message)}")
 
     def _to_jail(self, message: Message) -> None:
         if isinstance(message, Invoke):
             if self._invoked:
-                raise ProtocolError("invoke comes once")
+                raise ProtocolError("second invoke")
             self._invoked = True
             return
         self._check_running(message)
@@ -126,7 +126,7 @@ class _Session:
                 if request.has_head:
                     raise ProtocolError(f"second {_name(message)} for request {request_id}")
                 if request.is_stream != isinstance(message, TcpOpened):
-                    raise ProtocolError(f"{_name(message)} does not answer request {request_id}")
+                    raise ProtocolError(f"{_name(message)} does not fit request {request_id}")
                 request.has_head = True
             case Chunk(id=request_id, end=end):
                 request = self._unanswered(request_id, message)
@@ -138,7 +138,7 @@ class _Session:
             case Refused(id=request_id):
                 self._answered(request_id, self._unanswered(request_id, message))
             case _:
-                raise ProtocolError(f"{_name(message)} does not come from a host")
+                raise ProtocolError(f"a host cannot send {_name(message)}")
 
     def _check_running(self, message: Message) -> None:
         if not self._invoked:
@@ -157,7 +157,7 @@ class _Session:
     def _upload(self, request_id: int, end: bool) -> None:
         request = self._requests.get(request_id)
         if request is None or not request.is_uploading:
-            raise ProtocolError(f"chunk for request {request_id}, which awaits none")
+            raise ProtocolError(f"chunk for request {request_id}, which does not expect one")
         if request.is_stream and not request.has_head:
             raise ProtocolError(f"chunk before tcp_opened of stream {request_id}")
         if end:
@@ -177,7 +177,7 @@ class _Session:
     def _unanswered(self, request_id: int, message: Message) -> _Request:
         request = self._requests.get(request_id)
         if request is None or request.is_answered:
-            known = "is over or was never issued" if request_id <= self._last_id else "was never issued"
+            known = "has ended or was never issued" if request_id <= self._last_id else "was never issued"
             raise ProtocolError(f"{_name(message)} for request {request_id}, which {known}")
         return request
 

@@ -540,7 +540,7 @@ class _Template:
 
     def _next_group(self) -> tuple[int, limits.Group]:
         if not self._groups:  # one came with the request, but for a lack of descriptors
-            raise OSError(errno.EMFILE, "no control group is left for a child")
+            raise OSError(errno.EMFILE, "no control group is free for a child")
         return self._groups.popleft()
 
     def _drop_group(self) -> int:

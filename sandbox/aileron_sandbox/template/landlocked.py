@@ -70,7 +70,8 @@ def build_ruleset(preparation: Preparation, abi: int) -> int:
     """A ruleset descriptor: what the other mode has in its root may be read here, by its host path."""
     if abi < LEAST_ABI:
         raise OSError(
-            errno.EOPNOTSUPP, f"without namespaces Landlock ABI {LEAST_ABI} is needed (Linux 6.7), this is {abi}"
+            errno.EOPNOTSUPP,
+            f"without namespaces, Landlock ABI {LEAST_ABI} is required (Linux 6.7); this kernel has {abi}",
         )
     ruleset = landlock.empty_ruleset(abi)
     paths = [*preparation.libraries, *preparation.packages.values(), preparation.stdlib]

@@ -75,4 +75,6 @@ def _tell(host: Any, port: Any) -> NoReturn:
         name = host if isinstance(host, bytes) else str(host).encode("idna")
         never_sent = _socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         never_sent.sendto(b"%b:%b" % (name, str("" if port is None else port).encode()), _NOWHERE)
-    raise socket.gaierror(socket.EAI_FAIL, "names are not looked up in a jail: ask the supervisor for the request")
+    raise socket.gaierror(
+        socket.EAI_FAIL, "names cannot be looked up in a jail: send the request through the supervisor"
+    )

@@ -109,7 +109,7 @@ def _user_namespace_without_us(proc: int) -> int:
         finally:
             os.waitpid(pid, 0)
     if not fds:
-        raise OSError("no user namespace was to be had")
+        raise OSError("no user namespace was available")
     return fds[0]
 
 

@@ -37,7 +37,7 @@ _used: Final[dict[str, str]] = {}
 def placeholder(kind: str) -> str:
     """A text for a library that wants a key. `kind` is the one the manifest declares, such as `api_key`."""
     if not _KIND.fullmatch(kind):
-        raise ValueError(f"{kind!r} is no kind of credential; the manifest names it, e.g. api_key")
+        raise ValueError(f"{kind!r} is not a kind of credential; use the one in the manifest, e.g. api_key")
     return f"{_BEFORE}{kind}{_AFTER}"
 
 
@@ -80,7 +80,7 @@ def name_credential(
 def check_no_placeholder(body: bytes | memoryview) -> None:
     """ConnectorError if a piece of a body holds a placeholder: the host adds credentials to headers and queries only."""
     if _BEFORE.encode() in bytes(body):
-        raise _unusable("a library puts its key into the body of a request, where the host cannot put the credential")
+        raise _unusable("a library put its key into a request body, where the host cannot insert the credential")
 
 
 def _without_parameters(url: str, kinds: set[str]) -> str:
@@ -95,7 +95,7 @@ def _without_parameters(url: str, kinds: set[str]) -> str:
         else:
             kinds.add(kind)
     if _BEFORE in path:
-        raise _unusable("a library puts its key into the path of a URL, where the host cannot put the credential")
+        raise _unusable("a library put its key into a URL path, where the host cannot insert the credential")
     return f"{path}?{'&'.join(kept)}" if kept else path
 
 
@@ -106,7 +106,7 @@ def _declared(host: str, headers: list[tuple[str, str]]) -> str | None:
         kind = _used[_FIRST_HOST] if granted and granted[0].host == host else None
     if kind is not None and any(name.lower() == "authorization" for name, _ in headers):
         raise _unusable(
-            f"the request brings an Authorization of its own beside the credential {kind!r}: "
+            f"the request has its own Authorization in addition to the credential {kind!r}: "
             f"give the library transports.placeholder({kind!r}) for its key"
         )
     return kind

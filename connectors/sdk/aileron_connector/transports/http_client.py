@@ -57,7 +57,7 @@ class HostStream:
     def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
         """The answer to the request that was written last, as a file."""
         if self._exchange is None or "w" in mode:
-            raise OSError("there is no answer to read: no request has been written to its end of head")
+            raise OSError("there is no response to read: no request head has been written completely")
         exchange, self._exchange = self._exchange, None
         answer = _Answer(exchange, self._timeout_s, self._patience_s or 0)
         self._patience_s = 0
@@ -106,7 +106,9 @@ class HostStream:
         kept = [(name, value) for name, value in headers if name.lower() != "transfer-encoding"]
         length = int(fields.get("content-length", "0"))
         if "transfer-encoding" in fields and "content-length" in fields:
-            raise OSError("the request has both Content-Length and Transfer-Encoding: where its body ends is not said")
+            raise OSError(
+                "the request has both Content-Length and Transfer-Encoding: so the end of its body is ambiguous"
+            )
         if fields.get("transfer-encoding", "").lower() == "chunked":
             self._open(Exchange(method, self._origin, target, kept, is_streamed=True), self._read_chunk_size)
         elif length > MAX_BODY_BYTES:
@@ -173,7 +175,7 @@ class HostStream:
     def _take_line(self) -> bytes | None:
         end = self._given.find(b"\r\n", 0, MAX_HEAD_BYTES)
         if end < 0 and len(self._given) >= MAX_HEAD_BYTES:
-            raise OSError("a chunk of the request's body does not begin with its size")
+            raise OSError("a chunk of the request body does not start with its size")
         return None if end < 0 else self._take(end + 2)[:-2]
 
     def _take(self, count: int) -> bytes:
@@ -250,7 +252,7 @@ def _connect(original: Callable[[Any], None], scheme: str) -> Callable[[Any], No
             original(self)
             return
         if getattr(self, "_tunnel_host", None) or getattr(self, "proxy", None):
-            raise OSError("there is no proxy to go through: in a jail, the host sends all requests")
+            raise OSError("proxies are not supported: in a jail, the host sends all requests")
         timeout = self.timeout if isinstance(self.timeout, int | float) else None  # else: the default, which is none
         self.sock = HostStream(origin_of(scheme, self.host, self.port), timeout)
         if scheme == "https":
