@@ -327,7 +327,7 @@ def test_an_event_in_a_zone_is_stored_in_it(server: RadicaleServer, call: Call) 
         ({"end_time": "2026-03-30T12:00:00+02:00"}, "end_time", "not after start_time"),
         ({"end_time": "2028-03-30T12:00:00+02:00"}, "end_time", "more than 366 days"),
         ({"end_time": "2026-03-31"}, "end_time", "both be times, or both be dates"),
-        ({"end_time": "noon"}, "end_time", "cannot be read; expected a date like"),
+        ({"end_time": "noon"}, "end_time", "is not valid; expected a date like"),
         ({"timezone": "Mars/Olympus"}, "timezone", "is not known here"),
         ({"timezone": "../../etc/passwd"}, "timezone", "is not known here"),
         ({"calendar": "Nowhere"}, "calendar", "there is no calendar 'Nowhere'; there are 'Work'"),

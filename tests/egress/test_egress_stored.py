@@ -490,5 +490,5 @@ def test_a_stream_that_says_nothing_in_many_bytes_is_not_held_for_ever() -> None
         assert feed(body, block) == b"", held
     with pytest.raises(BadAnswerError, match="decode to nothing"):
         feed(body, block * 3)
-    with pytest.raises(BadAnswerError, match="grows more than 200 times"):
+    with pytest.raises(BadAnswerError, match="expands more than 200 times"):
         feed(Unlabelled(Needles([KEY])), gzip.compress(bytes(4 << 20)))

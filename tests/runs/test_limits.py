@@ -214,5 +214,5 @@ def test_a_flood_of_log_is_cut_and_the_run_goes_on(hostile: HostileHome) -> None
     assert answer.body["result"] > 32 << 20
     assert daemon.memory_info().rss - before < 8 << 20
     assert "seen in the log" in logs
-    assert "cut at 65536 bytes" in logs
+    assert "truncated at 65536 bytes" in logs
     assert len(logs) < 1 << 20
