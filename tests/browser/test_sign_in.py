@@ -129,7 +129,7 @@ def test_half_of_what_was_asked_is_not_enough(at_desk: Desk, browser: Browser) -
     over = at_desk.ended(begun)
 
     assert over["error"]["class"] == "binding_failed"
-    assert "mail.send is missing" in over["error"]["message"]
+    assert "missing: mail.send" in over["error"]["message"]
     assert at_desk.home.must("GET", "/v1/bindings") == {"bindings": []}
 
 
