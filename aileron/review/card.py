@@ -20,7 +20,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -72,6 +72,8 @@ __all__ = [
 
 _CREDENTIAL: Final = re.compile(r"\Acredential of ")
 """What a difference of accounts begins with (approvals/difference.py), which a card calls accounts."""
+_OF_NUMBERS: Final = ("larger", "smaller")
+"""How only numbers differ (approvals/difference.py): one that was is spelled as a number, and not as a text of digits."""
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
 """What lines of ours begin with, and what looks like it."""
 _ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "ALWAYS: ", "UNSIGNED")
@@ -193,7 +195,7 @@ def _of_run(
     than = compared(question, edited)
     verdict = verdict_of(plan)
     headline = headline_of(plan, preview)
-    source = source_of(headline)
+    source = source_of(headline, is_edited=bool(edited))
     return Card(
         headline=headline,
         source=_line(source, Tone.SOFT) if source else None,
@@ -205,7 +207,7 @@ def _of_run(
         essentials=tuple(
             fact for fact in _run_essentials(question, plan, preview, edited, given, than, when) if fact.lines
         ),
-        sections=tuple(_run_sections(question, plan, preview, given, than.arguments, when)),
+        sections=tuple(_run_sections(question, plan, preview, given, than, when)),
         proof=tuple(_run_proof(question, plan, preview, when)),
     )
 
@@ -312,17 +314,20 @@ def _run_sections(
     plan: Plan,
     preview: Preview | None,
     given: list[LabelledArgument],
-    changes: Mapping[str, tuple[str, str | None]],
+    than: Compared,
     when: Callable[[str | None], str],
 ) -> Iterator[Section]:
     if preview is not None and preview.fields is not None:
         found = tuple(found_facts(preview.fields)) or (_fact("found", "nothing"),)
         yield Section(f"current state, loaded {when(preview.taken_at)}", found)
-    arguments = tuple(argument_fact(one, changes.get(one.name)) for one in given)
+    arguments = tuple(argument_fact(one, than.arguments.get(one.name)) for one in given)
     gone = tuple(
-        Fact(visible(name), (_was("left out", before),)) for name, (how, before) in changes.items() if how == "left out"
+        Fact(visible(name), (_was("left out", before),))
+        for name, (how, before) in than.arguments.items()
+        if how == "left out"
     )
-    yield Section("arguments from the agent", (*arguments, *gone) or (_fact("arguments", "none"),))
+    whose = "arguments, with your edit" if than.edited else "arguments from the agent"
+    yield Section(whose, (*arguments, *gone) or (_fact("arguments", "none"),))
     if settled := tuple(_settled(plan)):
         yield Section("set by the action file", settled)
     yield from _said(question)
@@ -374,7 +379,8 @@ def _was(how: str, before: str | None) -> Line:
     if before is None:
         return _line(f"≠ {how}", Tone.CHANGED)
     said = "" if how in ("new", "changed") else f"{how}, "
-    return _line(f"≠ {said}in the approved call: {without_gaps(spelled(before))}", Tone.CHANGED)
+    was = before if how in _OF_NUMBERS else spelled(before)
+    return _line(f"≠ {said}in the approved call: {without_gaps(was)}", Tone.CHANGED)
 
 
 def _difference(

@@ -88,8 +88,8 @@ def headline_of(plan: Plan, preview: Preview | None) -> tuple[Span, ...]:
     return tuple(_made_up(ops, values, _by_weight(plan.args)[:_MOST]))
 
 
-def source_of(spans: Iterable[Span]) -> str:
-    """Whose the values of a sentence are, in words; empty where it has none."""
+def source_of(spans: Iterable[Span], *, is_edited: bool = False) -> str:
+    """Whose the values of a sentence are, in words; empty where it has none. `is_edited`: the person changed what was asked."""
     by_origin: dict[Origin, list[str]] = {}
     for span in spans:
         if span.name:
@@ -99,7 +99,8 @@ def source_of(spans: Iterable[Span]) -> str:
     if found:
         parts.append("from the service" if not said else f"from the service: {', '.join(found)}")
     if said:
-        parts.append("the rest from the agent" if found else "from the agent, not checked")
+        agent = "from the agent, with your edit" if is_edited else "from the agent"
+        parts.append(f"the rest {agent}" if found else f"{agent}, not checked")
     if missing:
         parts.append(f"not loaded: {', '.join(missing)}")
     return " · ".join(parts)

@@ -6,8 +6,8 @@ AILERON_GOLDEN=renew writes them anew. Not here: how cells are drawn (test_golde
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Any
 
 import pytest
 
@@ -16,6 +16,7 @@ from aileron.tui import rendering
 from tests.cli.command import Command
 from tests.cli.person import SIGN
 from tests.cli.questions import Approver, sealed_preview
+from tests.support.fake_daemon import Reply, Seen
 from tests.support.screens import is_like, text_of
 from tests.support.ten_requests import TEN, Request
 from tests.tui.consoles import World
@@ -23,20 +24,32 @@ from tests.tui.test_plain import UNLOCK, dialogue, still
 
 pytestmark = pytest.mark.anyio
 
+_CHANGE = "s/#engineering/#releases/"
+"""What the person changes in their editor."""
 SIZES = {"80x24": (80, 24), "120x40": (120, 40)}
 each = pytest.mark.parametrize("one", TEN, ids=lambda one: named(one))
 
 
-def ask(world: World, one: Request) -> dict[str, Any]:
-    """It waits, and its preview can be read."""
+def ask(world: World, one: Request) -> None:
+    """It waits, as the agent asked it; it can be edited as the person does, and its preview can be read."""
     approver: Approver = world.sign()
     world.fake.passphrase, world.fake.is_locked = "x", False
     asked = one.question()
+    edits, asked["edits"] = asked.get("edits", []), []
     world.ask(asked)
+    digest = asked["digest"] if one.edit is None else one.edit.digest
     if one.found is not None:
         path = f"/v1/action-approvals/{one.id}/preview"
-        world.fake.script("POST", path, sealed_preview(approver, asked["digest"], one.found))
-    return asked
+        world.fake.script("POST", path, sealed_preview(approver, digest, one.found))
+    if one.edit is None:
+        return
+
+    def edited(seen: Seen) -> Reply:
+        asked["edits"] = edits
+        return 200, {"digest": edits[0]["digest"], "plan": edits[0]["plan"], "changes": []}
+
+    world.fake.script("POST", f"/v1/action-approvals/{one.id}/edit", edited)
+    world.edit = lambda _: json.dumps(one.edit.args if one.edit else {})
 
 
 @each
@@ -47,6 +60,11 @@ async def test_in_the_console(world: World, monkeypatch: pytest.MonkeyPatch, one
     monkeypatch.setenv("TZ", "UTC")
     ask(world, one)
     async with world.console(SIZES[size], clock=lambda: 0.0) as shown:
+        await shown.until(lambda: shown.app.card is not None)
+        if one.edit is not None:
+            await shown.settled()
+            await shown.press("e")
+            await shown.until("edited  ")
         await shown.unlock()
         await shown.until(lambda: shown.app.card is not None and (one.found is None or has_state(shown.app.card)))
         shown.app.clear_notifications()
@@ -59,10 +77,13 @@ async def test_in_the_console(world: World, monkeypatch: pytest.MonkeyPatch, one
 async def test_at_the_command_line(world: World, one: Request) -> None:
     """The same card, unfolded."""
     ask(world, one)
-    words = ("approval", "show", one.id, *(["--preview"] if one.found is not None else []))
-    said = Command(world.home).at_terminal(*words, answers=[SIGN] * (one.found is not None), NO_COLOR="1", TZ="UTC")
+    words = ["show", one.id, *(["--preview"] if one.found is not None else [])]
+    answers = [SIGN] * (one.found is not None)
+    if one.edit is not None:
+        words, answers = ["edit", one.id, "--args", json.dumps(one.edit.args)], [*answers, ("Approve? [y/N] ", "n")]
+    said = Command(world.home).at_terminal("approval", *words, answers=answers, NO_COLOR="1", TZ="UTC")
 
-    assert said.code == 0, said
+    assert said.code == (0 if one.edit is None else 75), said
     is_like(f"ten-{named(one)}-command.txt", re.sub(r"in [0-9]+ d\b", "later", said.out))
 
 
@@ -70,7 +91,9 @@ async def test_at_the_command_line(world: World, one: Request) -> None:
 def test_in_lines(world: World, one: Request) -> None:
     """`--plain` at 80 columns: the same card, the proof left to a command of its own."""
     ask(world, one)
-    said = dialogue(world, *UNLOCK, ("> ", "preview 1" if one.found is not None else "show 1"), NO_COLOR="1", TZ="UTC")
+    editing = [("> ", "edit 1")] * (one.edit is not None)
+    shows = ("> ", "preview 1" if one.found is not None else "show 1")
+    said = dialogue(world, *editing, *UNLOCK, shows, NO_COLOR="1", TZ="UTC", EDITOR=f"sed -i {_CHANGE}")
 
     is_like(f"ten-{named(one)}-plain.txt", still(said))
 
