@@ -151,6 +151,7 @@ class ReadingConsole(ConsoleBase):
             left_s=seconds_left(review.question.expires_at),
             record=self._record,
         )
+        self._show_frame()  # its keys: that all of a card was on the screen is not so of another in its place
 
     def _refuse(self, name: str, why: str) -> None:
         """It is not such that it could be decided."""
