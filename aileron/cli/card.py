@@ -25,7 +25,7 @@ from aileron.review.plan import missing_lines
 from aileron.review.question import edit_lines
 from aileron.review.subject import subject_facts
 
-__all__ = ["show_card", "show_subject"]
+__all__ = ["show_card", "show_card_of_several", "show_subject"]
 
 _MAX_LINES: Final = 12
 """Of one fact: half of a small terminal."""
@@ -44,24 +44,38 @@ def show_card(review: Review, stream: str = "stderr", *, more: str | None = None
     Says nothing of its state: whoever asks knows that it waits.
     """
     card = review.card(_when)
-    _print_head(card, stream)
-    facts = [*card.essentials, Fact("expires", (Line(output.time_left(review.question.expires_at, stream)),))]
-    _print_facts(facts, stream, more)
-    for section in card.sections:
-        _print_section(section, stream, more)
+    _print_body(card, review.question.expires_at, stream, more)
     if (edits := edit_lines(review.edits, more)) is not None:
         _print_section(Section("your edits", (Fact("edits", tuple(map(Line, edits))),)), stream, more)
     if more is None:
-        for section in card.proof:
-            _print_section(section, stream, more)
+        _print_proof(card, stream)
     elif card.proof:
         output.write("", stream)
         output.write(output.styled(f"▸ proof: {visible(more)}", "dim", stream), stream)
 
 
+def show_card_of_several(card: Card, expires_at: str, stream: str = "stderr") -> None:
+    """Some that are decided together, whole: what was cut could hide one among them. `expires_at`: of the first that does."""
+    _print_body(card, expires_at, stream, None)
+    _print_proof(card, stream)
+
+
 def show_subject(subject: Subject, stream: str = "stderr", *, more: str | None = None) -> None:
     """What would be agreed to, before there is a question about it."""
     output.print_facts(subject_facts(subject, more, _when), stream, column=COLUMN)
+
+
+def _print_body(card: Card, expires_at: str, stream: str, more: str | None) -> None:
+    _print_head(card, stream)
+    facts = [*card.essentials, Fact("expires", (Line(output.time_left(expires_at, stream)),))]
+    _print_facts(facts, stream, more)
+    for section in card.sections:
+        _print_section(section, stream, more)
+
+
+def _print_proof(card: Card, stream: str) -> None:
+    for section in card.proof:
+        _print_section(section, stream, None)
 
 
 def _print_head(card: Card, stream: str) -> None:

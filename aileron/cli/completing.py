@@ -68,6 +68,8 @@ TAKES: Final = {
     "grant revoke": "grant",
 }
 """What the first argument of a command is. tests/cli/test_completion.py holds it against the commands."""
+_SEVERAL: Final = frozenset({"approve", "deny"})
+"""Those whose further arguments are of the same kind."""
 
 
 def words_of(kind: str, incomplete: str) -> list[str]:
@@ -75,6 +77,11 @@ def words_of(kind: str, incomplete: str) -> list[str]:
     listing = _LISTINGS[kind]
     words = _beginning(incomplete, (one.get(listing.word) for one in _listed(listing)))
     return words or _no_files(incomplete)
+
+
+def _further(kind: str, given: list[str], incomplete: str) -> list[str]:
+    """Those that are not among the arguments already."""
+    return [word for word in words_of(kind, incomplete) if word not in given] or _no_files(incomplete)
 
 
 def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]:
@@ -129,6 +136,8 @@ def _words(before: list[str], incomplete: str) -> list[str] | None:
         arguments = before[length:]
         if not arguments:
             return words_of(kind, incomplete)
+        if before[0] in _SEVERAL:
+            return _further(kind, arguments, incomplete)
         return input_words(arguments[0], arguments[1:], incomplete) if before[0] == "run" else None
     return None
 

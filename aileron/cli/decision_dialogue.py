@@ -27,13 +27,13 @@ Not here: the options (commands/approval.py), how a question looks (card.py), th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 from msgspec import UNSET
 
-from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, Question, Settled
+from aileron.api.approvals import ApprovalList, ConsentAnswer, ConsentsAnswer, Decision, Question, Settled
 from aileron.api.body import Body
 from aileron.api.runs import RunState
 from aileron.cli import output
@@ -62,14 +62,20 @@ __all__ = [
     "UNDER_WAY",
     "AlreadyDecided",
     "Dialogue",
+    "ask_reason",
     "cancel",
     "carry_through",
     "check_waits",
     "find",
     "follow",
     "more_of",
+    "note_held",
     "note_under_way",
     "note_unsigned",
+    "open_vault",
+    "previewed",
+    "settle",
+    "signed_alone",
 ]
 
 UNDER_WAY = ("approved", "running")
@@ -185,13 +191,7 @@ class Dialogue:
         return self._alone(unlocked)
 
     def _alone(self, work: Callable[[Signer], int]) -> int:
-        """Where nobody can look in, with a key that is not open yet."""
-
-        def signed() -> int:
-            with Signer(self._supervisor, self._standing.key_id) as signer:
-                return work(signer)
-
-        return alone(signed)
+        return signed_alone(self._supervisor, self._standing, work)
 
     def _approve(self, signer: Signer | None) -> int:
         review = self._with_preview(self._review(signer), signer)
@@ -302,10 +302,7 @@ class Dialogue:
         """With what its preview says, of a plan that has one."""
         if signer is None or not review.is_unread:
             return review
-        output.note("loading the current state first, which only you can read")
-        signer.unlock()
-        output.note("loading …\n")
-        return review.with_preview(signer.preview(self._supervisor, self._id, review.plan_digest))
+        return previewed(self._supervisor, [review], signer)[0]
 
     def _send(self, decided: UnsignedDecision, kind: str, signer: Signer | None, *, is_here: bool = False) -> int:
         """Sign it where there is somebody to sign, send it, and say so, but `is_here`, where a run's own end says it."""
@@ -313,16 +310,16 @@ class Dialogue:
         if signer is not None:
             body = signer.decision(decided, kind)
             signer.wipe()
-        settled = _settled(self._supervisor, self._id, kind, "decide", body)
+        settled = settle(self._supervisor, decided.approval_id, kind, body)
         if is_here and kind == "action":
-            _note_held(self._id, settled)
+            note_held(self._id, settled)
             return OK
         return self._tell_run(settled) if kind == "action" else self._tell_consent(kind, settled)
 
     def _tell_run(self, settled: Settled) -> int:
         if settled.status == "approved":
             output.note(f"approved {visible(self._id)}")
-            _note_held(self._id, settled)
+            note_held(self._id, settled)
         elif self._as_json:
             output.print_json(settled)
         else:
@@ -344,6 +341,28 @@ class Dialogue:
         elif not is_denied and not self._as_json and self._tell is not None:
             self._tell(result_of(kind, settled.result))
         return OK
+
+
+def signed_alone(supervisor: Supervisor, standing: ApproverStatus, work: Callable[[Signer], int]) -> int:
+    """What `work` returns, done where nobody can look in, with a key that is not open yet."""
+
+    def signed() -> int:
+        with Signer(supervisor, standing.key_id) as signer:
+            return work(signer)
+
+    return alone(signed)
+
+
+def previewed(supervisor: Supervisor, reviews: Sequence[Review], signer: Signer) -> list[Review]:
+    """Each with what its preview says, where it has one that was not read; the passphrase is asked for once, before the first."""
+    if any(review.is_unread for review in reviews):
+        output.note("loading the current state first, which only you can read")
+        signer.unlock()
+        output.note("loading …\n")
+    return [
+        review.with_preview(signer.preview(supervisor, review.id, review.plan_digest)) if review.is_unread else review
+        for review in reviews
+    ]
 
 
 def carry_through(
@@ -464,6 +483,11 @@ def cancel(supervisor: Supervisor, question: Question) -> Settled:
     return _settled(supervisor, question.approval_id, question.kind, "cancel", Body())
 
 
+def settle(supervisor: Supervisor, approval_id: str, kind: str, decision: Decision) -> Settled:
+    """Send a decision, signed or not, about a question of this kind. Decided for who is second; Problem."""
+    return _settled(supervisor, approval_id, kind, "decide", decision)
+
+
 def follow(supervisor: Supervisor, approval_id: str, wait_s: float, waiting: StatusLine) -> RunState:
     """What became of it when it is over, when `wait_s` is, or when only a passphrase can make it begin.
 
@@ -535,7 +559,12 @@ def _ask_here(review: Review, signer: Signer | None) -> _Said:
 
 def _ask_reason(signer: Signer | None) -> str | None:
     """Why not, in the person's words. What it takes is said before it is asked for."""
-    how = " and signed" if _is_withdrawn(None, signer) else ""
+    return ask_reason(is_signed=_is_withdrawn(None, signer))
+
+
+def ask_reason(*, is_signed: bool) -> str | None:
+    """Why not, in the person's words; with `is_signed` the question says that a signature is what it takes."""
+    how = " and signed" if is_signed else ""
     return ask_now(f"Reason (optional, sent to the agent{how}): ") or None
 
 
@@ -548,7 +577,8 @@ def _is_locked_out(state: RunState) -> bool:
     return state.status == "approved" and state.error is not UNSET and state.error.failure_class == "vault_locked"
 
 
-def _note_held(approval_id: str, settled: Settled) -> None:
+def note_held(approval_id: str, settled: Settled) -> None:
+    """Until when it is held, and what withdraws it; nothing where it is not."""
     if settled.held_until:
         when = output.local_time(settled.held_until, "stderr")
         output.note(f"held until {when}\n  cancel: aileron approval cancel {visible(approval_id)}")

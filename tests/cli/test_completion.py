@@ -53,12 +53,15 @@ def test_completing_never_starts_a_daemon(aileron: Command, home: Path):
         ("aileron run other ", []),
         ("aileron approve ", ["act-1a", "act-2b"]),
         ("aileron deny act-2", ["act-2b"]),
+        ("aileron approve act-1a ", ["act-2b"]),
+        ("aileron deny act-1a act-2b ", []),
+        ("aileron approval show act-1a ", []),
         ("aileron deny none", []),
         ("aileron approval show act-1", ["act-1a"]),
     ],
 )
 def test_ids_and_inputs_are_completed(fake: FakeDaemon, aileron: Command, typed: str, offered: list[str]):
-    """What the daemon knows of them; an input that has its value is not offered again."""
+    """What the daemon knows of them; an input that has its value, and an id that stands there, is not offered again."""
     fake.add_action("send", "to:string", "copies:integer?")
     fake.approvals = [{"approval_id": "act-1a"}, {"approval_id": "act-2b"}, {"approval_id": "act-$(reboot)"}]
     words = typed.split(" ")

@@ -20,6 +20,7 @@ from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, Problem, tell
 from aileron.cli.prompts import ask_now, can_ask, edit_text, passphrase_from
 from aileron.cli.run import DEFAULT_WAIT, note_edited, seconds
+from aileron.cli.several_decisions import ApprovingSeveral, DenyingSeveral
 from aileron.cli.signing import approver_status
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor, path_of
@@ -34,12 +35,14 @@ _SHORT_ID: Final = 6
 Id = Annotated[
     str, typer.Argument(metavar="ID", help="ID of the request, or the end of it.", autocompletion=approval_ids)
 ]
+_IDS_HELP: Final = "ID of the request, or the end of it; several to decide them together."
+Ids = Annotated[list[str], typer.Argument(metavar="ID...", help=_IDS_HELP, autocompletion=approval_ids)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Approve without asking. A signature is still asked for.")]
 Wait = Annotated[str, typer.Option("--wait", metavar="DURATION", help="Time to wait for the outcome: 500ms, 90s, 5m.")]
 
 
 def approve(
-    approval: Id,
+    approvals: Ids,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Reason, for the record.")] = None,
     yes: Yes = False,
     wait: Wait = DEFAULT_WAIT,
@@ -49,21 +52,28 @@ def approve(
     """Approve a request after reading it, and carry it out.
 
     Prints the result and ends as `aileron run` does. Where an approver exists the decision is signed, which needs a terminal.
+    With several IDs, two to ten requests that are alike are approved together: one card shows what differs, and each is signed.
     """
     wait_s = seconds(wait, help_of="approve")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    question = _waiting(supervisor, approval)
-    name = question.approval_id
-    if (yes or not can_ask()) and name != approval:
+    questions = _named(supervisor, approvals)
+    for question in questions:
+        decision_dialogue.check_waits(question)
+    names = [question.approval_id for question in questions]
+    if (yes or not can_ask()) and names != approvals:
         raise Problem.usage(
-            "without a question the full id is needed", fix=f"aileron approve {name}{' --yes' if yes else ''}"
+            "without a question the full id is needed",
+            fix=f"aileron approve {' '.join(names)}{' --yes' if yes else ''}",
         )
-    dialogue = decision_dialogue.Dialogue(supervisor, name, yes=yes, reason=reason, as_json=as_json, tell=tell_done)
-    raise typer.Exit(_end(supervisor, question, dialogue, dialogue.approve(), wait_s, as_json=as_json))
+    if len(names) > 1:
+        several = ApprovingSeveral(supervisor, names, yes=yes, reason=reason, as_json=as_json)
+        raise typer.Exit(several.approve(wait_s))
+    dialogue = decision_dialogue.Dialogue(supervisor, names[0], yes=yes, reason=reason, as_json=as_json, tell=tell_done)
+    raise typer.Exit(_end(supervisor, questions[0], dialogue, dialogue.approve(), wait_s, as_json=as_json))
 
 
 def deny(
-    approval: Id,
+    approvals: Ids,
     reason: Annotated[str | None, typer.Option("--reason", metavar="TEXT", help="Send the agent this reason.")] = None,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -71,10 +81,15 @@ def deny(
     """Deny a request, so that it never runs.
 
     Without a reason it takes no passphrase: the request is withdrawn. Where an approver exists, a reason is signed at a terminal.
+    With several IDs, each is denied.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    name = _waiting(supervisor, approval).approval_id
-    raise typer.Exit(decision_dialogue.Dialogue(supervisor, name, reason=reason, as_json=as_json).deny())
+    questions = _named(supervisor, approvals)
+    names = [question.approval_id for question in questions]
+    if len(names) > 1:
+        raise typer.Exit(DenyingSeveral(supervisor, names, reason=reason, as_json=as_json).deny())
+    decision_dialogue.check_waits(questions[0])
+    raise typer.Exit(decision_dialogue.Dialogue(supervisor, names[0], reason=reason, as_json=as_json).deny())
 
 
 def edit(
@@ -214,6 +229,16 @@ def _waiting(supervisor: Supervisor, approval: str) -> Question:
     question = decision_dialogue.find(supervisor, approval)
     decision_dialogue.check_waits(question)
     return question
+
+
+def _named(supervisor: Supervisor, approvals: list[str]) -> list[Question]:
+    """Each that was named, in that order. Problem for one that is named twice: another was meant, and nobody knows which."""
+    questions = [decision_dialogue.find(supervisor, approval) for approval in approvals]
+    names = [question.approval_id for question in questions]
+    twice = next((name for number, name in enumerate(names) if name in names[:number]), None)
+    if twice is not None:
+        raise Problem.usage(f"{twice} is named twice", fix="aileron approval list")
+    return questions
 
 
 def _with_preview(supervisor: Supervisor, entry: Question) -> int:

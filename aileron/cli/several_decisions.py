@@ -1,0 +1,316 @@
+"""Several requests decided by one command: those that are alike approved on one card, any of them denied one after the other.
+
+Runs in `aileron approve` and `aileron deny` with more than one id; what holds of one (decision_dialogue.py) holds of each.
+
+Rules
+- Approved are exactly those on the card, each by its own digest and signature. What is not alike is refused before anything is
+  asked; what only a preview tells, before the yes.
+- The card is printed whole, also where one request's would be cut: what is cut could hide one among the others.
+- The first approval that is not taken ends it. A denial that comes too late does not: the others are still not to run.
+- A passphrase is typed once for all of them. A security key is touched for each.
+
+Source: docs/reference/cli.md (Several at once), docs/adr/0047-fewer-keys.md. Not here: which are alike, and their card
+(review/together.py), the options (commands/approval.py).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+import msgspec
+
+from aileron.api.approvals import Question, Settled
+from aileron.api.runs import RunState
+from aileron.cli import output
+from aileron.cli.card import show_card_of_several
+from aileron.cli.decision_dialogue import (
+    UNDER_WAY,
+    AlreadyDecided,
+    ask_reason,
+    cancel,
+    check_waits,
+    find,
+    follow,
+    note_held,
+    note_under_way,
+    note_unsigned,
+    open_vault,
+    previewed,
+    settle,
+    signed_alone,
+)
+from aileron.cli.problem import INTERRUPTED, OK, UNFINISHED, USAGE, Problem, tell
+from aileron.cli.prompts import ask_now, can_ask
+from aileron.cli.signing import Signer, approver_status, as_shown, ask_alone, check_terminal
+from aileron.cli.status_line import StatusLine
+from aileron.cli.supervisor import Supervisor
+from aileron.model.preview import Preview
+from aileron.model.timestamp import parse_timestamp
+from aileron.model.visible import visible
+from aileron.review.card import Card
+from aileron.review.decision_flow import Review, is_withdrawal, review_of
+from aileron.review.question import state_words
+from aileron.review.together import Apart, card_of_several
+
+__all__ = ["ApprovingSeveral", "DenyingSeveral"]
+
+_YES: Final = ("y", "yes")
+_WAITING: Final = "pending_approval"
+_NOTHING_READ: Final = Preview(fields=[], problem=None, taken_at=None)
+"""In place of a preview that nobody has loaded yet, to ask what keeps requests apart whatever it says."""
+
+
+class NotAlike(Problem):
+    """These are not approved together; each can be, by itself."""
+
+    def __init__(self, why: str, names: Sequence[str]) -> None:
+        super().__init__("nothing was approved", exit_code=USAGE, why=why)
+        self._names = names
+
+    def lines(self) -> list[str]:
+        """With the command for each, in the order in which they were named."""
+        return [*super().lines(), *(f"  approve: aileron approve {visible(name)}" for name in self._names)]
+
+
+class _Several:
+    """Questions by their whole ids, in the order in which they were named, and what became of each."""
+
+    def __init__(self, supervisor: Supervisor, names: Sequence[str], *, reason: str | None, as_json: bool) -> None:
+        self._supervisor = supervisor
+        self._names = names
+        self._reason = reason
+        self._as_json = as_json
+        self._standing = approver_status(supervisor)
+
+    def _review(self, name: str, signer: Signer | None) -> Review:
+        question = find(self._supervisor, name)
+        check_waits(question)
+        with as_shown():
+            return review_of(question, is_signed=signer is not None)
+
+    def _send(self, review: Review, decision: Literal["approve", "deny"], signer: Signer | None) -> Settled:
+        decided, kind = review.decided(decision, self._reason), review.question.kind
+        body = decided.as_sent if signer is None else signer.decision(decided, kind)
+        return settle(self._supervisor, review.id, kind, body)
+
+
+class ApprovingSeveral(_Several):
+    """Two to ten that are alike: shown as one card, asked about once, each signed, sent and followed to its end."""
+
+    def __init__(
+        self, supervisor: Supervisor, names: Sequence[str], *, yes: bool, reason: str | None, as_json: bool
+    ) -> None:
+        super().__init__(supervisor, names, reason=reason, as_json=as_json)
+        self._yes = yes
+        self._approved: list[Question] = []
+        self._refused: dict[str, Problem] = {}
+        self._can_begin = True
+
+    def approve(self, wait_s: float) -> int:
+        """0, 75 for a no, or the highest code of those that were sent. Problem where nothing was asked."""
+        code = self._decided()
+        if not self._approved and not self._refused:
+            return code
+        return max(code, self._followed(wait_s if self._can_begin else 0.0))
+
+    def _decided(self) -> int:
+        if not self._standing.is_signed:
+            return self._approve(None)
+        check_terminal(f"aileron approve {' '.join(self._names)}")
+        return signed_alone(self._supervisor, self._standing, self._approve)
+
+    def _approve(self, signer: Signer | None) -> int:
+        reviews, card = self._alike(signer)
+        is_shown = signer is not None or (not self._yes and can_ask())
+        if is_shown:
+            show_card_of_several(card, _first_to_expire(reviews))
+            output.note("")
+        note_unsigned(self._standing)
+        if is_shown and not self._yes and not _is_yes(card.word, len(reviews)):
+            output.note(f"not decided, still waiting\n  deny: aileron deny {visible(' '.join(self._names))}")
+            return UNFINISHED
+        if signer is None:
+            self._can_begin = not any(review.lends for review in reviews) or open_vault(self._supervisor)
+        return self._send_each(reviews, signer)
+
+    def _alike(self, signer: Signer | None) -> tuple[list[Review], Card]:
+        """NotAlike: what can be told without a passphrase before one is asked for, then what the current state of each tells."""
+        reviews = [self._review(name, signer) for name in self._names]
+        unread = [review.with_preview(_NOTHING_READ) if review.is_unread else review for review in reviews]
+        card = self._card_of(unread)
+        if signer is None:
+            return reviews, card
+        self._supervisor.open_vault(ask_alone)
+        reviews = previewed(self._supervisor, reviews, signer)
+        return reviews, self._card_of(reviews)
+
+    def _card_of(self, reviews: list[Review]) -> Card:
+        card = card_of_several(reviews, _when)
+        if isinstance(card, Apart):
+            raise NotAlike(card.why, self._names)
+        return card
+
+    def _send_each(self, reviews: list[Review], signer: Signer | None) -> int:
+        for review in reviews:
+            try:
+                settled = self._send(review, "approve", signer)
+            except Problem as problem:
+                self._refused[review.id] = problem
+                return self._stopped(len(reviews), tell(problem))
+            except KeyboardInterrupt:
+                return self._stopped(len(reviews), INTERRUPTED)
+            self._approved.append(review.question)
+            output.note(f"approved {visible(review.id)}")
+            note_held(review.id, settled)
+        return OK
+
+    def _stopped(self, of: int, code: int) -> int:
+        output.note(f"{len(self._approved)} of {of} approved")
+        if left := self._left:
+            output.note(f"not decided, still waiting\n  approve: aileron approve {visible(' '.join(left))}")
+        return code
+
+    @property
+    def _left(self) -> list[str]:
+        """Those that were not sent."""
+        sent = {question.approval_id for question in self._approved} | set(self._refused)
+        return [name for name in self._names if name not in sent]
+
+    def _followed(self, wait_s: float) -> int:
+        """Wait for all of them together, and say of each what became of it; the highest code."""
+        until, states = time.monotonic() + wait_s, dict[str, RunState]()
+        try:
+            for question in self._approved:
+                with StatusLine(str(question.action), wanted=not self._as_json) as waiting:
+                    left_s = max(until - time.monotonic(), 0.0)
+                    states[question.approval_id] = follow(self._supervisor, question.approval_id, left_s, waiting)
+        except KeyboardInterrupt:
+            output.note("\ninterrupted; the approved runs continue\n  look: aileron approval list")
+            return INTERRUPTED
+        if self._as_json:
+            output.print_json({"approvals": [self._as_object(name, states) for name in self._names]})
+        return max((self._told(name, state, wait_s) for name, state in states.items()), default=OK)
+
+    def _as_object(self, name: str, states: dict[str, RunState]) -> dict[str, Any]:
+        if name in self._refused:
+            return {"approval_id": name, **self._refused[name].to_json()}
+        if name not in states:
+            return {"approval_id": name, "status": _WAITING}
+        problem = _problem_of(states[name])
+        return {
+            "approval_id": name,
+            **msgspec.to_builtins(states[name]),
+            **({} if problem is None else problem.to_json()),
+        }
+
+    def _told(self, name: str, state: RunState, wait_s: float) -> int:
+        """A line on standard output, and on standard error why it did not end well; the exit code."""
+        if not self._as_json:
+            output.write(_line(name, state))
+        if (problem := _problem_of(state)) is not None:
+            return tell(problem)
+        if state.status != "completed":
+            note_under_way(state, wait_s)
+        return OK
+
+
+class DenyingSeveral(_Several):
+    """Each denied, alike or not; without a reason withdrawn where a signature would take a passphrase."""
+
+    def deny(self) -> int:
+        """0, or the highest code of those that could not be denied. Problem where nothing was sent."""
+        if not self._standing.is_signed:
+            return self._deny(None)
+        if self._reason is None and (self._as_json or not can_ask()):
+            return self._each(self._withdraw)
+        check_terminal(f"aileron deny {' '.join(self._names)}")
+        return signed_alone(self._supervisor, self._standing, self._deny)
+
+    def _deny(self, signer: Signer | None) -> int:
+        reviews = self._reviews(signer)
+        for review in reviews.values():
+            output.note(f"denying: {review.card(_when).sentence}\n  asked by {visible(review.asker)}")
+        note_unsigned(self._standing)
+        if reviews and self._reason is None and not self._as_json and can_ask():
+            self._reason = ask_reason(is_signed=signer is not None)
+        if not reviews or is_withdrawal(self._reason, is_signed=signer is not None, has_key=False):
+            return self._each(self._withdraw)
+        if signer is not None:
+            self._supervisor.open_vault(ask_alone)
+        return self._each(lambda name: self._send(reviews.get(name) or self._review(name, signer), "deny", signer))
+
+    def _reviews(self, signer: Signer | None) -> dict[str, Review]:
+        """Those that can still be denied."""
+        reviews: dict[str, Review] = {}
+        for name in self._names:
+            try:
+                reviews[name] = self._review(name, signer)
+            except Problem as problem:
+                _check_over(problem)
+        return reviews
+
+    def _withdraw(self, name: str) -> Settled:
+        question = find(self._supervisor, name)
+        check_waits(question)
+        return cancel(self._supervisor, question)
+
+    def _each(self, refuse: Callable[[str], Settled]) -> int:
+        """Do it to each; one that is over already keeps nothing from the next. Problem for anything else."""
+        code, became = OK, list[dict[str, Any]]()
+        for name in self._names:
+            try:
+                settled = refuse(name)
+            except Problem as problem:
+                _check_over(problem)
+                code = max(code, tell(problem))
+                became.append({"approval_id": name, **problem.to_json()})
+            else:
+                became.append(msgspec.to_builtins(settled))
+                output.note(f"{state_words(settled.status)} {visible(name)}")
+        if self._as_json:
+            output.print_json({"approvals": became})
+        return code
+
+
+def _check_over(problem: Problem) -> None:
+    """Return if it says that nobody can decide this one any more. The Problem itself, for anything else."""
+    if not isinstance(problem, AlreadyDecided) and problem.name != "approval_expired":
+        raise problem
+
+
+def _is_yes(word: str | None, count: int) -> bool:
+    """One answer to all of them; of what is heaviest the word that each of them would take."""
+    prompt = f"Type {word} to approve all {count}: " if word else f"Approve all {count}? [y/N] "
+    return (ask_now(prompt) or "").lower() in ((word,) if word else _YES)
+
+
+def _first_to_expire(reviews: Sequence[Review]) -> str:
+    """When; what is no moment counts as the first."""
+    return min((review.question.expires_at for review in reviews), key=lambda moment: _order(moment))
+
+
+def _order(moment: str) -> float:
+    at = parse_timestamp(moment)
+    return 0.0 if at is None else at.timestamp()
+
+
+def _problem_of(state: RunState) -> Problem | None:
+    """Why it did not end well; None where it did, or is not over."""
+    is_well = state.status in ("completed", *UNDER_WAY)
+    return None if is_well else Problem.of_state(msgspec.to_builtins(state))
+
+
+def _line(name: str, state: RunState) -> str:
+    """Its id, what became of it, and what came back, as JSON: in a pipe with tabs between and the status as the API has it."""
+    has_result = state.status == "completed" and state.result is not msgspec.UNSET
+    result = [json.dumps(state.result)] if has_result else []  # ASCII: harmless on a terminal
+    if output.is_terminal():
+        return "  ".join([visible(name), state_words(state.status), *result])
+    return "\t".join([name, state.status, *result])
+
+
+def _when(moment: str | None) -> str:
+    return output.local_time(moment, "stderr")
