@@ -47,9 +47,9 @@ from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.signing import Signer, approver_status, as_shown, ask_alone, check_terminal
 from aileron.cli.status_line import StatusLine
 from aileron.cli.supervisor import Supervisor
-from aileron.model.preview import Preview
 from aileron.model.timestamp import parse_timestamp
 from aileron.model.visible import visible
+from aileron.review.apart import why_apart_unread
 from aileron.review.card import Card
 from aileron.review.decision_flow import Review, is_withdrawal, review_of
 from aileron.review.question import state_words
@@ -59,8 +59,6 @@ __all__ = ["ApprovingSeveral", "DenyingSeveral"]
 
 _YES: Final = ("y", "yes")
 _WAITING: Final = "pending_approval"
-_NOTHING_READ: Final = Preview(fields=[], problem=None, taken_at=None)
-"""In place of a preview that nobody has loaded yet, to ask what keeps requests apart whatever it says."""
 
 
 class NotAlike(Problem):
@@ -139,19 +137,15 @@ class ApprovingSeveral(_Several):
     def _alike(self, signer: Signer | None) -> tuple[list[Review], Card]:
         """NotAlike: what can be told without a passphrase before one is asked for, then what the current state of each tells."""
         reviews = [self._review(name, signer) for name in self._names]
-        unread = [review.with_preview(_NOTHING_READ) if review.is_unread else review for review in reviews]
-        card = self._card_of(unread)
-        if signer is None:
-            return reviews, card
-        self._supervisor.open_vault(ask_alone)
-        reviews = previewed(self._supervisor, reviews, signer)
-        return reviews, self._card_of(reviews)
-
-    def _card_of(self, reviews: list[Review]) -> Card:
+        if (why := why_apart_unread(reviews, _when)) is not None:
+            raise NotAlike(why, self._names)
+        if signer is not None:
+            self._supervisor.open_vault(ask_alone)
+            reviews = previewed(self._supervisor, reviews, signer)
         card = card_of_several(reviews, _when)
         if isinstance(card, Apart):
             raise NotAlike(card.why, self._names)
-        return card
+        return reviews, card
 
     def _send_each(self, reviews: list[Review], signer: Signer | None) -> int:
         for review in reviews:

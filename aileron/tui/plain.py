@@ -69,7 +69,7 @@ list, filter [WORDS]   list what is waiting
 show N                 show the card
 proof N                show how it runs, and what you sign
 preview N              load the current state (approver only)
-approve N              approve, after typing the word shown
+approve N [N …]        approve, after typing the word shown; several if alike
 deny N [N …] [REASON]  deny; a reason is sent to the agent, and signed
 stop N [N …] [REASON]  deny and end the agent's session
 edit N                 edit the arguments in your editor
@@ -135,7 +135,7 @@ class Plain:
             "list": self._list,
             "show": self._on_one(self._show),
             "preview": self._on_one(self._read_preview),
-            "approve": self._on_one(self._approve),
+            "approve": self._on_alike,
             "deny": self._on_some(ends_session=False),
             "stop": self._on_some(ends_session=True),
             "edit": self._on_one(self._edit),
@@ -339,20 +339,41 @@ class Plain:
 
         def command(rest: str) -> None:
             number, _, more = rest.partition(" ")
-            name = self._named(number)
-            if name is None:
-                raise ValueError(f"no request {number[:40]!r}: type list")
-            if not self._key_session.may_read:  # asked for each time: what the key has opened is for this question
-                self._previews = {key: preview for key, preview in self._previews.items() if key[0] == name}
+            name = self._needed(number)
+            self._forget_previews_but({name})
             work(name, more.strip())
 
         return command
+
+    def _needed(self, number: str) -> str:
+        """The id of a question that is named. ValueError for what names none."""
+        if (name := self._named(number)) is None:
+            raise ValueError(f"no request {number[:40]!r}: type list")
+        return name
+
+    def _forget_previews_but(self, names: set[str]) -> None:
+        """Where the key is asked for each time, what it has opened is for these questions."""
+        if not self._key_session.may_read:
+            self._previews = {key: preview for key, preview in self._previews.items() if key[0] in names}
 
     def _named(self, number: str) -> str | None:
         """The id of the question of that number, or with that end."""
         names = [name for name, own in self._numbers.items() if str(own) == number]
         names = names or [name for name in self._numbers if len(number) >= 4 and name.endswith(number)]
         return names[0] if len(names) == 1 else None
+
+    def _on_alike(self, rest: str) -> None:
+        """A yes to one question, or to several; what names none is no reason here, and approves nothing."""
+        numbers = rest.split() or [""]
+        names = [self._needed(number) for number in numbers]
+        twice = next((number for at, number in enumerate(numbers) if names[at] in names[:at]), None)
+        if twice is not None:
+            raise ValueError(f"{twice} is named twice")
+        self._forget_previews_but(set(names))
+        if len(names) == 1:
+            self._approve(names[0])
+        else:
+            self._approve_several(names)
 
     def _on_some(self, *, ends_session: bool) -> Callable[[str], None]:
         """A no to one question, or to several, which are named again first: a reason may begin with a number."""
@@ -440,23 +461,66 @@ class Plain:
 
     # decisions
 
-    def _approve(self, name: str, _: str) -> None:
+    def _approve(self, name: str) -> None:
         """Print all of it, and take a word for a yes: for what was printed."""
-        review = self._review(name)
-        if review.is_unread:
-            review = self._read_for(review)
-        word = self._print(review).word or "yes"
-        was_open = self._key_session.may_read  # a signal can lock the key, and forget previews, at any time
+        review = self._with_state(self._review(name))
+        word = self._print(review).word
+        was_open = self._key_session.may_read
         if review.closed is not None:
             raise ValueError("this can no longer be decided")
+        if self._is_yes("approve", word, [review], was_open=was_open):
+            self._decide(review, "approve", None)
+
+    def _approve_several(self, names: list[str]) -> None:
+        """Print what they have in common and what differs, and take a word for a yes to each: the first not taken ends it."""
+        from aileron.review.apart import why_apart_unread
+        from aileron.review.together import Apart, card_of_several
+
+        reviews = [self._review(name) for name in names]
+        if (why := why_apart_unread(reviews, local_time)) is not None:
+            raise ValueError(why)
+        reviews = [self._with_state(review) for review in reviews]
+        card = card_of_several(reviews, local_time)
+        if isinstance(card, Apart):
+            raise ValueError(card.why)
+        self._print_several(card, reviews)
+        was_open, done = self._key_session.may_read, 0
+        if not self._is_yes(f"approve all {len(reviews)}", card.word, reviews, was_open=was_open):
+            return
+        for review in reviews:
+            if not self._decide(review, "approve", None):
+                break
+            done += 1
+        self._say(f"{'! ' if done < len(reviews) else ''}{done} of {len(reviews)} approved")
+
+    def _with_state(self, review: Review) -> Review:
+        """It with what is there now, which is read where a yes takes it."""
+        return self._read_for(review) if review.is_unread else review
+
+    def _print_several(self, card: Card, reviews: list[Review]) -> None:
+        width = self._width()
+        self._say("")
+        self._rows(rendering.essential_rows(card, width))
+        lefts = [left for review in reviews if (left := seconds_left(review.question.expires_at)) is not None]
+        if lefts:
+            self._say(f"the first expires in {rendering.duration(min(lefts))}")
+        self._rows(rendering.body_rows(card.sections, width, is_whole=True)[0])
+        numbers = ", ".join(f"proof {self._numbers[review.id]}" for review in reviews)
+        self._say(f"▸ {numbers}: how each runs, and what you sign")
+
+    def _is_yes(self, does: str, word: str | None, reviews: list[Review], *, was_open: bool) -> bool:
+        """Whether the word was typed, for what was printed: a signal can lock the key, and forget previews, at any time."""
+        word = word or "yes"
         self._forget_typed()
-        self._write(f"To approve, type  {word}  (anything else: not decided): ")
+        self._write(f"To {does}, type  {word}  (anything else: not decided): ")
         if (self._typed_line() or "").strip() != word:
             self._say("not decided")
-        elif self._preview_of(review) is not review.preview or self._key_session.may_read != was_open:
+            return False
+        is_as_printed = all(self._preview_of(review) is review.preview for review in reviews)
+        if not is_as_printed or self._key_session.may_read != was_open:
             self._say("! the key was locked since this was printed: not decided, look again")
-        else:
-            self._decide(review, "approve", None)
+            return False
+        return True
 
     def _deny(self, name: str, reason: str, *, ends_session: bool) -> None:
         review = self._review(name).with_preview(None)

@@ -48,11 +48,18 @@ class TogetherConsole(DecidingConsole):
             self._begin("decide", self._ask_about_several, selected)
 
     async def _ask_about_several(self, names: list[str]) -> None:
+        from aileron.review.apart import why_apart_unread
         from aileron.review.together import Apart, card_of_several
 
-        reviews = [review for name in names if (review := await self._reviewed(name)) is not None]
-        if len(reviews) < len(names):
+        asked = [review for name in names if (review := await self._reviewed(name)) is not None]
+        if len(asked) < len(names):
             return  # it was said why
+        if (why := why_apart_unread(asked, local_time)) is not None:
+            self._warn(why)
+            return
+        reviews = [review for one in asked if (review := await self._with_state(one)) is not None]
+        if len(reviews) < len(names):
+            return
         card = card_of_several(reviews, local_time)
         if isinstance(card, Apart):
             self._warn(card.why)
@@ -67,7 +74,7 @@ class TogetherConsole(DecidingConsole):
         )
 
     async def _reviewed(self, name: str) -> Review | None:
-        """A question as it is shown, with what was read for it; None where that cannot be had, and the person knows."""
+        """A question as it is shown; None where that cannot be had, and the person knows."""
         from aileron.model.decision import MismatchError
         from aileron.review.decision_flow import review_of
 
@@ -75,10 +82,13 @@ class TogetherConsole(DecidingConsole):
         if found is None:
             return None
         try:
-            review = review_of(found.value, is_signed=self._is_signed)
+            return review_of(found.value, is_signed=self._is_signed)
         except MismatchError:
             self._tell(NOT_AS_SHOWN, is_bad=True)
             return None
+
+    async def _with_state(self, review: Review) -> Review | None:
+        """It with what is there now, which is read where a yes takes it; None where that cannot be had, and the person knows."""
         if not review.is_unread:
             return review
         preview = await self._preview_for(review, review.card(local_time))

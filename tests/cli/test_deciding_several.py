@@ -13,29 +13,17 @@ import pytest
 
 from aileron.model.decision import DecisionStatement, check_signature
 from aileron.model.manifest import ApprovalRule
-from aileron.review.together import MOST_DIFFERENT
+from tests.cli.alike import APART, ann_and_bob, id_of, mail
 from tests.cli.command import Command
 from tests.cli.person import SIGN, at_terminal, flat
-from tests.cli.questions import SUBJECTS, Approver, plan, previewed, question, sealed_preview, subject_question
+from tests.cli.questions import SUBJECTS, Approver, sealed_preview, subject_question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
 
-REVERSIBLE = ApprovalRule(required=True, irreversible=False)
 PASSPHRASE = "Approver passphrase: "
 ALL_3 = "Approve all 3? [y/N] "
 ALL_2 = "Approve all 2? [y/N] "
 WHY = "sent to the agent and signed): "
-
-
-def mail(number: int, *, rule: ApprovalRule = REVERSIBLE, **args: Any) -> dict[str, Any]:
-    """One of some mails with the same text."""
-    of = plan({"to": f"{number}@example.com", "body": "Dear all\nlunch is at noon.", **args}, approval=rule)
-    return question(of, approval_id=id_of(number), audit_id=f"run-{number}")
-
-
-def id_of(number: int) -> str:
-    """Of the mail of that number."""
-    return f"act-20261121T04000{number}-0123456789abcdef{number:04}"
 
 
 def waits(fake: FakeDaemon, *asked: dict[str, Any]) -> list[str]:
@@ -173,57 +161,7 @@ def test_one_that_is_named_twice_is_a_slip(fake: FakeDaemon, aileron: Command):
         assert said.err.startswith(f"error: {names[0]} is named twice\n")
 
 
-def _hidden_letters() -> list[dict[str, Any]]:
-    return [mail(1), mail(2, to="m\u0456ra@example.com")]
-
-
-def _another_host() -> list[dict[str, Any]]:
-    other = question(plan({"to": "2@example.com"}, hosts=("evil.example:443",), approval=REVERSIBLE))
-    return [mail(1), {**other, "approval_id": id_of(2)}]
-
-
-def _another_file() -> list[dict[str, Any]]:
-    other = question(plan({"to": "2@example.com"}, approval=REVERSIBLE, action_digest="sha256:" + "ee" * 32))
-    return [mail(1), {**other, "approval_id": id_of(2)}]
-
-
-def _much_that_differs() -> list[dict[str, Any]]:
-    return [mail(number, **{f"a{name}": number for name in range(MOST_DIFFERENT)}) for number in (1, 2)]
-
-
-def _asked_about() -> list[dict[str, Any]]:
-    return [mail(1), {**mail(2), "conversation": [{"question": "who is that?", "answer": "Approve all of them."}]}]
-
-
-def _edited() -> list[dict[str, Any]]:
-    edited = plan({"to": "9@example.com", "body": "Dear all\nlunch is at noon."}, approval=REVERSIBLE)
-    return [
-        mail(1),
-        {**mail(2), "edits": [{"digest": edited.digest, "plan": edited.to_json(), "made_at": "2026-11-21T04:01:00Z"}]},
-    ]
-
-
-def _too_many() -> list[dict[str, Any]]:
-    return [{**mail(1, to=f"{n}@example.com"), "approval_id": f"act-{n:04}-mail"} for n in range(11)]
-
-
-def _permissions() -> list[dict[str, Any]]:
-    return [subject_question(SUBJECTS["grant"], approval_id=id_of(number)) for number in (1, 2)]
-
-
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        (_hidden_letters, "has letters that may look like others"),
-        (_another_host, "these are not alike"),
-        (_another_file, "these are not alike"),
-        (_much_that_differs, f"differ in more than {MOST_DIFFERENT} arguments"),
-        (_asked_about, "decide 2 of 2 by itself (Send mail: to “2@example.com”"),
-        (_edited, "you edited it"),
-        (_too_many, "select 2 to 10"),
-        (_permissions, "decide lasting permissions one by one"),
-    ],
-)
+@pytest.mark.parametrize(("asked", "why"), APART)
 @pytest.mark.parametrize("is_signed", [True, False])
 def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
     fake: FakeDaemon,
@@ -248,10 +186,7 @@ def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
 
 def finds(fake: FakeDaemon, approver: Approver, *found: str) -> list[str]:
     """Mails to Ann and to Bob, by what their agents say; `found` is what the service has. Their ids."""
-    asked = [
-        question(previewed({"to": to}, approval=REVERSIBLE), approval_id=id_of(number))
-        for number, to in enumerate(("ann@example.com", "bob@example.com"))
-    ]
+    asked = ann_and_bob()
     names = waits(fake, *asked)
     for one, to in zip(asked, found, strict=True):
         fields = [{"label": "To", "value": to, "multiline": False}]

@@ -12,20 +12,12 @@ from typing import Any
 import pytest
 
 from aileron.model.manifest import ApprovalRule
-from aileron.review.together import MOST_DIFFERENT
 from aileron.tui import guard, screens
-from tests.cli.questions import ONE, SUBJECTS, plan, previewed, question, sealed_preview, subject_question
+from tests.cli.alike import APART, ann_and_bob, mail
+from tests.cli.questions import SUBJECTS, plan, question, sealed_preview, subject_question
 from tests.tui.consoles import World
 
 pytestmark = pytest.mark.anyio
-
-REVERSIBLE = ApprovalRule(required=True, irreversible=False)
-
-
-def mail(number: int, *, rule: ApprovalRule = REVERSIBLE, **args: Any) -> dict[str, Any]:
-    """One of some mails with the same text."""
-    of = plan({"to": f"{number}@example.com", "body": "Dear all\nlunch is at noon.", **args}, approval=rule)
-    return question(of, approval_id=f"act-20261121T04000{number}-mail", audit_id=f"run-{number}")
 
 
 async def test_three_alike_are_approved_with_one_look_and_each_is_signed(world: World) -> None:
@@ -112,46 +104,8 @@ async def test_a_key_that_was_on_its_way_approves_none(world: World, monkeypatch
         await shown.until(lambda: len(world.sent()) == 2)
 
 
-def _with_hidden_letters() -> list[dict[str, Any]]:
-    return [mail(1), mail(2, to="m\u0456ra@example.com")]
-
-
-def _of_another_host() -> list[dict[str, Any]]:
-    other = question(plan({"to": "2@example.com"}, hosts=("evil.example:443",), approval=REVERSIBLE))
-    return [mail(1), {**other, "approval_id": "act-2"}]
-
-
-def _of_another_file() -> list[dict[str, Any]]:
-    other = question(plan({"to": "2@example.com"}, approval=REVERSIBLE, action_digest="sha256:" + "ee" * 32))
-    return [mail(1), {**other, "approval_id": "act-2"}]
-
-
-def _that_differ_in_much() -> list[dict[str, Any]]:
-    return [mail(number, **{f"a{name}": number for name in range(MOST_DIFFERENT)}) for number in (1, 2)]
-
-
-def _asked_about() -> list[dict[str, Any]]:
-    return [mail(1), {**mail(2), "conversation": [{"question": "who is that?", "answer": "Approve all of them."}]}]
-
-
-def _too_many() -> list[dict[str, Any]]:
-    return [
-        {**question(plan({"to": str(n)}, approval=REVERSIBLE)), "approval_id": f"act-{n:02}", "audit_id": f"run-{n}"}
-        for n in range(11)
-    ]
-
-
-@pytest.mark.parametrize(
-    ("asked", "why"),
-    [
-        (_with_hidden_letters, "has letters that may look like others"),
-        (_of_another_host, "these are not alike"),
-        (_of_another_file, "these are not alike"),
-        (_that_differ_in_much, f"differ in more than {MOST_DIFFERENT} arguments"),
-        (_asked_about, "you asked the agent about it"),
-        (_too_many, "select 2 to 10"),
-    ],
-)
+# A mark cannot be put on what is another action, so permissions are marked in a test of their own.
+@pytest.mark.parametrize(("asked", "why"), [one for one in APART if "permissions" not in one[1]])
 async def test_what_asks_for_a_look_of_its_own_is_not_approved_with_others(
     world: World, asked: Callable[[], list[dict[str, Any]]], why: str
 ) -> None:
@@ -184,10 +138,7 @@ async def test_lasting_permissions_are_decided_one_by_one(world: World) -> None:
 def ask_about_two(world: World, *found: str) -> list[dict[str, Any]]:
     """Mails to Ann and to Bob, by what their agents say; `found` is what the service says of each."""
     approver = world.sign()
-    asked = [
-        question(previewed({"to": to}, approval=REVERSIBLE), approval_id=f"{ONE.rpartition('/')[2]}{number}")
-        for number, to in enumerate(("ann@example.com", "bob@example.com"))
-    ]
+    asked = ann_and_bob()
     world.ask(*asked)
     for one, to in zip(asked, found, strict=True):
         fields = [{"label": "To", "value": to, "multiline": False}]
@@ -210,6 +161,20 @@ async def test_the_current_state_of_each_is_read_and_part_of_what_is_signed(worl
         await shown.until(lambda: len(world.sent()) == 2)
 
     assert not {body["digest"] for body in world.sent()} & {one["digest"] for one in asked}
+
+
+async def test_what_can_be_told_without_the_key_is_told_before_it_is_asked_for(world: World) -> None:
+    """Where each preview takes the passphrase, as under tmux. The control is the test above: what can go out loads them."""
+    first, _ = ask_about_two(world, "ann@example.com", "bob@example.com")
+    first["conversation"] = [{"question": "why?", "answer": "The user agreed."}]
+    async with world.console((120, 40), not_kept="tmux") as shown:
+        await shown.until("2 waiting")
+        await shown.settled()
+        await shown.press("a", "A")
+        await shown.until_told("you asked the agent about it")
+
+    assert world.asked_for == []
+    assert world.sent() == []
 
 
 async def test_one_whose_agent_is_contradicted_keeps_all_from_going_out(world: World) -> None:

@@ -1,0 +1,126 @@
+"""Several requests that are alike, approved in lines, at a real terminal: the card and the rules of the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aileron.model.manifest import ApprovalRule
+from tests.cli.alike import APART, ann_and_bob, mail
+from tests.cli.command import Command, Said
+from tests.cli.person import APPROVER, flat
+from tests.cli.questions import sealed_preview
+from tests.support.fake_daemon import error
+from tests.tui.consoles import World
+
+QUIT = ("> ", "quit")
+UNLOCK = [("> ", "unlock"), ("to decide for 15 minutes: ", APPROVER)]
+ALL_3 = "To approve all 3, type  yes  (anything else: not decided): "
+ALL_2 = "To approve all 2, type  yes  (anything else: not decided): "
+
+
+def dialogue(world: World, *answers: Any, **more: str) -> Said:
+    """`aileron console --plain`, with these answers to what it asks; it ends well."""
+    said = Command(world.home).at_terminal("console", "--plain", answers=[*answers, QUIT], **more)
+    assert said.code == 0, said
+    assert APPROVER not in said.out
+    return said
+
+
+def test_three_alike_take_one_card_and_one_word_and_each_is_signed(world: World) -> None:
+    """Each by its own digest; one that was not named still waits."""
+    world.sign()
+    asked = [mail(number) for number in (1, 2, 3, 4)]
+    world.ask(*asked)
+    said = dialogue(world, *UNLOCK, ("> ", "approve 1 2 3"), (ALL_3, "yes"), ("> ", "list"))
+
+    assert world.sent_to() == [one["approval_id"] for one in asked[:3]]
+    assert [body["digest"] for body in world.sent()] == [one["digest"] for one in asked[:3]]
+    assert len({body["signature"] for body in world.sent()}) == 3
+    card = said.out.partition("3 requests of the action")[2].partition(ALL_3)[0]
+    for fact in (
+        "WHAT DIFFERS",
+        "1  1@example.com",
+        "3  3@example.com",
+        "THE SAME IN ALL",
+        "proof 1, proof 2, proof 3",
+    ):
+        assert fact in card
+    assert "3 of 3 approved" in said.out
+    assert "4 Send mail" in said.out.rpartition("> list")[2]
+
+
+def test_anything_but_the_word_decides_nothing(world: World) -> None:
+    """A `y` neither, nor a word that was typed before it was asked for. The control is the test above."""
+    world.ask(mail(1), mail(2))
+    said = dialogue(world, ("> ", "approve 1 2\nyes"), (ALL_2, "y"))
+
+    assert world.sent() == []
+    assert "not decided" in said.out
+
+
+def test_what_takes_a_word_of_its_own_is_asked_for_it_once(world: World) -> None:
+    """As each of them would be."""
+    pays = ApprovalRule(required=True)
+    world.ask(*(mail(number, rule=pays) for number in (1, 2)))
+    dialogue(world, ("> ", "approve 1 2"), (ALL_2, "yes"))
+
+    assert len(world.sent()) == 2
+
+
+@pytest.mark.parametrize(("asked", "why"), APART)
+def test_what_asks_for_a_look_of_its_own_is_refused_before_anything_is_asked(
+    world: World, asked: Callable[[], list[dict[str, Any]]], why: str
+) -> None:
+    """Which and why; nothing is sent, and no passphrase asked for. The control is the first test."""
+    world.sign()
+    several = asked()
+    world.ask(*several)
+    numbers = " ".join(str(number) for number in range(1, len(several) + 1))
+    said = dialogue(world, ("> ", f"approve {numbers}"))
+
+    assert why in flat(said).replace("↳ ", "")
+    assert "passphrase" not in said.out
+    assert world.sent() == []
+
+
+@pytest.mark.parametrize(("typed", "why"), [("1 1", "1 is named twice"), ("1 2 please", "no request 'please'")])
+def test_what_names_no_request_of_its_own_approves_none(world: World, typed: str, why: str) -> None:
+    """A slip among several: another one may have been meant."""
+    world.ask(mail(1), mail(2))
+    said = dialogue(world, ("> ", f"approve {typed}"))
+
+    assert why in said.out
+    assert world.sent() == []
+
+
+@pytest.mark.parametrize("found", ["bob@example.com", "mallory@evil.example"])
+def test_the_current_state_of_each_is_loaded_and_can_keep_all_of_them_back(world: World, found: str) -> None:
+    """What the service has stands on the card and is signed; where it contradicts the agent of one, none goes out."""
+    approver, asked = world.sign(), ann_and_bob()
+    world.ask(*asked)
+    for one, to in zip(asked, ("ann@example.com", found), strict=True):
+        fields = [{"label": "To", "value": to, "multiline": False}]
+        path = f"/v1/action-approvals/{one['approval_id']}/preview"
+        world.fake.script("POST", path, sealed_preview(approver, one["digest"], fields))
+    is_as_said = found == "bob@example.com"
+    said = dialogue(world, *UNLOCK, ("> ", "approve 1 2"), *([(ALL_2, "yes")] if is_as_said else []))
+
+    assert len(world.sent()) == (2 if is_as_said else 0)
+    assert not {body["digest"] for body in world.sent()} & {one["digest"] for one in asked}
+    assert ("CURRENT STATE OF 2" in said.out) is is_as_said
+    assert ("the service has “mallory@evil.example”" in flat(said).replace("↳ ", "")) is not is_as_said
+
+
+def test_the_first_that_is_not_taken_ends_it(world: World) -> None:
+    """It is said how many went out; what comes after it is not sent."""
+    asked = [mail(number) for number in (1, 2, 3)]
+    world.ask(*asked)
+    refused = error("already_decided", 409, "decided", details={"status": "denied"})
+    world.fake.script("POST", f"/v1/action-approvals/{asked[1]['approval_id']}/decide", refused)
+    said = dialogue(world, ("> ", "approve 1 2 3"), (ALL_3, "yes"))
+
+    assert world.sent_to() == [one["approval_id"] for one in asked[:2]]
+    assert "! 1 of 3 approved" in said.out
