@@ -43,6 +43,12 @@ return [seen, poor];
 """How much text there is on a page, and which of it has too little contrast: by its first words."""
 
 
+_AWAKE: Final = """
+const buttons = [...document.querySelectorAll("[data-guard] button")];
+return !document.body.classList.contains("dead") && buttons.every((one) => getComputedStyle(one).pointerEvents === "auto");
+"""
+
+
 def base_of(home: DaemonHome, host: str = "localhost") -> str:
     """The origin of the page."""
     return f"http://{host}:{port_of(home)}"
@@ -67,8 +73,8 @@ def without_scripts(browser: Browser) -> Iterator[None]:
 
 
 def rested(browser: Browser) -> None:
-    """Until the buttons are no longer dead."""
-    browser.wait(lambda: "" if browser.has("body.dead") else "awake", "the buttons stayed dead")
+    """Until the buttons are no longer dead, by the page's script or, without one, by its style."""
+    browser.wait(lambda: "awake" if browser.script(_AWAKE) else "", "the buttons stayed dead")
 
 
 def overflow(browser: Browser) -> int:

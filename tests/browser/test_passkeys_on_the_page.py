@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.paging import base_of, elsewhere, unlocked, without_scripts
+from tests.browser.paging import base_of, elsewhere, rested, unlocked, without_scripts
 from tests.support.browser import Browser, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.paged import PageClient
@@ -433,9 +433,11 @@ def test_without_scripts_there_is_the_passphrase(home: DaemonHome, chromium: Bro
         assert "passkey" not in chromium.text()
         unlocked(chromium, home, asked["approval_id"])
         assert shown_buttons(chromium) == []
+        rested(chromium)
         chromium.click(".yes button.go")
         chromium.wait_url("digest=")
         assert shown_buttons(chromium) == []
+        rested(chromium)
         chromium.click(".yes button.go")
         seen(chromium, ".verdict", "✓")  # it may run yet
         chromium.open(f"{base_of(home)}/approvals/passkeys")

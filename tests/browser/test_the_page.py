@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser.paging import CONTRAST, PHONE, base_of, elsewhere, overflow, rested, unlocked, without_scripts
-from tests.support.browser import Browser, needs_browser
+from tests.support.browser import Browser, BrowserError, needs_browser
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
 from tests.support.paged import PageClient, paged_home, port_of
@@ -50,9 +50,11 @@ def test_everything_is_decided_without_a_script(home: DaemonHome, chromium: Brow
     before = upstream.effects
     with without_scripts(chromium):
         unlocked(chromium, home, yes["approval_id"])
+        rested(chromium)
         chromium.click(".yes button")
         chromium.wait_url("digest=")
         chromium.fill("#word", "yes")
+        rested(chromium)
         chromium.click(".yes button")
         chromium.wait(lambda: "so" if "✓" in chromium.text(".verdict") else "", "not approved")  # it may run yet
         assert home.result(yes)["status"] == "completed"
@@ -60,6 +62,7 @@ def test_everything_is_decided_without_a_script(home: DaemonHome, chromium: Brow
         chromium.cdp("Emulation.setScriptExecutionDisabled", value=True)  # of a tab
         chromium.open(f"{base_of(home)}/approvals/{no['approval_id']}")
         chromium.fill("#reason", "not\nnow")
+        rested(chromium)
         chromium.click(".no button")
         chromium.wait(lambda: "denied" if "Denied" in chromium.text(".verdict") else "", "not denied")
         chromium.open(f"{base_of(home)}/approvals/{yes['approval_id']}")
@@ -76,11 +79,43 @@ def test_a_long_question_is_not_sent_on_without_an_answer(home: DaemonHome, chro
     asked = home.asked("say", {"text": "\n".join("line" for _ in range(80))})
     with without_scripts(chromium):
         unlocked(chromium, home, asked["approval_id"])
+        rested(chromium)
         chromium.click(".yes button.go")
         assert "digest=" not in chromium.url
         chromium.click("input[value=all]")
         chromium.click(".yes button.go")
         chromium.wait_url("read=all")
+
+
+BEGUN = """
+const button = document.querySelector(arguments[0]);
+button.style.animation = "none"; button.offsetWidth; button.style.animation = "";  // from its beginning
+const [begun] = button.getAnimations();
+begun.pause(); begun.currentTime = 399;
+return [begun.animationName, getComputedStyle(button).animationDuration];
+"""
+"""As if the page had come 399 ms ago, for as long as a test takes to press."""
+
+
+def test_without_a_script_buttons_are_dead_for_a_moment_as_well(home: DaemonHome, chromium: Browser) -> None:
+    """On both steps: a press is not taken for 0.4 s after the page came. The same press counts afterwards."""
+    asked = home.asked("mild")
+    with without_scripts(chromium):
+        unlocked(chromium, home, asked["approval_id"])
+        for press in (".no button", ".yes button"):
+            assert chromium.script(BEGUN, press) == ["dead", "0.4s"]
+            with pytest.raises(BrowserError, match="click intercepted"):
+                chromium.click(press)
+        chromium.script("document.querySelector('.yes button').getAnimations()[0].currentTime = 400")
+        chromium.click(".yes button")
+        chromium.wait_url("digest=")
+        assert chromium.script(BEGUN, ".second button") == ["dead", "0.4s"]
+        with pytest.raises(BrowserError, match="click intercepted"):
+            chromium.click(".second button")
+        assert state(home, asked) == "pending_approval"
+        chromium.script("document.querySelector('.second button').getAnimations()[0].currentTime = 400")
+        chromium.click(".second button")
+        chromium.wait(lambda: "so" if "✓" in chromium.text(".verdict") else "", "not approved")
 
 
 # By keyboard
