@@ -28,6 +28,7 @@ from aileron.web.decision_forms import DecisionForms
 from aileron.web.passkey_pages import PageAccess, PasskeyPages
 from aileron.web.questions import QuestionPages
 from aileron.web.sessions import Sessions
+from aileron.web.several_pages import SeveralPages
 
 __all__ = ["Page"]
 
@@ -48,7 +49,8 @@ class Page:
         )
         with_passkeys = PasskeyPages(passkeys, ways)
         questions = QuestionPages(daemon, admission, with_passkeys)
-        self._rooms: Final = (admission, questions, DecisionForms(daemon, admission, questions, passkeys))
+        several = SeveralPages(daemon, admission, questions)
+        self._rooms: Final = (admission, several, questions, DecisionForms(daemon, admission, questions, passkeys))
 
     def routes(self) -> list[Route]:
         """Of the application that serves it."""

@@ -34,7 +34,9 @@ from aileron.review.card import Card
 from aileron.review.decision_flow import Review, review_of
 from aileron.review.question import state_words
 from aileron.review.record import record_of, result_lines
+from aileron.review.together import MOST_TOGETHER
 from aileron.web.admission import Admission, is_approval_id, on_to
+from aileron.web.alike import alike_among
 from aileron.web.daemon_port import DaemonPort
 from aileron.web.forms import FormError, is_from_here, is_opened, query_of, read_form
 from aileron.web.passkey_pages import PasskeyPages
@@ -111,6 +113,7 @@ class QuestionPages:
             **await self._admission.frame(session),
             waiting=[entry_of(row) for row in waiting],
             recent=[entry_of(row) for row in recent],
+            alike=[] if session.key is None else await alike_among(self._daemon, waiting),
             news_of="",
             news=mark_of([*waiting, *recent]),
         )
@@ -237,11 +240,11 @@ class QuestionPages:
 
     async def _news(self, request: Request, session: Session) -> Response:
         fields = query_of(request, "of", "known", "waiting", "now")
-        approval_id, known = fields.get("of", ""), fields.get("known", "")
-        if approval_id and not is_approval_id(approval_id):
+        names, known = [name for name in fields.get("of", "").split(",") if name], fields.get("known", "")
+        if len(names) > MOST_TOGETHER or not all(map(is_approval_id, names)):
             raise FormError(HTTPStatus.BAD_REQUEST, "no such question")
         changed = self._daemon.news()  # taken before it is read: nothing in between is missed
-        told = await self._told(approval_id)
+        told = await self._told(names)
         count = fields.get("waiting", str(told["waiting"]))
         with anyio.move_on_after(0.0 if "now" in fields else NEWS_S):
             while told["news"] == known and str(told["waiting"]) == count:
@@ -249,17 +252,15 @@ class QuestionPages:
                 session.check_open()
                 await anyio.sleep(_PAUSE_S)
                 changed = self._daemon.news()
-                told = await self._told(approval_id)
+                told = await self._told(names)
         return with_fields(JSONResponse(told))
 
-    async def _told(self, approval_id: str) -> dict[str, Any]:
+    async def _told(self, names: list[str]) -> dict[str, Any]:
         """The mark of what is shown, and how many wait."""
         waiting = await self._daemon.waiting()
-        if approval_id:
-            rows: list[ApprovalEntry] = [await self._daemon.question(approval_id)]
-        else:
-            rows = [*waiting, *await self._daemon.recent()]
-        return {"news": mark_of(rows), "status": rows[0].status if approval_id else "", "waiting": len(waiting)}
+        rows: list[ApprovalEntry] = [await self._daemon.question(name) for name in names]
+        shown = rows or [*waiting, *await self._daemon.recent()]
+        return {"news": mark_of(shown), "status": rows[0].status if len(rows) == 1 else "", "waiting": len(waiting)}
 
     async def _read_again(self, request: Request, session: Session) -> Response:
         approval_id = request.path_params["id"]

@@ -40,7 +40,8 @@ LASTS_S: Final = 900.0
 """15 minutes: as long as a question waits unless its action says otherwise."""
 MAX_SESSIONS: Final = 8
 """Browsers of one person, and their private windows."""
-MAX_PREVIEWS: Final = 8
+MAX_PREVIEWS: Final = 10
+"""As many as are decided on one page (review/together.py)."""
 MAX_PREVIEW_BYTES: Final = 8 << 20
 """Two of the largest there can be (4 MiB)."""
 MAX_NOTES: Final = 32
@@ -127,6 +128,10 @@ class Session:
         self._notes[approval_id] = text
         while len(self._notes) > MAX_NOTES:
             self._notes.popitem(last=False)
+
+    def note_of(self, approval_id: str) -> str | None:
+        """What was left for it, which stays: its page is loaded again while what was decided goes on."""
+        return self._notes.get(approval_id)
 
     def take_note(self, approval_id: str) -> str | None:
         """What was left for it, once."""

@@ -4,7 +4,9 @@
   const DEAD_MS = 400; // after something changed, so that nothing new is clicked by accident
   const body = document.body;
   const live = document.getElementById("live");
-  const of = body.dataset.of; // the question that is shown; empty for the queue
+  const of = body.dataset.of; // the question that is shown, or several with commas between; empty for the queue
+  const isSeveral = of !== undefined && of.includes(",");
+  const here = of === undefined ? location.pathname : `/approvals${of && (isSeveral ? "/together?of=" : "/") + of}`;
   let deadUntil = 0;
   let isOver = false; // what is shown can be decided no more
   let isBlank = false;
@@ -41,8 +43,7 @@
     const note = put("p", `${text} `, { className: "note alarm" });
     note.setAttribute("role", "alert");
     if (command) note.append(put("code", command));
-    const href = of === undefined ? location.pathname : `/approvals${of && `/${of}`}`;
-    main.append(put("h1", title), note, put("a", "Load this page again", { href }));
+    main.append(put("h1", title), note, put("a", "Load this page again", { href: here }));
     body.replaceChildren(main);
   };
   const tick = () => {
@@ -109,14 +110,15 @@
     isOver = true;
     body.classList.add("dead");
     for (const button of document.querySelectorAll("[data-guard] button")) button.disabled = true;
-    say(text, "Reload", `/approvals/${of}`);
+    say(text, "Reload", here);
   };
   const showQuestion = async () => {
-    if (isSecond) { // what is confirmed is not exchanged while somebody reads it
-      off("Something about this request has changed. Look at it again.");
+    const decide = document.getElementById("decide");
+    if (decide && (isSecond || isSeveral)) { // what is confirmed, or compared, is not exchanged while somebody reads it
+      off(isSeveral ? "Something about these requests has changed. Look at them again."
+        : "Something about this request has changed. Look at it again.");
       return;
     }
-    const decide = document.getElementById("decide");
     if (!decide) { location.reload(); return; } // nothing here decides: it may move
     const fresh = await load(location.pathname + location.search);
     if (!fresh) return;

@@ -1,0 +1,115 @@
+"""Several requests that are alike on the page, in a real Chromium: on a phone, without scripts, and while something changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.paging import CONTRAST, PHONE, base_of, overflow, rested, unlocked
+from tests.support.browser import Browser, needs_browser
+from tests.support.home import DaemonHome
+
+pytestmark = pytest.mark.jail
+
+
+@pytest.fixture
+def chromium() -> Iterator[Browser]:
+    """A clean one."""
+    needs_browser()
+    with Browser() as opened:
+        yield opened
+
+
+def mild(home: DaemonHome, *names: str) -> list[dict[str, Any]]:
+    """Requests of one action that differ in one argument."""
+    return [home.asked("mild", {"path": f"/effect/{name}"}) for name in names]
+
+
+def states(home: DaemonHome, asked: list[dict[str, Any]], *, wait: float = 0) -> list[str]:
+    """Of each."""
+    return [str(home.result(one, wait=wait)["status"]) for one in asked]
+
+
+def withdraw(home: DaemonHome, asked: dict[str, Any]) -> None:
+    """Elsewhere: it can be decided no more."""
+    home.must("POST", f"/v1/action-approvals/{asked['approval_id']}/cancel", {})
+
+
+def together(home: DaemonHome, asked: list[dict[str, Any]]) -> str:
+    """The address of their page."""
+    return f"{base_of(home)}/approvals/together?of={','.join(one['approval_id'] for one in asked)}"
+
+
+@pytest.mark.parametrize("has_scripts", [True, False])
+def test_three_alike_are_approved_on_a_phone(home: DaemonHome, chromium: Browser, has_scripts: bool) -> None:
+    """From the queue on, with and without scripts: what differs can be read, the buttons are on the first screen, both steps."""
+    asked = mild(home, "p1", "p2", "p3")
+    chromium.cdp("Emulation.setDeviceMetricsOverride", **PHONE, deviceScaleFactor=3, mobile=True)
+    chromium.cdp("Emulation.setScriptExecutionDisabled", value=not has_scripts)
+    unlocked(chromium, home)
+    chromium.click(".alike a")
+    chromium.wait_url("together")
+    for step in ("first", "second"):
+        assert "/effect/p3" in chromium.text("main")
+        assert overflow(chromium) == 0
+        seen, poor = chromium.script(CONTRAST)
+        assert seen > 20, step
+        assert poor == []
+        bottom = chromium.script("return document.querySelector('button.go').getBoundingClientRect().bottom")
+        assert bottom <= PHONE["height"]
+        rested(chromium)
+        assert states(home, asked) == ["pending_approval"] * 3
+        chromium.click("button.go")
+        if step == "first":
+            chromium.wait_url("digest=")
+    chromium.wait(lambda: "so" if "3 of 3 approved" in chromium.text("main") else "", "not approved")
+
+    assert states(home, asked, wait=25) == ["completed"] * 3
+
+
+@pytest.mark.parametrize("step", ["first", "second"])
+def test_a_page_of_several_is_off_once_one_of_them_changes(home: DaemonHome, chromium: Browser, step: str) -> None:
+    """What is compared is not exchanged under a finger; what comes in beside them changes nothing. A reload says what is so."""
+    asked = mild(home, f"{step}1", f"{step}2")
+    unlocked(chromium, home)
+    chromium.open(together(home, asked))
+    rested(chromium)
+    if step == "second":
+        chromium.click("button.go")
+        chromium.wait_url("digest=")
+        rested(chromium)
+    other = home.asked("say", {"text": "beside them"})
+    chromium.wait(lambda: "so" if "(3)" in chromium.script("return document.title") else "", "it was not counted")
+    assert not chromium.script("return document.querySelector('button.go').disabled")
+    withdraw(home, asked[0])
+    chromium.wait(lambda: "so" if "these requests has changed" in chromium.text("#live") else "", "not told")
+    assert chromium.script("return [...document.querySelectorAll('[data-guard] button')].every((one) => one.disabled)")
+    chromium.click("#live a")
+    chromium.wait(lambda: "so" if "Approve all" not in chromium.text() else "", "it can still be pressed")
+
+    assert chromium.url == together(home, asked)
+    assert states(home, asked) == ["cancelled", "pending_approval"]
+    for one in (asked[1], other):
+        withdraw(home, one)
+
+
+def test_what_several_showed_is_removed_when_the_page_is_locked(home: DaemonHome, chromium: Browser) -> None:
+    """In another tab of the same browser, as for one."""
+    asked = mild(home, "locked1", "locked2")
+    unlocked(chromium, home)
+    chromium.open(together(home, asked))
+    first = chromium.tab
+    chromium.new_tab()
+    chromium.open(f"{base_of(home)}/approvals")
+    chromium.click(".bar button")
+    chromium.wait(lambda: "so" if chromium.has("#passphrase") else "", "not locked")
+    chromium.switch(first)
+    chromium.wait(lambda: "so" if "/effect/locked1" not in chromium.text() else "", "it is still shown")
+
+    assert chromium.script("return document.querySelector('main a').getAttribute('href')") == together(
+        home, asked
+    ).removeprefix(base_of(home))
+    for one in asked:
+        withdraw(home, one)
