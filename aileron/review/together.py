@@ -99,23 +99,23 @@ def _laid_out(reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[
         word=first.word,
         called=f"{len(reviews)} × {first.called}",
         alarms=(),
-        essentials=tuple(_essentials(cards)),
+        essentials=_essentials(cards),
         sections=tuple(_sections(reviews, cards, plans, names)),
         proof=(Section("what you sign", tuple(_numbered([review.digest for review in reviews]))),),
     )
 
 
-def _essentials(cards: Sequence[Card]) -> Iterator[Fact]:
-    """What decides, where it is the same in all; how each compares stands with it."""
-    for fact in cards[0].essentials:
-        if all(fact in card.essentials for card in cards):
-            yield fact
+def _essentials(cards: Sequence[Card]) -> tuple[Fact, ...]:
+    """What decides, where it is the same in all; the rest stands with each."""
+    return tuple(fact for fact in cards[0].essentials if all(fact in card.essentials for card in cards))
 
 
 def _sections(
     reviews: Sequence[Review], cards: Sequence[Card], plans: Sequence[Plan], names: Sequence[str]
 ) -> Iterator[Section]:
-    yield Section("each of them", tuple(Fact(str(number), _told(card)) for number, card in enumerate(cards, start=1)))
+    shared = _essentials(cards)
+    told = (Fact(str(number), _told(card, shared)) for number, card in enumerate(cards, start=1))
+    yield Section("each of them", tuple(told))
     given = [{one.name: one for one in given_of(plan)} for plan in plans]
     yield Section("what differs", tuple(_table(given, name) for name in names))
     same = [one for name, one in given[0].items() if name not in names]
@@ -132,11 +132,20 @@ def _sections(
             )
 
 
-def _told(card: Card) -> tuple[Line, ...]:
-    """One of them: what would happen, whose the values are, and what else is its own."""
-    of_its_own = [line for fact in card.essentials if fact.name in ("touches", "compared") for line in fact.lines]
+def _told(card: Card, shared: Sequence[Fact]) -> tuple[Line, ...]:
+    """One of them: what would happen, whose the values are, and what decides and is not the same in all."""
     source = () if card.source is None else (card.source,)
-    return (Line(card.sentence), *source, *of_its_own)
+    return (Line(card.sentence), *source, *(line for fact in card.essentials for line in _of_its_own(fact, shared)))
+
+
+def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
+    """How it compares, and how many it touches, in their own words, also where that is so of all; else with a name."""
+    if fact.name in ("touches", "compared"):
+        yield from fact.lines
+    elif fact not in shared:
+        first, *more = fact.lines
+        yield dataclasses.replace(first, text=f"{fact.name} {first.text}")
+        yield from more
 
 
 def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:

@@ -18,7 +18,13 @@ from tests.review.test_card import when
 
 def asked(number: int, **more: Any) -> decision_flow.Review:
     """One of some mails with the same text, as a surface has it."""
-    return as_told(msgspec.convert(question(plan({"to": f"{number}@example.com", "body": "Hello", **more})), Question))
+    return by(number, {}, **more)
+
+
+def by(number: int, asker: dict[str, str], **more: Any) -> decision_flow.Review:
+    """The same, asked by somebody."""
+    of = plan({"to": f"{number}@example.com", "body": "Hello", **more})
+    return as_told(msgspec.convert(question(of, **asker), Question))
 
 
 def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,3 +53,21 @@ def test_one_with_a_blind_copy_is_decided_by_itself() -> None:
     assert apart.why.startswith("decide 2 of 2 by itself (Send mail: to “2@example.com”")
     assert apart.why.endswith(": ! blind copy, hidden from the others: “mallory@evil.example”")
     assert isinstance(card_of_several([asked(1), asked(2)], when), Card)
+
+
+def test_who_asks_is_said_of_each_where_it_is_not_the_same() -> None:
+    """Once where it is: two agents on one card are two lines, and none of them is missing."""
+    claude, codex = ({"agent": name, "folder": f"/home/{name}"} for name in ("claude", "codex"))
+    apart = card_of_several([by(1, claude), by(2, codex)], when)
+    alike = card_of_several([by(1, claude), by(2, claude)], when)
+
+    assert isinstance(apart, Card)
+    assert isinstance(alike, Card)
+    assert "asked by" not in {fact.name for fact in apart.essentials}
+    each = apart.sections[0].facts
+    assert [[line.text for line in fact.lines if "asked by" in line.text] for fact in each] == [
+        ["asked by claude in /home/claude"],
+        ["asked by codex in /home/codex"],
+    ]
+    assert "asked by" in {fact.name for fact in alike.essentials}
+    assert not [line for fact in alike.sections[0].facts for line in fact.lines if "asked by" in line.text]
