@@ -7,7 +7,7 @@ Matches only if
 1. the plan is of this action, and its file has exactly the bytes that were agreed to
 2. it uses exactly the credentials that were agreed to
 3. it is not past `until`
-4. every constraint holds of the plan's own arguments; an absent argument fulfils none
+4. every constraint holds of the plan's own arguments; an argument that is not given fulfils `absent` alone
 5. the action can be undone
 
 Values compare as JSON does, without conversion: text exactly (case and all), numbers as numbers, and a boolean is no number.
@@ -35,7 +35,9 @@ from aileron.model.plan import Plan
 __all__ = ["check_grant", "credentials_of", "matches"]
 
 MAX_CONSTRAINTS: Final = 16
-"""A person reads them all before they agree."""
+"""On what is given. A person reads them all before they agree."""
+MAX_ABSENT: Final = 64
+"""Arguments that must not be given, which are names in a line."""
 MAX_USES: Final = 1000
 """A grant for more is no grant but another action, without a gate."""
 MIN_FOR_S: Final = 60
@@ -76,8 +78,11 @@ def check_grant(action: ActionFile, constraints: Sequence[Constraint], uses: int
         raise _refused(f"a grant is for 1 to {MAX_USES} uses, not {uses}")
     if isinstance(for_s, bool) or not MIN_FOR_S <= for_s <= MAX_FOR_S:
         raise _refused(f"a grant lasts from {MIN_FOR_S} seconds to {MAX_FOR_S // 86400} days, not {for_s} seconds")
-    if len(constraints) > MAX_CONSTRAINTS:
-        raise _refused(f"{len(constraints)} constraints; at most {MAX_CONSTRAINTS}, so that they are read")
+    absent = sum(1 for constraint in constraints if constraint.operator == "absent")
+    if len(constraints) - absent > MAX_CONSTRAINTS:
+        raise _refused(f"{len(constraints) - absent} constraints; at most {MAX_CONSTRAINTS}, so that they are read")
+    if absent > MAX_ABSENT:
+        raise _refused(f"{absent} arguments that must not be given; at most {MAX_ABSENT}")
     inputs = {spec.name: spec for spec in action.inputs}
     for constraint in constraints:
         if constraint.argument not in inputs:
@@ -110,6 +115,8 @@ def _problem(constraint: Constraint, spec: InputSpec) -> str | None:
             if spec.type not in {"integer", "number"}:
                 return f"for numbers, and this argument is of type {spec.type}"
             return None if _is_number(value) else "its value is not a number"
+        case "absent":
+            return None if value is None else "its value is not null"
         case unknown:
             assert_never(unknown)
 
@@ -129,8 +136,8 @@ def _is_of(spec: InputSpec, value: Any) -> bool:
 
 
 def _holds(constraint: Constraint, args: dict[str, Any]) -> bool:
-    if constraint.argument not in args:
-        return False
+    if constraint.operator == "absent" or constraint.argument not in args:
+        return constraint.operator == "absent" and constraint.argument not in args
     given, value = args[constraint.argument], constraint.value
     match constraint.operator:
         case "equals":

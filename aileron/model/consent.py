@@ -214,11 +214,14 @@ class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind",
     commitment: str
 
 
-Operator = Literal["equals", "one_of", "prefix", "at_most"]
+Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]
 
 
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
-    """What one argument must be: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`."""
+    """What one argument must be: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`, `absent`.
+
+    `value` is null where the argument must not be given.
+    """
 
     argument: str
     operator: Operator

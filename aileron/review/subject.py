@@ -60,6 +60,8 @@ def constraint_words(constraint: Constraint) -> str:
             return f"{name} starts with {_json(value)}"
         case "at_most":
             return f"{name} is at most {_json(value)}"
+        case "absent" if value is None:
+            return f"{name} is not given"
         case other:
             return f"{name} {other} {_json(value)}"
 

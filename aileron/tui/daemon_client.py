@@ -173,11 +173,17 @@ class DaemonClient:
         return made.digest
 
     def grant(self, plan: Plan, uses: int, for_s: int) -> None:
-        """Ask for a grant of just this; it waits for a person as well."""
+        """Ask for a grant of just this: these arguments, and no others. It waits for a person as well."""
         from aileron.api.approver import AddGrant
         from aileron.model.consent import Constraint
+        from aileron.review.headline import action_in
 
-        same = tuple(Constraint(argument=name, operator="equals", value=value) for name, value in plan.args.items())
+        action = action_in(plan.action_text)
+        others = [] if action is None else [spec.name for spec in action.inputs if spec.name not in plan.args]
+        same = (
+            *(Constraint(argument=name, operator="equals", value=value) for name, value in plan.args.items()),
+            *(Constraint(argument=name, operator="absent", value=None) for name in others),
+        )
         self._ask(
             "POST",
             _path_of("v1", "grants"),

@@ -105,6 +105,16 @@ def test_a_constraint_holds_of_what_it_names_only(
         assert not matches(found, msgspec.structs.replace(plan, args={"x": given_value}), NOW), given_value
 
 
+def test_an_argument_that_must_not_be_given_is_given_by_nobody(plan: Plan) -> None:
+    """Whatever its value is, null among them; all others may be."""
+    found = grant(plan, constraint("bcc", "absent", None))
+
+    assert matches(found, msgspec.structs.replace(plan, args={}), NOW)
+    assert matches(found, msgspec.structs.replace(plan, args={"to": "ann"}), NOW)
+    for value in ("mallory", "", None, False, 0, []):
+        assert not matches(found, msgspec.structs.replace(plan, args={"to": "ann", "bcc": value}), NOW), value
+
+
 @pytest.mark.parametrize(
     ("operator", "value"),
     [
@@ -150,9 +160,9 @@ def test_one_more_constraint_never_lets_more_pass(
 
 
 @given(CONSTRAINTS)
-def test_an_argument_that_is_left_out_fulfils_no_constraint(plan: Plan, one: Constraint) -> None:
+def test_an_argument_that_is_left_out_fulfils_none_but_absent(plan: Plan, one: Constraint) -> None:
     """Whatever it says."""
-    assert not matches(grant(plan, one), msgspec.structs.replace(plan, args={}), NOW)
+    assert matches(grant(plan, one), msgspec.structs.replace(plan, args={}), NOW) == (one.operator == "absent")
 
 
 @given(ARGUMENTS, ARGUMENTS)
@@ -212,6 +222,7 @@ GOOD = [
     constraint("amount", "equals", 5),
     constraint("urgent", "equals", False),
     constraint("urgent", "one_of", [True, False]),
+    constraint("urgent", "absent", None),
 ]
 
 
@@ -219,7 +230,7 @@ def test_a_grant_within_its_bounds_may_be(plan: Plan) -> None:
     """At each end of each, with none and with all kinds of constraints."""
     check_grant(action(), [], 1, 60)
     check_grant(action(), GOOD, 1000, 30 * 24 * 3600)
-    check_grant(action(), [constraint("to", "prefix", "a")] * 16, 1, 60)
+    check_grant(action(), [constraint("to", "prefix", "a")] * 16 + [constraint("count", "absent", None)] * 64, 1, 60)
     check_grant(action(), [constraint("to", "one_of", ["a"] * 64)], 1, 60)
 
 
@@ -249,6 +260,9 @@ def test_a_grant_within_its_bounds_may_be(plan: Plan) -> None:
         ({"constraints": [constraint("urgent", "at_most", 1)]}, "for numbers, and this argument is of type boolean"),
         ({"constraints": [constraint("count", "at_most", "5")]}, "its value is not a number"),
         ({"constraints": [constraint("count", "at_most", True)]}, "its value is not a number"),
+        ({"constraints": [constraint("urgent", "absent", False)]}, "argument 'urgent', absent: its value is not null"),
+        ({"constraints": [constraint("bcc", "absent", None)]}, "no argument 'bcc'"),
+        ({"constraints": [constraint("to", "absent", None)] * 65}, "65 arguments that must not be given; at most 64"),
         ({"constraints": [constraint("to", "equals", "x" * 5000)]}, "over 4096 bytes"),
         ({"constraints": [constraint("to", "prefix", "a")] * 17}, "17 constraints; at most 16"),
         ({"uses": 0}, "1 to 1000 uses, not 0"),

@@ -207,6 +207,20 @@ def test_a_grant_lets_through_what_it_covers_and_no_more(
     assert home.must("GET", "/v1/audit/verify")["ok"]
 
 
+def test_a_grant_of_calls_without_an_argument_lets_none_with_it_through(home: DaemonHome, approver: Approver) -> None:
+    """Also once the vault was locked, and read again."""
+    text = probe_action("effect", "path:string?", name="exact", gated=True)
+    text = text.replace("[approval]\n", "[approval]\nirreversible = false\n")
+    approver.agree(home, home.ask("POST", "/v1/actions", {"text": text, "file": "x"}))
+    absent = [{"argument": "path", "operator": "absent", "value": None}]
+    approver.agree(home, granted(home, action="exact", constraints=absent, uses=9))
+    home.must("POST", "/v1/vault/lock")
+    home.unlock()
+
+    assert home.run("exact", {"path": "/team/a"}).status == 202
+    assert home.run("exact", {}).status == 200
+
+
 def test_a_question_about_a_grant_brings_the_file_that_says_what_it_does_not_limit(
     home: DaemonHome, approver: Approver
 ) -> None:

@@ -54,6 +54,16 @@ def test_who_gets_it_without_a_limit_is_an_alarm_and_any_other_argument_is_told(
     assert left_open(granted(CLOSED, OPEN)) == []
 
 
+def test_an_argument_that_must_not_be_given_is_limited() -> None:
+    """As the console asks for it where just this call is to run again."""
+    none = Constraint(argument="to", operator="absent", value=None)
+    one = granted(none, OPEN)
+
+    assert alarms(one) == []
+    assert left_open(one) == []
+    assert "to is not given" in {line.text for fact in one.sections[0].facts for line in fact.lines}
+
+
 @pytest.mark.parametrize("label", ["Bcc", "Blind copy", "Cc", "Recipient", "Invited", "IBAN"])
 def test_a_recipient_goes_by_its_label_too(label: str) -> None:
     """Also one that may be left out: a later call may have it."""

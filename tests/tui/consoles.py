@@ -309,7 +309,10 @@ class Shown:
             await self.press("enter")
 
 
-def named(name: str, *, reversible: bool = False, args: dict[str, Any] | None = None, **more: Any) -> dict[str, Any]:
-    """A question about a run of the action `name`, its id made of it."""
-    of = plan(args, action=name, approval=ApprovalRule(required=True, irreversible=not reversible))
+def named(
+    name: str, *, reversible: bool = False, args: dict[str, Any] | None = None, text: str = "", **more: Any
+) -> dict[str, Any]:
+    """A question about a run of the action `name`, its id made of it; `text` is the action's file."""
+    rule = ApprovalRule(required=True, irreversible=not reversible)
+    of = plan(args, action=name, approval=rule, action_text=text)
     return question(of, **{"approval_id": f"act-20261121T040000-{name}", "audit_id": f"run-{name}", **more})

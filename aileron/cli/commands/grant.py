@@ -58,6 +58,9 @@ def add(
     at_most: Annotated[
         list[str] | None, typer.Option("--at-most", metavar="ARG=N", help="Allow numbers up to N.")
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option("--without", metavar="ARG", help="Allow only calls without this argument.")
+    ] = None,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -75,6 +78,7 @@ def add(
         *(_constraint(action, inputs, "one_of", text) for text in one_of or []),
         *(_constraint(action, inputs, "prefix", text) for text in prefix or []),
         *(_constraint(action, inputs, "at_most", text) for text in at_most or []),
+        *(Constraint(argument=name, operator="absent", value=None) for name in without or []),
     )
     body = AddGrant(action=action, constraints=constraints, uses=uses, for_s=int(for_s))
     answer = supervisor.fetch(ConsentAnswer, "POST", "/v1/grants", body)
