@@ -12,7 +12,7 @@ Source: docs/reference/consents.md. Not here: runs (plan.py), the question aroun
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, assert_never
 
 from aileron.model.consent import (
@@ -35,7 +35,7 @@ from aileron.review.changes import change_lines
 from aileron.review.headline import Origin, Span, action_in, quoted
 from aileron.review.plan import FactRow, cut, host_line, missing_lines, text_lines
 
-__all__ = ["SYNCED", "consent_headline", "constraint_words", "subject_changes", "subject_facts"]
+__all__ = ["SYNCED", "conditions", "consent_headline", "subject_changes", "subject_facts"]
 
 SYNCED: Final = {
     "no": "no, stays on one device",
@@ -48,8 +48,18 @@ _MAX_FILE_LINES = 6
 """Of an action's file: what it comes to stands above it, and the question below; a screen has 24."""
 
 
-def constraint_words(constraint: Constraint) -> str:
-    """One condition of a grant: `to is "mira@example.com"`."""
+def conditions(constraints: Sequence[Constraint]) -> list[str]:
+    """Those of a grant, in words: `to is "mira@example.com"`; what must not be given in one, the last: `without bcc, cc`."""
+    absent = [one.argument for one in constraints if _is_absent(one)]
+    words = [_condition(one) for one in constraints if not _is_absent(one)]
+    return words + ([f"without {', '.join(absent)}"] if absent else [])
+
+
+def _is_absent(constraint: Constraint) -> bool:
+    return constraint.operator == "absent" and constraint.value is None
+
+
+def _condition(constraint: Constraint) -> str:
     name, value = constraint.argument, constraint.value
     match constraint.operator:
         case "equals":
@@ -60,8 +70,6 @@ def constraint_words(constraint: Constraint) -> str:
             return f"{name} starts with {_json(value)}"
         case "at_most":
             return f"{name} is at most {_json(value)}"
-        case "absent" if value is None:
-            return f"{name} is not given"
         case other:
             return f"{name} {other} {_json(value)}"
 
@@ -245,7 +253,7 @@ def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:
 
 
 def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | None], str]) -> Iterator[FactRow]:
-    words = [line for one in subject.constraints for line in cut("", constraint_words(one), more)]
+    words = [line for one in conditions(subject.constraints) for line in cut("", one, more)]
     yield "grant", f"runs of {subject.action} need no approval"
     yield "where", words or "ALWAYS: with any arguments"
     yield "at most", f"{subject.uses} times"

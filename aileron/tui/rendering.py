@@ -301,14 +301,13 @@ def grant_rows(one: GrantEntry, width: int) -> list[Text]:
 
 def grant_facts(one: GrantEntry, width: int) -> Text:
     """All of one grant, for whoever is about to end it."""
-    from aileron.review.subject import constraint_words
+    from aileron.review.subject import conditions
 
-    conditions = [constraint_words(each) for each in one.constraints]
     facts = [
         ("grant", one.id),
         ("action", one.action),
         ("used", _used(one)),
-        *(("where", words) for words in conditions or ["any arguments"]),
+        *(("where", words) for words in conditions(one.constraints) or ["any arguments"]),
     ]
     return _all_labelled(facts, width)
 
@@ -361,9 +360,9 @@ def _all_labelled(facts: Iterable[tuple[str, str | int]], width: int) -> Text:
 
 
 def _grant_line(one: GrantEntry) -> str:
-    from aileron.review.subject import constraint_words
+    from aileron.review.subject import conditions
 
-    words = " and ".join(constraint_words(each) for each in one.constraints)
+    words = " and ".join(conditions(one.constraints))
     return f"{as_text(one.action)}  {_used(one)}  {words or 'any arguments'}"
 
 

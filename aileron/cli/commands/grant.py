@@ -24,7 +24,7 @@ from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.consent import Constraint, Operator
 from aileron.model.visible import visible
-from aileron.review.subject import constraint_words
+from aileron.review.subject import conditions
 
 __all__ = ["add", "list_", "revoke"]
 
@@ -161,5 +161,4 @@ def _meant(supervisor: Supervisor, wanted: str) -> str:
 
 
 def _what(entry: GrantEntry) -> str:
-    words = [constraint_words(one) for one in entry.constraints]
-    return f"{entry.action}, {' and '.join(words) or 'whatever its arguments are'}"
+    return f"{entry.action}, {' and '.join(conditions(entry.constraints)) or 'whatever its arguments are'}"
