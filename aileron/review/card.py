@@ -76,7 +76,7 @@ _OF_NUMBERS: Final = ("larger", "smaller")
 """How only numbers differ (approvals/difference.py): one that was is spelled as a number, and not as a text of digits."""
 _AS_OURS: Final = tuple("!≠│┌└↳…！┃|▸")
 """What lines of ours begin with, and what looks like it."""
-_ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "ALWAYS: ", "UNSIGNED")
+_ALARMS: Final = ("ALLOWS MORE: ", "RUNS WITHOUT", "NO LIMIT: ", "LOOKS LIKE ", "UNSIGNED")
 """What facts of a consent begin with that are alarms (subject.py, registry/consent.py)."""
 _MOST_ALARMS: Final = 3
 """Lines of a consent that are lifted above what scrolls; all of them stand below as well."""

@@ -30,9 +30,11 @@ from aileron.model.consent import (
     TrustedKeyConsent,
 )
 from aileron.model.credential import wire_words
+from aileron.model.timestamp import spoken_time
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
 from aileron.review.headline import Origin, Span, action_in, quoted
+from aileron.review.lookalike import looks_like
 from aileron.review.plan import FactRow, cut, host_line, missing_lines, text_lines
 
 __all__ = ["SYNCED", "conditions", "consent_headline", "subject_changes", "subject_facts"]
@@ -181,7 +183,7 @@ def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
 def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[FactRow]:
     is_new = subject.before is None
     is_wider = any(change.widens for change in subject.changes)
-    how = "new" if is_new else "allows more than you agreed to" if is_wider else "changed since you agreed to it"
+    how = "new" if is_new else "allows more than you agreed to" if is_wider else "changed, allows nothing new"
     yield "signature", subject.signature
     yield "action", f"{subject.name} ({how})"
     yield "from", subject.fetched
@@ -227,6 +229,7 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactR
     yield "hash", subject.hash
     yield "for", subject.for_action
     if isinstance(subject, ConnectorUpdateConsent):
+        yield "beware", _look_alikes(subject) or None
         changes = change_lines(subject.changes, more, marks=True)
         yield "differs", [f"from {subject.before}{':' if changes else ': allows nothing new'}", *changes]
     yield "goes to", _hosts(subject)
@@ -255,9 +258,9 @@ def _of_trusted_key(subject: TrustedKeyConsent) -> Iterator[FactRow]:
 def _of_grant(subject: GrantConsent, more: str | None, when: Callable[[str | None], str]) -> Iterator[FactRow]:
     words = [line for one in conditions(subject.constraints) for line in cut("", one, more)]
     yield "grant", f"runs of {subject.action} need no approval"
-    yield "where", words or "ALWAYS: with any arguments"
+    yield "where", words or "NO LIMIT: any arguments, whoever gets it"
     yield "at most", f"{subject.uses} times"
-    yield "until", when(subject.until)
+    yield "until", spoken_time(subject.until) or when(subject.until)
     yield "account", list(subject.credentials) or "none"
     yield "action file", subject.action_digest
 
@@ -282,6 +285,14 @@ def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:
         for key in _changed_settings(subject)
     ]
     return change_lines(changes, more) or ["no change"]
+
+
+def _look_alikes(subject: ConnectorUpdateConsent) -> list[str]:
+    """Of the hosts that come, those that may be taken for one that it reached before."""
+    new = [change.after for change in subject.changes if change.where == "reaches" and change.after is not None]
+    known = [host.rpartition(":")[0] for host in subject.reaches if host not in new]
+    names = dict.fromkeys(host.rpartition(":")[0] for host in new)
+    return [f"LOOKS LIKE {as_text(like)}: {as_text(name)}" for name in names if (like := looks_like(name, known))]
 
 
 def _hosts(subject: ActionFileConsent | ConnectorConsent | BindingConsent) -> list[str] | str:

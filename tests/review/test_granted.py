@@ -17,7 +17,7 @@ from tests.support.hostile_text import EVERYTHING, as_in_a_file, assert_harmless
 FILE = labelled(to="To", extra="Text")
 OPEN = Constraint(argument="extra", operator="prefix", value="[ci] ")
 CLOSED = Constraint(argument="to", operator="equals", value="ann@example.com")
-ALWAYS = "! ALWAYS: with any arguments"
+ALWAYS = "! NO LIMIT: any arguments, whoever gets it"
 
 
 def granted(*limits: Constraint, text: str | None = FILE, until: str = "2026-12-20T04:00:00Z", **more: Any) -> Card:

@@ -1,0 +1,60 @@
+"""A host whose name may be taken for that of one which is known: the known one's letters in it, or all but one of them.
+
+Pure. It is to have a person look, and allows or refuses nothing: a name that resembles none can be as bad.
+
+Rules
+- A host below the domain of one that is known is none: whoever has that domain has it too.
+- Dots and hyphens do not count, nor do `0` and `o`, or `1`, `i` and `l`.
+
+>>> looks_like("api.acme-example.test", ["api.acme.example"])
+'api.acme.example'
+>>> looks_like("files.acme.example", ["api.acme.example"]), looks_like("paste.example", ["api.acme.example"])
+(None, None)
+
+Source: docs/reference/console.md. Not here: letters of other alphabets (plan.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["looks_like"]
+
+_LEAST: Final = 6
+"""Letters of a domain: fewer are in the names of many."""
+_ALIKE: Final = str.maketrans({"0": "o", "1": "l", "i": "l", ".": None, "-": None})
+
+
+def looks_like(host: str, known: Iterable[str]) -> str | None:
+    """That of the known names (no ports) which this may be taken for; None: it is of one of their domains, or like none."""
+    others = [(one, _domain(one)) for one in known]
+    if any(host == domain or host.endswith(f".{domain}") for _, domain in others):
+        return None
+    return next((one for one, domain in others if _resembles(host, domain)), None)
+
+
+def _domain(host: str) -> str:
+    """Without its first label, where two are left: what its owner may have more hosts in."""
+    _, _, rest = host.partition(".")
+    return rest if "." in rest else host
+
+
+def _resembles(host: str, domain: str) -> bool:
+    ours, theirs = _letters(host), _letters(domain)
+    if len(theirs) < _LEAST:
+        return False
+    return theirs in ours or _is_one_off(_letters(_domain(host)), theirs)
+
+
+def _letters(name: str) -> str:
+    return name.lower().translate(_ALIKE)
+
+
+def _is_one_off(one: str, other: str) -> bool:
+    """One letter more, less, or another."""
+    short, long = sorted((one, other), key=len)
+    if len(long) - len(short) > 1:
+        return False
+    same = next((at for at, letter in enumerate(short) if letter != long[at]), len(short))
+    return short[same:] == long[same + 1 :] or short[same + 1 :] == long[same + 1 :]
