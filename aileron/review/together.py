@@ -139,13 +139,14 @@ def _told(card: Card, shared: Sequence[Fact]) -> tuple[Line, ...]:
 
 
 def _of_its_own(fact: Fact, shared: Sequence[Fact]) -> Iterator[Line]:
-    """How it compares, and how many it touches, in their own words, also where that is so of all; else with a name."""
-    if fact.name in ("touches", "compared"):
-        yield from fact.lines
-    elif fact not in shared:
-        first, *more = fact.lines
-        yield dataclasses.replace(first, text=f"{fact.name} {first.text}")
-        yield from more
+    """What is not the same in all. How it compares, and how many it touches, needs no name."""
+    if fact in shared:
+        return
+    first, *more = fact.lines
+    yield (
+        first if fact.name in ("touches", "compared") else dataclasses.replace(first, text=f"{fact.name} {first.text}")
+    )
+    yield from more
 
 
 def _table(given: Sequence[dict[str, LabelledArgument]], name: str) -> Fact:
