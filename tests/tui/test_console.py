@@ -36,7 +36,7 @@ from tests.cli.questions import (
 )
 from tests.review.test_alarms import labelled
 from tests.support.fake_daemon import Seen, error
-from tests.tui.consoles import World, named
+from tests.tui.consoles import Shown, World, named
 
 pytestmark = pytest.mark.anyio
 
@@ -594,17 +594,22 @@ async def test_what_is_taken_back_is_cancelled_only_where_it_is_seen(world: Worl
     assert len(world.sent("cancel")) == 1
 
 
+async def asked_for_a_grant(shown: Shown) -> None:
+    """For just this, ten times."""
+    await shown.settled()
+    await shown.press("t")
+    await shown.until("10 times, within an hour")
+    await shown.press("2")
+    await shown.until_told("added at the end of the list")
+
+
 async def test_a_grant_is_for_these_arguments_and_no_others(world: World) -> None:
     """What the file declares and the call did not give must not be given: a blind copy would be one more recipient."""
     world.ask(named("undoable", reversible=True, args={"to": "ann@example.com"}, text=labelled(extra="Blind copy")))
     world.fake.script("POST", "/v1/grants", (202, {"approval_id": "act-9", "status": "pending_approval"}))
     async with world.console() as shown:
         await shown.until("undoable 1.2.0")
-        await shown.settled()
-        await shown.press("t")
-        await shown.until("10 times, within an hour")
-        await shown.press("2")
-        await shown.until_told("added at the end of the list")
+        await asked_for_a_grant(shown)
 
     (body,) = world.sent("grants")
     assert body["constraints"] == [
@@ -624,11 +629,7 @@ async def test_a_grant_is_offered_for_what_can_be_undone_only(world: World) -> N
         await shown.until_told("not available: this cannot be undone")
         await shown.press("n")
         await shown.until("undoable 1.2.0")
-        await shown.settled()
-        await shown.press("t")
-        await shown.until("10 times, within an hour")
-        await shown.press("2")
-        await shown.until_told("added at the end of the list")
+        await asked_for_a_grant(shown)
 
     (body,) = world.sent("grants")
     assert (body["action"], body["uses"], body["for_s"]) == ("undoable", 10, 3600)

@@ -9,24 +9,14 @@ import pytest
 
 from aileron.model.manifest import ApprovalRule
 from tests.cli.alike import APART, ann_and_bob, mail
-from tests.cli.command import Command, Said
-from tests.cli.person import APPROVER, flat
+from tests.cli.person import flat
 from tests.cli.questions import sealed_preview
 from tests.support.fake_daemon import error
 from tests.tui.consoles import World
+from tests.tui.test_plain import UNLOCK, dialogue
 
-QUIT = ("> ", "quit")
-UNLOCK = [("> ", "unlock"), ("to decide for 15 minutes: ", APPROVER)]
 ALL_3 = "To approve all 3, type  yes  (anything else: not decided): "
 ALL_2 = "To approve all 2, type  yes  (anything else: not decided): "
-
-
-def dialogue(world: World, *answers: Any, **more: str) -> Said:
-    """`aileron console --plain`, with these answers to what it asks; it ends well."""
-    said = Command(world.home).at_terminal("console", "--plain", answers=[*answers, QUIT], **more)
-    assert said.code == 0, said
-    assert APPROVER not in said.out
-    return said
 
 
 def test_three_alike_take_one_card_and_one_word_and_each_is_signed(world: World) -> None:
