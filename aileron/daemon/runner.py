@@ -168,7 +168,7 @@ class Runner:
         except AileronError as error:  # the ledger said no: nothing was done
             entry.error = error
         except Exception:  # noqa: BLE001 - the end of a task: whoever waits must hear of it
-            _log.exception("a run ended in a way nobody foresaw")
+            _log.exception("a run ended unexpectedly")
             message = "this is a bug in aileron: please report it with the details in `aileron daemon logs`"
             entry.error = AileronError(FailureClass.INTERNAL_ERROR, message)
         finally:

@@ -128,7 +128,7 @@ class AgentProtocol:
             except (OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 pass  # the agent is gone
             except Exception:  # noqa: BLE001 - the end of a task: one connection never ends the others
-                _log.exception("a connection of the protocol's socket ended in a way nobody foresaw")
+                _log.exception("a connection of the protocol's socket ended unexpectedly")
             finally:
                 self._connections -= 1
 

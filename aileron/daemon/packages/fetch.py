@@ -289,7 +289,7 @@ class FetchJobs:
                 retriable=True,
             )
         except Exception:  # noqa: BLE001 - the end of a task: nothing foreign leaves
-            _log.exception("a fetch failed in a way nobody foresaw")
+            _log.exception("a fetch failed unexpectedly")
             status, job.error = "failed", AileronError(FailureClass.INTERNAL_ERROR, "see `aileron daemon logs`")
         finally:
             await self._end(job, status)

@@ -200,7 +200,7 @@ class SignIns:
         except AileronError as error:
             one.status, one.error = "failed", error
         except Exception:  # noqa: BLE001 - the end of a task: nothing foreign leaves
-            _log.exception("a sign-in failed in a way nobody foresaw")
+            _log.exception("a sign-in failed unexpectedly")
             one.status, one.error = "failed", AileronError(FailureClass.INTERNAL_ERROR, "see `aileron daemon logs`")
         finally:
             await self._end(one, granted)

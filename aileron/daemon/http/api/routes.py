@@ -100,7 +100,7 @@ class Api:
             except AileronError as error:
                 return failure_answer(error.failure)
             except Exception:  # noqa: BLE001 - the end of a request: nothing foreign leaves
-                _log.exception("%s %s failed in a way nobody foresaw", spec.method, spec.path)
+                _log.exception("%s %s failed unexpectedly", spec.method, spec.path)
                 return failure_answer(
                     AileronError(
                         FailureClass.INTERNAL_ERROR, "this is a bug in aileron; see `aileron daemon logs`"
