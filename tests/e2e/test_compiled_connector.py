@@ -195,7 +195,7 @@ def test_what_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp
     answer = home.ask("POST", "/v1/connectors", {"path": str(source), "on_conflict": "keep_both"})
 
     assert (answer.status, answer.body["error"]["class"]) == (503, "sandbox_unavailable")
-    expected = "it is for arm, and this is" if link == "static" else "needs 'libx.so.6'"
+    expected = "it is for arm, but this machine is" if link == "static" else "needs 'libx.so.6'"
     assert expected in answer.body["error"]["message"]
     assert home.must("GET", "/v1/connectors") == before
 
