@@ -47,8 +47,8 @@ _MAX_BRIEF: Final = 100
 _MOST_WORDS: Final = 3
 """Words of other letters in one value; one is enough to look."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
-_ADDRESS: Final = re.compile(r"[^\s,;<>()\"'@/]+(?:[@.][^\s,;<>()\"'@/]+)+")
-"""What has a dot or an @ in its middle: a mail address, a host, a file's name."""
+_PIECE: Final = re.compile(r"[^\s,;<>()\"'/]+")
+"""One class and nothing after it: a megabyte is read once, whatever is in it."""
 _ALIKE: Final = frozenset({"LATIN", "CYRILLIC", "GREEK", "ARMENIAN", "CHEROKEE", "COPTIC"})
 """Alphabets with letters that look like those of another."""
 
@@ -202,15 +202,17 @@ def _letters(name: str, value: Any) -> Iterator[str]:
 
 def _foreign(text: str) -> Iterator[str]:
     """Mail addresses with other letters than ASCII's; hosts, and words, in more than one alphabet. Those letters as codes."""
-    addresses = list(_ADDRESS.finditer(text))
-    words = (
-        match
-        for match in _WORD.finditer(text)
-        if not any(one.start() <= match.start() < one.end() for one in addresses)
-    )
-    for match in (*addresses, *words):
-        if not match[0].isascii() and ("@" in match[0] or _is_mixed(match[0])):
-            yield _in_codes(match[0])
+    for match in _PIECE.finditer(text):
+        if not match[0].isascii():
+            yield from _foreign_in(match[0].strip("@."))
+
+
+def _foreign_in(piece: str) -> Iterator[str]:
+    """Of what has a dot or an @ in its middle (a mail address, a host, a file's name) all of it; else its words."""
+    is_address = "@" in piece or "." in piece
+    for one in [piece] if is_address else _WORD.findall(piece):
+        if not one.isascii() and ("@" in one or _is_mixed(one)):
+            yield _in_codes(one)
 
 
 def _is_mixed(text: str) -> bool:

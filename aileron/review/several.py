@@ -15,8 +15,10 @@ from typing import Any, Final, NamedTuple
 
 __all__ = ["Several", "several"]
 
-_ADDRESS: Final = re.compile(r"[^@<>]*<?[^\s@<>,;]+@[^\s@<>,;]+>?\s*")
-"""One of a list: `ann@example.com`, `Ann <ann@example.com>`."""
+_ADDRESS: Final = re.compile(r"[^@<>]*(?:<[^\s@<>,;]+|(?<=[^\s@<>,;]))@[^\s@<>,;]+>?\s*")
+"""One of a list: `ann@example.com`, `Ann <ann@example.com>`. No two parts of it can take the same character: a text that is none
+is read once.
+"""
 
 
 class Several(NamedTuple):
