@@ -179,7 +179,8 @@ class Console(TogetherConsole):
     def _go_on(self) -> None:
         if (why := self.key_session.why_locked()) is not None:
             self._tell(f"the approver's key is locked: {why}")
-            self._forget_preview()
+            if not self.key_session.may_read:
+                self._forget_preview()
         entry = self._entry()
         if entry is not None and entry.is_open and is_over(entry):
             self.guard.show(entry.id, self.guard.digest, now=time.monotonic(), closed=EXPIRED)

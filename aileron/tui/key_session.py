@@ -154,13 +154,15 @@ class KeySession:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[ApproverKey]:
-        """The key that was just looked after, or asked for: it is not wiped amid a signature."""
-        try:
-            with self._deciding.in_use() as key:
+        """The key that was just looked after, or asked for: it is not wiped amid a signature, and where it is not kept nobody
+        else finds it after that.
+        """
+        with self._deciding.in_use() as key:
+            try:
                 yield key
-        finally:
-            if self.not_kept is not None:
-                self._deciding.close()
+            finally:
+                if self.not_kept is not None:
+                    self._deciding.close()
 
     @property
     def may_offer(self) -> bool:

@@ -223,7 +223,8 @@ class Plain:
         why = self._key_session.why_locked()
         if why is None:
             return False
-        self._previews.clear()
+        if not self._key_session.may_read:
+            self._previews.clear()
         self._say(f"\nthe approver's key is locked: {why}")
         return True
 

@@ -234,6 +234,22 @@ def test_a_key_that_is_locked_reads_nothing(home: Home, who: str | None) -> None
         PreviewAsked(by, "act-1", f"sha256:{'0' * 64}")
 
 
+def test_a_look_amid_a_signature_finds_no_key_after_it(home: Home) -> None:
+    """Where it is not kept it is gone with the signature, unasked by nobody: there is nothing to tell."""
+    home.who = TMUX
+    looks = threading.Thread(target=home.key_session.look)
+    with home.key_session.signer("to approve pay", "act-1", ()) as used:
+        looks.start()
+        looks.join(0.1)  # it waits for the signature
+        assert looks.is_alive()
+        assert isinstance(used, ApproverKey)
+        assert not is_wiped(used)
+    looks.join(DEADLINE_S)
+
+    assert is_wiped(used)
+    assert home.key_session.why_locked() is None
+
+
 def test_a_key_that_is_closed_leaves_no_thread(home: Home) -> None:
     """However often it is opened."""
     for _ in range(5):
