@@ -79,7 +79,7 @@ conformance: $(VENV)/.dev
 
 browser: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.install
-	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BY_FILE) $(BROWSER_TESTS)
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BROWSER_TESTS)
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m benchmarks
