@@ -40,7 +40,8 @@ _BESIDE_ROW: Final = 5
 """Cells of the box beside a row: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
-_SCROLLING: Final = {"up": -1, "down": 1, "pageup": -10, "pagedown": 10}
+_SCROLLING: Final = ("up", "down", "pageup", "pagedown", "space", "home", "end")
+"""Keys that move what is to be read, as they do on the card; while a word is typed, the last three are the field's."""
 _CSS: Final = """
 Confirm, LineInput, GrantForm, Pages { align: center middle; }
 Confirm, LineInput, GrantForm, Pages, Palette { background: transparent; }
@@ -104,12 +105,15 @@ class Confirm(_Once, ModalScreen[bool]):
         self._facts: Final = facts
         self._word: Final = word
         self._verb: Final = verb
+        self._width = 0
+        """Cells of a row for which the facts are laid out."""
         self.since = time.monotonic()
 
     def compose(self) -> ComposeResult:
+        self._width = _width_in_box(self.app.size.width)
         with Vertical(id="box"):
             with VerticalScroll(id="facts", can_focus=False):
-                yield Static(self._facts(_width_in_box(self.app.size.width)), id="told")
+                yield Static(self._facts(self._width), id="told")
             if self._word is None:
                 yield Static(Text(f"\ny  {self._verb}     any other key  back", style="bold"))
                 yield Static(id="hint")
@@ -123,7 +127,9 @@ class Confirm(_Once, ModalScreen[bool]):
 
     def on_resize(self, event: Resize) -> None:
         """What is to be typed, and where, is on the screen however small that is."""
-        self.query_one("#told", Static).update(self._facts(_width_in_box(event.size.width)))
+        if (width := _width_in_box(event.size.width)) != self._width:
+            self._width = width
+            self.query_one("#told", Static).update(self._facts(width))
         self.query_one("#facts").styles.max_height = max(event.size.height - _BESIDE_FACTS, 1)
         self.call_after_refresh(self._say_more)
 
@@ -136,9 +142,7 @@ class Confirm(_Once, ModalScreen[bool]):
     def on_key(self, event: Key) -> None:
         if event.key in _SCROLLING:
             event.stop()
-            facts = self.query_one("#facts", VerticalScroll)
-            by = _SCROLLING[event.key]
-            facts.scroll_relative(y=by if abs(by) == 1 else facts.size.height * (1 if by > 0 else -1), animate=False)
+            self._scroll(event.key)
             return
         if self._word is not None:
             return
@@ -146,6 +150,12 @@ class Confirm(_Once, ModalScreen[bool]):
         if event.key == "y" and not self._is_settled(event.time):
             return  # it was on its way before this came up
         self.dismiss(event.key == "y")
+
+    def _scroll(self, key: str) -> None:
+        facts = self.query_one("#facts", VerticalScroll)
+        page, all_ = facts.size.height, facts.max_scroll_y
+        by = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "space": page, "home": -all_, "end": all_}[key]
+        facts.scroll_relative(y=by, animate=False)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.value.strip() == self._word and self._is_settled(self.query_one(_Typed).entered_at):

@@ -66,8 +66,9 @@ async def test_what_deletes_takes_its_word_once_for_all(world: World) -> None:
         await shown.until(lambda: len(world.sent()) == 2)
 
 
-async def test_their_card_has_to_be_read_to_its_end(world: World) -> None:
-    """On a small screen a `y` before that decides nothing, and says why."""
+@pytest.mark.parametrize("keys", [["pagedown"] * 8, ["space"] * 8, ["end"], ["end", "home"]], ids=lambda keys: f"{len(keys)} x {keys[-1]}")
+async def test_their_card_has_to_be_read_to_its_end(world: World, keys: list[str]) -> None:
+    """On a small screen a `y` before that decides nothing, and says why; the keys that scroll a card scroll this one."""
     world.ask(*(mail(number, note="\n".join(f"line {line}" for line in range(40))) for number in (1, 2)))
     async with world.console() as shown:
         await shown.until("2 waiting")
@@ -79,7 +80,8 @@ async def test_their_card_has_to_be_read_to_its_end(world: World) -> None:
         await shown.until("not all of it was on screen")
         assert world.sent() == []
 
-        await shown.press(*["pagedown"] * 8)
+        await shown.press(*keys)
+        await shown.until("line 1 " if keys[-1] == "home" else "line 39")
         await shown.settled()
         await shown.press("y")
         await shown.until(lambda: len(world.sent()) == 2)
