@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 from aileron.model.preview import Preview
-from aileron.review.together import Apart, card_of_several
+from aileron.review.together import why_apart
 
 if TYPE_CHECKING:
     from aileron.review.decision_flow import Review
 
-__all__ = ["why_apart_unread"]
+__all__ = ["as_if_read", "why_apart_unread"]
 
 _FOUND_NOTHING: Final = Preview(fields=[], problem=None, taken_at=None)
 """In place of one that nobody has read: it contradicts no agent. No decision is ever about it."""
@@ -22,5 +22,9 @@ _FOUND_NOTHING: Final = Preview(fields=[], problem=None, taken_at=None)
 
 def why_apart_unread(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
     """Why these are not approved together, whatever is found of those that are not read yet; None: that has to be seen."""
-    found = card_of_several([one.with_preview(_FOUND_NOTHING) if one.is_unread else one for one in reviews], when)
-    return found.why if isinstance(found, Apart) else None
+    return why_apart([as_if_read(review) for review in reviews], when)
+
+
+def as_if_read(review: Review) -> Review:
+    """It as it would be if reading it found nothing; itself where nothing is left to be read."""
+    return review.with_preview(_FOUND_NOTHING) if review.is_unread else review

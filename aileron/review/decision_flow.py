@@ -68,6 +68,10 @@ class Review:
     is_signed: bool
     edited: tuple[Change, ...] = ()
     preview: Preview | None = None
+    _cards: dict[Callable[[str | None], str], Card] = dataclasses.field(
+        default_factory=dict, init=False, compare=False, repr=False
+    )
+    """Its card, once it was made: hostile text can take a second, and a surface looks at a card in more than one place."""
 
     @property
     def plan(self) -> Plan | None:
@@ -145,7 +149,9 @@ class Review:
 
     def card(self, when: Callable[[str | None], str]) -> Card:
         """As a person reads it; `when` spells a moment. Its `word` is what they type for a yes, None: a key is enough."""
-        return card_of(self.question, self.content, self.preview, self.edited, when)
+        if when not in self._cards:
+            self._cards[when] = card_of(self.question, self.content, self.preview, self.edited, when)
+        return self._cards[when]
 
     def with_preview(self, preview: Preview | None) -> Review:
         """The same with what was read for it."""

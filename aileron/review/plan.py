@@ -31,6 +31,7 @@ __all__ = [
     "cut",
     "given_of",
     "host_line",
+    "host_name",
     "hosts_of",
     "missing_lines",
     "operations_of",
@@ -197,10 +198,15 @@ def cut(before: str, value: str, more: str | None = None) -> list[str]:
 
 def host_line(host: str) -> str:
     """HOST:PORT, marked where its name is, or stands for, one in other letters than ASCII's."""
-    name = host.rpartition(":")[0] or host
+    name = host_name(host)
     if name.isascii() and not any(label.startswith("xn--") for label in name.lower().split(".")):
         return host
     return f"{host}  (! not in plain letters: reads {_in_letters(name)}, and may look like another)"
+
+
+def host_name(host: str) -> str:
+    """HOST:PORT without its port."""
+    return host.rpartition(":")[0] or host
 
 
 def _in_letters(name: str) -> str:

@@ -35,7 +35,7 @@ from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
 from aileron.review.headline import Origin, Span, action_in, quoted
 from aileron.review.lookalike import looks_like
-from aileron.review.plan import FactRow, cut, host_line, missing_lines, text_lines
+from aileron.review.plan import FactRow, cut, host_line, host_name, missing_lines, text_lines
 
 __all__ = ["SYNCED", "conditions", "consent_headline", "subject_changes", "subject_facts"]
 
@@ -290,8 +290,8 @@ def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:
 def _look_alikes(subject: ConnectorUpdateConsent) -> list[str]:
     """Of the hosts that come, those that may be taken for one that it reached before."""
     new = [change.after for change in subject.changes if change.where == "reaches" and change.after is not None]
-    known = [host.rpartition(":")[0] for host in subject.reaches if host not in new]
-    names = dict.fromkeys(host.rpartition(":")[0] for host in new)
+    known = [host_name(host) for host in subject.reaches if host not in new]
+    names = dict.fromkeys(map(host_name, new))
     return [f"LOOKS LIKE {as_text(like)}: {as_text(name)}" for name in names if (like := looks_like(name, known))]
 
 

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from aileron.model.plan import Plan
     from aileron.review.decision_flow import Review
 
-__all__ = ["MOST_DIFFERENT", "MOST_TOGETHER", "Apart", "card_of_several"]
+__all__ = ["MOST_DIFFERENT", "MOST_TEXT", "MOST_TOGETHER", "Apart", "card_of_several", "why_apart"]
 
 MOST_TOGETHER: Final = 10
 """Requests on one card: a screen or two, which a person still reads."""
 MOST_DIFFERENT: Final = 4
 """Arguments that differ: with more of them they are not alike, and a table of them is not read."""
+MOST_TEXT: Final = 32_768
+"""Characters of the arguments of one of them, as JSON: what is longer is not read beside others."""
 _LEAST: Final = 2
 
 
@@ -48,18 +50,26 @@ class Apart:
 
 
 def card_of_several(reviews: Sequence[Review], when: Callable[[str | None], str]) -> Card | Apart:
-    """The card of requests that are alike, in the order in which they are handed in; or why they are decided one by one.
-
-    The card of each is made once: what it has to be decided by itself for is what it would be laid out from.
-    """
-    plans = [review.plan for review in reviews if review.plan is not None]
-    if (why := _why_unlike(reviews, plans)) is not None:
+    """The card of requests that are alike, in the order in which they are handed in; or why they are decided one by one."""
+    if (why := why_apart(reviews, when)) is not None:
         return Apart(why)
-    cards = [review.card(when) for review in reviews]
-    for number, (review, card) in enumerate(zip(reviews, cards, strict=True), start=1):
+    return _laid_out(reviews, [review.card(when) for review in reviews], _plans(reviews))
+
+
+def why_apart(reviews: Sequence[Review], when: Callable[[str | None], str]) -> str | None:
+    """Why these are not approved together; None: they can be."""
+    if (why := _why_unlike(reviews, _plans(reviews))) is not None:
+        return why
+    for number, review in enumerate(reviews, start=1):
+        card = review.card(when)
         if (why := _why_by_itself(review, card)) is not None:
-            return Apart(f"decide {number} of {len(reviews)} by itself ({visible(card.sentence)}): {why}")
-    return _laid_out(reviews, cards, plans)
+            return f"decide {number} of {len(reviews)} by itself ({visible(card.sentence)}): {why}"
+    return None
+
+
+def _plans(reviews: Sequence[Review]) -> list[Plan]:
+    """Of those that are runs."""
+    return [review.plan for review in reviews if review.plan is not None]
 
 
 def _why_unlike(reviews: Sequence[Review], plans: Sequence[Plan]) -> str | None:
@@ -67,6 +77,8 @@ def _why_unlike(reviews: Sequence[Review], plans: Sequence[Plan]) -> str | None:
         return f"select {_LEAST} to {MOST_TOGETHER} requests to approve them together"
     if len(plans) < len(reviews):
         return "only runs are approved together: decide lasting permissions one by one"
+    if any(len(_json(plan.args)) > MOST_TEXT for plan in plans):
+        return f"only requests with at most {MOST_TEXT:,} characters of arguments are approved together: decide each by itself"
     if any(_shape(plan) != _shape(plans[0]) for plan in plans[1:]):
         return "these are not alike: only requests of one action, with the same file, hosts and account, are approved together"
     if len(_different(plans)) > MOST_DIFFERENT:

@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 from aileron.api.approvals import ApprovalEntry
 from aileron.model.failure import AileronError
 from aileron.model.timestamp import local_time
-from aileron.review.apart import why_apart_unread
+from aileron.review.apart import as_if_read
 from aileron.review.decision_flow import Review, review_of
 from aileron.review.question import is_run, waits
-from aileron.review.together import MOST_TOGETHER
+from aileron.review.together import MOST_TOGETHER, why_apart
 from aileron.web.daemon_port import DaemonPort
 
 __all__ = ["Alike", "alike_among"]
@@ -42,7 +42,7 @@ async def alike_among(daemon: DaemonPort, waiting: Sequence[ApprovalEntry]) -> l
     groups: list[list[Review]] = []
     for row in _of_one_action(waiting):
         try:
-            review = review_of(await daemon.question(row.approval_id), is_signed=True)
+            review = as_if_read(review_of(await daemon.question(row.approval_id), is_signed=True))
         except AileronError:
             continue
         home = next((group for group in groups if _is_like(group, review)), None)
@@ -61,4 +61,4 @@ def _of_one_action(waiting: Sequence[ApprovalEntry]) -> list[ApprovalEntry]:
 
 
 def _is_like(group: list[Review], review: Review) -> bool:
-    return len(group) < MOST_TOGETHER and why_apart_unread([group[0], review], local_time) is None
+    return len(group) < MOST_TOGETHER and why_apart([group[0], review], local_time) is None

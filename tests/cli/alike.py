@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from aileron.model.manifest import ApprovalRule
-from aileron.review.together import MOST_DIFFERENT
+from aileron.review.together import MOST_DIFFERENT, MOST_TEXT
 from tests.cli.questions import SUBJECTS, plan, previewed, question, subject_question
 
 __all__ = ["APART", "ann_and_bob", "id_of", "mail"]
@@ -66,6 +66,10 @@ def _too_many() -> list[dict[str, Any]]:
     return [{**mail(1, to=f"{n}@example.com"), "approval_id": f"act-{n:04}-mail"} for n in range(11)]
 
 
+def _long() -> list[dict[str, Any]]:
+    return [mail(number, note="long " * (MOST_TEXT // 5)) for number in (1, 2)]
+
+
 def _permissions() -> list[dict[str, Any]]:
     return [subject_question(SUBJECTS["grant"], approval_id=id_of(number)) for number in (1, 2)]
 
@@ -78,6 +82,7 @@ APART: Final[list[tuple[Callable[[], list[dict[str, Any]]], str]]] = [
     (_asked_about, "decide 2 of 2 by itself (Send mail: to “2@example.com”"),
     (_edited, "you edited it"),
     (_too_many, "select 2 to 10"),
+    (_long, "only requests with at most 32,768 characters of arguments"),
     (_permissions, "decide lasting permissions one by one"),
 ]
 """What is not approved together, and what says so. Each time the first is one that could be, with others like it."""

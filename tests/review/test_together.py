@@ -9,6 +9,7 @@ import pytest
 
 from aileron.api.approvals import Question
 from aileron.review import decision_flow
+from aileron.review.apart import why_apart_unread
 from aileron.review.card import Card
 from aileron.review.decision_flow import as_told
 from aileron.review.together import Apart, card_of_several
@@ -38,6 +39,7 @@ def test_the_card_of_each_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(decision_flow, "card_of", counted)
     reviews = [asked(number) for number in (1, 2, 3)]
+    assert why_apart_unread(reviews, when) is None  # as before a passphrase is asked for
     one = card_of_several(reviews, when)
 
     assert isinstance(one, Card)

@@ -66,7 +66,9 @@ async def test_what_deletes_takes_its_word_once_for_all(world: World) -> None:
         await shown.until(lambda: len(world.sent()) == 2)
 
 
-@pytest.mark.parametrize("keys", [["pagedown"] * 8, ["space"] * 8, ["end"], ["end", "home"]], ids=lambda keys: f"{len(keys)} x {keys[-1]}")
+@pytest.mark.parametrize(
+    "keys", [["pagedown"] * 8, ["space"] * 8, ["end"], ["end", "home"]], ids=lambda keys: f"{len(keys)} x {keys[-1]}"
+)
 async def test_their_card_has_to_be_read_to_its_end(world: World, keys: list[str]) -> None:
     """On a small screen a `y` before that decides nothing, and says why; the keys that scroll a card scroll this one."""
     world.ask(*(mail(number, note="\n".join(f"line {line}" for line in range(40))) for number in (1, 2)))
