@@ -61,6 +61,8 @@ _MOST_ANSWERS = 3
 _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
 _YES = ("y", "yes")
+_TYPED = {"basic": "Password or token", "api_key": "API key or token"}
+"""What the prompt asks for, by the kind of credential."""
 _MEANING = {
     "basic": "a user name and a password, stored in the vault",
     "api_key": "a key or token, stored in the vault",
@@ -138,7 +140,9 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     if username is None and wanted.kind == "basic":
         username = ask("User name")
     binding = AddBinding(connector=wanted.connector, name=name, secret=given.secret or "", username=username)
-    return _bind_typed(supervisor, binding, finish) if given.secret is None else finish(_post(supervisor, binding))
+    if given.secret is not None:
+        return finish(_post(supervisor, binding))
+    return _bind_typed(supervisor, binding, _TYPED.get(wanted.kind, "Secret"), finish)
 
 
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
@@ -357,9 +361,11 @@ def _problem_of(name: str) -> str | None:
     return None
 
 
-def _bind_typed(supervisor: Supervisor, binding: AddBinding, finish: Callable[[msgspec.Struct], int]) -> int:
+def _bind_typed(
+    supervisor: Supervisor, binding: AddBinding, prompt: str, finish: Callable[[msgspec.Struct], int]
+) -> int:
     """Bind a secret typed for it, which goes into the vault first, and out again if it then cannot be bound, or is denied."""
-    value = ask_unseen("Password or token").encode()
+    value = ask_unseen(prompt).encode()
     stored = _free_name(supervisor, binding.name)
     path = path_of("v1", "secrets", stored)
     supervisor.fetch(SecretStored, "PUT", path, SetSecret(value_base64=base64.b64encode(value).decode()))

@@ -483,6 +483,17 @@ def test_what_a_person_gave_is_not_asked_again(fake: FakeDaemon, aileron: Comman
     assert list(fake.bindings) == [f"basic/cal/{getpass.getuser()}"]
 
 
+def test_a_key_is_asked_for_as_one(fake: FakeDaemon, aileron: Command):
+    """The prompt names what the service calls it: who has an API key looks for no password."""
+    fake.connectors = [{**CALDAV, "credential": {**CALDAV["credential"], "kind": "api_key"}}]
+    answers = [("Service [caldav]: ", ""), ("Identity", "home"), ("API key or token: ", SECRET)]
+    said = aileron.at_terminal("binding", "setup", str(CALDAV["name"]), answers=answers)
+
+    assert said.code == 0, said
+    assert fake.secrets == {"caldav-home": SECRET.encode()}
+    assert list(fake.bindings) == ["api_key/caldav/home"]
+
+
 def test_a_locked_vault_is_opened_before_anything_is_typed_for_it(fake: FakeDaemon, aileron: Command):
     """The passphrase is asked for first."""
     fake.is_locked = True
