@@ -40,8 +40,9 @@ _BESIDE_ROW: Final = 5
 """Cells of the box beside a row: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
-_SCROLLING: Final = ("up", "down", "pageup", "pagedown", "space", "home", "end")
-"""Keys that move what is to be read, as they do on the card; while a word is typed, the last three are the field's."""
+_SCROLLING: Final = ("up", "down", "pageup", "pagedown")
+_SCROLLING_MORE: Final = ("space", "home", "end")
+"""As on the card, where not all of it fits on the screen; while a word is typed they are the field's."""
 _CSS: Final = """
 Confirm, LineInput, GrantForm, Pages { align: center middle; }
 Confirm, LineInput, GrantForm, Pages, Palette { background: transparent; }
@@ -135,12 +136,12 @@ class Confirm(_Once, ModalScreen[bool]):
 
     def _say_more(self) -> None:
         """How to see the rest, where there is some."""
-        more = _MORE if self.query_one("#facts", VerticalScroll).max_scroll_y > 0 else ""
+        more = _MORE if self._has_more else ""
         words = [word for word in (_BACK if self._word is not None else "", more) if word]
         self.query_one("#hint", Static).update(Text("     ".join(words), style="dim"))
 
     def on_key(self, event: Key) -> None:
-        if event.key in _SCROLLING:
+        if event.key in _SCROLLING or (event.key in _SCROLLING_MORE and self._has_more):
             event.stop()
             self._scroll(event.key)
             return
@@ -150,6 +151,10 @@ class Confirm(_Once, ModalScreen[bool]):
         if event.key == "y" and not self._is_settled(event.time):
             return  # it was on its way before this came up
         self.dismiss(event.key == "y")
+
+    @property
+    def _has_more(self) -> bool:
+        return self.query_one("#facts", VerticalScroll).max_scroll_y > 0
 
     def _scroll(self, key: str) -> None:
         facts = self.query_one("#facts", VerticalScroll)
