@@ -1,13 +1,16 @@
-"""The daemon's HTTP API as types, by resource: made by the daemon, read by its clients, and the source of `/openapi.json`.
+"""The daemon's HTTP API as types, by resource. The daemon makes the values, and its clients read them.
+`/openapi.json` is generated from the types.
 
-failures.py why not · runs.py one run, asked for and followed · approvals.py what waits for a person, and what they say ·
-actions.py connectors.py bindings.py secrets.py publishers.py fetches.py sessions.py what is there · approver.py who decides ·
-audit.py what happened · daemon.py what runs
+failures.py why a request failed · runs.py start a run and follow it · approvals.py questions and decisions ·
+actions.py connectors.py bindings.py secrets.py publishers.py fetches.py what is installed, stored and published ·
+sessions.py agents at work · approver.py who decides · audit.py the audit trail · daemon.py the daemon itself ·
+routes.py every route · openapi.py the OpenAPI document
 
 Rules
-- A request's body refuses unknown keys: `Body`. An answer does not, so that a client may be older than its daemon.
-- What "may be absent" is UNSET, and is left out; what is None is `null`.
-- What may be hostile stays as it came: each surface makes hidden characters visible itself.
+- A request body refuses unknown keys: `Body`. A response body does not, so that a client can be older than its
+  daemon.
+- A field that may be absent is UNSET, and is left out of the JSON. A field that is None is `null`.
+- Text that may be hostile stays as it came: each surface makes hidden characters visible itself.
 
-Source: docs/reference/http-api.md. Not here: the routes (daemon/http/api/routes.py).
+Source: docs/reference/http-api.md. Not here: the code that serves the routes (daemon/http/api/routes.py).
 """

@@ -1,4 +1,4 @@
-"""Action files: listed, shown, added, switched on and off.
+"""Action files: list, show, add, enable and disable.
 
 Source: docs/reference/http-api.md.
 """
@@ -25,7 +25,9 @@ __all__ = [
 
 
 class AddAction(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/actions`. `file` is a name for messages."""
+    """Request body of `POST /v1/actions`. `text` is the content of the action file, `file` a name for error messages.
+    With `replace`, the file can replace an installed action of the same name.
+    """
 
     text: str
     file: str
@@ -33,20 +35,20 @@ class AddAction(Body, frozen=True, kw_only=True):
 
 
 class SwitchAction(Body, frozen=True, kw_only=True):
-    """Body of `PATCH /v1/actions/{name}`."""
+    """Request body of `PATCH /v1/actions/{name}`: whether the action is enabled."""
 
     enabled: bool
 
 
 class ActionSwitched(msgspec.Struct, frozen=True, kw_only=True):
-    """200: as it is now."""
+    """Response body (200): whether the action is now enabled."""
 
     name: str
     enabled: bool
 
 
 class ActionInput(msgspec.Struct, frozen=True, kw_only=True):
-    """One argument."""
+    """One input of an action."""
 
     name: str
     type: str
@@ -55,47 +57,56 @@ class ActionInput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One file. One with a mistake has its name, whether it is switched on, and its problem."""
+    """One action file. A file with an error has only `name`, `enabled` and `problem`. Otherwise, `problem` is null.
+    `source` and `connectors` name published artifacts as `NAME@VERSION`; `source` is null if the file is the person's
+    own. `gated` says whether a person decides before each run.
+    """
 
     name: str
     enabled: bool
     problem: str | None
     version: str | UnsetType = UNSET
     source: str | UnsetType | None = UNSET
-    """Where its file says it was published, as NAME@VERSION."""
+    """Where its file says that it was published, as `NAME@VERSION`; null if the file is the person's own."""
     intent: str | UnsetType = UNSET
     gated: bool | UnsetType = UNSET
     inputs: list[ActionInput] | UnsetType = UNSET
     connectors: list[str] | UnsetType = UNSET
-    """NAME@VERSION of each."""
+    """Each connector that the action is pinned to, as `NAME@VERSION`."""
 
 
 class ActionList(msgspec.Struct, frozen=True, kw_only=True):
-    """Sorted by name."""
+    """Response body (200): all action files, sorted by name."""
 
     actions: list[ActionEntry]
 
 
 class ActionDetail(ActionEntry, frozen=True, kw_only=True):
-    """One, whole."""
+    """Response body (200): one action, complete. `text` is the whole file, and `digest` its sha256 digest.
+    `input_schema` is the JSON Schema of the arguments, which are an object. `steps` are as written in the file
+    (docs/reference/action-file.md). `hosts` are what its installed connectors declare, as `host:port`, sorted.
+    """
 
     text: str
     body: str
     digest: str
     input_schema: dict[str, Any]
-    """A JSON Schema of an object."""
+    """The JSON Schema of the arguments, which are an object."""
     steps: list[dict[str, Any]]
-    """As the file says them: docs/reference/action-file.md."""
+    """As written in the file: docs/reference/action-file.md."""
     hosts: list[str]
-    """`host:port`, sorted: what its connectors declare."""
+    """`host:port`, sorted: what its installed connectors declare."""
 
 
 class AddedAction(msgspec.Struct, frozen=True, kw_only=True):
-    """200: it is in its place."""
+    """Response body (200): the installed action. Only the direct response of `POST /v1/actions` has `bound` and
+    `needs`. `bound` maps `NAME@VERSION` of a connector to the pin that replaced its placeholder. `needs` lists what a
+    person must still do before the action can run, each with its command.
+    """
 
     name: str
     replaced: bool
     bound: dict[str, str] | UnsetType = UNSET
-    """The pin that was put in for the placeholder of each connector, NAME@VERSION."""
+    """The pin that replaced the placeholder of each connector, by `NAME@VERSION`."""
     needs: list[str] | UnsetType = UNSET
-    """What a person still has to do before it can run, with the command."""
+    """What a person must still do before the action can run, each with its command."""

@@ -1,4 +1,4 @@
-"""What waits for a person: listed, shown, decided, edited, asked back, previewed.
+"""Questions to a person: list, show, decide and edit them, ask the agent something, get a preview.
 
 Source: docs/reference/http-api.md#deciding, #a-question.
 """
@@ -45,9 +45,10 @@ __all__ = [
 
 
 class Decision(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/action-approvals/{id}/decide`: what a person says about the bytes of `digest`.
-
-    The last five where an approver exists: model/decision.py says what is signed. All of the first three of them, or none.
+    """Request body of `POST /v1/action-approvals/{id}/decide`: a person's decision about exactly what `digest`
+    identifies. The last five fields are for a home with an approver; model/decision.py says what is signed. `at` (UTC,
+    such as `2026-11-21T13:00:00.000Z`), `key_id` and `signature` must be given together, and so must `head` and
+    `head_signature`, which require the first three.
     """
 
     decision: Literal["approve", "deny"]
@@ -60,7 +61,7 @@ class Decision(Body, frozen=True, kw_only=True):
     head_signature: str | None = None
 
     def signed(self) -> Signature | None:
-        """What was signed with, if anything. AileronError(invalid_request) where only a part of it is there."""
+        """The signature, or None if the body has none. AileronError(invalid_request) if only a part of it is given."""
         parts = (self.key_id, self.at, self.signature)
         if parts == (None, None, None) and self.head is None and self.head_signature is None:
             return None
@@ -78,25 +79,25 @@ class Decision(Body, frozen=True, kw_only=True):
 
 
 class EditRequest(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/action-approvals/{id}/edit`: other arguments."""
+    """Request body of `POST /v1/action-approvals/{id}/edit`: the new arguments."""
 
     args: dict[str, Any]
 
 
 class AskBack(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/action-approvals/{id}/ask`."""
+    """Request body of `POST /v1/action-approvals/{id}/ask`: the person's question to the agent."""
 
     question: str
 
 
 class AnswerQuestion(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/action-approvals/{id}/answer`."""
+    """Request body of `POST /v1/action-approvals/{id}/answer`: the answer to the person's question."""
 
     answer: str
 
 
 class ChallengeRequest(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/action-approvals/{id}/challenge`: a decision as it will be sent."""
+    """Request body of `POST /v1/action-approvals/{id}/challenge`: the decision exactly as it will be sent."""
 
     decision: Literal["approve", "deny"]
     digest: str
@@ -104,9 +105,9 @@ class ChallengeRequest(Body, frozen=True, kw_only=True):
 
 
 class PreviewRequest(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/action-approvals/{id}/preview`: the fields of model/decision.py `PreviewStatement`, and its signature.
-
-    `digest` is of the plan whose preview is asked for, where a person edited the arguments; the original's unless said.
+    """Request body of `POST /v1/action-approvals/{id}/preview`: the fields of `PreviewStatement` (model/decision.py),
+    and its signature. `recipient` is an X25519 public key, and `nonce` 16 random bytes, both in hexadecimal. If a
+    person edited the arguments, `digest` is that of the edited plan to preview. Default: the original plan.
     """
 
     recipient: str
@@ -118,7 +119,11 @@ class PreviewRequest(Body, frozen=True, kw_only=True):
 
 
 class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One question. `audit_id`, `action` and `session` are of a run, `name` is of every other kind."""
+    """One question to a person. `name` is the action of a run, or what a consent is about. Only a question about a run
+    has `audit_id`, `action` and `session`, and only one from an agent's session has `agent` and `folder`. Fields about
+    the decision, from `decided_at` to `preview`, are absent where they do not apply. Only an entry of a list has
+    `headline`, `asked_back` and `group`. Times are in UTC.
+    """
 
     approval_id: str
     kind: str
@@ -134,28 +139,28 @@ class ApprovalEntry(msgspec.Struct, frozen=True, kw_only=True):
     signed_at: str | UnsetType = UNSET
     signature: str | UnsetType = UNSET
     preview: str | UnsetType = UNSET
-    """The digest of the preview that was decided with it."""
+    """The digest of the preview that was decided together with the plan."""
     audit_id: str | UnsetType = UNSET
     action: str | UnsetType = UNSET
     session: str | UnsetType = UNSET
     agent: str | UnsetType = UNSET
     folder: str | UnsetType = UNSET
     headline: str | UnsetType = UNSET
-    """In a list: what a run would do, in at most 160 characters, as the agent's arguments say it."""
+    """In a list: what the run would do, in at most 160 characters, according to the agent's arguments."""
     asked_back: Literal["waiting", "answered"] | UnsetType = UNSET
-    """In a list: a person asked whoever asked, who has not answered yet, or has."""
+    """In a list: whether the agent has answered the person's latest question. Absent if there is none."""
     group: str | UnsetType = UNSET
-    """In a list: questions with the same one are agreed to together, or not at all."""
+    """In a list: questions with the same value must be approved together, or none of them takes effect."""
 
 
 class ApprovalList(msgspec.Struct, frozen=True, kw_only=True):
-    """The first to expire first."""
+    """Response body (200): the open questions. The first to expire comes first."""
 
     approvals: list[ApprovalEntry]
 
 
 class Edit(msgspec.Struct, frozen=True, kw_only=True):
-    """Other arguments that may be approved in place of the original."""
+    """An edited plan that can be approved in place of the original. `made_at` is in UTC."""
 
     digest: str
     plan: dict[str, Any]
@@ -163,14 +168,16 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """What was asked back, and the agent's answer once there is one."""
+    """One question from a person to the agent, and the agent's answer once there is one."""
 
     question: str
     answer: str | UnsetType = UNSET
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """Against the most similar call of this action that a person approved. `problem`: why it cannot be compared."""
+    """The differences from the most similar call of this action that a person approved. `problem` says why the calls
+    cannot be compared; it is null if they can.
+    """
 
     approval_id: str
     decided_at: str | None
@@ -179,26 +186,35 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(ApprovalEntry, frozen=True, kw_only=True):
-    """One, whole: exactly what its digest covers. From `plan` on of a run; from `subject` on of a consent."""
+    """Response body (200): one question, complete, with exactly what its digest covers. Only a question about a run can
+    have the fields from `plan` to `asked_today`, and only a consent has `subject`. `head` is the newest row of the
+    ledger, as `SEQ:HASH`, to be signed together with the decision. `asked_digest` is the digest of the original plan,
+    if another one was decided. `difference` is null if there is no earlier call to compare with. `asked_today` is the
+    number of runs that the agent's session has requested since midnight, local time, including this one. A question
+    about a grant also has `granted_text`, the text of the action's file, if that file still has the digest that the
+    subject names. The text is not signed; that digest is.
+    """
 
     head: str
-    """The newest row of the record, for a signature over it."""
+    """The newest row of the ledger, as `SEQ:HASH`, for a signature over it."""
     plan: dict[str, Any] | UnsetType = UNSET
     has_preview: bool | UnsetType = UNSET
     edits: list[Edit] | UnsetType = UNSET
     conversation: list[Round] | UnsetType = UNSET
     asked_digest: str | UnsetType = UNSET
-    """Of what it was asked with, where another was decided."""
+    """The digest of the original plan, if another one was decided."""
     difference: Difference | UnsetType | None = UNSET
     asked_today: int | UnsetType = UNSET
-    """How many runs the session that asks has asked for since midnight, this one counted."""
+    """The number of runs that the agent's session has requested since midnight, local time, including this one."""
     subject: dict[str, Any] | UnsetType = UNSET
     granted_text: str | UnsetType = UNSET
-    """Of a grant: the action's file, where it is still the one whose digest the subject names. Not signed: that digest is."""
+    """For a grant: the text of the action's file, if it still has the digest that the subject names. The text is not
+    signed; that digest is.
+    """
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):
-    """200: what may be approved too."""
+    """Response body (200): the edited plan, which can now also be approved, and its differences from the original."""
 
     digest: str
     plan: dict[str, Any]
@@ -206,34 +222,40 @@ class Edited(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """200: it waits for the agent."""
+    """Response body (200): the question now waits for the agent's answer."""
 
     approval_id: str
     question: str
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """200: a person can read it."""
+    """Response body (200): the answer is stored, and the person can read it."""
 
     approval_id: str
     answer: str
 
 
 class SealedPreview(msgspec.Struct, frozen=True, kw_only=True):
-    """200: for the holder of `recipient` only, in base64: a Preview (model/preview.py)."""
+    """Response body (200): a `Preview` (model/preview.py), encrypted, in base64. Only the holder of `recipient` can
+    open it.
+    """
 
     sealed: str
 
 
 class ConsentsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """202: nothing is changed, a person must agree to each of these first; to all of them, where they are of one group."""
+    """Response body (202): nothing changed, because a person must approve each of these questions first. Questions of
+    one group take effect only when all of them are approved.
+    """
 
     status: RunStatus = RunStatus.PENDING_APPROVAL
     approvals: tuple[ConsentAnswer, ...]
 
 
 class ConsentAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """202: nothing is changed, a person must agree first."""
+    """Response body (202): nothing changed, because a person must approve this question first. A page for it is at
+    `review_url`. `expires_at` is in UTC, `poll_after_ms` in milliseconds.
+    """
 
     status: RunStatus = RunStatus.PENDING_APPROVAL
     approval_id: str
@@ -246,10 +268,10 @@ class ConsentAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """200: a question was decided or taken back. `audit_id` is the run that waited for it.
-
-    `held_until`: an approved run begins then, and can be cancelled until then. For a consent that was agreed to: `completed` with
-    the `result` that the route which asked would have answered, or `failed` with its `error`.
+    """Response body (200): the question was decided or withdrawn. `audit_id` is the run that waited for it; null for a
+    consent. An approved run starts at `held_until` (UTC), and can be cancelled until then; without that field, it can
+    start at once. An approved consent is `completed`, with the `result` that the route which created the question would
+    have returned, or `failed`, with an `error`. It stays `approved` while other questions of its group are open.
     """
 
     status: RunStatus
@@ -261,14 +283,14 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgreedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a yes to an action's file: it may run as it is."""
+    """The `result` of an approval of an action file that is already installed: the file can run as it is."""
 
     name: str
     digest: str
 
 
 class GrantMade(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a yes to a standing grant."""
+    """The `result` of an approval of a standing grant. `until` is in UTC."""
 
     id: str
     action: str
@@ -277,7 +299,7 @@ class GrantMade(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PasskeyEnrolled(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a yes to a passkey."""
+    """The `result` of an approval of a passkey."""
 
     id: str
     name: str
@@ -285,7 +307,9 @@ class PasskeyEnrolled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingsAgreed(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a yes to settings. `restart`: some are in force at the next start."""
+    """The `result` of an approval of settings. With `restart`, some of them take effect only at the next start of the
+    daemon.
+    """
 
     settings: dict[str, Any]
     restart: bool

@@ -38,9 +38,9 @@ __all__ = [
 
 
 class Appointment(SecretBody, frozen=True, kw_only=True):
-    """Body of `POST /v1/approver`: the fields of model/decision.py `ApproverStatement`, signed with the new key and the old one.
-
-    `passphrase` is the vault's.
+    """Request body of `POST /v1/approver`: the fields of `ApproverStatement` (model/decision.py), signed with the new
+    key and, if it replaces another key, also with the old one. `passphrase` is the vault's, `public_key` is 32 bytes in
+    lower-case hexadecimal, and `inventory` is the digest that `GET /v1/approver/inventory` returns.
     """
 
     passphrase: str
@@ -53,15 +53,15 @@ class Appointment(SecretBody, frozen=True, kw_only=True):
 
 
 class MakePasskey(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/passkeys/options`."""
+    """Request body of `POST /v1/passkeys/options`: the name of the new passkey."""
 
     name: str
 
 
 class PasskeyMade(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/passkeys`: what a browser made for the options it was given, in base64url without padding.
-
-    Of `navigator.credentials.create(…)`: `response.clientDataJSON`, `response.attestationObject`, `response.getTransports()`.
+    """Request body of `POST /v1/passkeys`: what the browser returned from `navigator.credentials.create(…)`.
+    `client_data` is `response.clientDataJSON` and `attestation` is `response.attestationObject`, both in base64url
+    without padding. `transports` is the result of `response.getTransports()`.
     """
 
     client_data: str
@@ -70,8 +70,8 @@ class PasskeyMade(Body, frozen=True, kw_only=True):
 
 
 class PageUnlock(Body, frozen=True, kw_only=True):
-    """Whoever decides is at the page: the fields of model/decision.py `PageStatement`, and its signature, of a passkey or the
-    approver's key.
+    """Unlocks a page: the fields of `PageStatement` (model/decision.py), and its signature, which shows that whoever
+    decides is at the page. It is made with a passkey or with the approver's key.
     """
 
     nonce: str
@@ -81,7 +81,9 @@ class PageUnlock(Body, frozen=True, kw_only=True):
 
 
 class AddGrant(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/grants`."""
+    """Request body of `POST /v1/grants`: a standing grant for `uses` runs of `action` (1 to 1000), within `for_s`
+    seconds (60 to 2592000, which is 30 days). `binding` selects the credential if several match.
+    """
 
     action: str
     constraints: tuple[Constraint, ...] = ()
@@ -91,7 +93,10 @@ class AddGrant(Body, frozen=True, kw_only=True):
 
 
 class ApproverFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether decisions are signed. From `key_id` on once it is `ready`; `problem` where it is `locked` or a `problem`."""
+    """Response body (200): whether decisions are signed in this home. The fields from `key_id` on are present if
+    `status` is `ready`. `problem` is present if it is `locked` or `problem`. `created_at` is in UTC, and `passkeys` is
+    the number of passkeys that can decide.
+    """
 
     status: Literal["none", "locked", "ready", "problem"]
     problem: str | UnsetType = UNSET
@@ -99,17 +104,17 @@ class ApproverFacts(msgspec.Struct, frozen=True, kw_only=True):
     public_key: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
     passkeys: int | UnsetType = UNSET
-    """How many decide too."""
+    """The number of passkeys that can also decide."""
 
 
 class ApproverNamed(msgspec.Struct, frozen=True, kw_only=True):
-    """200: this key decides from now on."""
+    """Response body (200): this key decides from now on."""
 
     key_id: str
 
 
 class InventoryAction(msgspec.Struct, frozen=True, kw_only=True):
-    """An action file that would be agreed to."""
+    """An action file that the new approver would approve. `reaches` lists `host:port`."""
 
     name: str
     version: str
@@ -119,7 +124,7 @@ class InventoryAction(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryConnector(msgspec.Struct, frozen=True, kw_only=True):
-    """A connector that would be agreed to."""
+    """A connector that the new approver would approve. `hash` is its pin, and `reaches` lists `host:port`."""
 
     name: str
     version: str
@@ -128,18 +133,21 @@ class InventoryConnector(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of one authority that would be agreed to, by their fingerprints."""
+    """The fingerprints of the keys of one authority that the new approver would trust. `name` is the authority."""
 
     name: str
     keys: list[str]
 
 
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
-    """All that exists, and would be agreed to with a key. Its digest is of its canonical JSON."""
+    """Everything that exists and that the new approver would approve by signing. Its digest is over its canonical JSON.
+    `bindings` have the fields of their subject (docs/reference/consents.md). `settings` are keyed by their names in
+    `config.toml`.
+    """
 
     actions: list[InventoryAction]
     bindings: list[dict[str, Any]]
-    """As docs/reference/consents.md has a binding."""
+    """With the fields of their subject: docs/reference/consents.md."""
     connectors: list[InventoryConnector]
     keys: list[InventoryKeys]
     settings: dict[str, Any]
@@ -147,14 +155,18 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApproverInventory(msgspec.Struct, frozen=True, kw_only=True):
-    """What a new approver agrees to."""
+    """Response body (200): what a new approver would approve by signing, and its sha256 digest."""
 
     inventory: Inventory
     digest: str
 
 
 class PasskeyEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One that decides. `usable`: its origin is that of this home's page now."""
+    """One passkey that can decide. `usable` says whether its origin is the current origin of this home's page. `synced`
+    (`no`, `possible`, `yes`) says whether the passkey is copied to other devices. `aaguid` is the model that its
+    authenticator claims to be, or null. `credential_id` is in base64url, and `public_key` is a COSE key in hexadecimal.
+    `enrolled_at` is in UTC.
+    """
 
     id: str
     name: str
@@ -171,19 +183,21 @@ class PasskeyEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PasskeyList(msgspec.Struct, frozen=True, kw_only=True):
-    """Those that decide."""
+    """Response body (200): the passkeys that can decide."""
 
     passkeys: list[PasskeyEntry]
 
 
 class PasskeyOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a page hands to `navigator.credentials.create`: WebAuthn level 3, PublicKeyCredentialCreationOptionsJSON."""
+    """Response body (200): what a page passes to `navigator.credentials.create`, a
+    PublicKeyCredentialCreationOptionsJSON of WebAuthn level 3.
+    """
 
     public_key: dict[str, Any] = msgspec.field(name="publicKey")
 
 
 class PasskeyStatement(msgspec.Struct, frozen=True, kw_only=True):
-    """What one passkey has to sign: WebAuthn level 3, PublicKeyCredentialRequestOptionsJSON."""
+    """What one passkey must sign. `publicKey` is a PublicKeyCredentialRequestOptionsJSON of WebAuthn level 3."""
 
     key_id: str
     name: str
@@ -191,7 +205,9 @@ class PasskeyStatement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Challenge(msgspec.Struct, frozen=True, kw_only=True):
-    """What each passkey that can be asked here has to sign for a decision, which is sent with this very `at`."""
+    """Response body (200): what each passkey that can be used here must sign for a decision. Send the decision with
+    exactly this `at` (UTC).
+    """
 
     approval_id: str
     digest: str
@@ -202,7 +218,7 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnlockChallenge(msgspec.Struct, frozen=True, kw_only=True):
-    """What each of them has to sign so that a page is unlocked, once."""
+    """What each passkey that can be used here must sign to unlock a page. It can be used once. `at` is in UTC."""
 
     nonce: str
     at: str
@@ -210,7 +226,9 @@ class UnlockChallenge(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One standing grant. `over`: its time or its uses are."""
+    """One standing grant. `used` is the number of runs that it has let through so far, out of `uses`. `until` is in
+    UTC. `over` says whether its time has passed or its uses are spent.
+    """
 
     id: str
     action: str
@@ -224,6 +242,6 @@ class GrantEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantList(msgspec.Struct, frozen=True, kw_only=True):
-    """Those in force."""
+    """Response body (200): the standing grants that have not been revoked."""
 
     grants: list[GrantEntry]

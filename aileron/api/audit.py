@@ -1,6 +1,7 @@
-"""The record: events by filter, one run with all of its own, and whether the chain holds.
+"""The audit trail: events by filter, one run with all its events, and whether the chain is intact.
 
-An event's facts are those of its type (docs/reference/audit-events.md), which a client need not know: they stay JSON.
+An event has the facts of its type (docs/reference/audit-events.md). The facts stay JSON, because a client need not know
+the types.
 
 Source: docs/reference/http-api.md#filters.
 """
@@ -20,17 +21,21 @@ AUDIT_FILTERS: Final = (
     *("run", "session", "type", "action", "connector", "class"),
     *("since", "until", "after", "before", "limit", "order", "form"),
 )
-"""What events are chosen by."""
+"""The query parameters that select events, and their form."""
 
 
 class EventList(msgspec.Struct, frozen=True, kw_only=True):
-    """One page. Each has `seq`, `at`, `type`, its facts and `hash`; or `seq`, `record`, `previous` and `hash`."""
+    """Response body (200): one page of events. In the form `facts`, each event has `seq`, `at` (UTC), `type`, its facts
+    and `hash`. In the form `record`, it has `seq`, `record`, `previous` and `hash`.
+    """
 
     events: list[dict[str, Any]]
 
 
 class RecordOfRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run, or one refused request: its events, the oldest first. `truncated`: there are more."""
+    """Response body (200): one run, or one refused request, with its events, oldest first. `status` is absent for a
+    refused request. `truncated` is present, and true, if there are more events.
+    """
 
     audit_id: str
     events: list[dict[str, Any]]
@@ -39,7 +44,7 @@ class RecordOfRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DecisionCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """How many decisions carry a signature that counts, carry none, or could not be checked."""
+    """The number of decisions with a valid signature, without a signature, and with one that could not be checked."""
 
     signed: int
     unsigned: int
@@ -47,7 +52,7 @@ class DecisionCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class VerificationFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing that is wrong; `seq` is the row, where it is one."""
+    """The first problem in the ledger. `seq` is the row, or null if the problem is not in one row."""
 
     reason: str
     seq: int | None
@@ -55,7 +60,10 @@ class VerificationFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What was checked, what was found, and what that does not prove."""
+    """Response body (200): what was checked, what was found, and what the check cannot prove. `rows` is the number of
+    intact rows, and `head` the last of them, as `SEQ:HASH`, or null if there are none. `signed_head` is the newest head
+    that was signed with a decision, or null. `problem` is null if the chain is intact.
+    """
 
     ok: bool
     rows: int

@@ -1,4 +1,4 @@
-"""Bindings: which credential serves which connector; and the sign-ins that make some.
+"""Bindings, which say which credential serves which connector; and sign-ins, which create bindings.
 
 Source: docs/reference/bindings.md, docs/reference/sign-in.md.
 """
@@ -31,7 +31,9 @@ BindingState = Literal["ok", "suspended", "expired", "failed"]
 
 
 class AddBinding(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/bindings`. `secret` is the name of a stored one."""
+    """Request body of `POST /v1/bindings`. `name` is `KIND/SERVICE/IDENTITY`, and `secret` is the name of a stored
+    secret.
+    """
 
     connector: str
     name: str
@@ -40,14 +42,18 @@ class AddBinding(Body, frozen=True, kw_only=True):
 
 
 class ChangeBinding(Body, frozen=True, kw_only=True):
-    """Body of `PATCH /v1/bindings/{name}`: others than before."""
+    """Request body of `PATCH /v1/bindings/{name}`: new values. A field that is absent or null keeps its current
+    value.
+    """
 
     secret: str | None = None
     username: str | None = None
 
 
 class BeginSignIn(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/sign-ins`. `replace`: for a name that is bound already."""
+    """Request body of `POST /v1/sign-ins`. `name` is `KIND/SERVICE/IDENTITY`. Set `replace` if a binding of this name
+    already exists.
+    """
 
     connector: str
     name: str
@@ -56,7 +62,10 @@ class BeginSignIn(Body, frozen=True, kw_only=True):
 
 
 class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One; the name of its secret, never a value."""
+    """One binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
+    `refreshed_at` are about the access token of a sign-in; otherwise, or if they are not known, they are null. Times
+    are in UTC.
+    """
 
     name: str
     connector: str
@@ -71,13 +80,15 @@ class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindingList(msgspec.Struct, frozen=True, kw_only=True):
-    """Sorted by name."""
+    """Response body (200): all bindings, sorted by name."""
 
     bindings: list[BindingEntry]
 
 
 class BindingUser(msgspec.Struct, frozen=True, kw_only=True):
-    """An installed version of its connector. `suspended`: what that asks for beyond the binding."""
+    """An installed version of the binding's connector. `suspended` lists what this version requests beyond the
+    binding's reach, and `actions` the actions that are pinned to this version.
+    """
 
     connector: str
     version: str
@@ -86,7 +97,11 @@ class BindingUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BindingDetail(BindingEntry, frozen=True, kw_only=True):
-    """One: what it is for, and what uses it."""
+    """Response body (200): one binding, what it was approved for, and what uses it. `reach` is null if the binding was
+    created before reaches were recorded. `grant` is null unless the binding is a sign-in. `suspended` lists what the
+    installed versions of its connector request beyond `reach`. `last_used_at` (UTC) is null if no recent request of the
+    connector used the binding.
+    """
 
     reach: Reach | None
     grant: OAuthGrant | None
@@ -96,7 +111,9 @@ class BindingDetail(BindingEntry, frozen=True, kw_only=True):
 
 
 class RevokedBinding(msgspec.Struct, frozen=True, kw_only=True):
-    """200: it serves nothing any more. `at_provider`, of a sign-in: `revoked`, `not offered` or `failed: …`."""
+    """Response body (200): the binding is revoked and no longer serves a connector. For a sign-in, `at_provider` is
+    `revoked`, `not offered` or `failed: …`; for a stored secret, it is null.
+    """
 
     revoked: bool
     removed: str
@@ -104,7 +121,11 @@ class RevokedBinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SignInState(msgspec.Struct, frozen=True, kw_only=True):
-    """How one is. Where the person has to go, which are the last five, is said once."""
+    """Response body (200): the state of one sign-in. The last five fields say where the person must sign in, and until
+    when (UTC); only the response of `POST /v1/sign-ins` has them. `error` is present if `status` is `failed`. `result`
+    is present if it is `done`: a BindingEntry, or a ConsentAnswer if a person must approve the binding first. No field
+    says which of the two it is.
+    """
 
     id: str
     status: Literal["waiting", "done", "failed", "cancelled"]
@@ -113,7 +134,9 @@ class SignInState(msgspec.Struct, frozen=True, kw_only=True):
     flow: Flow
     error: ErrorBody | UnsetType = UNSET
     result: Any = UNSET
-    """A BindingEntry; or a ConsentAnswer, the question whether there may be one: nothing in either says which."""
+    """A BindingEntry, or a ConsentAnswer if a person must approve the binding first. No field says which of the two it
+    is.
+    """
     authorize_url: str | UnsetType = UNSET
     user_code: str | UnsetType = UNSET
     verification_uri: str | UnsetType = UNSET

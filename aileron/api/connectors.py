@@ -1,4 +1,4 @@
-"""Connectors in the store: listed, installed, verified; which newer ones there are.
+"""Connectors in the store: list, install, verify and remove them, and find newer versions.
 
 Source: docs/reference/http-api.md.
 """
@@ -27,36 +27,45 @@ __all__ = [
 ]
 
 ArtifactKind = Literal["connector", "action"]
-"""What is published."""
+"""The kinds of artifacts that can be published."""
 
 
 class InstallConnector(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/connectors`: a directory or an archive on this machine, by its absolute path."""
+    """Request body of `POST /v1/connectors`. `path` is the absolute path of a directory or an archive on this machine.
+    `on_conflict` says what to do if this version is already installed with other bytes.
+    """
 
     path: str
     on_conflict: OnConflict = "refuse"
 
 
 class RemoveUnused(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/connectors/remove-unused`."""
+    """Request body of `POST /v1/connectors/remove-unused`. With `dry_run`, nothing is removed; the response lists what
+    would be.
+    """
 
     dry_run: bool = False
 
 
 class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a connector wants a credential for. The last three are of a sign-in."""
+    """The credential that a connector needs. Only a sign-in has `scopes`, `provider` (the provider's host) and `device`
+    (whether the provider supports device codes).
+    """
 
     kind: str
     scope: str | None
     scopes: list[str] | UnsetType = UNSET
     provider: str | UnsetType | None = UNSET
-    """Its host."""
+    """The provider's host."""
     device: bool | UnsetType = UNSET
-    """Whether it has codes for other devices."""
+    """Whether the provider supports device codes."""
 
 
 class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One in the store. A damaged one has `hash` and `problem`."""
+    """One installed connector. `hash` is its pin, and `hosts` are `host:port`. A damaged connector has only `hash` and
+    `problem`. `credential` is null if the connector needs none. `operations` is null if they are not recorded.
+    `problem` is absent or null if no problem was found.
+    """
 
     name: str | UnsetType = UNSET
     version: str | UnsetType = UNSET
@@ -66,40 +75,47 @@ class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):
     imports: list[str] | UnsetType = UNSET
     limits: LimitsSpec | UnsetType = UNSET
     operations: tuple[Operation, ...] | UnsetType | None = UNSET
-    """None: they are not recorded."""
+    """None if they are not recorded."""
     problem: str | UnsetType | None = UNSET
 
 
 class ConnectorList(msgspec.Struct, frozen=True, kw_only=True):
-    """Sorted by name and version."""
+    """Response body (200): connectors, sorted by name and version."""
 
     connectors: list[ConnectorEntry]
 
 
 class InstalledConnector(ConnectorEntry, frozen=True, kw_only=True):
-    """200: it is in the store."""
+    """Response body (200): the installed connector. `new` is false if the same bytes were already installed. `replaced`
+    lists the pins of the connectors that it replaced. `signature` says in words who signed it, or that it is unsigned.
+    """
 
     new: bool
     replaced: list[str]
-    """The pins that it took the place of."""
+    """The pins of the connectors that it replaced."""
     signature: str
-    """Who signed it, in words."""
+    """Who signed it, or that it is unsigned, in words for people."""
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
-    """One published thing that is used here, and the newest there is of it."""
+    """A published connector or action that is in use here, in the installed `version`. `newest` is the newest published
+    version, or null if none is newer. `prerelease` is a still newer pre-release, or null. `problem` says why the check
+    failed, or is null.
+    """
 
     kind: ArtifactKind
     name: str
     version: str
     newest: str | None
     prerelease: str | None
-    """A newer one that is none yet."""
+    """A newer pre-release, or null."""
     problem: str | None
-    """It could not be asked."""
+    """Why the check failed, or null."""
 
 
 class UpdateList(msgspec.Struct, frozen=True, kw_only=True):
-    """One for each connector that an action is pinned to, and each action that says where it is from."""
+    """Response body (200): one entry for each connector that an action is pinned to, and for each action that names its
+    source.
+    """
 
     updates: list[Update]

@@ -1,4 +1,4 @@
-"""The daemon itself: alive, what runs, stopped; and what the removal of anything answers.
+"""The daemon itself: health, status and stop; and the response to any removal.
 
 Source: docs/reference/http-api.md.
 """
@@ -14,38 +14,43 @@ __all__ = ["GatewayUpstream", "Health", "Jail", "Removed", "Status", "Stopping"]
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """It answers."""
+    """Response body (200): the daemon answers requests."""
 
     status: str = "ok"
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):
-    """200: what has this name is gone, or counts no more."""
+    """Response body (200): the name, id or hash of what was removed or revoked."""
 
     removed: str
 
 
 class Stopping(msgspec.Struct, frozen=True, kw_only=True):
-    """200: it ends after this answer."""
+    """Response body (200): the daemon stops after this response."""
 
     stopping: bool = True
 
 
 class Jail(msgspec.Struct, frozen=True, kw_only=True):
-    """The isolation in force."""
+    """The layers of the jail that are in force."""
 
     layers: list[str]
 
 
 class GatewayUpstream(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a model's API is, and whether the daemon adds the key."""
+    """The address of a model's API, and whether the daemon adds the key to requests."""
 
     url: str
     has_key: bool
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What runs, since when, and which layers are in force."""
+    """Response body (200): what the daemon serves, since when (`started_at`, UTC), and with which layers of the jail.
+    `web` is the address of the pages. `listen` is the address of `daemon.listen`, or null if it is not set. `gateway`
+    is keyed by the name of the API. `actions`, `connectors` and `pending` (open questions) are numbers.
+    `settings_waiting` names the settings of config.toml that wait for approval, and `settings_at_start` those that take
+    effect at the next start. `settings_problem` says why config.toml cannot be read, or is null.
+    """
 
     version: str
     pid: int
@@ -53,7 +58,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     vault: VaultState
     web: str
-    """Where the pages are."""
+    """The address of the pages."""
     listen: str | None
     gateway: dict[str, GatewayUpstream]
     """By the name of the API."""
@@ -63,7 +68,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     pending: int
     approver: ApproverFacts
     settings_waiting: list[str]
-    """Settings of config.toml that nobody agreed to yet."""
+    """The settings of config.toml that wait for approval."""
     settings_at_start: list[str]
-    """Those that are in force at the next start."""
+    """The settings of config.toml that take effect at the next start."""
     settings_problem: str | None

@@ -1,4 +1,4 @@
-"""Why something was not done: the body of every answer that is not a success.
+"""Why a request failed: the body of every response that is not a success.
 
 Source: docs/reference/failures.md.
 """
@@ -16,7 +16,10 @@ __all__ = ["ErrorAnswer", "ErrorBody"]
 
 
 class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
-    """One failure as JSON. `connector`, `requested`, `granted` only for a denied capability."""
+    """One failure. `audit_id` is the run under which it is recorded, or null if nothing was recorded. `details` are
+    facts for programs, by class. Only a denied capability (`capability_denied`) has `connector`, `requested` and
+    `granted`.
+    """
 
     failure_class: FailureClass = msgspec.field(name="class")
     message: str
@@ -30,7 +33,7 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, failure: Failure, audit_id: str | None) -> Self:
-        """The body for a failure; what a denied capability names in its details goes on top."""
+        """The body for a failure. For a denied capability, some of the details become fields of the body."""
         details = dict(failure.details)
         on_top: dict[str, Any] = {}
         if failure.failure_class is FailureClass.CAPABILITY_DENIED:
@@ -47,6 +50,6 @@ class ErrorBody(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ErrorAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Body of every answer that is not a success."""
+    """The body of every response that is not a success. The HTTP status is that of the failure's class."""
 
     error: ErrorBody

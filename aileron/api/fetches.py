@@ -1,4 +1,4 @@
-"""What is published, fetched by a job and shown before it is installed.
+"""What is published: a job fetches it, and it is shown before it is installed.
 
 Source: docs/reference/http-api.md#fetches.
 """
@@ -35,11 +35,12 @@ FetchStatus = Literal["running", "ready", "failed", "cancelled", "installed", "a
 
 
 class FetchRequest(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/fetches`: something published is to be fetched and shown, so that it can be installed.
-
-    `name` is NAME@VERSION, of an update the installed action's own name. `hash` is for a connector: the pin that it has to have.
-    `version` and `prerelease` are for updates: another than the newest, and whether that may be a pre-release; `theirs`: without
-    the user's own edits.
+    """Request body of `POST /v1/fetches`: what to fetch, so that it can be reviewed and then installed. `name` is
+    `NAME@VERSION`; for an update, it is the name of the installed action; for a sync, it is empty. `hash` is the pin
+    that a connector must have. `on_conflict` is for a connector, as in `POST /v1/connectors`. `replace` lets an action
+    replace an installed action of the same name. The last three fields are for an update: `version` names another
+    version than the newest, `prerelease` allows the newest to be a pre-release, and `theirs` drops the user's own
+    edits.
     """
 
     what: Literal["connector", "action", "update", "sync"]
@@ -53,17 +54,19 @@ class FetchRequest(Body, frozen=True, kw_only=True):
 
 
 class ResolveFetched(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/fetches/{id}/resolve`: the text of an update, its conflicts resolved."""
+    """Request body of `POST /v1/fetches/{id}/resolve`: the text of the update, with its conflicts resolved."""
 
     text: str
 
 
 class InstallFetched(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/fetches/{id}/install`: nothing needs to be said."""
+    """Request body of `POST /v1/fetches/{id}/install`: an empty object."""
 
 
 class ReadSuite(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/suites`: where it is published, or its text and a name for messages."""
+    """Request body of `POST /v1/suites`. Give either `source`, where the suite is published
+    (`SCHEME://OWNER/REPOSITORY/FILE@REF`), or `text`, its content. `file` is a name for error messages about `text`.
+    """
 
     source: str | None = None
     text: str | None = None
@@ -71,7 +74,7 @@ class ReadSuite(Body, frozen=True, kw_only=True):
 
 
 class Download(msgspec.Struct, frozen=True, kw_only=True):
-    """How far it is. `total`: null where it was not said."""
+    """The progress of one download, in bytes. `total` is null if the size is not known."""
 
     name: str
     bytes: int
@@ -79,28 +82,28 @@ class Download(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person is to be shown before it is installed: docs/reference/consents.md."""
+    """What to show to a person before it is installed: docs/reference/consents.md."""
 
     kind: str
     subject: Subject
 
 
 class FetchProblem(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sync could not have."""
+    """A connector that a sync could not fetch, or an action file that it could not read."""
 
     name: str
     problem: str
 
 
 class FetchFound(msgspec.Struct, frozen=True, kw_only=True):
-    """What a job says beside what was fetched: all but the last two of an update, those of a sync."""
+    """Facts about an update or a sync. A sync has `needed` and `problems`; all other fields are for an update."""
 
     action: str | UnsetType = UNSET
     from_: str | UnsetType = msgspec.field(name="from", default=UNSET)
     to: str | UnsetType = UNSET
     versions: list[str] | UnsetType = UNSET
     difference: str | UnsetType = UNSET
-    """A unified diff of the file as it is here and as it would be."""
+    """A unified diff from the installed file to the updated one."""
     edited: bool | UnsetType = UNSET
     conflicts: int | UnsetType = UNSET
     text: str | UnsetType = UNSET
@@ -111,7 +114,13 @@ class FetchFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Fetch(FetchFound, frozen=True, kw_only=True):
-    """One job."""
+    """Response body (200): one job, with the id `fetch`. `error` is present if `status` is `failed`. `consents` lists
+    what to show to a person before anything is installed. A sync also has `needed`, the number of pins of all actions,
+    and `problems`. An update also has `action`; `from` and `to`, its versions; `versions`, all that are published; and
+    `difference`, a unified diff from the installed file to the updated one. If another version was fetched, it also has
+    `edited`, whether the person changed the file; `conflicts`, the number of places that both sides changed; `text`,
+    the updated file; and, if the person's edits could not be kept, `unmerged`, which says why.
+    """
 
     fetch: str
     what: str
@@ -123,14 +132,16 @@ class Fetch(FetchFound, frozen=True, kw_only=True):
 
 
 class InstalledTogether(msgspec.Struct, frozen=True, kw_only=True):
-    """200: what was put in its place."""
+    """Response body (200): what was installed. `action` is null if no action was installed."""
 
     connectors: list[InstalledConnector]
     action: AddedAction | None
 
 
 class SuiteRead(msgspec.Struct, frozen=True, kw_only=True):
-    """What it would have installed: NAME@VERSION of each action, and what it was read at."""
+    """Response body (200): what the suite would install: `NAME@VERSION` of each action. `ref` is the ref that the suite
+    was read from; null if its text was given.
+    """
 
     name: str
     description: str | None

@@ -1,6 +1,7 @@
-"""The HTTP API as an OpenAPI document, from the types themselves.
+"""The HTTP API as an OpenAPI document, generated from the types themselves.
 
-Pure; made when somebody asks for it, since it imports what nothing else needs.
+Pure. It is made only on request, because it imports modules that nothing else needs. The docstrings of the
+types become the descriptions of the schemas.
 
 Source: OpenAPI 3.1.1, JSON Schema 2020-12, docs/reference/http-api.md.
 """
@@ -24,7 +25,7 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(:path)?\}")
 
 
 def openapi_document(version: str) -> dict[str, Any]:
-    """All routes, as JSON values. `version` is aileron's."""
+    """The document with all routes, as JSON values. `version` is that of Aileron."""
     types = [one for spec in ROUTES for one in _types_of(spec)]
     unique = list(dict.fromkeys([*types, ErrorAnswer]))
     schemas, components = msgspec.json.schema_components(unique, ref_template=_REF)
@@ -41,7 +42,7 @@ def openapi_document(version: str) -> dict[str, Any]:
 
 
 def _types_of(spec: RouteSpec) -> list[type]:
-    """Each type that goes in or out of a route, those of a union one by one."""
+    """The types of a route's request and response bodies. The members of a union are listed one by one."""
     found = [spec.answer, spec.body, spec.later]
     return [one for kind in found if kind is not None for one in _members(kind)]
 

@@ -1,4 +1,4 @@
-"""Publishers: whose signatures count, and what a Hub says it has.
+"""Publishers: whose signatures are trusted, and what a Hub offers.
 
 Source: docs/reference/http-api.md, docs/reference/hub.md.
 """
@@ -32,13 +32,13 @@ __all__ = [
 
 
 class LookForKey(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/keyring/look`: a repository."""
+    """Request body of `POST /v1/keyring/look`. `authority` is a repository."""
 
     authority: str
 
 
 class TrustKey(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/keyring`. `key` in PEM or base64; `source` is where it is from, for people."""
+    """Request body of `POST /v1/keyring`. `key` is in PEM or base64. `source` says where it comes from, for people."""
 
     authority: str
     key: str
@@ -46,27 +46,31 @@ class TrustKey(Body, frozen=True, kw_only=True):
 
 
 class RevokeKey(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/keyring/revoke`: a fingerprint, or all keys of the authority."""
+    """Request body of `POST /v1/keyring/revoke`. `key` is a fingerprint. Without it, all keys of the authority are
+    revoked.
+    """
 
     authority: str
     key: str | None = None
 
 
 class PublisherEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The fingerprints that count for one authority."""
+    """The fingerprints of the keys that are trusted for one authority."""
 
     authority: str
     keys: list[str]
 
 
 class KeyList(msgspec.Struct, frozen=True, kw_only=True):
-    """All that count."""
+    """Response body (200): all trusted keys."""
 
     keyring: list[PublisherEntry]
 
 
 class TrustedKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """200: the key counts, with all the others of its authority."""
+    """Response body (200): the key is trusted. `key` is its fingerprint, and `keys` are the fingerprints of all trusted
+    keys of its authority. `new` is false if the key was already trusted; it is absent in the result of an approval.
+    """
 
     authority: str
     key: str
@@ -75,7 +79,10 @@ class TrustedKeys(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PublishedKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a repository publishes: a claim."""
+    """Response body (200): the key that a repository publishes, which is only a claim: compare its fingerprint with one
+    from another source before you trust it. `key` is its fingerprint, and `public_key` is in base64. `others` are the
+    fingerprints of other keys that are trusted for this repository.
+    """
 
     authority: str
     key: str
@@ -83,19 +90,22 @@ class PublishedKey(msgspec.Struct, frozen=True, kw_only=True):
     """In base64."""
     trusted: bool
     others: list[str]
-    """Keys that count for it and are not this one."""
+    """The fingerprints of other keys that are trusted for this repository."""
     source: str
 
 
 class RevokedKeys(msgspec.Struct, frozen=True, kw_only=True):
-    """200: these count no more."""
+    """Response body (200): the fingerprints of the keys that are no longer trusted."""
 
     authority: str
     revoked: list[str]
 
 
 class HubSignature(msgspec.Struct, frozen=True, kw_only=True):
-    """By the Hub's word; `trusted`, of one artifact, by ours: `unknown` while the vault is locked, null where it is unsigned."""
+    """What the Hub says about the signature. `key` is a fingerprint; null if the artifact is unsigned. `trusted` does
+    not come from the Hub: it says whether this home trusts the key. It is present only for a single artifact; `unknown`
+    while the vault is locked, null if the artifact is unsigned.
+    """
 
     status: Literal["signed", "unsigned"]
     key: str | None
@@ -103,7 +113,7 @@ class HubSignature(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubCredential(msgspec.Struct, frozen=True, kw_only=True):
-    """What it would want a credential for."""
+    """The credential that the artifact would need."""
 
     kind: str
     scope: str | None
@@ -123,13 +133,17 @@ class _About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubEntry(_About, frozen=True, kw_only=True):
-    """One of those found. `match` is why."""
+    """One search result, in its newest version. `match` says why it matched: `intent`, `name`, `words`, or `all` if no
+    words were given.
+    """
 
     match: str
 
 
 class HubFound(msgspec.Struct, frozen=True, kw_only=True):
-    """The first 50, the best first, of `total`."""
+    """Response body (200): the first 50 of `total` results, best first. `hub` is the address of the Hub. `as_of` says
+    when its index was written, or is null.
+    """
 
     hub: str
     as_of: str | None
@@ -138,7 +152,7 @@ class HubFound(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubVersion(msgspec.Struct, frozen=True, kw_only=True):
-    """One that is published."""
+    """One published version. `signed_by` is the fingerprint of the key that signed it; null if it is unsigned."""
 
     version: str
     hash: str
@@ -146,14 +160,18 @@ class HubVersion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HubDetail(_About, frozen=True, kw_only=True):
-    """One artifact in one version."""
+    """Response body (200): one version of one artifact. `hash` is the pin of a connector, or the digest of an action's
+    file. `publisher_key` is the fingerprint of the key that is currently published there, or null. `install` is the
+    command that installs this version. `hub` is the address of the Hub. `as_of` says when its index was written, or is
+    null.
+    """
 
     newest: str
     versions: list[HubVersion]
     hash: str
     publisher_key: str | None
-    """The fingerprint of the key that is published there now."""
+    """The fingerprint of the key that is currently published there, or null."""
     install: str
-    """The command."""
+    """The command that installs this version."""
     hub: str
     as_of: str | None

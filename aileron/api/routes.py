@@ -1,7 +1,7 @@
-"""Every route of the daemon: which scopes may ask it, what answers it, and the types that go in and out.
+"""Every route of the daemon: the scopes that can call it, its handler, and the types of its bodies.
 
-Pure: one table, which the daemon serves (daemon/http/api/routes.py), `openapi.py` describes, and docs/reference/http-api.md tells
-in words; tests hold all three against each other.
+Pure: one table. The daemon serves it (daemon/http/api/routes.py), `openapi.py` describes it, and
+docs/reference/http-api.md documents it; tests compare all three with each other.
 """
 
 from __future__ import annotations
@@ -98,10 +98,10 @@ __all__ = ["ROUTES", "RouteSpec"]
 
 
 class RouteSpec(NamedTuple):
-    """One route: which scopes may ask, what of the daemon's handlers answers, and the types of this room that go in and out.
-
-    `answer` is that of 200; None: there is none, or a document of another kind. `later` is that of 202: a person is asked first,
-    or it goes on. All others are ErrorAnswer, with the status of their class. `query` are the parameters it knows.
+    """One route: the scopes that can call it, the name of its handler in the daemon, and the types of its bodies, which
+    this package defines. `answer` is the type of the 200 response; None if there is no such response, or if it is a
+    document of another kind. `later` is the type of the 202 response: a person must decide first, or a run goes on.
+    Every other response is an ErrorAnswer, with the status of its class. `query` lists the known query parameters.
     """
 
     method: str

@@ -1,4 +1,4 @@
-"""One run of an action: asked for, waited for, and where it is.
+"""One run of an action: start it, wait for it, and get its state.
 
 Source: docs/reference/http-api.md#running, #states.
 """
@@ -18,7 +18,10 @@ __all__ = ["PendingAnswer", "PlanAnswer", "Progress", "RunAnswer", "RunRequest",
 
 
 class RunRequest(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/actions/{name}/run`. `again` is the run of unknown outcome that this one repeats."""
+    """Request body of `POST /v1/actions/{name}/run`. With `dry_run`, the request is only resolved to a plan. `binding`
+    selects the credential if several match. `again` is the id of the run with an unknown outcome that this request
+    repeats.
+    """
 
     args: dict[str, Any] = msgspec.field(default_factory=dict)
     dry_run: bool = False
@@ -27,20 +30,22 @@ class RunRequest(Body, frozen=True, kw_only=True):
 
 
 class PlanAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """200: what would be done, with its `digest`. Nothing runs, and nothing is recorded."""
+    """Response body (200) of a dry run: the plan, with its `digest`. Nothing runs, and nothing is recorded."""
 
     plan: dict[str, Any]
 
 
 class RunAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """200: the run completed."""
+    """Response body (200): the run completed. `audit_id` is its id."""
 
     audit_id: str
     result: Any
 
 
 class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """202: a person decides first."""
+    """Response body (202): a person must decide first. A page for it is at `review_url`, and `message` is for the
+    person. `expires_at` is in UTC, `poll_after_ms` in milliseconds.
+    """
 
     status: RunStatus = RunStatus.PENDING_APPROVAL
     approval_id: str
@@ -52,7 +57,9 @@ class PendingAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """202: still running, or approved and about to, when `wait` was over; it goes on."""
+    """Response body (202): the run had not ended when `wait` was over; it goes on. `status` is `running`, or `approved`
+    if the run has not started yet. `poll_after_ms` is in milliseconds.
+    """
 
     status: RunStatus = RunStatus.RUNNING
     run_id: str
@@ -60,7 +67,9 @@ class RunningAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a connector reported last of its run: its own words, harmless to show. `number` counts its reports from 1."""
+    """The latest progress report of a run's connector. `message` is the connector's own text, and is safe to display:
+    hidden characters are escaped. `number` counts the run's reports, starting at 1.
+    """
 
     number: int
     done: int | float
@@ -69,7 +78,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RunState(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run, or what became of a question, is. A consent has `kind` and `name` in place of `audit_id` and `action`."""
+    """Response body (200): the state of a run or of a question. A consent has `kind` and `name` in place of `audit_id`
+    and `action`. Other fields are present where they apply. `reason` and `question` come from a person; `question` is
+    present while it waits for an answer. `executed_arguments` is present if a person changed the arguments.
+    `held_until` (UTC) is when an approved run starts; it can be cancelled until then. `error` says why the run failed
+    or, with status `approved`, why it has not started.
+    """
 
     status: RunStatus
     audit_id: str | UnsetType = UNSET
@@ -78,13 +92,13 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
-    """A person's."""
+    """The person's reason."""
     question: str | UnsetType = UNSET
-    """A person's, while it waits for an answer."""
+    """The person's question, while it waits for an answer."""
     executed_arguments: dict[str, Any] | UnsetType = UNSET
-    """Where a person changed them."""
+    """The arguments, if a person changed them."""
     held_until: str | UnsetType = UNSET
     result: Any = UNSET
     error: ErrorBody | UnsetType = UNSET
-    """Beside `approved`: why it has not begun."""
+    """Why the run failed or, with status `approved`, why it has not started."""
     progress: Progress | UnsetType = UNSET

@@ -1,4 +1,4 @@
-"""The vault: its state, and the names of what is in it. A value goes in, and never comes out.
+"""The vault: its state, and the names of its secrets. No response contains the value of a secret.
 
 Source: docs/reference/http-api.md, docs/reference/vault-format.md.
 """
@@ -29,14 +29,14 @@ __all__ = [
 
 
 class KeyringKeyBody(SecretBody, frozen=True, kw_only=True):
-    """A key that the system's keyring keeps: `id` has 32 hexadecimal digits, the key 32 bytes."""
+    """A key that the system's keyring keeps. `id` has 32 hexadecimal digits. `key_base64` is 32 bytes in base64."""
 
     id: str
     key_base64: str
 
 
 class InitVault(SecretBody, frozen=True, kw_only=True):
-    """Body of `POST /v1/vault/init`."""
+    """Request body of `POST /v1/vault/init`. With `recovery_codes`, the vault gets recovery codes."""
 
     passphrase: str
     recovery_codes: bool = False
@@ -44,14 +44,16 @@ class InitVault(SecretBody, frozen=True, kw_only=True):
 
 
 class UnlockVault(SecretBody, frozen=True, kw_only=True):
-    """Body of `POST /v1/vault/unlock`: one of the two. The passphrase may be a recovery code."""
+    """Request body of `POST /v1/vault/unlock`: exactly one of the two fields. `passphrase` can also be a recovery
+    code.
+    """
 
     passphrase: str | None = None
     keyring_key_base64: str | None = None
 
 
 class RotateVault(SecretBody, frozen=True, kw_only=True):
-    """Body of `POST /v1/vault/rotate`. The passphrase may be a recovery code."""
+    """Request body of `POST /v1/vault/rotate`. `passphrase` can also be a recovery code."""
 
     passphrase: str
     new_passphrase: str
@@ -60,7 +62,9 @@ class RotateVault(SecretBody, frozen=True, kw_only=True):
 
 
 class BackUpVault(SecretBody, frozen=True, kw_only=True):
-    """Body of `POST /v1/vault/backup`: an absolute path; the passphrase is needed while it is locked."""
+    """Request body of `POST /v1/vault/backup`. `file` is an absolute path. `passphrase` is required while the vault is
+    locked. With `replace`, an existing file is replaced.
+    """
 
     file: str
     passphrase: str | None = None
@@ -68,20 +72,27 @@ class BackUpVault(SecretBody, frozen=True, kw_only=True):
 
 
 class RestoreVault(SecretBody, frozen=True, kw_only=True):
-    """Body of `POST /v1/vault/restore`: an absolute path, and the copy's passphrase."""
+    """Request body of `POST /v1/vault/restore`. `file` is the absolute path of a copy, and `passphrase` is the
+    copy's.
+    """
 
     file: str
     passphrase: str
 
 
 class SetSecret(SecretBody, frozen=True, kw_only=True):
-    """Body of `PUT /v1/secrets/{name}`."""
+    """Request body of `PUT /v1/secrets/{name}`: the value, in base64."""
 
     value_base64: str
 
 
 class VaultState(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether there is one, whether it is locked, and how much is in it. One that cannot be read says so in `/v1/status`."""
+    """Response body (200): whether the vault exists, whether it is locked, and how much it contains. `recovery_codes`
+    is the number of codes that are left. `keyring` is the name of the vault's key in the system's keyring, or null.
+    `format` and `generation` are null if there is no vault. `lock_after_s` is the idle time in seconds after which the
+    vault locks itself, or null. `locks_at` (UTC) is when the vault locks itself; null if it does not, or if it is
+    locked. If the vault cannot be read, `/v1/status` has only `exists`, `locked` and `problem`.
+    """
 
     exists: bool
     locked: bool
@@ -90,37 +101,39 @@ class VaultState(msgspec.Struct, frozen=True, kw_only=True):
     format: int | UnsetType | None = UNSET
     generation: int | UnsetType | None = UNSET
     recovery_codes: int | UnsetType = UNSET
-    """How many are left."""
+    """The number of recovery codes that are left."""
     keyring: str | UnsetType | None = UNSET
-    """What its key is called in the system's keyring."""
+    """The name of the vault's key in the system's keyring, or null."""
     lock_after_s: int | float | UnsetType | None = UNSET
     locks_at: str | UnsetType | None = UNSET
-    """When it locks itself."""
+    """When the vault locks itself, in UTC; null if it does not, or if it is locked."""
     problem: str | UnsetType = UNSET
 
 
 class NewVault(VaultState, frozen=True, kw_only=True):
-    """The same, and the recovery codes, which are said this once."""
+    """Response body (200): the state of the vault, and its recovery codes, which are returned only once."""
 
     codes: list[str]
 
 
 class VaultBackup(msgspec.Struct, frozen=True, kw_only=True):
-    """200: where the copy lies, and of which generation it is."""
+    """Response body (200): the path of the copy, and the generation of the vault that it contains."""
 
     file: str
     generation: int
 
 
 class RestoredVault(VaultState, frozen=True, kw_only=True):
-    """The same, and where the file lies that was there."""
+    """Response body (200): the state of the vault, and `file`, the copy that was restored. `aside` is the path that the
+    previous vault file was moved to, or null.
+    """
 
     file: str
     aside: str | None
 
 
 class SecretEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One name."""
+    """The name of one secret, and when it was created and last changed (UTC)."""
 
     name: str
     created_at: str
@@ -128,12 +141,12 @@ class SecretEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SecretList(msgspec.Struct, frozen=True, kw_only=True):
-    """Names and dates, never values."""
+    """Response body (200): the names and times of all secrets, never a value."""
 
     secrets: list[SecretEntry]
 
 
 class SecretStored(msgspec.Struct, frozen=True, kw_only=True):
-    """200: it has its value."""
+    """Response body (200): the secret is stored."""
 
     name: str

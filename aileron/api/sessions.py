@@ -15,7 +15,9 @@ __all__ = ["EndSession", "NewSession", "OpenSession", "Session", "SessionList"]
 
 
 class OpenSession(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/sessions`: for so many seconds, or until the process `pid` ends."""
+    """Request body of `POST /v1/sessions`. The session ends after `for_s` seconds (60 to 604800), or earlier if the
+    process `pid` ends. Without `for_s`, it lasts 12 hours, or a week if it has a `pid`. `folder` is an absolute path.
+    """
 
     agent: str
     folder: str
@@ -24,13 +26,16 @@ class OpenSession(Body, frozen=True, kw_only=True):
 
 
 class EndSession(Body, frozen=True, kw_only=True):
-    """Body of `POST /v1/sessions/{id}/end`."""
+    """Request body of `POST /v1/sessions/{id}/end`: the exit code of the agent, if it is known."""
 
     exit_code: int | None = None
 
 
 class Session(msgspec.Struct, frozen=True, kw_only=True):
-    """One. `runs` is how many it asked for, `pid` the process that `aileron launch` began."""
+    """Response body (200): one session. `runs` is the number of runs that it requested. `pid` is the process that
+    `aileron launch` started, or null. `ended_at` and `reason` (`ended`, `expired` or `process gone`) are null while the
+    session is open. `exit_code` is null if it is not known. Times are in UTC.
+    """
 
     id: str
     agent: str
@@ -46,7 +51,7 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewSession(Session, frozen=True, kw_only=True):
-    """One that has just begun, with its token, which is said this once."""
+    """Response body (200): the new session and its token, which is returned only once."""
 
     token: str
 
@@ -55,6 +60,6 @@ class NewSession(Session, frozen=True, kw_only=True):
 
 
 class SessionList(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest first."""
+    """Response body (200): sessions, newest first, at most 200."""
 
     sessions: list[Session]
