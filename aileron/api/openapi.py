@@ -8,6 +8,7 @@ Source: OpenAPI 3.1.1, JSON Schema 2020-12, docs/reference/http-api.md.
 
 from __future__ import annotations
 
+import inspect
 import re
 from http import HTTPStatus
 from types import UnionType
@@ -37,8 +38,15 @@ def openapi_document(version: str) -> dict[str, Any]:
         "openapi": "3.1.1",
         "info": {"title": "Aileron", "version": version, "summary": "The daemon's HTTP API, over its sockets."},
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": {name: _described(schema) for name, schema in components.items()}},
     }
+
+
+def _described(schema: dict[str, Any]) -> dict[str, Any]:
+    """Without the indentation of the source, which Markdown would take for code."""
+    if "description" not in schema:
+        return schema
+    return {**schema, "description": inspect.cleandoc(schema["description"])}
 
 
 def _types_of(spec: RouteSpec) -> list[type]:
@@ -67,10 +75,10 @@ def _operation(spec: RouteSpec, schema_of: dict[type, dict[str, Any]]) -> dict[s
             for status, kind in answers.items()
             if kind is not None
         }
-        | {"default": {"description": "Why not: docs/reference/failures.md", "content": content(ErrorAnswer)}},
+        | {"default": {"description": "The error: docs/reference/failures.md", "content": content(ErrorAnswer)}},
     }
     if spec.answer is None and spec.later is None:
-        operation["responses"]["200"] = {"description": "This document", "content": {"application/json": {}}}
+        operation["responses"]["200"] = {"description": "This OpenAPI document", "content": {"application/json": {}}}
     if spec.body is not None:
         operation["requestBody"] = {"required": True, "content": content(spec.body)}
     return operation

@@ -51,7 +51,7 @@ __all__ = [
 
 
 class ConsentKind(enum.StrEnum):
-    """What a row of the queue is about."""
+    """What an approval request is about."""
 
     ACTION = "action"
     """A gated run: its subject is a frozen plan (model/plan.py)."""
@@ -93,7 +93,7 @@ _CONTEXT_CHARACTERS: Final = 200
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):
-    """One difference, for a person: where, what it was, what it would be. `widens`: it needs their consent."""
+    """One difference: where, and the values before and after. `widens`: it allows more, so a person must approve it."""
 
     where: str
     before: str | None
@@ -129,7 +129,7 @@ def _cut(text: str | None, skipped: int) -> str | None:
 
 
 class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="action_file"):
-    """An action file, new or wider than the one agreed to. `text` is the whole file."""
+    """The approval of an action file that is new, or allows more than the approved one. `text` is the whole file."""
 
     name: str
     text: str
@@ -156,7 +156,7 @@ class ActionFileConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
 
 
 class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="connector"):
-    """A connector to be installed from `source`, if its bytes are still those of `hash`."""
+    """The approval of a connector: it is installed from `source` if its bytes still have the digest `hash`."""
 
     name: str
     version: str
@@ -177,7 +177,7 @@ class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
 
 
 class ConnectorUpdateConsent(ConnectorConsent, frozen=True, kw_only=True, tag_field="kind", tag="connector_update"):
-    """Another version of a connector that is installed: what it asks for beyond, and beneath, the version `before`."""
+    """The approval of another version of an installed connector: what it requests more, and less, than the version `before`."""
 
     before: str
     """The version whose manifest it is compared with."""
@@ -185,7 +185,7 @@ class ConnectorUpdateConsent(ConnectorConsent, frozen=True, kw_only=True, tag_fi
 
 
 class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="binding"):
-    """A credential (a stored secret, or the tokens of a sign-in) is to serve a connector, for what its installed versions ask."""
+    """The approval of a credential (a stored secret, or the tokens of a sign-in) for a connector, within what it now requests."""
 
     name: str
     connector: str
@@ -207,7 +207,7 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
 
 
 class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):
-    """A secret that bindings use is to have another value. The value is not here: `commitment` is sha256(nonce ‖ value)."""
+    """The approval of a new value for a secret that bindings use. `commitment` is sha256(nonce ‖ value)."""
 
     name: str
     bindings: tuple[str, ...]
@@ -220,7 +220,7 @@ Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]
 class Constraint(msgspec.Struct, frozen=True, kw_only=True):
     """What one argument must be: `equals` a value, `one_of` a list, a string with a `prefix`, a number `at_most`, `absent`.
 
-    `value` is null where the argument must not be given.
+    `value` is null for `absent`: the argument must not be given.
     """
 
     argument: str
@@ -229,7 +229,7 @@ class Constraint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="grant"):
-    """Runs of one action, as its file is now and with these credentials, are not asked about while every constraint holds."""
+    """The approval of a grant: runs of this action file with these credentials need no approval while every constraint holds."""
 
     action: str
     action_digest: str
@@ -241,7 +241,7 @@ class GrantConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", 
 
 
 class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="trusted_key"):
-    """A publisher's key is to be trusted. `keys` are all that count for `authority` from then on, in base64, sorted."""
+    """The approval of a publisher's key. `keys` are all keys that are then trusted for `authority`, in base64, sorted."""
 
     authority: str
     """`scheme://owner`, or `scheme://owner/repository`."""
@@ -255,14 +255,14 @@ class TrustedKeyConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="ki
 
 
 class SettingsConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="settings"):
-    """Settings that decide what may be reached, and how strong a jail is: all of them, as they were and as they would be."""
+    """The approval of settings that decide what can be reached and how strong the jail is: all of them, before and after."""
 
     before: dict[str, Any]
     after: dict[str, Any]
 
 
 class PasskeyConsent(PasskeyKey, frozen=True, kw_only=True, tag_field="kind", tag="passkey"):
-    """A passkey is to decide, on the page at `origin`. Which device it is in, nobody proves: the person has it in their hand."""
+    """The approval of a passkey that can decide on the page at `origin`. Nothing proves which device holds it."""
 
     key_id: str
     """What its decisions name, and the page shows where it was made."""

@@ -97,7 +97,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OAuthGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What may be said openly of a provider's grant. Times in milliseconds since the epoch, whole."""
+    """The public facts about what a provider granted. Times are whole milliseconds since the epoch."""
 
     scopes: tuple[str, ...]
     """What the provider granted, sorted."""

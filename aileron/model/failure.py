@@ -32,7 +32,7 @@ _END: Final = 1000
 
 
 class Boundary(enum.StrEnum):
-    """Who drew the line that was crossed."""
+    """Which boundary refused, or where the failure came from."""
 
     SANDBOX = "sandbox"
     CONNECTOR_MANIFEST = "connector_manifest"
@@ -43,7 +43,7 @@ class Boundary(enum.StrEnum):
 
 
 class FailureClass(enum.StrEnum):
-    """What went wrong, from a closed list. `http_status` and `exit_code` come from `_STATUS_AND_EXIT`."""
+    """The class of a failure, from a closed list. It determines the HTTP status and the exit code of a command."""
 
     INVALID_REQUEST = "invalid_request"
     BAD_INPUT = "bad_input"

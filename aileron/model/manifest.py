@@ -113,7 +113,7 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[operations.parameters]]`: what a value has to be, as JSON has it. What is empty or None rules nothing out.
+    """One `[[operations.parameters]]` entry: the constraints on a JSON value. An empty or null field sets none.
 
     `enum` and the counts are of strings, `enum` and the bounds of numbers, `items` of the members of an array.
     """
@@ -130,7 +130,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[operations]]`: what a connector can be asked to do. `rest`: it takes arguments beside its parameters.
+    """One `[[operations]]` entry: what a connector can do. `rest`: it accepts arguments that are not among its parameters.
 
     `network` and `credential` say whether it may ask for a request, and for one with a credential; both are so unless the record
     rules it out.

@@ -13,7 +13,7 @@ __all__ = ["Failed", "Outcome", "Pending", "RunStatus", "Running", "Succeeded"]
 
 
 class RunStatus(enum.StrEnum):
-    """Where a run is. Legal transitions: runs/states.py."""
+    """The state of a run. Legal transitions: runs/states.py."""
 
     PENDING_APPROVAL = "pending_approval"
     APPROVED = "approved"

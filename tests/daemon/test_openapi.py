@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from aileron import __version__
+from aileron.api.openapi import openapi_document
 from aileron.api.routes import ROUTES
 from tests.support.answers import route_of
 from tests.support.home import PASSPHRASE, PROBE, DaemonHome, asking_home, probe_action
@@ -223,3 +224,13 @@ def _required(one: Answered, document: dict[str, Any]) -> set[str]:
     """The keys that must be there, of an answer with one type."""
     name = one.schema.get("$ref", "").rpartition("/")[2]
     return set(document["components"]["schemas"].get(name, {}).get("required", ()))
+
+
+def test_every_description_is_markdown_without_code_by_accident() -> None:
+    """A docstring's second paragraph is indented as its source is, which Markdown shows as code."""
+    schemas = openapi_document(__version__)["components"]["schemas"]
+    described = {name: schema["description"] for name, schema in schemas.items() if "description" in schema}
+
+    assert "One `[[operations]]` entry" in described["Operation"]
+    assert "\n\n" in described["Operation"]
+    assert [name for name, text in described.items() if "\n    " in text or not text.strip()] == []
