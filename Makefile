@@ -25,7 +25,7 @@ NEWER := trixie
 # What one process compiled another need not: tests start thousands, and pytest rewrites 10,000 assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser from-npm bench fuzz pages release clean
+.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser bench fuzz pages release clean
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -65,9 +65,6 @@ fast-tests: $(VENV)/.dev
 
 test-newer:
 	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests LEFT_OUT="$(FILE_TESTS)"'
-
-# Each waits about as much as it computes, and has servers of its own.
-from-npm: agents browser conformance
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install
