@@ -67,12 +67,10 @@ class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     problem: str | None
     version: str | UnsetType = UNSET
     source: str | UnsetType | None = UNSET
-    """Where its file says that it was published, as `NAME@VERSION`; null if the file is the person's own."""
     intent: str | UnsetType = UNSET
     gated: bool | UnsetType = UNSET
     inputs: list[ActionInput] | UnsetType = UNSET
     connectors: list[str] | UnsetType = UNSET
-    """Each connector that the action is pinned to, as `NAME@VERSION`."""
 
 
 class ActionList(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,11 +89,8 @@ class ActionDetail(ActionEntry, frozen=True, kw_only=True):
     body: str
     digest: str
     input_schema: dict[str, Any]
-    """The JSON Schema of the arguments, which are an object."""
     steps: list[dict[str, Any]]
-    """As written in the file: docs/reference/action-file.md."""
     hosts: list[str]
-    """`host:port`, sorted: what its installed connectors declare."""
 
 
 class AddedAction(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,6 +102,4 @@ class AddedAction(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     replaced: bool
     bound: dict[str, str] | UnsetType = UNSET
-    """The pin that replaced the placeholder of each connector, by `NAME@VERSION`."""
     needs: list[str] | UnsetType = UNSET
-    """What a person must still do before the action can run, each with its command."""

@@ -196,21 +196,15 @@ class Question(ApprovalEntry, frozen=True, kw_only=True):
     """
 
     head: str
-    """The newest row of the ledger, as `SEQ:HASH`, for a signature over it."""
     plan: dict[str, Any] | UnsetType = UNSET
     has_preview: bool | UnsetType = UNSET
     edits: list[Edit] | UnsetType = UNSET
     conversation: list[Round] | UnsetType = UNSET
     asked_digest: str | UnsetType = UNSET
-    """The digest of the original plan, if another one was decided."""
     difference: Difference | UnsetType | None = UNSET
     asked_today: int | UnsetType = UNSET
-    """The number of runs that the agent's session has requested since midnight, local time, including this one."""
     subject: dict[str, Any] | UnsetType = UNSET
     granted_text: str | UnsetType = UNSET
-    """For a grant: the text of the action's file, if it still has the digest that the subject names. The text is not
-    signed; that digest is.
-    """
 
 
 class Edited(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,7 +104,6 @@ class ApproverFacts(msgspec.Struct, frozen=True, kw_only=True):
     public_key: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
     passkeys: int | UnsetType = UNSET
-    """The number of passkeys that can also decide."""
 
 
 class ApproverNamed(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,11 +146,9 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
 
     actions: list[InventoryAction]
     bindings: list[dict[str, Any]]
-    """With the fields of their subject: docs/reference/consents.md."""
     connectors: list[InventoryConnector]
     keys: list[InventoryKeys]
     settings: dict[str, Any]
-    """By their names in `config.toml`."""
 
 
 class ApproverInventory(msgspec.Struct, frozen=True, kw_only=True):

@@ -134,9 +134,6 @@ class SignInState(msgspec.Struct, frozen=True, kw_only=True):
     flow: Flow
     error: ErrorBody | UnsetType = UNSET
     result: Any = UNSET
-    """A BindingEntry, or a ConsentAnswer if a person must approve the binding first. No field says which of the two it
-    is.
-    """
     authorize_url: str | UnsetType = UNSET
     user_code: str | UnsetType = UNSET
     verification_uri: str | UnsetType = UNSET

@@ -56,9 +56,7 @@ class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None
     scopes: list[str] | UnsetType = UNSET
     provider: str | UnsetType | None = UNSET
-    """The provider's host."""
     device: bool | UnsetType = UNSET
-    """Whether the provider supports device codes."""
 
 
 class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,7 +73,6 @@ class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):
     imports: list[str] | UnsetType = UNSET
     limits: LimitsSpec | UnsetType = UNSET
     operations: tuple[Operation, ...] | UnsetType | None = UNSET
-    """None if they are not recorded."""
     problem: str | UnsetType | None = UNSET
 
 
@@ -92,9 +89,7 @@ class InstalledConnector(ConnectorEntry, frozen=True, kw_only=True):
 
     new: bool
     replaced: list[str]
-    """The pins of the connectors that it replaced."""
     signature: str
-    """Who signed it, or that it is unsigned, in words for people."""
 
 
 class Update(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,9 +103,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     newest: str | None
     prerelease: str | None
-    """A newer pre-release, or null."""
     problem: str | None
-    """Why the check failed, or null."""
 
 
 class UpdateList(msgspec.Struct, frozen=True, kw_only=True):

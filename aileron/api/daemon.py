@@ -58,17 +58,13 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     vault: VaultState
     web: str
-    """The address of the pages."""
     listen: str | None
     gateway: dict[str, GatewayUpstream]
-    """By the name of the API."""
     jail: Jail
     actions: int
     connectors: int
     pending: int
     approver: ApproverFacts
     settings_waiting: list[str]
-    """The settings of config.toml that wait for approval."""
     settings_at_start: list[str]
-    """The settings of config.toml that take effect at the next start."""
     settings_problem: str | None

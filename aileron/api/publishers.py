@@ -87,10 +87,8 @@ class PublishedKey(msgspec.Struct, frozen=True, kw_only=True):
     authority: str
     key: str
     public_key: str
-    """In base64."""
     trusted: bool
     others: list[str]
-    """The fingerprints of other keys that are trusted for this repository."""
     source: str
 
 
@@ -170,8 +168,6 @@ class HubDetail(_About, frozen=True, kw_only=True):
     versions: list[HubVersion]
     hash: str
     publisher_key: str | None
-    """The fingerprint of the key that is currently published there, or null."""
     install: str
-    """The command that installs this version."""
     hub: str
     as_of: str | None

@@ -92,13 +92,9 @@ class RunState(msgspec.Struct, frozen=True, kw_only=True):
     kind: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
     reason: str | UnsetType = UNSET
-    """The person's reason."""
     question: str | UnsetType = UNSET
-    """The person's question, while it waits for an answer."""
     executed_arguments: dict[str, Any] | UnsetType = UNSET
-    """The arguments, if a person changed them."""
     held_until: str | UnsetType = UNSET
     result: Any = UNSET
     error: ErrorBody | UnsetType = UNSET
-    """Why the run failed or, with status `approved`, why it has not started."""
     progress: Progress | UnsetType = UNSET

@@ -101,12 +101,9 @@ class VaultState(msgspec.Struct, frozen=True, kw_only=True):
     format: int | UnsetType | None = UNSET
     generation: int | UnsetType | None = UNSET
     recovery_codes: int | UnsetType = UNSET
-    """The number of recovery codes that are left."""
     keyring: str | UnsetType | None = UNSET
-    """The name of the vault's key in the system's keyring, or null."""
     lock_after_s: int | float | UnsetType | None = UNSET
     locks_at: str | UnsetType | None = UNSET
-    """When the vault locks itself, in UTC; null if it does not, or if it is locked."""
     problem: str | UnsetType = UNSET
 
 
