@@ -40,9 +40,6 @@ _BESIDE_ROW: Final = 5
 """Cells of the box beside a row: two borders, two blanks, a scroll bar."""
 _BACK: Final = "Esc  back"
 _MORE: Final = "↓ ↑ PgDn PgUp  scroll"
-_SCROLLING: Final = ("up", "down", "pageup", "pagedown")
-_SCROLLING_MORE: Final = ("space", "home", "end")
-"""As on the card, where not all of it fits on the screen; while a word is typed they are the field's."""
 _CSS: Final = """
 Confirm, LineInput, GrantForm, Pages { align: center middle; }
 Confirm, LineInput, GrantForm, Pages, Palette { background: transparent; }
@@ -136,14 +133,14 @@ class Confirm(_Once, ModalScreen[bool]):
 
     def _say_more(self) -> None:
         """How to see the rest, where there is some."""
-        more = _MORE if self._has_more else ""
+        more = _MORE if self.query_one("#facts", VerticalScroll).max_scroll_y > 0 else ""
         words = [word for word in (_BACK if self._word is not None else "", more) if word]
         self.query_one("#hint", Static).update(Text("     ".join(words), style="dim"))
 
     def on_key(self, event: Key) -> None:
-        if event.key in _SCROLLING or (event.key in _SCROLLING_MORE and self._has_more):
+        if (rows := self._rows_of(event.key)) is not None:
             event.stop()
-            self._scroll(event.key)
+            self.query_one("#facts", VerticalScroll).scroll_relative(y=rows, animate=False)
             return
         if self._word is not None:
             return
@@ -152,15 +149,17 @@ class Confirm(_Once, ModalScreen[bool]):
             return  # it was on its way before this came up
         self.dismiss(event.key == "y")
 
-    @property
-    def _has_more(self) -> bool:
-        return self.query_one("#facts", VerticalScroll).max_scroll_y > 0
+    def _rows_of(self, key: str) -> int | None:
+        """By how many rows a key moves what is to be read; None: it moves nothing.
 
-    def _scroll(self, key: str) -> None:
+        Space, Home and End do as on the card, where not all of it fits; while a word is typed they are the field's.
+        """
         facts = self.query_one("#facts", VerticalScroll)
-        page, all_ = facts.size.height, facts.max_scroll_y
-        by = {"up": -1, "down": 1, "pageup": -page, "pagedown": page, "space": page, "home": -all_, "end": all_}[key]
-        facts.scroll_relative(y=by, animate=False)
+        page, most = facts.size.height, facts.max_scroll_y
+        rows = {"up": -1, "down": 1, "pageup": -page, "pagedown": page}
+        if most > 0:
+            rows |= {"space": page, "home": -most, "end": most}
+        return rows.get(key)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         if event.value.strip() == self._word and self._is_settled(self.query_one(_Typed).entered_at):
