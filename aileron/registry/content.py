@@ -15,7 +15,9 @@ Rules
 - An entry appears by one rename of a complete, flushed directory. A crash leaves it there or not; of two
   installs of the same bytes one wins and both succeed. An entry whose bytes have changed is replaced by the
   next install.
-- `manifest` remembers what it verified for as long as the files are untouched; `open` never does.
+- What was verified is remembered for as long as the files are untouched: manifests, and the bytes of small programs. Touched
+  files are read and hashed again, so a changed one is refused. Each jail gets a memory file of its own, because two that had
+  one in common could tell each other things with its locks and times.
 
 Source: memfd_create(2), fcntl(2) F_ADD_SEALS, rename(2). Not here: archives (tarball.py), whether a person
 agreed.
@@ -32,7 +34,9 @@ import os
 import re
 import secrets
 import shutil
+import threading
 import time
+from collections import OrderedDict
 from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple, Self
@@ -49,7 +53,7 @@ from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.program import ProgramKind, check_program, program_kind
 from aileron.registry.tarball import CONNECTOR, MANIFEST, MAX_BYTES
 
-__all__ = ["ContentStore", "Installed", "Opened", "content_hash", "sealed"]
+__all__ = ["ContentStore", "Installed", "Opened", "Stamp", "content_hash", "sealed"]
 
 _META: Final = "meta.json"
 _MAX_META_BYTES: Final = 1024
@@ -58,6 +62,10 @@ _STALE_S: Final = 3600.0
 """Seconds after which an unfinished install was left by a crash: a real one takes well under a minute."""
 _MAX_REMEMBERED: Final = 512
 """Manifests kept in memory, a few KiB each."""
+_KEPT_PROGRAM_BYTES: Final = 256 << 10
+"""Of a program whose bytes are kept: sealing a copy of it takes 0.1 ms, so it may be done on the event loop."""
+_MAX_KEPT: Final = 32
+"""Programs: 8 MiB at most."""
 
 # linux/memfd.h; Python 3.11 does not name them. Since Linux 6.3, before which memfd_create answers EINVAL.
 _MFD_NOEXEC_SEAL: Final = 0x0008
@@ -72,17 +80,22 @@ def content_hash(connector: bytes, manifest: bytes) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
+Stamp = tuple[tuple[int, int, int, int], ...]
+"""Of an entry's files: other whenever one of them was written to or replaced."""
+
+
 class Opened:
     """A verified connector, ready to run. Close it, or use it as a context manager.
 
     `program_fd` is a sealed memory file with exactly the bytes that were hashed, at offset 0, close-on-exec.
     """
 
-    def __init__(self, program_fd: int, kind: ProgramKind, manifest: ConnectorManifest, manifest_bytes: bytes) -> None:
+    def __init__(self, program_fd: int, found: _Entry, stamp: Stamp | None) -> None:
         self.program_fd: Final = program_fd
-        self.kind: Final = kind
-        self.manifest: Final = manifest
-        self.manifest_bytes: Final = manifest_bytes
+        self.kind: Final = found.kind
+        self.manifest: Final = found.manifest
+        self.manifest_bytes: Final = found.manifest_bytes
+        self.stamp: Final = stamp
         self._is_open = True
 
     def close(self) -> None:
@@ -125,13 +138,10 @@ class _Entry(NamedTuple):
     kind: ProgramKind
 
 
-_Stamp = tuple[tuple[int, int, int, int], ...]
-
-
 class _Known(NamedTuple):
     """What was verified, and of which files."""
 
-    stamp: _Stamp
+    stamp: Stamp
     manifest: ConnectorManifest
     kind: ProgramKind
 
@@ -143,6 +153,9 @@ class ContentStore:
         self._entries: Final = root / "sha256"
         self._staging: Final = root / "tmp"
         self._verified: Final[dict[str, _Known]] = {}
+        self._keeping: Final = threading.Lock()
+        self._kept: Final[OrderedDict[str, tuple[Stamp, _Entry]]] = OrderedDict()
+        """Small programs, the one that was opened last is last; with `_keeping` held."""
 
     def put(self, connector: bytes, manifest: bytes) -> ConnectorPin:
         """Store a connector that was just checked by `parse_connector_manifest`; durable when it returns.
@@ -172,9 +185,30 @@ class ContentStore:
         AileronError(not_found) when it is not installed, (hash_mismatch) when its bytes are not those of the
         pin.
         """
+        stamp = self.stamp(pin)
         found = self._pinned(pin)
-        descriptor = sealed(found.connector, found.kind, str(pin))
-        return Opened(descriptor, found.kind, found.manifest, found.manifest_bytes)
+        if stamp is not None:
+            self._remember(pin.hash, stamp, found)
+            self._keep(pin.hash, stamp, found)
+        return Opened(sealed(found.connector, found.kind, str(pin)), found, stamp)
+
+    def open_kept(self, pin: ConnectorPin) -> Opened | None:
+        """The same, of a small program that was opened before and whose files nobody has touched since; None for all others.
+
+        Reads no file. AileronError(sandbox_unavailable) where the kernel gives no memory.
+        """
+        with self._keeping:
+            stamp, found = self._kept.get(pin.hash, (None, None))
+        if found is None or stamp != self.stamp(pin):
+            return None
+        _named(found.manifest, pin)
+        with self._keeping, contextlib.suppress(KeyError):
+            self._kept.move_to_end(pin.hash)
+        return Opened(sealed(found.connector, found.kind, str(pin)), found, stamp)
+
+    def stamp(self, pin: ConnectorPin) -> Stamp | None:
+        """Other whenever the files of `pin` were touched; None where they are not there."""
+        return _stamp(self._path(pin.hash))
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
         """The verified manifest of `pin`, for resolving. The same errors as `open`."""
@@ -214,6 +248,8 @@ class ContentStore:
     def verify(self) -> tuple[Installed, ...]:
         """The same with every byte read and hashed again, whatever was verified before."""
         self._verified.clear()
+        with self._keeping:
+            self._kept.clear()
         return self.list_connectors()
 
     def find(self, name: Fqn, version: str) -> tuple[ConnectorPin, ...]:
@@ -267,16 +303,25 @@ class ContentStore:
             hash=pin_hash, pin=ConnectorPin(str(manifest.name), manifest.version, pin_hash), manifest=manifest
         )
 
-    def _verify(self, path: Path, pin_hash: str, stamp: _Stamp | None) -> ConnectorManifest:
+    def _verify(self, path: Path, pin_hash: str, stamp: Stamp | None) -> ConnectorManifest:
         found = _read(path, path.name)
         if stamp is not None:
             self._remember(pin_hash, stamp, found)
         return found.manifest
 
-    def _remember(self, pin_hash: str, stamp: _Stamp, entry: _Entry) -> None:
+    def _remember(self, pin_hash: str, stamp: Stamp, entry: _Entry) -> None:
         if len(self._verified) >= _MAX_REMEMBERED:
             self._verified.clear()
         self._verified[pin_hash] = _Known(stamp, entry.manifest, entry.kind)
+
+    def _keep(self, pin_hash: str, stamp: Stamp, entry: _Entry) -> None:
+        if len(entry.connector) > _KEPT_PROGRAM_BYTES:
+            return
+        with self._keeping:
+            self._kept[pin_hash] = stamp, entry
+            self._kept.move_to_end(pin_hash)
+            if len(self._kept) > _MAX_KEPT:
+                self._kept.popitem(last=False)
 
     def _has(self, entry: Path, manifest: bytes) -> bool:
         """Whether the same bytes are there, intact. hash_mismatch when they are there with another split."""
@@ -402,7 +447,7 @@ def _named(manifest: ConnectorManifest, pin: ConnectorPin) -> ConnectorManifest:
     return manifest
 
 
-def _stamp(path: Path) -> _Stamp | None:
+def _stamp(path: Path) -> Stamp | None:
     """What changes whenever a file is written to or replaced. The change time cannot be set by a user."""
     try:
         return tuple(

@@ -68,6 +68,67 @@ def test_what_is_opened_is_exactly_what_was_put(store: ContentStore, built: Buil
     opened.close()  # twice is fine
 
 
+def test_what_was_opened_is_opened_again_without_reading_it(store: ContentStore, built: Built, pin: ConnectorPin):
+    """Once it was verified: the same bytes, in a memory file of its own each time, sealed. Before that there is nothing."""
+    assert store.open_kept(pin) is None
+    store.open(pin).close()
+    one, other = store.open_kept(pin), store.open_kept(pin)
+    assert one is not None
+    assert other is not None
+    with one, other:
+        assert os.fstat(one.program_fd).st_ino != os.fstat(other.program_fd).st_ino
+        assert os.read(one.program_fd, len(built.connector) + 1) == built.connector
+        assert os.lseek(other.program_fd, 0, os.SEEK_CUR) == 0
+        with pytest.raises(PermissionError):
+            os.write(other.program_fd, b"x")
+        assert one.manifest == store.manifest(pin)
+
+
+@pytest.mark.parametrize("name", ["connector", "manifest.toml", "meta.json"])
+def test_what_was_touched_is_read_again(store: ContentStore, pin: ConnectorPin, entry: Path, name: str):
+    """Written with the same bytes, it is verified and kept anew; with others it is refused, though the old ones were kept, and
+    though its time of modification is put back.
+    """
+    store.open(pin).close()
+    file = entry / name
+    good, before = file.read_bytes(), file.stat()
+    rewrite(file, good[:-1] + bytes([good[-1] ^ 1]))
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert store.open_kept(pin) is None
+    assert refusal(lambda: store.open(pin)).failure_class is FailureClass.HASH_MISMATCH
+    assert store.open_kept(pin) is None
+    rewrite(file, good)
+    assert store.open_kept(pin) is None
+    store.open(pin).close()
+    kept = store.open_kept(pin)
+    assert kept is not None
+    kept.close()
+
+
+def test_what_was_removed_or_is_large_is_not_kept(store: ContentStore, built: Built, pin: ConnectorPin):
+    """Removed: not there, whatever is in memory. Large: it would hold up the event loop. Another name for the bytes: refused."""
+    store.open(pin).close()
+    renamed = ConnectorPin("github://acme/other", pin.version, pin.hash)
+    assert refusal(lambda: store.open_kept(renamed)).failure_class is FailureClass.HASH_MISMATCH
+    store.remove(pin)
+    assert store.open_kept(pin) is None
+    large = store.put(Path("/bin/bash").read_bytes(), built.manifest)
+    store.open(large).close()
+    assert store.open_kept(large) is None
+
+
+def test_no_more_than_32_programs_are_kept(store: ContentStore, built: Built):
+    """The one that was opened longest ago makes room."""
+    pins = [store.put(built.connector, built.manifest.replace(b"1.2.0", f"1.2.{n}".encode())) for n in range(33)]
+    for pin in pins:
+        store.open(pin).close()
+    found = [store.open_kept(pin) for pin in pins]
+    assert [one is not None for one in found] == [False, *[True] * 32]
+    for one in found:
+        if one is not None:
+            one.close()
+
+
 def test_the_opened_program_runs_from_its_descriptor(store: ContentStore, pin: ConnectorPin):
     """Python imports the zip through the descriptor alone."""
     with store.open(pin) as opened:
