@@ -51,6 +51,7 @@ __all__ = [
     "BindingRenewing",
     "BindingRevoked",
     "CallerRefused",
+    "ConnectorActedEarly",
     "ConnectorAudit",
     "ConnectorInstalled",
     "ConnectorRemoved",
@@ -172,7 +173,7 @@ class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
 
 
 class RunStarted(_Event, frozen=True, kw_only=True, tag="run.started"):
-    """A step is about to run. On disk before its jail exists."""
+    """A step is about to run. On disk before its jail is told anything."""
 
     run: str
     step: str
@@ -591,6 +592,17 @@ class ConnectorRemoved(_Event, frozen=True, kw_only=True, tag="connector.removed
     hash: str = msgspec.field(name="pin")
 
 
+class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acted-early"):
+    """A jail that was started ahead for a connector did something before it was told what to do. It was ended, unused."""
+
+    connector: str
+    version: str
+    hash: str = msgspec.field(name="pin")
+    what: Literal["frame", "output", "network", "exit", "resources"]
+    destination: str | None = None
+    """Where it wanted to connect to, as it says."""
+
+
 class KeyTrusted(_Event, frozen=True, kw_only=True, tag="key.trusted"):
     """A publisher's key counts from now on."""
 
@@ -865,6 +877,7 @@ Notice = (
     | SessionEnded
     | ConnectorInstalled
     | ConnectorRemoved
+    | ConnectorActedEarly
     | KeyTrusted
     | KeyRevoked
     | FetchStarted

@@ -53,6 +53,7 @@ from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
+from aileron.executor.spares import Spares
 from aileron.gateway.upstreams import PATHS
 from aileron.ingress.known import KnownCallers
 from aileron.ingress.server import certificate_names, serve, tls_context
@@ -62,6 +63,7 @@ from aileron.model.invocation import Scope
 from aileron.registry.content import ContentStore
 from aileron.registry.staging import PublishedTexts, Staging
 from aileron.review.headline import rows_of
+from aileron.runs.journal import SparesJournal
 from aileron.runs.progress import Board
 from aileron.runs.runnable import Runnable
 from aileron.runs.spine import Spine
@@ -150,6 +152,7 @@ class _Daemon:
         self._jails = Jails(_runtime(), self._settings.sandbox_mode)
         self._stopping: anyio.Event | None = None
         self._bound = 0
+        self._adopted = 0
 
     async def run(self, tell: Callable[[str], None]) -> None:
         self._stopping = anyio.Event()
@@ -187,7 +190,8 @@ class _Daemon:
         consenting = await build_consents(base, installing, notify=notifier.asked, read=self._read)
         secrets = build_secrets(base, outgoing, consenting)
         packages = build_packages(base, outgoing.egress, installing, consenting)
-        spine = self._spine(base, outgoing, consenting, board)
+        spares = Spares(self._jails, base.connectors, SparesJournal(base.audit), self._what_spares_depend_on)
+        spine = self._spine(base, outgoing, consenting, board, spares)
         runner = Runner(spine, runs, base.audit.watch)
         decisions = build_decisions(
             base,
@@ -222,7 +226,7 @@ class _Daemon:
             secrets.vaults,
             http.gateway,
         )
-        consenting.in_force.tell(*(user.adopt for user in users))
+        consenting.in_force.tell(*(user.adopt for user in users), self._note_adopted)
         tasks = (
             self._jails.serve,
             lambda: close_on_time(ledger, base.audit, spine),
@@ -240,6 +244,7 @@ class _Daemon:
             for task in tasks:
                 background.start_soon(task)
             async with runs:
+                runs.start_soon(spares.serve)
                 await self._answer(http, known, tell)
                 runs.cancel_scope.cancel()  # what still runs is recorded as unknown by the spine
             background.cancel_scope.cancel()
@@ -271,7 +276,9 @@ class _Daemon:
             changing=anyio.Lock(),
         )
 
-    def _spine(self, base: Foundation, outgoing: Outgoing, consenting: BuiltConsents, board: Board) -> Spine:
+    def _spine(
+        self, base: Foundation, outgoing: Outgoing, consenting: BuiltConsents, board: Board, spares: Spares
+    ) -> Spine:
         runnable = Runnable(
             actions=base.actions,
             agreements=consenting.agreements,
@@ -286,7 +293,7 @@ class _Daemon:
             gate=Gate(base.audit, consenting.approver),
             ledger=base.ledger,
             audit=base.audit,
-            executor=Executor(self._jails, outgoing.egress, base.connectors),
+            executor=Executor(self._jails, outgoing.egress, base.connectors, spares),
             look=consenting.in_force.look,
             board=board,
         )
@@ -322,6 +329,17 @@ class _Daemon:
     def _note_bound(self) -> None:
         """Some credential is another than before."""
         self._bound += 1
+
+    def _note_adopted(self, _settings: Settings) -> None:
+        """Other settings are in force than before."""
+        self._adopted += 1
+
+    def _what_spares_depend_on(self) -> object:
+        """What is other whenever nothing that was started ahead may be used any more: once the vault was locked, other settings
+        are in force, or an action is installed, updated, removed, enabled or disabled.
+        """
+        changed = stamp_of(self._home.actions), stamp_of(self._home.action_state)
+        return self._vault.times_locked, self._adopted, changed
 
     def _what_agents_see(self) -> Callable[[], object]:
         """What is other whenever the tools may be."""

@@ -1,8 +1,11 @@
-"""One approved plan, step by step: open the verified bytes, write down the start, jail, converse, reap, perhaps again.
+"""One approved plan, step by step: write down the start, jail the verified bytes, converse, reap, perhaps again.
 
 Runs in the daemon. `Executor.execute` takes an ApprovedPlan and nothing else, so nothing can be executed that did not pass
 the gate; its only caller is the spine (runs/spine.py). Steps run in order, the first failure ends the plan, the output of
 the last step is the result.
+
+A try has a jail of its own: one that waits for it with this connector loaded (spares.py), or else a new one. Either way the
+try's start is on record before the jail is told anything.
 
 The step's deadline (`limits.timeout_s`, one for all its tries) begins when its first jail is asked for.
 """
@@ -10,8 +13,7 @@ The step's deadline (`limits.timeout_s`, one for all its tries) begins when its 
 from __future__ import annotations
 
 import secrets
-from contextlib import AbstractContextManager
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -21,50 +23,25 @@ from aileron.egress.meter import Meter
 from aileron.executor import retry
 from aileron.executor.conversation import Claims, HostConversation, StepJournal
 from aileron.executor.interpolation import with_answers
-from aileron.executor.jails import Jails
+from aileron.executor.jails import Jailed, Jails
+from aileron.executor.programs import ConnectorStore, Kind, opened
+from aileron.executor.spares import Spares
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.plan import ApprovedPlan, ConnectorPin, Plan, Step
+from aileron.model.plan import ApprovedPlan, Plan, Step
 from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.policy import Policy
 
-__all__ = ["ConnectorStore", "Executor", "Kind", "Program", "RunJournal", "policy_of", "runtime_of"]
+__all__ = ["Executor", "RunJournal", "policy_of", "runtime_of"]
 
 _JITTER_STEPS: Final = 1 << 16
-Kind = Literal["python", "elf"]
-
-
-class Program(Protocol):
-    """One connector's bytes, verified."""
-
-    @property
-    def program_fd(self) -> int:
-        """A sealed descriptor of exactly the bytes that were hashed."""
-        ...
-
-    @property
-    def kind(self) -> Kind:
-        """`python` for a zip application, `elf` for a program."""
-        ...
-
-
-class ConnectorStore(Protocol):
-    """Where verified connector bytes come from."""
-
-    def open(self, pin: ConnectorPin) -> AbstractContextManager[Program]:
-        """Read once, hash those bytes, seal them. AileronError hash_mismatch or not_found."""
-        ...
-
-    def known_kind(self, pin: ConnectorPin) -> Kind | None:
-        """What kind of program it was when it was last verified, without reading it again; None for one not seen yet."""
-        ...
 
 
 class RunJournal(Protocol):
     """The ledger, as one run sees it. Each call is durable when it returns."""
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """A jail is about to exist."""
+        """A jail is about to be told what to do."""
         ...
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
@@ -76,13 +53,26 @@ class RunJournal(Protocol):
         ...
 
 
+class _Work(NamedTuple):
+    """One step of a run, over all of its tries."""
+
+    step: Step
+    run_id: str
+    journal: RunJournal
+    meter: Meter
+    claims: Claims
+    deadline: float
+    """As `anyio.current_time()`."""
+
+
 class Executor:
     """Carries approved plans out. One for each daemon."""
 
-    def __init__(self, jails: Jails, egress: Egress, store: ConnectorStore) -> None:
+    def __init__(self, jails: Jails, egress: Egress, store: ConnectorStore, spares: Spares) -> None:
         self._jails = jails
         self._egress = egress
         self._store = store
+        self._spares = spares
 
     def layers_ahead(self, plan: Plan) -> tuple[str, ...] | None:
         """The layers of the plan's first jail, as the record of its start lists them; None where they are known only when it is
@@ -102,11 +92,11 @@ class Executor:
 
     async def _step(self, step: Step, run_id: str, journal: RunJournal) -> Any:
         deadline = anyio.current_time() + step.limits.timeout_s
-        meter, claims = Meter(step.grant.budget), Claims()
+        work = _Work(step, run_id, journal, Meter(step.grant.budget), Claims(), deadline)
         attempt = 0
         while True:
             try:
-                return await self._try(step, run_id, journal, meter, claims, deadline, attempt)
+                return await self._try(work, attempt)
             except AileronError as error:
                 delay_s = _delay(step, error.failure, attempt, deadline - anyio.current_time())
                 if delay_s is None:
@@ -115,29 +105,35 @@ class Executor:
                 await anyio.sleep(delay_s)
                 attempt += 1
 
-    async def _try(
-        self,
-        step: Step,
-        run_id: str,
-        journal: RunJournal,
-        meter: Meter,
-        claims: Claims,
-        deadline: float,
-        attempt: int,
-    ) -> Any:
-        # In a thread: a connector may be 64 MiB, and hashing it must not hold up every other run.
-        opened = await anyio.to_thread.run_sync(self._store.open, step.connector)
-        with opened as program:
+    async def _try(self, work: _Work, attempt: int) -> Any:
+        pin, policy = work.step.connector, policy_of(work.step, "python")
+        spare = self._spares.maybe_take(pin, policy)
+        if spare is None:
+            return await self._try_afresh(work, attempt)
+        async with self._jails.ended(spare.jailed) as jailed:
+            await work.journal.started(work.step, attempt, spare.layers)
+            output = await self._converse(jailed, work)
+        self._spares.want(pin, policy, was_spare=True)
+        return output
+
+    async def _try_afresh(self, work: _Work, attempt: int) -> Any:
+        step = work.step
+        with await opened(self._store, step.connector) as program:
             runtime = None
             if program.kind == "elf":
                 runtime = await anyio.to_thread.run_sync(runtime_of, step, program.program_fd)
             policy = policy_of(step, program.kind)
-            await journal.started(step, attempt, self._jails.layers_of(policy, runtime))
+            await work.journal.started(step, attempt, self._jails.layers_of(policy, runtime))
             async with self._jails.open(program.program_fd, policy, runtime) as jailed:
-                conversation = HostConversation(
-                    jailed, self._egress, step, meter, claims, journal.of_step(step), run_id
-                )
-                return await conversation.run(deadline)
+                output = await self._converse(jailed, work)
+        if policy.profile == "python":
+            self._spares.want(step.connector, policy, was_spare=False)
+        return output
+
+    async def _converse(self, jailed: Jailed, work: _Work) -> Any:
+        journal = work.journal.of_step(work.step)
+        conversation = HostConversation(jailed, self._egress, work.step, work.meter, work.claims, journal, work.run_id)
+        return await conversation.run(work.deadline)
 
 
 def runtime_of(step: Step, program: int) -> ElfRuntime:

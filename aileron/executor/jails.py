@@ -35,6 +35,8 @@ __all__ = ["Jailed", "Jails"]
 
 _REAP_DEADLINE_S: Final = 10.0
 """From SIGKILL to reaped takes a millisecond; past this something is wrong with the machine, and the run says so."""
+_MAX_RUNNING: Final = 64
+"""Of one template at once, beside its spares: two cores are saturated by eight."""
 _MAX_STARTED: Final = 4
 """Templates beside Python's: sets of libraries that are in use at once, and Python that may fork. Each is a process of
 10 MiB with two children that wait; most compiled connectors are static and share one."""
@@ -47,10 +49,12 @@ _log = logging.getLogger(__name__)
 
 
 class Jailed:
-    """One running connector: the pipes of its Child, and its end as something to await."""
+    """One running connector: the pipes of its Child, and its end as something to await. `is_spare` until it is anybody's."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: Child, warm: _Warm, *, is_spare: bool) -> None:
         self._child = child
+        self._warm: Final = warm
+        self.is_spare = is_spare
         self._ended = anyio.Event()
         self._watching: Final = anyio.CancelScope()
         self._lost: Ending | None = None
@@ -60,10 +64,20 @@ class Jailed:
         """The host ends of the pipes."""
         return self._child
 
+    @property
+    def ending(self) -> Ending | None:
+        """How it ended, once every process of it is gone."""
+        return self._child.ending or self._lost
+
+    @property
+    def is_outdated(self) -> bool:
+        """Its template is not the one in which others are started now."""
+        return self._warm.is_retired
+
     async def wait_ended(self) -> Ending:
         """Wait until every process of the child is gone."""
         await self._ended.wait()
-        ending = self._child.ending or self._lost
+        ending = self.ending
         if ending is None:
             raise RuntimeError("woken without an ending")
         return ending
@@ -99,9 +113,14 @@ class _Warm:
         self.template = template
         self.running: dict[int, Jailed] = {}
         self.opened = 0
-        self._is_retired = False
+        self.is_retired = False
         self._scope: anyio.CancelScope | None = None  # made where there is an event loop
         self._is_stopped = False
+
+    @property
+    def is_full(self) -> bool:
+        """As many run as may."""
+        return sum(not jailed.is_spare for jailed in self.running.values()) >= _MAX_RUNNING
 
     async def wake(self) -> None:
         """Tell those who wait what became of their children. Ends with TemplateGone, by cancellation, or after `stop`."""
@@ -121,7 +140,7 @@ class _Warm:
 
     def retire(self) -> None:
         """Nobody is opened here any more: `stop` when the last has ended."""
-        self._is_retired = True
+        self.is_retired = True
         self._stop_if_left()
 
     def forget(self, jailed: Jailed) -> None:
@@ -130,11 +149,12 @@ class _Warm:
         self._stop_if_left()
 
     def _stop_if_left(self) -> None:
-        if self._is_retired and not self.running:
+        if self.is_retired and not self.running:
             self.stop()
 
     def died(self) -> None:
         """The template is gone, and so are all who ran in it."""
+        self.is_retired = True
         for jailed in list(self.running.values()):
             jailed._template_died()
         self.template.close()
@@ -153,6 +173,11 @@ class Jails:
         self._tasks: TaskGroup | None = None
 
     @property
+    def mode(self) -> Mode:
+        """What jails are made of."""
+        return self._mode
+
+    @property
     def layers(self) -> tuple[str, ...]:
         """The layers in force for every jail of a Python connector."""
         return self.layers_of(Policy(), None)
@@ -169,32 +194,60 @@ class Jails:
         finally:
             self._tasks = None
 
+    @property
+    def running(self) -> int:
+        """How many Python connectors run for somebody now."""
+        return sum(not jailed.is_spare for jailed in self._python.running.values())
+
     @asynccontextmanager
     async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:
         """A jailed run of `program`, which is Python where there is no `runtime`; killed and reaped when the block is left,
-        however it is left.
+        however it is left. Errors as `begin`.
+        """
+        async with self.ended(self.begin(program, policy, runtime)) as jailed:
+            yield jailed
+
+    @asynccontextmanager
+    async def ended(self, jailed: Jailed) -> AsyncIterator[Jailed]:
+        """One that has begun, killed and reaped when the block is left."""
+        try:
+            yield jailed
+        finally:
+            await self.end(jailed)
+
+    def begin(self, program: int, policy: Policy, runtime: ElfRuntime | None, *, is_spare: bool = False) -> Jailed:
+        """Start a jail; whoever has it has to `end` it. It has taken `program` by the time this returns.
 
         AileronError: busy when too many are running, sandbox_unavailable when there is no template to be had.
         """
         warm = self._warm(policy, runtime)
-        jailed = Jailed(_open_child(warm.template, program, policy))
-        child = jailed.child
-        warm.running[id(child)] = jailed
+        if warm.is_full and not is_spare:
+            raise _busy()
+        jailed = Jailed(_open_child(warm.template, program, policy), warm, is_spare=is_spare)
+        warm.running[id(jailed.child)] = jailed
         warm.opened += 1
-        try:
-            if child.is_watched:
-                self._serving().start_soon(jailed._watch)
-            yield jailed
-        finally:
-            jailed._watching.cancel()
-            with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_DEADLINE_S) as scope:
-                if child.ending is None:
-                    child.kill()
-                await jailed.wait_ended()
-            child.close()
-            warm.forget(jailed)
-            if scope.cancelled_caught:
-                _log.error("a jail was not reaped %s s after SIGKILL", _REAP_DEADLINE_S)
+        if jailed.child.is_watched:
+            self._serving().start_soon(jailed._watch)
+        return jailed
+
+    def hand_over(self, spare: Jailed) -> None:
+        """It is somebody's now, and counts as one. AileronError(busy) where too many are running."""
+        if spare._warm.is_full:
+            raise _busy()
+        spare.is_spare = False
+
+    async def end(self, jailed: Jailed) -> None:
+        """Kill it, if need be, and wait until it is reaped; also while the caller is being cancelled."""
+        jailed._watching.cancel()
+        child = jailed.child
+        with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_DEADLINE_S) as scope:
+            if child.ending is None:
+                child.kill()
+            await jailed.wait_ended()
+        child.close()
+        jailed._warm.forget(jailed)
+        if scope.cancelled_caught:
+            _log.error("a jail was not reaped %s s after SIGKILL", _REAP_DEADLINE_S)
 
     def close(self) -> None:
         """End the templates and every child."""

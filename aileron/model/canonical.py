@@ -4,8 +4,8 @@ A digest must not depend on key order, spacing or number spelling, or the same p
 IEEE doubles, so an integer beyond 2**53 has no canonical form: it is refused rather than rounded.
 
 Two encoders, one spelling. msgspec with sorted keys says the same as RFC 8785, an order of magnitude faster (2 µs against
-28 µs for the record of a run), for values made of nothing but strings, integers within ±(2**53 - 1), booleans, null, lists, tuples,
-and objects whose keys are ASCII. What is left out differs: floats (`1.0` is `1`, `1e16` is written out), and keys beyond
+28 µs for the record of a run), for values made of nothing but strings, integers within ±(2**53 - 1), booleans, null, lists,
+tuples, and objects whose keys are ASCII. What is left out differs: floats (`1.0` is `1`, `1e16` is written out), and keys beyond
 ASCII, which RFC 8785 sorts as UTF-16 and msgspec as UTF-8. Those go to the rfc8785 library. That both agree on all the rest
 is tested over arbitrary values.
 

@@ -1,4 +1,4 @@
-"""What the executor and the egress engine write while a run goes on, as records of the audit.
+"""What the executor and the egress engine write, as records of the audit: while a run goes on, and beside all runs.
 
 Translates between their small Protocols, which know nothing of a ledger, and audit/log.py.
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from aileron.audit.events import ConnectorActedEarly
 from aileron.audit.log import Audit
 from aileron.egress.journal import RequestDenial, RequestIntent, RequestReport
+from aileron.executor.spares import Early
 from aileron.model.failure import Failure
-from aileron.model.plan import Step
+from aileron.model.plan import ConnectorPin, Step
 
-__all__ = ["LedgerJournal", "PreviewJournal"]
+__all__ = ["LedgerJournal", "PreviewJournal", "SparesJournal"]
 
 Note = Callable[[int | float, int | float | None, str | None], None]
 """Told `done`, `total` and `message` of each report of a connector."""
@@ -28,7 +30,7 @@ class LedgerJournal:
         self._note = note
 
     async def started(self, step: Step, attempt: int, layers: tuple[str, ...]) -> None:
-        """A jail is about to exist; durable."""
+        """A jail is about to be told what to do; durable."""
         await self._audit.started(self._run_id, step, attempt + 1, layers)
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
@@ -51,6 +53,21 @@ class PreviewJournal(LedgerJournal):
     def of_step(self, step: Step) -> _StepJournal:
         """What the step itself writes."""
         return _SilentJournal(self._audit, self._run_id, step)
+
+
+class SparesJournal:
+    """What connectors do that nobody has asked for anything yet."""
+
+    def __init__(self, audit: Audit) -> None:
+        self._audit = audit
+
+    async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
+        """A spare was ended for this; durable."""
+        await self._audit.note(
+            ConnectorActedEarly(
+                connector=pin.name, version=pin.version, hash=pin.hash, what=what, destination=destination
+            )
+        )
 
 
 class _StepJournal:

@@ -9,7 +9,7 @@ Runs in the daemon. Nothing here waits for a person.
 
 Rules
 - What is not written down does not happen: an invocation that does not resolve is one `refused` record and nothing else; one that
-  is admitted at once is recorded as requested and started in one commit, before its jail exists.
+  is admitted at once is recorded as requested and started in one commit, before its jail is told anything.
 
 Source: docs/explanation/architecture.md.
 """

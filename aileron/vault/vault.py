@@ -166,6 +166,7 @@ class Vault:
         self._seen: Mark | None = None
         self._changed: Callable[[], None] = _nobody
         self._used_at = _now_s()
+        self._times_locked = 0
         self._before: tuple[Replaced, ...] = ()
         """What was bound until lately; with `_using` held."""
         self._bound_last: tuple[Bound, ...] = ()
@@ -205,6 +206,11 @@ class Vault:
     def is_locked(self) -> bool:
         """Whether there is no key in memory."""
         return self._opened is None
+
+    @property
+    def times_locked(self) -> int:
+        """How often the key was forgotten: for who keeps something that must not outlast that."""
+        return self._times_locked
 
     def status(self) -> VaultFacts:
         """How it is now, without opening it."""
@@ -352,6 +358,7 @@ class Vault:
         """Forget the key, at once, whatever else is going on. What was lent stays lent until its response is over."""
         with self._using:
             was, self._opened = self._opened, None
+            self._times_locked += 1
             if was is not None:
                 self._bound_last = was.bound_with(self._own)
                 was.wipe()
@@ -360,6 +367,7 @@ class Vault:
         """Lock. What was known goes on being known, as far as can be: whatever was sent was sent, and `after` may open it too."""
         with self._using:
             was, self._opened = self._opened, None
+            self._times_locked += 1
             if was is not None:
                 self._bound_last = tuple(was.handed_to(after, was.bound_with(self._own)))
                 self._before = tuple(was.handed_to(after, self._before))

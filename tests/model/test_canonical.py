@@ -26,9 +26,9 @@ _JSON = st.recursive(
 )
 _VALUES = st.recursive(
     _SCALARS,
-    lambda inner: st.lists(inner, max_size=5)
-    | st.lists(inner, max_size=5).map(tuple)
-    | st.dictionaries(_KEYS, inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=5) | st.lists(inner, max_size=5).map(tuple) | st.dictionaries(_KEYS, inner, max_size=5)
+    ),
     max_leaves=20,
 )
 """With tuples, which plans have; they read back as lists."""

@@ -1,0 +1,329 @@
+"""Jails that were started ahead: a connector that was used lately waits, loaded and shut in, for the next run that needs it.
+
+Runs in the daemon; what waits is as hostile as what runs. A spare is a jail like any other (jails.py), of one connector's
+verified bytes, that has not been told anything: no arguments, no hosts, no run. Whoever takes it sends `invoke`, and from then
+on it is that run's alone. It is used once.
+
+Rules
+- A spare is made after a run of the same connector that worked, and never while others run that need the processors.
+- It is used only if all that it depends on is as it was: the same pin, files that nobody touched, the same limits, layers and
+  template, and the same `fence`: what the daemon says makes a spare worthless (settings, the vault's lock, the actions).
+- Before `invoke` a connector has nothing to do but to load. A frame, output, a connection, an end, or more processor time than
+  loading takes ends the spare and is on record, and no other is made of that connector for some time.
+
+Bounds: _EACH of one connector, _MOST in all, _LIFETIME_S, _WAITING_CPU_S, _MEMORY_BYTES, and none where memory is short.
+
+Source: docs/adr/0048-spares.md. Not here: how a jail is made (jails.py), what a run says to it (conversation.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import select
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, NamedTuple, Protocol
+
+import anyio
+import anyio.to_thread
+from anyio.abc import TaskGroup
+
+from aileron.executor.jails import Jailed, Jails
+from aileron.executor.programs import ConnectorStore, opened
+from aileron.model.failure import AileronError
+from aileron.model.plan import ConnectorPin
+from aileron_sandbox.ending import NetworkAttempt, RefusedToStart
+from aileron_sandbox.policy import Policy
+
+__all__ = ["Early", "Spare", "SpareJournal", "Spares"]
+
+_EACH: Final = 2
+"""Of one connector: while one is used and the next one is made, there is another."""
+_MOST: Final = 8
+"""In all: the connectors of four actions in turn; 2 MB each beside what they share."""
+_LIFETIME_S: Final = 30.0
+"""An agent's calls follow one another within seconds; and what a connector has loaded is never older than this."""
+_BUSY: Final = 2
+"""Others that run at the same time: two take two cores, and a spare would be ready no sooner than it is wanted."""
+_LATER_S: Final = 0.002
+"""After a run before its successor is made: the answer goes first."""
+_LOOK_S: Final = 1.0
+"""Between two looks at those that wait."""
+_WAITING_CPU_S: Final = 2.0
+"""Processor time of a spare: the largest client libraries take half a second to load."""
+_MEMORY_BYTES: Final = 256 << 20
+"""Of all spares together, with what each shares with the template (8 MiB, measured)."""
+_LEAST_FREE: Final = 0.1
+"""Of the machine's memory, which has to be free for one to be made or kept."""
+_QUIET_S: Final = 60.0
+"""Without spares, for a connector that has acted early; twice as long each time, up to _QUIETEST_S."""
+_QUIETEST_S: Final = 3600.0
+_LAST_WORDS_S: Final = 1.0
+"""From a spare's closing its frames until it has ended."""
+_MOST_QUIET: Final = 256
+"""Connectors whose early acts are remembered."""
+
+_NOBODY: Final = 2**22 + 1  # more than any process id, proc_sys_kernel(5) pid_max
+
+Early = Literal["frame", "output", "network", "exit", "resources"]
+"""What a connector did before it was told what to do."""
+_log = logging.getLogger(__name__)
+
+
+class SpareJournal(Protocol):
+    """The ledger, as spares see it."""
+
+    async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
+        """A spare of `pin` was ended for this; `destination` is where it wanted to go, as it says."""
+        ...
+
+
+class _Key(NamedTuple):
+    pin: ConnectorPin
+    policy: Policy
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spare:
+    """One that waits, or that somebody has just taken."""
+
+    key: _Key
+    jailed: Jailed
+    layers: tuple[str, ...]
+    stamp: object
+    fence: object
+    until: float
+    """Discarded then; as `anyio.current_time()`."""
+
+
+@dataclasses.dataclass
+class _Quiet:
+    """How long a connector that acted early has no spares."""
+
+    until: float
+    lasts_s: float
+
+
+class Spares:
+    """One for each daemon. None are made while `serve` does not run.
+
+    `fence` is other whenever those that wait may no longer be used, whatever their connector.
+    """
+
+    def __init__(
+        self, jails: Jails, store: ConnectorStore, journal: SpareJournal, fence: Callable[[], object] = lambda: None
+    ) -> None:
+        self._jails = jails
+        self._store = store
+        self._journal = journal
+        self._fence = fence
+        self._waiting: list[Spare] = []  # the oldest first
+        self._wanted: OrderedDict[_Key, int] = OrderedDict()
+        self._quiet: OrderedDict[ConnectorPin, _Quiet] = OrderedDict()
+        self._tasks: TaskGroup | None = None
+        self._is_wanted = anyio.Event()
+        self._is_one_waiting = anyio.Event()
+
+    async def serve(self) -> None:
+        """Make those that are wanted, and look at those that wait. Ends only by cancellation, and all spares with it."""
+        try:
+            async with anyio.create_task_group() as self._tasks:
+                self._tasks.start_soon(self._make)
+                self._tasks.start_soon(self._look_after)
+        finally:
+            self._tasks = None
+            for spare in self._waiting:
+                await self._jails.end(spare.jailed)
+            self._waiting.clear()
+            self._wanted.clear()
+
+    def maybe_take(self, pin: ConnectorPin, policy: Policy) -> Spare | None:
+        """One for a try of this connector under these limits; the caller has to end its jail. None where there is none.
+
+        AileronError(busy) where too many are running.
+        """
+        key = _Key(pin, policy)
+        for spare in [spare for spare in self._waiting if spare.key == key]:
+            self._waiting.remove(spare)
+            if self._is_usable(spare):
+                self._hand_over(spare)
+                return spare
+            self._discard(spare)
+        return None
+
+    def want(self, pin: ConnectorPin, policy: Policy, *, was_spare: bool) -> None:
+        """A run of this connector has worked: have one ready for the next, or as many as may be where the last one used one.
+
+        In the mode without namespaces none: there a process that waits is one more that others can see.
+        """
+        if self._jails.mode != "namespaces":
+            return
+        self._wanted[_Key(pin, policy)] = _EACH if was_spare else 1
+        if len(self._wanted) > _MOST:
+            self._wanted.popitem(last=False)
+        self._is_wanted.set()
+
+    # One that waits
+
+    def _is_usable(self, spare: Spare) -> bool:
+        return (
+            anyio.current_time() < spare.until
+            and spare.layers == self._layers(spare.key)
+            and not spare.jailed.is_outdated
+            and spare.stamp == self._store.stamp(spare.key.pin)
+            and spare.fence == self._fence()
+            and spare.jailed.ending is None
+            and _acted(spare.jailed) is None
+        )
+
+    def _layers(self, key: _Key) -> tuple[str, ...]:
+        return self._jails.layers_of(key.policy, None)
+
+    def _hand_over(self, spare: Spare) -> None:
+        try:
+            self._jails.hand_over(spare.jailed)
+        except AileronError:
+            self._discard(spare)
+            raise
+
+    def _discard(self, spare: Spare, early: Early | None = None) -> None:
+        """End one that is no longer in the list; where it has acted early, on record and with consequences."""
+        if early is None and not spare.jailed.is_outdated:  # otherwise its template may have ended, and it with that
+            early = _acted(spare.jailed)
+        if early is not None:
+            self._keep_quiet(spare.key.pin)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._end, spare, early)
+
+    async def _end(self, spare: Spare, early: Early | None) -> None:
+        if early is not None:
+            _log.warning("%s acted before it was told what to do (%s): its spare was ended", spare.key.pin, early)
+        if early == "exit":  # it is about to be heard of, and where it wanted to go with it
+            with anyio.move_on_after(_LAST_WORDS_S):
+                await spare.jailed.wait_ended()
+        ending = spare.jailed.ending
+        await self._jails.end(spare.jailed)
+        if early is None:
+            return
+        destination = None
+        if isinstance(ending, NetworkAttempt):
+            early, destination = "network", ending.destination.removeprefix("network:")
+        try:
+            await self._journal.acted_early(spare.key.pin, early, destination)
+        except AileronError as error:
+            _log.error("that %s acted early could not be recorded: %s", spare.key.pin, error)
+
+    def _keep_quiet(self, pin: ConnectorPin) -> None:
+        if self._is_quiet(pin):  # the other one of it did the same
+            return
+        before = self._quiet.pop(pin, None)
+        lasts_s = _QUIET_S if before is None else min(before.lasts_s * 2, _QUIETEST_S)
+        self._quiet[pin] = _Quiet(anyio.current_time() + lasts_s, lasts_s)
+        if len(self._quiet) > _MOST_QUIET:
+            self._quiet.popitem(last=False)
+
+    def _is_quiet(self, pin: ConnectorPin) -> bool:
+        quiet = self._quiet.get(pin)
+        return quiet is not None and anyio.current_time() < quiet.until
+
+    # Making
+
+    async def _make(self) -> None:
+        while True:
+            await self._is_wanted.wait()
+            self._is_wanted = anyio.Event()
+            await anyio.sleep(_LATER_S)
+            while self._wanted:
+                key, count = self._wanted.popitem()
+                while self._is_room(key, count) and await self._made(key):
+                    pass
+
+    def _is_room(self, key: _Key, count: int) -> bool:
+        have = sum(spare.key == key for spare in self._waiting)
+        is_room = have < count and len(self._waiting) < _MOST and self._jails.running < _BUSY
+        return is_room and not self._is_quiet(key.pin)
+
+    async def _made(self, key: _Key) -> bool:
+        fence = self._fence()
+        try:
+            with await opened(self._store, key.pin) as program:
+                if program.kind != "python" or program.stamp is None:
+                    return False
+                jailed = self._jails.begin(program.program_fd, key.policy, None, is_spare=True)
+        except AileronError as error:  # the next run says so to whoever wants it
+            _log.info("no spare of %s: %s", key.pin, error)
+            return False
+        until = anyio.current_time() + _LIFETIME_S
+        self._waiting.append(Spare(key, jailed, self._layers(key), program.stamp, fence, until))
+        self._is_one_waiting.set()
+        return True
+
+    # Looking after them
+
+    async def _look_after(self) -> None:
+        while True:
+            await self._is_one_waiting.wait()
+            self._is_one_waiting = anyio.Event()
+            while self._waiting:
+                await anyio.sleep(_LOOK_S)
+                await self._look()
+
+    async def _look(self) -> None:
+        seen = list(self._waiting)
+        used = await anyio.to_thread.run_sync(_used, [spare.jailed.child.pid for spare in seen])
+        for spare, one in zip(seen, used.each, strict=True):
+            if spare not in self._waiting:  # taken meanwhile
+                continue
+            is_greedy = one.cpu_s > _WAITING_CPU_S
+            if is_greedy or not self._is_usable(spare) or used.is_short:
+                self._waiting.remove(spare)
+                self._discard(spare, "resources" if is_greedy else None)
+
+
+class _Use(NamedTuple):
+    cpu_s: float
+    memory_bytes: int
+
+
+class _Used(NamedTuple):
+    each: list[_Use]
+    is_short: bool
+    """All of them have more than they may, or the machine has little left."""
+
+
+def _used(pids: Sequence[int]) -> _Used:
+    """What these processes use. In a thread: it reads files. Who is gone, or not born yet, uses nothing."""
+    import psutil  # 17 ms, and only where there are spares
+
+    each: list[_Use] = []
+    for pid in pids:
+        try:
+            process = psutil.Process(pid or _NOBODY)
+            times, memory = process.cpu_times(), process.memory_info()
+            each.append(_Use(times.user + times.system, memory.rss - memory.shared))
+        except psutil.Error:
+            each.append(_Use(0.0, 0))
+    machine = psutil.virtual_memory()
+    total = sum(one.memory_bytes for one in each)
+    return _Used(each, total > _MEMORY_BYTES or machine.available < _LEAST_FREE * machine.total)
+
+
+def _acted(jailed: Jailed) -> Early | None:
+    """What it did, though nobody told it anything. What it writes from now on is the affair of whoever takes it."""
+    ending = jailed.ending
+    if isinstance(ending, NetworkAttempt):
+        return "network"
+    if isinstance(ending, RefusedToStart):  # the machine's affair
+        return None
+    if ending is not None:
+        return "exit"
+    child, said = jailed.child, select.poll()
+    said.register(child.frames_out, select.POLLIN)
+    said.register(child.log, select.POLLIN)
+    ready = dict(said.poll(0))
+    if ready.get(child.frames_out, 0) & select.POLLIN:
+        return "frame"
+    if ready.get(child.log, 0) & select.POLLIN:
+        return "output"
+    return "exit" if child.frames_out in ready else None

@@ -1,0 +1,172 @@
+"""Connectors that wait for their next run, and use the time: to look around, to get out, to stay, to say something first."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests.attacks.tally import Attack
+from tests.support.early import install_early, jails_with_threads, when_it_waited
+from tests.support.home import PROBE, DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+
+_HOST = "localhost:4711"
+_ACTION = "canary-action-name"
+_TEXT = "canary-argument-text"
+
+
+@pytest.fixture
+def home() -> Iterator[DaemonHome]:
+    """A home with a secret, in which an honest connector runs as well."""
+    with daemon_home() as home:
+        home.install_probe()
+        home.unlock(b"canary-secret-value")
+        home.bind_probe()
+        home.add_probe_action("give_back", "text:string", name="honest")
+        yield home
+
+
+def _early(home: DaemonHome) -> list[dict[str, Any]]:
+    events: list[dict[str, Any]] = home.must("GET", "/v1/audit?type=connector.acted-early")["events"]
+    return events
+
+
+def _until(what: Callable[[], Any], within_s: float = 20.0) -> Any:
+    until = time.monotonic() + within_s
+    while not (found := what()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return found
+
+
+def test_whose_it_will_be_cannot_be_learned(attack: Attack, home: DaemonHome) -> None:
+    """What it sees before it is told has nothing of the action, its arguments, hosts, run, session, vault or home; afterwards it
+    knows its own arguments.
+    """
+    install_early(home, host=_HOST)
+    home.add_probe_action("tell", "text:string?", name=_ACTION, connector="github://aileron-tests/early")
+    home.run(_ACTION, {"text": _TEXT})
+    waited = when_it_waited(home, _ACTION, text=_TEXT)
+    seen, audit_id = json.dumps(waited["seen"]), waited["audit_id"]
+    canaries = {
+        "the action": _ACTION,
+        "an argument": _TEXT,
+        "a host": _HOST,
+        "the run": audit_id,
+        "the secret": "canary-secret",
+        "the home": str(home.path),
+        "the connector's name": "aileron-tests",
+        "another connector": PROBE.rpartition("/")[2] + "-",
+    }
+    attack.all_denied("reading it while it waits", False, {what: word in seen for what, word in canaries.items()})
+    attack.denied("an environment", {}, waited["seen"]["environment"])
+    attack.control("it sees that it is in a jail", "jail", waited["seen"]["host"][1])
+    attack.control("the action's argument comes when it is told", _TEXT, waited["text"])
+
+
+def test_two_that_wait_see_the_same(attack: Attack, home: DaemonHome) -> None:
+    """Nothing tells one from the next but its own number and addresses: not whose turn it is, nor how often it was used."""
+    install_early(home)
+    home.run("tell")
+    one, other = (when_it_waited(home)["seen"] for _ in range(2))
+    for what in ("environment", "listed", "links", "ids", "host"):
+        attack.denied(f"telling two apart by {what}", True, _bare(one[what]) == _bare(other[what]))
+    attack.control("and both see something", True, bool(one["listed"]))
+
+
+def _bare(value: Any) -> str:
+    """Without the numbers of pipes, which the kernel counts for the whole machine."""
+    return "".join(character for character in json.dumps(value) if not character.isdigit())
+
+
+ACTS: dict[str, tuple[str, str, str | None]] = {
+    "connecting": (
+        "import socket\nsocket.create_connection(('93.184.216.34', 443))",
+        "network",
+        "93.184.216.34:443",
+    ),
+    "looking up a name": (
+        "import socket\nsocket.create_connection(('waiting.example.com', 25))",
+        "network",
+        "waiting.example.com:25",
+    ),
+    "asking for a request before it is told anything": (
+        "from aileron_sandbox.frames.codec import encode\nfrom aileron_sandbox.frames.messages import HttpRequest\n"
+        "message = HttpRequest(id=1, method='GET', url='http://localhost:1/', headers=[], credential=None, body='none')\n"
+        "os.write(4, encode(message)[0])\ntime.sleep(60)",
+        "frame",
+        None,
+    ),
+    "answering before it is asked": (
+        "from aileron_sandbox.frames.codec import encode\nfrom aileron_sandbox.frames.messages import Result\n"
+        "os.write(4, encode(Result(output='forged'))[0])\ntime.sleep(60)",
+        "frame",
+        None,
+    ),
+    "filling the log": ("while True: os.write(2, b'x' * 65536)", "output", None),
+    "leaving": ("os._exit(0)", "exit", None),
+    "computing": ("while True: pass", "resources", None),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ACTS)
+def test_what_it_does_while_it_waits_is_ended_and_on_record(attack: Attack, home: DaemonHome, name: str) -> None:
+    """By its reason, and no run ever sees it: the next one has a jail of its own, which is told what to do first."""
+    source, what, destination = ACTS[name]
+    install_early(home, source)
+    attack.control("it works when it is asked", True, home.run("tell").body["result"]["was_told"])
+    events = _until(lambda: _early(home))
+    attack.denied(name, (what, destination), (events[0]["what"], events[0].get("destination")))
+    next_one = home.run("tell", {"text": "x"}).body["result"]
+    attack.denied("its place in the next run", (True, "x"), (next_one["was_told"], next_one["text"]))
+    attack.control("others go on", "x", home.run("honest", {"text": "x"}).body["result"]["text"])
+    attack.denied("filling the record with it", 1, len(_early(home)))
+
+
+_STAYS = (
+    "import signal, threading\nfor number in range(1, 65):\n"
+    "    with contextlib.suppress(OSError, ValueError): signal.signal(number, signal.SIG_IGN)\n"
+    "for _ in range(4): threading.Thread(target=time.sleep, args=(3600,)).start()"
+)
+
+
+@pytest.mark.parametrize("ended_by", ["lock", "removal", "use", "stop"])
+def test_it_does_not_outlive_its_end(attack: Attack, home: DaemonHome, ended_by: str) -> None:
+    """Threads that ignore every signal, in one that is discarded, used, or left when the daemon stops: none is left."""
+    install_early(home, _STAYS)
+    home.run("tell")
+    attack.control("it waits", True, bool(_until(lambda: jails_with_threads(home))))
+    if ended_by == "lock":
+        home.must("POST", "/v1/vault/lock")
+    elif ended_by == "removal":
+        home.must("DELETE", "/v1/actions/tell")
+    elif ended_by == "stop":
+        home.stop()
+        attack.denied("holding up the daemon's end", None, home.daemon_pid)
+        return
+    else:
+        first = when_it_waited(home)
+        home.must("POST", "/v1/vault/lock")
+        attack.control("it was used", False, first["was_told"])
+    attack.denied(f"staying after {ended_by}", True, _until(lambda: jails_with_threads(home) == 0))
+
+
+def test_a_changed_file_is_refused_though_its_old_bytes_wait(attack: Attack, home: DaemonHome) -> None:
+    """The store's file is changed while a spare of the old bytes waits: the next run is refused, by the file's hash, and not run
+    from memory. With the file put back it runs.
+    """
+    install_early(home)
+    when_it_waited(home)
+    store = home.path / "store" / "connectors" / "sha256"
+    (entry,) = [path for path in store.iterdir() if b"tests/early" in (path / "manifest.toml").read_bytes()]
+    file = entry / "connector"
+    good = file.read_bytes()
+    file.chmod(0o600)
+    file.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    attack.denied("changing the file", "hash_mismatch", home.run("tell").body["error"]["class"])
+    file.write_bytes(good)
+    attack.control("with the file put back", 200, home.run("tell").status)

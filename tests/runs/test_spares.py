@@ -1,0 +1,320 @@
+"""Jails that were started ahead: who gets one, when it is worth nothing any more, and what becomes of one that acts early."""
+
+from __future__ import annotations
+
+import io
+import os
+import time
+import zipfile
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from aileron.executor import spares as bounds
+from aileron.executor.jails import Jailed, Jails
+from aileron.executor.spares import Early, Spare, Spares
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.plan import ConnectorPin
+from aileron.registry.content import ContentStore
+from aileron_sandbox.ending import JailUnavailable
+from aileron_sandbox.policy import Policy
+from aileron_sandbox.runtime import PythonRuntime
+
+pytestmark = [pytest.mark.jail, pytest.mark.anyio]
+_DEADLINE_S = 20.0
+_WAITS = "import os\nos.write(4, os.read(3, 100))\n"
+"""Gives back what it is told."""
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+class _Room:
+    """A daemon's jails and spares, with a store of its own."""
+
+    def __init__(self, jails: Jails, store: ContentStore) -> None:
+        self.jails = jails
+        self.store = store
+        self.noted: list[tuple[ConnectorPin, Early, str | None]] = []
+        self.fence: object = None
+        self.spares = Spares(jails, store, self, lambda: self.fence)
+
+    async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
+        """As the ledger hears it."""
+        self.noted.append((pin, what, destination))
+
+    def installed(self, source: str = _WAITS, version: str = "1.0.0") -> ConnectorPin:
+        """A connector with this program."""
+        data = io.BytesIO()
+        with zipfile.ZipFile(data, "w") as archive:
+            archive.writestr("__main__.py", source)
+        manifest = f'[connector]\nname = "github://acme/mail"\nversion = "{version}"\n'
+        pin = self.store.put(data.getvalue(), manifest.encode())
+        self.store.open(pin).close()
+        return pin
+
+    async def take(self, pin: ConnectorPin, policy: Policy = Policy()) -> Spare:  # noqa: B008 - frozen
+        """A spare of this connector, once there is one."""
+        with anyio.fail_after(_DEADLINE_S):
+            while (found := self.spares.maybe_take(pin, policy)) is None:
+                await anyio.sleep(0.01)
+        return found
+
+    async def is_made(self, pin: ConnectorPin, within_s: float = 1.0) -> bool:
+        """Whether one is there within this time; it is ended."""
+        with anyio.move_on_after(within_s):
+            await self.jails.end((await self.take(pin)).jailed)
+            return True
+        return False
+
+    async def until_noted(self, count: int = 1) -> None:
+        """Until so many early acts are on record."""
+        with anyio.fail_after(_DEADLINE_S):
+            while len(self.noted) < count:
+                await anyio.sleep(0.01)
+
+    async def until_waiting(self, count: int) -> None:
+        """Until so many processes wait in jails."""
+        with anyio.fail_after(_DEADLINE_S):
+            while len(self.waiting()) != count:
+                await anyio.sleep(0.01)
+
+    def waiting(self) -> list[Jailed]:
+        """All that wait for somebody."""
+        return [jailed for jailed in self.jails._python.running.values() if jailed.is_spare]
+
+
+@asynccontextmanager
+async def _room(path: Path, renew_after: int = 1000) -> AsyncIterator[_Room]:
+    try:
+        jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after)
+    except JailUnavailable as error:
+        if os.environ.get("AILERON_MUST_JAIL"):
+            raise
+        pytest.skip(f"no jail here: {error}")
+    room = _Room(jails, ContentStore(path / "connectors"))
+    try:
+        async with anyio.create_task_group() as tasks, anyio.create_task_group() as spares:
+            tasks.start_soon(jails.serve)
+            spares.start_soon(room.spares.serve)
+            await anyio.lowlevel.checkpoint()
+            yield room
+            spares.cancel_scope.cancel()
+            with anyio.CancelScope(shield=True):
+                await room.until_waiting(0)
+            tasks.cancel_scope.cancel()
+    finally:
+        jails.close()
+
+
+async def _said(jailed: Jailed, text: bytes) -> bytes:
+    """What it gives back when it is told this; it is ended then."""
+    os.write(jailed.child.frames_in, text)
+    with anyio.fail_after(_DEADLINE_S):
+        await anyio.wait_readable(jailed.child.frames_out)
+    return os.read(jailed.child.frames_out, 100)
+
+
+async def test_one_waits_and_is_used_once(tmp_path: Path) -> None:
+    """It is there before anybody tells it anything, answers as any jail, and is nobody else's then."""
+    async with _room(tmp_path) as room:
+        pin = room.installed()
+        assert room.spares.maybe_take(pin, Policy()) is None, "nobody has used it yet"
+        room.spares.want(pin, Policy(), was_spare=False)
+        await room.until_waiting(1)
+        (waiting,) = room.waiting()
+        async with room.jails.ended((await room.take(pin)).jailed) as jailed:
+            assert jailed is waiting
+            assert await _said(jailed, b"told") == b"told"
+            assert room.spares.maybe_take(pin, Policy()) is None
+        assert not room.noted
+
+
+async def test_after_one_was_used_there_are_two_and_never_more(tmp_path: Path) -> None:
+    """Of one connector; of all together eight."""
+    async with _room(tmp_path) as room:
+        pins = [room.installed(version=f"1.0.{number}") for number in range(6)]
+        room.spares.want(pins[0], Policy(), was_spare=True)
+        await room.until_waiting(2)
+        room.spares.want(pins[0], Policy(), was_spare=True)
+        await anyio.sleep(0.1)
+        assert len(room.waiting()) == 2
+        for pin in pins:
+            room.spares.want(pin, Policy(), was_spare=True)
+        await room.until_waiting(8)
+        await anyio.sleep(0.1)
+        assert len(room.waiting()) == 8
+
+
+async def test_another_program_or_other_limits_are_another_jail(tmp_path: Path) -> None:
+    """Same name, other bytes; same bytes, another limit: both get none. The same of both gets it."""
+    async with _room(tmp_path) as room:
+        pin, other = room.installed(), room.installed(_WAITS + "#\n")
+        room.spares.want(pin, Policy(), was_spare=False)
+        await room.until_waiting(1)
+        assert room.spares.maybe_take(other, Policy()) is None
+        assert room.spares.maybe_take(pin, Policy(cpu_s=5)) is None
+        assert await room.is_made(pin)
+
+
+def _touched(room: _Room, pin: ConnectorPin) -> None:
+    os.utime(room.store._path(pin.hash) / "connector")
+
+
+def _removed(room: _Room, pin: ConnectorPin) -> None:
+    room.store.remove(pin)
+
+
+def _fenced(room: _Room, _pin: ConnectorPin) -> None:
+    room.fence = "other"
+
+
+def _renewed(room: _Room, _pin: ConnectorPin) -> None:
+    room.jails._renew_python()
+
+
+@pytest.mark.parametrize("change", [_touched, _removed, _fenced, _renewed])
+async def test_what_it_depends_on_is_as_it_was_or_it_is_ended(
+    tmp_path: Path, change: Callable[[_Room, ConnectorPin], None]
+) -> None:
+    """Files that were touched or are gone, other settings, another template: nobody gets it, it is gone within a second or two,
+    and nobody is blamed. One of which nothing changed is still there.
+    """
+    async with _room(tmp_path) as room:
+        pin, control = room.installed(), room.installed(version="2.0.0")
+        for one in (pin, control):
+            room.spares.want(one, Policy(), was_spare=True)
+        await room.until_waiting(4)
+        waiting = [spare.jailed for spare in room.spares._waiting if spare.key.pin == pin]
+        change(room, pin)
+        assert room.spares.maybe_take(pin, Policy()) is None
+        with anyio.fail_after(_DEADLINE_S):
+            for jailed in waiting:
+                await jailed.wait_ended()
+        if change in (_touched, _removed):
+            assert await room.is_made(control)
+        assert not room.noted
+
+
+async def test_nobody_looks_and_it_is_ended_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When its time is over, and when the machine is short of memory. Before that it is there."""
+    async with _room(tmp_path) as room:
+        pin = room.installed()
+        monkeypatch.setattr(bounds, "_LIFETIME_S", 2.5)
+        room.spares.want(pin, Policy(), was_spare=False)
+        await room.until_waiting(1)
+        await anyio.sleep(1.2)
+        assert len(room.waiting()) == 1
+        await room.until_waiting(0)
+        monkeypatch.setattr(bounds, "_LIFETIME_S", 60.0)
+        monkeypatch.setattr(bounds, "_LEAST_FREE", 1.1)
+        room.spares.want(pin, Policy(), was_spare=False)
+        await room.until_waiting(1)
+        await room.until_waiting(0)
+        assert not room.noted
+
+
+_SPEAKS = "import os, time\n{}\ntime.sleep(60)\n"
+EARLY: dict[str, tuple[str, Early, str | None]] = {
+    "a frame": (_SPEAKS.format("os.write(4, b'x')"), "frame", None),
+    "words": (_SPEAKS.format("print('loading')"), "output", None),
+    "a connection": (
+        "import socket\nsocket.create_connection(('93.184.216.34', 443))",
+        "network",
+        "93.184.216.34:443",
+    ),
+    "an end": ("import os\nos._exit(0)", "exit", None),
+    "an exception": ("raise SystemExit(3)", "exit", None),
+    "no longer listening": (_SPEAKS.format("os.close(4)"), "exit", None),
+    "a call that ends it": ("import ctypes\nctypes.CDLL(None).ptrace(0, 0, 0, 0)", "exit", None),
+    "a computation": ("while True: pass", "resources", None),
+}
+
+
+@pytest.mark.parametrize("name", EARLY)
+async def test_one_that_acts_early_is_ended_and_on_record(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its reason; no run gets it, and no other is made for a while. One that does nothing is used as ever."""
+    source, what, destination = EARLY[name]
+    monkeypatch.setattr(bounds, "_WAITING_CPU_S", 0.5)
+    async with _room(tmp_path) as room:
+        pin, control = room.installed(source), room.installed()
+        room.spares.want(pin, Policy(), was_spare=True)
+        await room.until_noted()
+        room.spares.want(pin, Policy(), was_spare=True)
+        room.spares.want(control, Policy(), was_spare=False)
+        assert await room.is_made(control)
+        assert room.spares.maybe_take(pin, Policy()) is None
+        assert (pin, what, destination) in room.noted
+        assert {noted[0] for noted in room.noted} == {pin}
+        assert len(room.noted) <= 2, "two waited"
+
+
+async def test_how_long_none_is_made_doubles_and_then_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connector that acts early again has none for twice as long."""
+    monkeypatch.setattr(bounds, "_QUIET_S", 0.5)
+    async with _room(tmp_path) as room:
+        pin, began = room.installed("import os\nos._exit(0)"), time.monotonic()
+        for count in (1, 2, 3):
+            while len(room.noted) < count:
+                room.spares.want(pin, Policy(), was_spare=False)
+                await anyio.sleep(0.05)
+            assert time.monotonic() - began < _DEADLINE_S
+        assert time.monotonic() - began >= 0.5 + 1.0
+
+
+async def test_none_is_made_while_others_need_the_processors(tmp_path: Path) -> None:
+    """Two that run are enough; when they are gone, one is made for the next who asks."""
+    async with _room(tmp_path) as room:
+        pin = room.installed()
+        with room.store.open(pin) as program:
+            busy = [room.jails.begin(program.program_fd, Policy(), None) for _ in range(2)]
+        room.spares.want(pin, Policy(), was_spare=True)
+        await anyio.sleep(0.2)
+        assert not room.waiting()
+        for jailed in busy:
+            await room.jails.end(jailed)
+        room.spares.want(pin, Policy(), was_spare=True)
+        await room.until_waiting(2)
+
+
+async def test_those_that_wait_take_no_place_of_those_that_run(tmp_path: Path) -> None:
+    """Sixty-four run beside two that wait; one more is told `busy`, by hand or with a spare, and a spare is no way round it."""
+    async with _room(tmp_path) as room:
+        pin = room.installed()
+        room.spares.want(pin, Policy(), was_spare=True)
+        await room.until_waiting(2)
+        with room.store.open(pin) as program:
+            running = [room.jails.begin(program.program_fd, Policy(), None) for _ in range(64)]
+            with pytest.raises(AileronError) as afresh:
+                room.jails.begin(program.program_fd, Policy(), None)
+        with pytest.raises(AileronError) as spare:
+            room.spares.maybe_take(pin, Policy())
+        assert {error.value.failure.failure_class for error in (afresh, spare)} == {FailureClass.BUSY}
+        for jailed in running:
+            await room.jails.end(jailed)
+
+
+async def test_a_template_that_dies_takes_its_spares_and_blames_nobody(tmp_path: Path) -> None:
+    """The next one has spares of its own."""
+    async with _room(tmp_path) as room:
+        pin = room.installed()
+        room.spares.want(pin, Policy(), was_spare=True)
+        await room.until_waiting(2)
+        psutil.Process(room.jails._python.template.pid).kill()
+        with anyio.fail_after(_DEADLINE_S):
+            for spare in list(room.spares._waiting):
+                await spare.jailed.wait_ended()
+            assert room.spares.maybe_take(pin, Policy()) is None
+            while not room.waiting():
+                room.spares.want(pin, Policy(), was_spare=False)
+                await anyio.sleep(0.05)
+        assert not room.noted
