@@ -33,7 +33,7 @@ from aileron_sandbox.frames import (
     Message,
     encode,
 )
-from aileron_sandbox.kernel import use_one_malloc_arena
+from aileron_sandbox.kernel import keep_freed_memory, use_one_malloc_arena
 from benchmarks import page
 from benchmarks.measure import Measured, Question, Variant, answer, at_most, interleave
 
@@ -48,6 +48,7 @@ RAW, FRAMES, LOOP = "raw bytes behind a length", "frames", "frames, the daemon's
 
 def main() -> None:
     """Measure and report."""
+    keep_freed_memory()  # as the daemon does
     allowed = os.sched_getaffinity(0)
     near, far = min(allowed), max(allowed)
     try:
@@ -98,6 +99,7 @@ def _far_end(serve: Callable[[int, int], None], core: int) -> Iterator[tuple[int
             os.close(ours_out)
             os.sched_setaffinity(0, {core})
             use_one_malloc_arena()  # as the template does
+            keep_freed_memory()
             with contextlib.suppress(SystemExit):
                 serve(theirs_in, theirs_out)
         finally:

@@ -119,6 +119,7 @@ def supervise(home: Home, tell: Callable[[str], None]) -> int:
     try:
         with hold(home, {"version": __version__, "started_at": time.time()}):
             _harden()
+            kernel.keep_freed_memory()
             _log_to(home.logs / "daemon.log")
             read = stamp_of(home.config)  # before it is read: what changes meanwhile is looked at again
             anyio.run(_Daemon(home, load_settings(home.config), read).run, tell_once)

@@ -24,12 +24,13 @@ Not here: which frame may follow which (session.py).
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, get_args, get_origin
 
 import msgspec
 
-from aileron_sandbox.frames.messages import Chunk, FrameFailure, HttpRequest, Message, Result
+from aileron_sandbox.frames.messages import Chunk, FrameFailure, FromJail, HttpRequest, Message, Result, ToJail
 
 __all__ = [
     "MAX_BODY_BYTES",
@@ -67,6 +68,19 @@ _VALUE_DECODER: Final = msgspec.msgpack.Decoder()
 _OWN_DECODER: Final = msgspec.msgpack.Decoder(Message)
 _DECODER_ERRORS: Final = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
+
+
+def _is_closed(annotation: Any) -> bool:
+    """Whether every value that msgspec takes for this type is one that JSON can say."""
+    if get_origin(annotation) is Annotated:
+        return _is_closed(get_args(annotation)[0])
+    return annotation in _SCALARS or get_origin(annotation) is Literal or annotation == str | None
+
+
+_LOOSE_FIELDS: Final = {
+    kind: tuple(field.name for field in msgspec.structs.fields(kind) if not _is_closed(field.type))
+    for kind in get_args(Message)
+}
 
 
 class FrameError(Exception):
@@ -107,11 +121,21 @@ def encode(message: Message, body: bytes | memoryview = b"") -> tuple[bytes, byt
     return len(header).to_bytes(4, "big") + body_bytes.to_bytes(4, "big") + header, body
 
 
+@functools.cache
+def _decoder_of(incoming: Any) -> msgspec.msgpack.Decoder[Any]:
+    """It keeps nothing of what it decodes, so one is enough for all."""
+    return msgspec.msgpack.Decoder(incoming)
+
+
+for _direction in (ToJail, FromJail):
+    _decoder_of(_direction)  # now, which in a template is before its children
+
+
 class Decoder:
     """Bytes in, frames out; `incoming` is the union of messages that may arrive (ToJail or FromJail)."""
 
     def __init__(self, incoming: Any) -> None:
-        self._decoder: Final = msgspec.msgpack.Decoder(incoming)
+        self._decoder: Final = _decoder_of(incoming)
         self._chunks: Final[list[bytes | bytearray]] = []
         self._taken = 0  # bytes of the first chunk that are used up
         self._size = 0  # bytes held and not used up
@@ -194,7 +218,16 @@ class Decoder:
 
     def _take(self, count: int) -> bytes:
         """The next `count` bytes, of which at least so many are held. A chunk that fits exactly is not copied."""
+        if not count:
+            return b""
         self._size -= count
+        first, start = self._chunks[0], self._taken
+        if type(first) is bytes and start + count <= len(first):  # mostly: a frame that came in one read
+            self._taken = start + count
+            if self._taken == len(first):
+                self._taken = 0
+                del self._chunks[0]
+            return first[start : start + count]
         parts: list[bytes | bytearray | memoryview] = []
         while count:
             chunk = self._chunks[0]
@@ -265,7 +298,7 @@ def _check_keys(mappings: list[dict[Any, Any]]) -> None:
 
 def _check_values(message: Message) -> None:
     """The fields whose type leaves room for what JSON cannot say."""
-    for name in message.__struct_fields__:
+    for name in _LOOSE_FIELDS[type(message)]:
         value = getattr(message, name)
         if (type(value) is dict and value) or type(value) is float or name == "output":
             check_json(value)

@@ -97,14 +97,14 @@ class _Session:
     def _from_jail(self, message: Message) -> None:
         self._check_running(message)
         match message:
+            case Chunk(id=request_id, end=end):
+                self._upload(request_id, end)
             case Log() | Progress() | AuditEvent():
                 pass
             case HttpRequest(id=request_id, body=body):
                 self._open(request_id, _Request(is_uploading=body == "stream", is_stream=False))
             case TcpOpen(id=request_id):
                 self._open(request_id, _Request(is_uploading=True, is_stream=True))
-            case Chunk(id=request_id, end=end):
-                self._upload(request_id, end)
             case Cancel(id=request_id):
                 self._cancel(request_id)
             case Result() | Failed():
@@ -121,13 +121,6 @@ class _Session:
             return
         self._check_running(message)
         match message:
-            case HttpHead(id=request_id) | TcpOpened(id=request_id):
-                request = self._unanswered(request_id, message)
-                if request.has_head:
-                    raise ProtocolError(f"second {_name(message)} for request {request_id}")
-                if request.is_stream != isinstance(message, TcpOpened):
-                    raise ProtocolError(f"{_name(message)} does not fit request {request_id}")
-                request.has_head = True
             case Chunk(id=request_id, end=end):
                 request = self._unanswered(request_id, message)
                 if not request.has_head:
@@ -135,6 +128,13 @@ class _Session:
                     raise ProtocolError(f"chunk before {head} of request {request_id}")
                 if end:
                     self._answered(request_id, request)
+            case HttpHead(id=request_id) | TcpOpened(id=request_id):
+                request = self._unanswered(request_id, message)
+                if request.has_head:
+                    raise ProtocolError(f"second {_name(message)} for request {request_id}")
+                if request.is_stream != isinstance(message, TcpOpened):
+                    raise ProtocolError(f"{_name(message)} does not fit request {request_id}")
+                request.has_head = True
             case Refused(id=request_id):
                 self._answered(request_id, self._unanswered(request_id, message))
             case _:

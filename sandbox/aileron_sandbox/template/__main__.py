@@ -114,6 +114,7 @@ def _prepare(control: socket.socket) -> _Ready:
     try:
         preparation = Preparation.decode(control.recv(MAX_DATAGRAM))
         kernel.use_one_malloc_arena()
+        kernel.keep_freed_memory()
         os.umask(0o022)  # the host's may be 077, and the root is built by one id and read by another
         proc = descriptors.out_of_the_way(os.open("/proc", os.O_PATH | os.O_CLOEXEC))
         descriptors.reserve_targets()
