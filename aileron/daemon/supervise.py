@@ -80,6 +80,7 @@ _LOG_BYTES, _LOG_FILES = 5 << 20, 3
 _REPEAT_S: Final = 10.0
 _PRELOAD: Final = (
     "aileron_connector",
+    "aileron_connector.rehearsal",
     "msgspec",
     "base64",
     "collections",
@@ -103,6 +104,7 @@ _PRELOAD: Final = (
 )
 """What connectors commonly import: done once in the template instead of in every jail. Never `random`: its state would be
 the same in all of them."""
+_REHEARSAL: Final = "from aileron_connector.rehearsal import rehearse\nrehearse()\n"
 _log = logging.getLogger(__name__)
 
 
@@ -398,6 +400,7 @@ def _runtime() -> PythonRuntime:
             "aileron_sandbox/frames": sandbox / "frames",
         },
         preload=_PRELOAD,
+        rehearsal=_REHEARSAL,
     )
 
 

@@ -81,7 +81,7 @@ __all__ = [
     "Tree",
     "Used",
     "check_possible",
-    "trivial_program",
+    "program_of",
 ]
 
 MemoryBy = Literal["cgroup-v2", "cgroup-v1", "rlimit"]
@@ -696,7 +696,7 @@ def _preparation(runtime: PythonRuntime | ElfRuntime, mode: Mode) -> Preparation
         profiles_hex=profiles,
         watched_hex=watched.hex(),
         unwatched_hex=unwatched.hex(),
-        trivial_hex=trivial_program().hex(),
+        rehearsal_hex=program_of(runtime.rehearsal).hex(),
         mode=mode,
     )
 
@@ -727,11 +727,11 @@ def _exec_template(runtime: PythonRuntime | ElfRuntime) -> tuple[socket.socket, 
         return ours, process
 
 
-def trivial_program() -> bytes:
-    """The smallest program there is: a zip application that does nothing."""
+def program_of(source: str) -> bytes:
+    """A zip application with this source alone."""
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
-        archive.writestr("__main__.py", "")
+        archive.writestr("__main__.py", source)
     return data.getvalue()
 
 

@@ -61,7 +61,8 @@ class PythonRuntime:
     """Host paths of what a jailed Python program may read, and the modules it finds already imported.
 
     `packages` maps a path below `/sdk`, which is on the program's `sys.path`, to a host file or directory. `preload` are
-    modules the template imports once, so that a child does not.
+    modules the template imports once, so that a child does not. `rehearsal` is the source of a program that the template and
+    its waiting children run before there is one, so that what every program does has been done; it must leave nothing behind.
     """
 
     executable: Path
@@ -69,14 +70,15 @@ class PythonRuntime:
     libraries: tuple[Path, ...]
     packages: Mapping[str, Path]
     preload: tuple[str, ...] = ()
+    rehearsal: str = ""
 
     @classmethod
     def of_this_interpreter(
-        cls, packages: Mapping[str, Path] | None = None, preload: tuple[str, ...] = ()
+        cls, packages: Mapping[str, Path] | None = None, preload: tuple[str, ...] = (), rehearsal: str = ""
     ) -> PythonRuntime:
         """The interpreter that runs this, without its site-packages. JailUnavailable if it cannot be examined."""
         executable, stdlib, libraries = _examine()
-        return cls(executable, stdlib, libraries, dict(packages or {}), preload)
+        return cls(executable, stdlib, libraries, dict(packages or {}), preload, rehearsal)
 
     @property
     def zones(self) -> Path | None:

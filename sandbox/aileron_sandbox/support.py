@@ -23,7 +23,7 @@ from typing import Final
 from aileron_sandbox import cgroups, kernel
 from aileron_sandbox.ending import Exited, JailUnavailable
 from aileron_sandbox.fixes import Machine
-from aileron_sandbox.jail import Child, Template, TemplateGone, trivial_program
+from aileron_sandbox.jail import Child, Template, TemplateGone, program_of
 from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
 
@@ -90,7 +90,7 @@ def _try_once(mode: Mode) -> tuple[str, ...]:
 
 def _program() -> io.FileIO:
     file = io.FileIO(os.memfd_create("trial", os.MFD_CLOEXEC), "w+b")
-    file.write(trivial_program())
+    file.write(program_of(""))
     return file
 
 

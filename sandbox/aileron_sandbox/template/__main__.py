@@ -239,7 +239,7 @@ def _preload(preparation: Preparation) -> None:
     if preparation.mode == "landlock":
         del sys.path[0]
         landlocked.find_packages(preparation.packages)
-        rehearsal = landlocked.rehearsal(bytes.fromhex(preparation.trivial_hex))
+        rehearsal = landlocked.rehearsal(bytes.fromhex(preparation.rehearsal_hex))
     sys.path_importer_cache.clear()
     # A program that imports the frames gets them from the jail's root; our own modules, which came from a host path that
     # is gone, stay alive in what refers to them.

@@ -59,8 +59,8 @@ class Preparation:
     """What comes before it: the calls that reach for a network, asked about (filters.py) …"""
     unwatched_hex: str
     """… or refused, where this kernel does not let the template be asked."""
-    trivial_hex: str
-    """A zip application that does nothing, to rehearse with: built by the host, as zipfile is dear to import."""
+    rehearsal_hex: str
+    """A zip application to rehearse with: built by the host, as zipfile is dear to import."""
     mode: Mode = "namespaces"
     has_groups: bool = False
     """Whether each child has a control group, and none is forked without."""

@@ -91,7 +91,7 @@ def build_root(preparation: Preparation) -> None:
     if preparation.is_compiled:
         return
     with open(_STAGE + REHEARSAL, "wb") as file:
-        file.write(bytes.fromhex(preparation.trivial_hex))
+        file.write(bytes.fromhex(preparation.rehearsal_hex))
 
 
 def _binds(preparation: Preparation) -> list[tuple[str, str]]:

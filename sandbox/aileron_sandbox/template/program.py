@@ -58,7 +58,7 @@ def has_threads() -> bool:
 
 
 def rehearse(path: str, times: int) -> None:
-    """Run the program at `path`, which does nothing, and take back what it changed.
+    """Run the program at `path`, which leaves nothing behind, and take back what it changed.
 
     In the template often enough that the interpreter has specialised what runs every program (CPython 3.11 does so at the
     eighth call, PEP 659): otherwise each child does that again, in pages it then has to copy, 0.9 ms of 1.5 (measured). In a

@@ -1,0 +1,49 @@
+"""What the template runs before there is a connector: a whole invocation that leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from aileron_connector import loop, operation
+from aileron_connector.rehearsal import rehearse
+
+
+def _descriptors() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def test_it_leaves_nothing_behind() -> None:
+    """Operations, descriptors and the running conversation are as before, however often."""
+    known, open_before = dict(operation.OPERATIONS), _descriptors()
+    for _ in range(3):
+        rehearse()
+    assert known == operation.OPERATIONS
+    assert _descriptors() == open_before
+    with pytest.raises(RuntimeError, match="no invocation is running"):
+        loop.current()
+
+
+def test_it_is_a_whole_invocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An operation is called with checked arguments and answered; where that fails, it says so and still leaves nothing."""
+    called: list[tuple[str, object]] = []
+    original = operation.call
+
+    def call(name: str, args: dict[str, object]) -> object:
+        called.append((name, original(name, args)))
+        return called[-1][1]
+
+    monkeypatch.setattr(operation, "call", call)
+    rehearse()
+    assert called == [("rehearsed", {"text": "x", "count": 2, "names": ["y"]})]
+
+    def broken(*_: object) -> None:
+        raise OSError("no")
+
+    monkeypatch.setattr(loop, "serve", broken)
+    open_before = _descriptors()
+    with pytest.raises(OSError, match="no"):
+        rehearse()
+    assert "rehearsed" not in operation.OPERATIONS
+    assert _descriptors() == open_before
