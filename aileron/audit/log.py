@@ -359,8 +359,12 @@ class Audit(Questions):
         scrubbed: int,
         failure_class: FailureClass | None,
     ) -> None:
-        """Record how the `request`-th request of a step ended; sizes in bytes, of bodies only."""
-        await self._append(
+        """Record how the `request`-th request of a step ended; sizes in bytes, of bodies only.
+
+        Not durable when this returns, but before whatever is recorded next: nothing that the connector does with the answer
+        is on record without it.
+        """
+        self._later(
             EgressFinished(
                 run=run_id,
                 step=step.id,
@@ -554,6 +558,9 @@ class Audit(Questions):
         decisions = self._refused.rest() if rest else self._refused.over(now_us)
         callers = self._callers.rest() if rest else self._callers.over(now_us)
         await self._append_all([*map(_counted_refusal, decisions), *map(_counted_caller, callers)])
+
+    def _later(self, event: Event) -> None:
+        self._ledger.commit_later(lambda tx: tx.append(facts_of(event)))
 
     async def _append_all(self, events: Sequence[Event]) -> None:
         def write(tx: Transaction) -> None:

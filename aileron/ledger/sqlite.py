@@ -488,6 +488,13 @@ class Ledger:
                 self._news.set()
                 self._news = None
 
+    def commit_later(self, work: Callable[[Transaction], object]) -> None:
+        """Run `work` before the next commit of anybody, and on disk with it; after 20 ms in any case. Nothing may depend on it.
+
+        AileronError(busy), (internal_error) as `commit`; where it could not be written, the next caller is told.
+        """
+        self._writer.commit_later(work)
+
     def news(self) -> anyio.Event:
         """Set when something is written after this call: take it, read, then wait for it, and nothing is missed.
 

@@ -12,6 +12,9 @@ How a commit goes, as numbered events
 A caller cancelled between 1 and 4 changes nothing for the others, and its function is committed all the same: whoever
 cancels cannot know whether it was, and must read it back. If 3 fails, all of the group failed and nothing of it is written.
 
+What nobody waits for (`commit_later`) is kept for the next function that is queued, and goes into its group before it; if none
+comes within LATER_S, it is queued alone. All is written in the order of the calls.
+
 Rules
 - A function runs in the writer's thread, must not wait for anything, and is the only thing that may touch its transaction.
 - At most MAX_WAITING functions wait; one more is refused as busy.
@@ -37,9 +40,14 @@ from aileron.model.failure import AileronError, Failure, FailureClass
 __all__ = ["GroupFailed", "GroupStore", "GroupWriter"]
 
 MAX_GROUP: Final = 256
-"""Functions in one group. Beyond about a hundred the flush no longer dominates, and the first in line should not wait."""
+"""Functions in one group, and what was kept for the last of them. Beyond about a hundred the flush no longer dominates, and the
+first in line should not wait."""
 MAX_WAITING: Final = 4096
 """Functions in line: 16 groups, about 0.1 s of work; a longer line means that the disk has stopped."""
+MAX_LATER: Final = 256
+"""Functions kept for the next one in line: a group."""
+LATER_S: Final = 0.02
+"""For company: a connector that has its answer asks for the next thing, or is done, in a fraction of this."""
 COMMIT_DEADLINE_S: Final = 30.0
 """A flush takes milliseconds; a disk that needs longer than this is not answering."""
 
@@ -100,8 +108,10 @@ class GroupWriter(Generic[Tx]):
 
     def __init__(self, store: GroupStore[Tx]) -> None:
         self._store = store
-        self._line: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()  # guards _waiting and _closed, so that nothing is queued behind the end mark
+        self._line: queue.SimpleQueue[list[_Job] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()  # guards what follows, so that nothing is queued behind the end mark
+        self._later: list[_Job] = []
+        self._unheard: BaseException | None = None
         self._waiting = 0
         self._closed = False
         # A daemon thread, so that a program that forgot `close` still ends; a half-written group is undone at the next open.
@@ -126,6 +136,21 @@ class GroupWriter(Generic[Tx]):
         result: T = job.result()
         return result
 
+    def commit_later(self, work: Callable[[Tx], object]) -> None:
+        """Have `work` run before the next that is queued, in the same group; after LATER_S in any case.
+
+        Nobody waits to hear how it went: if it could not be written, whoever calls next is told. AileronError as `commit`.
+        """
+        job = _Job(work)
+        with self._lock:
+            self._check_room()
+            self._waiting += 1
+            self._later.append(job)
+            if len(self._later) >= MAX_LATER:
+                self._queue_later()
+            elif len(self._later) == 1:
+                asyncio.get_running_loop().call_later(LATER_S, self._no_company)
+
     def commit_now(self, work: Callable[[Tx], T]) -> T:
         """The same for a caller without an event loop. Blocks."""
         job = _Job(work)
@@ -141,6 +166,7 @@ class GroupWriter(Generic[Tx]):
         with self._lock:
             if not self._closed:
                 self._closed = True
+                self._queue_later()
                 self._line.put(None)
         self._thread.join(COMMIT_DEADLINE_S)
         if self._thread.is_alive():
@@ -148,14 +174,29 @@ class GroupWriter(Generic[Tx]):
 
     def _enqueue(self, job: _Job) -> None:
         with self._lock:
-            if self._closed:
-                raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger is closed: the daemon is stopping")
-            if self._waiting >= MAX_WAITING:
-                raise AileronError(
-                    FailureClass.BUSY, f"{MAX_WAITING} records wait for the disk: try again", retriable=True
-                )
+            self._check_room()
             self._waiting += 1
-            self._line.put(job)
+            self._later.append(job)
+            self._queue_later()
+
+    def _check_room(self) -> None:
+        unheard, self._unheard = self._unheard, None
+        if unheard is not None:
+            raise unheard
+        if self._closed:
+            raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger is closed: the daemon is stopping")
+        if self._waiting >= MAX_WAITING:
+            raise AileronError(FailureClass.BUSY, f"{MAX_WAITING} records wait for the disk: try again", retriable=True)
+
+    def _queue_later(self) -> None:
+        if self._later:
+            self._line.put(self._later)
+            self._later = []
+
+    def _no_company(self) -> None:
+        with self._lock:
+            if not self._closed:
+                self._queue_later()
 
     def _run(self) -> None:
         group: list[_Job] = []
@@ -176,14 +217,14 @@ class GroupWriter(Generic[Tx]):
         first = self._line.get()
         if first is None:
             return []
-        group = [first]
+        group = list(first)
         with contextlib.suppress(queue.Empty):
             while len(group) < MAX_GROUP:
-                job = self._line.get_nowait()
-                if job is None:
+                jobs = self._line.get_nowait()
+                if jobs is None:
                     self._line.put(None)  # the end mark is last, so it is first again
                     break
-                group.append(job)
+                group.extend(jobs)
         with self._lock:
             self._waiting -= len(group)
         return group
@@ -210,19 +251,20 @@ class GroupWriter(Generic[Tx]):
         self._store.rollback()
         with contextlib.suppress(queue.Empty):
             while True:
-                job = self._line.get_nowait()
-                if job is not None:
-                    group.append(job)
+                group.extend(self._line.get_nowait() or [])
         for job in group:
             job.error = AileronError(FailureClass.INTERNAL_ERROR, f"the ledger's writer ended: {type(error).__name__}")
         self._answer(group)
 
-    @staticmethod
-    def _answer(group: list[_Job]) -> None:
+    def _answer(self, group: list[_Job]) -> None:
         loops: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = collections.defaultdict(list)
         for job in group:
             if job.done is not None:
                 job.done.set()
+            elif job.future is None and job.error is not None:
+                _log.error("something could not be recorded: %s", job.error)
+                with self._lock:
+                    self._unheard = job.error
             if job.loop is not None and job.future is not None:
                 loops[job.loop].append(job.future)
         for loop, futures in loops.items():

@@ -170,3 +170,67 @@ def test_a_caller_whose_loop_is_gone_harms_nobody(writer: GroupWriter[None], sto
 
     assert writer.commit_now(lambda _: "next") == "next"
     assert store.groups == [1, 1]
+
+
+async def test_what_nobody_waits_for_goes_with_the_next(store: Store, writer: GroupWriter[None]) -> None:
+    """In one group with it, in the order of the calls, and not before."""
+    ran: list[str] = []
+    writer.commit_later(lambda _: ran.append("first"))
+    writer.commit_later(lambda _: ran.append("second"))
+    assert store.groups == []
+    await writer.commit(lambda _: ran.append("third"))
+    assert ran == ["first", "second", "third"]
+    assert store.groups == [3]
+
+
+async def test_what_nobody_waits_for_is_written_alone_if_nothing_comes(store: Store, writer: GroupWriter[None]) -> None:
+    """After a moment; once; and at the end of the writer at once."""
+    writer.commit_later(lambda _: None)
+    with anyio.fail_after(5):
+        while not store.groups:
+            await anyio.sleep(0.005)
+    await anyio.sleep(0.1)
+    assert store.groups == [1]
+    writer.commit_later(lambda _: None)
+    await anyio.to_thread.run_sync(writer.close)
+    assert store.groups == [1, 1]
+    with pytest.raises(AileronError, match="the ledger is closed"):
+        writer.commit_later(lambda _: None)
+
+
+async def test_what_nobody_waits_for_and_could_not_be_written_is_told_to_the_next(
+    store: Store, writer: GroupWriter[None]
+) -> None:
+    """Once, whoever that is; with the disk back, the one after it goes on."""
+    failure = Failure(failure_class=FailureClass.INTERNAL_ERROR, message="no room", boundary=Boundary.RUNTIME)
+    store.breaks = GroupFailed(failure)
+    writer.commit_later(lambda _: None)
+    with anyio.fail_after(5):
+        while not store.flushing.is_set():
+            await anyio.sleep(0.005)
+        await anyio.sleep(0.05)
+    store.breaks = None
+    with pytest.raises(AileronError, match="no room"):
+        await writer.commit(lambda _: None)
+    await writer.commit(lambda _: None)
+    assert store.groups == [1]
+
+
+async def test_what_nobody_waits_for_has_a_bound(store: Store, writer: GroupWriter[None]) -> None:
+    """A group's worth is queued without company; with a disk that has stopped, the line is full some time."""
+    for _ in range(256):
+        writer.commit_later(lambda _: None)
+    with anyio.fail_after(5):
+        while not store.groups:
+            await anyio.sleep(0.001)
+    assert store.groups == [256]
+    store.disk.clear()
+
+    def fill() -> None:
+        for _ in range(5000):
+            writer.commit_later(lambda _: None)
+
+    with pytest.raises(AileronError) as caught:
+        fill()
+    store.disk.set()
+    assert caught.value.failure.failure_class is FailureClass.BUSY
