@@ -11,7 +11,7 @@ Rules
 - Before `invoke` a connector has nothing to do but to load. A frame, output, a connection, an end, or more processor time than
   loading takes ends the spare and is on record, and no other is made of that connector for some time.
 
-Bounds: _EACH of one connector, _MOST in all, _LIFETIME_S, _WAITING_CPU_S, _MEMORY_BYTES, and none where memory is short.
+All of it within `Bounds`.
 
 Source: docs/adr/0048-spares.md. Not here: how a jail is made (jails.py), what a run says to it (conversation.py).
 """
@@ -36,29 +36,10 @@ from aileron.model.plan import ConnectorPin
 from aileron_sandbox.ending import NetworkAttempt, RefusedToStart
 from aileron_sandbox.policy import Policy
 
-__all__ = ["Early", "Spare", "SpareJournal", "Spares"]
+__all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]
 
-_EACH: Final = 2
-"""Of one connector: while one is used and the next one is made, there is another."""
-_MOST: Final = 8
-"""In all: the connectors of four actions in turn; 2 MB each beside what they share."""
-_LIFETIME_S: Final = 30.0
-"""An agent's calls follow one another within seconds; and what a connector has loaded is never older than this."""
-_BUSY: Final = 2
-"""Others that run at the same time: two take two cores, and a spare would be ready no sooner than it is wanted."""
 _LATER_S: Final = 0.002
 """After a run before its successor is made: the answer goes first."""
-_LOOK_S: Final = 1.0
-"""Between two looks at those that wait."""
-_WAITING_CPU_S: Final = 2.0
-"""Processor time of a spare: the largest client libraries take half a second to load."""
-_MEMORY_BYTES: Final = 256 << 20
-"""Of all spares together, with what each shares with the template (8 MiB, measured)."""
-_LEAST_FREE: Final = 0.1
-"""Of the machine's memory, which has to be free for one to be made or kept."""
-_QUIET_S: Final = 60.0
-"""Without spares, for a connector that has acted early; twice as long each time, up to _QUIETEST_S."""
-_QUIETEST_S: Final = 3600.0
 _LAST_WORDS_S: Final = 1.0
 """From a spare's closing its frames until it has ended."""
 _MOST_QUIET: Final = 256
@@ -69,6 +50,31 @@ _NOBODY: Final = 2**22 + 1  # more than any process id, proc_sys_kernel(5) pid_m
 Early = Literal["frame", "output", "network", "exit", "resources"]
 """What a connector did before it was told what to do."""
 _log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+    """How many there are, for how long, and what they may use."""
+
+    each: int = 2
+    """Of one connector: while one is used and the next one is made, there is another."""
+    most: int = 8
+    """In all: the connectors of four actions in turn; 2 MB each beside what they share."""
+    lifetime_s: float = 30.0
+    """An agent's calls follow one another within seconds; and what a connector has loaded is never older than this."""
+    busy: int = 2
+    """Others that run at the same time: two take two cores, and a spare would be ready no sooner than it is wanted."""
+    look_s: float = 1.0
+    """Between two looks at those that wait."""
+    cpu_s: float = 2.0
+    """Processor time of one: the largest client libraries take half a second to load."""
+    memory_bytes: int = 256 << 20
+    """Of all together, with what each shares with the template (8 MiB, measured)."""
+    least_free: float = 0.1
+    """Of the machine's memory, which has to be free for one to be kept."""
+    quiet_s: float = 60.0
+    """Without any, for a connector that has acted early; twice as long each time, up to `quietest_s`."""
+    quietest_s: float = 3600.0
 
 
 class SpareJournal(Protocol):
@@ -112,18 +118,29 @@ class Spares:
     """
 
     def __init__(
-        self, jails: Jails, store: ConnectorStore, journal: SpareJournal, fence: Callable[[], object] = lambda: None
+        self,
+        jails: Jails,
+        store: ConnectorStore,
+        journal: SpareJournal,
+        fence: Callable[[], object],
+        bounds: Bounds = Bounds(),
     ) -> None:
         self._jails = jails
         self._store = store
         self._journal = journal
         self._fence = fence
+        self._bounds: Final = bounds
         self._waiting: list[Spare] = []  # the oldest first
         self._wanted: OrderedDict[_Key, int] = OrderedDict()
         self._quiet: OrderedDict[ConnectorPin, _Quiet] = OrderedDict()
         self._tasks: TaskGroup | None = None
         self._is_wanted = anyio.Event()
         self._is_one_waiting = anyio.Event()
+
+    @property
+    def waiting(self) -> tuple[Jailed, ...]:
+        """Those that nobody has taken, the oldest first."""
+        return tuple(spare.jailed for spare in self._waiting)
 
     async def serve(self) -> None:
         """Make those that are wanted, and look at those that wait. Ends only by cancellation, and all spares with it."""
@@ -159,8 +176,8 @@ class Spares:
         """
         if self._jails.mode != "namespaces":
             return
-        self._wanted[_Key(pin, policy)] = _EACH if was_spare else 1
-        if len(self._wanted) > _MOST:
+        self._wanted[_Key(pin, policy)] = self._bounds.each if was_spare else 1
+        if len(self._wanted) > self._bounds.most:
             self._wanted.popitem(last=False)
         self._is_wanted.set()
 
@@ -218,7 +235,7 @@ class Spares:
         if self._is_quiet(pin):  # the other one of it did the same
             return
         before = self._quiet.pop(pin, None)
-        lasts_s = _QUIET_S if before is None else min(before.lasts_s * 2, _QUIETEST_S)
+        lasts_s = self._bounds.quiet_s if before is None else min(before.lasts_s * 2, self._bounds.quietest_s)
         self._quiet[pin] = _Quiet(anyio.current_time() + lasts_s, lasts_s)
         if len(self._quiet) > _MOST_QUIET:
             self._quiet.popitem(last=False)
@@ -241,7 +258,7 @@ class Spares:
 
     def _is_room(self, key: _Key, count: int) -> bool:
         have = sum(spare.key == key for spare in self._waiting)
-        is_room = have < count and len(self._waiting) < _MOST and self._jails.running < _BUSY
+        is_room = have < count and len(self._waiting) < self._bounds.most and self._jails.running < self._bounds.busy
         return is_room and not self._is_quiet(key.pin)
 
     async def _made(self, key: _Key) -> bool:
@@ -254,7 +271,7 @@ class Spares:
         except AileronError as error:  # the next run says so to whoever wants it
             _log.info("no spare of %s: %s", key.pin, error)
             return False
-        until = anyio.current_time() + _LIFETIME_S
+        until = anyio.current_time() + self._bounds.lifetime_s
         self._waiting.append(Spare(key, jailed, self._layers(key), program.stamp, fence, until))
         self._is_one_waiting.set()
         return True
@@ -266,16 +283,16 @@ class Spares:
             await self._is_one_waiting.wait()
             self._is_one_waiting = anyio.Event()
             while self._waiting:
-                await anyio.sleep(_LOOK_S)
+                await anyio.sleep(self._bounds.look_s)
                 await self._look()
 
     async def _look(self) -> None:
         seen = list(self._waiting)
-        used = await anyio.to_thread.run_sync(_used, [spare.jailed.child.pid for spare in seen])
+        used = await anyio.to_thread.run_sync(_used, [spare.jailed.child.pid for spare in seen], self._bounds)
         for spare, one in zip(seen, used.each, strict=True):
             if spare not in self._waiting:  # taken meanwhile
                 continue
-            is_greedy = one.cpu_s > _WAITING_CPU_S
+            is_greedy = one.cpu_s > self._bounds.cpu_s
             if is_greedy or not self._is_usable(spare) or used.is_short:
                 self._waiting.remove(spare)
                 self._discard(spare, "resources" if is_greedy else None)
@@ -292,7 +309,7 @@ class _Used(NamedTuple):
     """All of them have more than they may, or the machine has little left."""
 
 
-def _used(pids: Sequence[int]) -> _Used:
+def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
     """What these processes use. In a thread: it reads files. Who is gone, or not born yet, uses nothing."""
     import psutil  # 17 ms, and only where there are spares
 
@@ -306,7 +323,7 @@ def _used(pids: Sequence[int]) -> _Used:
             each.append(_Use(0.0, 0))
     machine = psutil.virtual_memory()
     total = sum(one.memory_bytes for one in each)
-    return _Used(each, total > _MEMORY_BYTES or machine.available < _LEAST_FREE * machine.total)
+    return _Used(each, total > bounds.memory_bytes or machine.available < bounds.least_free * machine.total)
 
 
 def _acted(jailed: Jailed) -> Early | None:

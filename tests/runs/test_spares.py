@@ -14,9 +14,8 @@ import anyio
 import psutil
 import pytest
 
-from aileron.executor import spares as bounds
 from aileron.executor.jails import Jailed, Jails
-from aileron.executor.spares import Early, Spare, Spares
+from aileron.executor.spares import Bounds, Early, Spare, Spares
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ConnectorPin
 from aileron.registry.content import ContentStore
@@ -39,12 +38,13 @@ def anyio_backend() -> str:
 class _Room:
     """A daemon's jails and spares, with a store of its own."""
 
-    def __init__(self, jails: Jails, store: ContentStore) -> None:
+    def __init__(self, jails: Jails, path: Path, bounds: Bounds) -> None:
         self.jails = jails
-        self.store = store
+        self.path = path
+        self.store = ContentStore(path)
         self.noted: list[tuple[ConnectorPin, Early, str | None]] = []
         self.fence: object = None
-        self.spares = Spares(jails, store, self, lambda: self.fence)
+        self.spares = Spares(jails, self.store, self, lambda: self.fence, bounds)
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
         """As the ledger hears it."""
@@ -60,16 +60,18 @@ class _Room:
         self.store.open(pin).close()
         return pin
 
-    async def take(self, pin: ConnectorPin, policy: Policy = Policy()) -> Spare:  # noqa: B008 - frozen
+    async def take(self, pin: ConnectorPin) -> Spare:
         """A spare of this connector, once there is one."""
         with anyio.fail_after(_DEADLINE_S):
-            while (found := self.spares.maybe_take(pin, policy)) is None:
+            while (found := self.spares.maybe_take(pin, Policy())) is None:
                 await anyio.sleep(0.01)
         return found
 
-    async def is_made(self, pin: ConnectorPin, within_s: float = 1.0) -> bool:
-        """Whether one is there within this time; it is ended."""
-        with anyio.move_on_after(within_s):
+    async def is_made(self, pin: ConnectorPin, *, wanted: bool = False) -> bool:
+        """Whether one is there soon, if it is `wanted` now or was before; it is ended."""
+        if wanted:
+            self.spares.want(pin, Policy(), was_spare=False)
+        with anyio.move_on_after(5):
             await self.jails.end((await self.take(pin)).jailed)
             return True
         return False
@@ -83,23 +85,19 @@ class _Room:
     async def until_waiting(self, count: int) -> None:
         """Until so many processes wait in jails."""
         with anyio.fail_after(_DEADLINE_S):
-            while len(self.waiting()) != count:
+            while len(self.spares.waiting) != count:
                 await anyio.sleep(0.01)
-
-    def waiting(self) -> list[Jailed]:
-        """All that wait for somebody."""
-        return [jailed for jailed in self.jails._python.running.values() if jailed.is_spare]
 
 
 @asynccontextmanager
-async def _room(path: Path, renew_after: int = 1000) -> AsyncIterator[_Room]:
+async def _room(path: Path, bounds: Bounds = Bounds(look_s=0.1), *, renew_after: int = 1000) -> AsyncIterator[_Room]:  # noqa: B008
     try:
         jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after)
     except JailUnavailable as error:
         if os.environ.get("AILERON_MUST_JAIL"):
             raise
         pytest.skip(f"no jail here: {error}")
-    room = _Room(jails, ContentStore(path / "connectors"))
+    room = _Room(jails, path / "connectors", bounds)
     try:
         async with anyio.create_task_group() as tasks, anyio.create_task_group() as spares:
             tasks.start_soon(jails.serve)
@@ -129,7 +127,7 @@ async def test_one_waits_and_is_used_once(tmp_path: Path) -> None:
         assert room.spares.maybe_take(pin, Policy()) is None, "nobody has used it yet"
         room.spares.want(pin, Policy(), was_spare=False)
         await room.until_waiting(1)
-        (waiting,) = room.waiting()
+        (waiting,) = room.spares.waiting
         async with room.jails.ended((await room.take(pin)).jailed) as jailed:
             assert jailed is waiting
             assert await _said(jailed, b"told") == b"told"
@@ -145,12 +143,12 @@ async def test_after_one_was_used_there_are_two_and_never_more(tmp_path: Path) -
         await room.until_waiting(2)
         room.spares.want(pins[0], Policy(), was_spare=True)
         await anyio.sleep(0.1)
-        assert len(room.waiting()) == 2
+        assert len(room.spares.waiting) == 2
         for pin in pins:
             room.spares.want(pin, Policy(), was_spare=True)
         await room.until_waiting(8)
         await anyio.sleep(0.1)
-        assert len(room.waiting()) == 8
+        assert len(room.spares.waiting) == 8
 
 
 async def test_another_program_or_other_limits_are_another_jail(tmp_path: Path) -> None:
@@ -165,7 +163,7 @@ async def test_another_program_or_other_limits_are_another_jail(tmp_path: Path) 
 
 
 def _touched(room: _Room, pin: ConnectorPin) -> None:
-    os.utime(room.store._path(pin.hash) / "connector")
+    os.utime(room.path / "sha256" / pin.hash.removeprefix("sha256:") / "connector")
 
 
 def _removed(room: _Room, pin: ConnectorPin) -> None:
@@ -176,47 +174,73 @@ def _fenced(room: _Room, _pin: ConnectorPin) -> None:
     room.fence = "other"
 
 
-def _renewed(room: _Room, _pin: ConnectorPin) -> None:
-    room.jails._renew_python()
-
-
-@pytest.mark.parametrize("change", [_touched, _removed, _fenced, _renewed])
+@pytest.mark.parametrize("change", [_touched, _removed, _fenced])
 async def test_what_it_depends_on_is_as_it_was_or_it_is_ended(
     tmp_path: Path, change: Callable[[_Room, ConnectorPin], None]
 ) -> None:
-    """Files that were touched or are gone, other settings, another template: nobody gets it, it is gone within a second or two,
-    and nobody is blamed. One of which nothing changed is still there.
+    """Files that were touched or are gone, other settings: nobody gets it, it is gone in a moment, and nobody is blamed. One of
+    which nothing changed is still there.
     """
     async with _room(tmp_path) as room:
         pin, control = room.installed(), room.installed(version="2.0.0")
         for one in (pin, control):
             room.spares.want(one, Policy(), was_spare=True)
         await room.until_waiting(4)
-        waiting = [spare.jailed for spare in room.spares._waiting if spare.key.pin == pin]
+        waiting = room.spares.waiting
         change(room, pin)
         assert room.spares.maybe_take(pin, Policy()) is None
+        await room.until_waiting(0 if change is _fenced else 2)
         with anyio.fail_after(_DEADLINE_S):
-            for jailed in waiting:
+            for jailed in set(waiting) - set(room.spares.waiting):
                 await jailed.wait_ended()
         if change in (_touched, _removed):
             assert await room.is_made(control)
         assert not room.noted
 
 
-async def test_nobody_looks_and_it_is_ended_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When its time is over, and when the machine is short of memory. Before that it is there."""
-    async with _room(tmp_path) as room:
-        pin = room.installed()
-        monkeypatch.setattr(bounds, "_LIFETIME_S", 2.5)
-        room.spares.want(pin, Policy(), was_spare=False)
+async def test_another_template_has_its_own(tmp_path: Path) -> None:
+    """After so many children there is another one: what waits in the old one is not used, and the old one ends."""
+    async with _room(tmp_path, renew_after=4) as room:
+        pin, before = room.installed(), _templates()
+        room.spares.want(pin, Policy(), was_spare=True)
+        await room.until_waiting(2)
+        old = room.spares.waiting
+        with room.store.open(pin) as program:
+            for _ in range(2):
+                await room.jails.end(room.jails.begin(program.program_fd, Policy(), None))
+        assert room.spares.maybe_take(pin, Policy()) is None
+        with anyio.fail_after(_DEADLINE_S):
+            for jailed in old:
+                await jailed.wait_ended()
+            while before & _templates():
+                await anyio.sleep(0.01)
+        assert await room.is_made(pin, wanted=True)
+        assert not room.noted
+
+
+def _templates() -> set[int]:
+    return {process.pid for process in psutil.Process().children() if process.status() != psutil.STATUS_ZOMBIE}
+
+
+async def test_when_its_time_is_over_it_is_ended(tmp_path: Path) -> None:
+    """Though nobody asks for it. Before that it is there."""
+    async with _room(tmp_path, Bounds(lifetime_s=1.0, look_s=0.1)) as room:
+        room.spares.want(room.installed(), Policy(), was_spare=False)
         await room.until_waiting(1)
-        await anyio.sleep(1.2)
-        assert len(room.waiting()) == 1
+        await anyio.sleep(0.4)
+        assert len(room.spares.waiting) == 1
         await room.until_waiting(0)
-        monkeypatch.setattr(bounds, "_LIFETIME_S", 60.0)
-        monkeypatch.setattr(bounds, "_LEAST_FREE", 1.1)
-        room.spares.want(pin, Policy(), was_spare=False)
-        await room.until_waiting(1)
+        assert not room.noted
+
+
+@pytest.mark.parametrize(
+    "bounds", [Bounds(least_free=1.1, look_s=0.1), Bounds(memory_bytes=1, look_s=0.1)], ids=["the machine's", "theirs"]
+)
+async def test_where_memory_is_short_they_are_ended(tmp_path: Path, bounds: Bounds) -> None:
+    """Within a second; nobody is blamed."""
+    async with _room(tmp_path, bounds) as room:
+        room.spares.want(room.installed(), Policy(), was_spare=True)
+        await room.until_waiting(2)
         await room.until_waiting(0)
         assert not room.noted
 
@@ -239,29 +263,23 @@ EARLY: dict[str, tuple[str, Early, str | None]] = {
 
 
 @pytest.mark.parametrize("name", EARLY)
-async def test_one_that_acts_early_is_ended_and_on_record(
-    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_acts_early_is_ended_and_on_record(tmp_path: Path, name: str) -> None:
     """By its reason; no run gets it, and no other is made for a while. One that does nothing is used as ever."""
     source, what, destination = EARLY[name]
-    monkeypatch.setattr(bounds, "_WAITING_CPU_S", 0.5)
-    async with _room(tmp_path) as room:
+    async with _room(tmp_path, Bounds(cpu_s=0.5, look_s=0.1)) as room:
         pin, control = room.installed(source), room.installed()
-        room.spares.want(pin, Policy(), was_spare=True)
+        room.spares.want(pin, Policy(), was_spare=False)
         await room.until_noted()
         room.spares.want(pin, Policy(), was_spare=True)
         room.spares.want(control, Policy(), was_spare=False)
         assert await room.is_made(control)
         assert room.spares.maybe_take(pin, Policy()) is None
-        assert (pin, what, destination) in room.noted
-        assert {noted[0] for noted in room.noted} == {pin}
-        assert len(room.noted) <= 2, "two waited"
+        assert room.noted == [(pin, what, destination)]
 
 
-async def test_how_long_none_is_made_doubles_and_then_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_how_long_none_is_made_doubles_and_then_one_is(tmp_path: Path) -> None:
     """A connector that acts early again has none for twice as long."""
-    monkeypatch.setattr(bounds, "_QUIET_S", 0.5)
-    async with _room(tmp_path) as room:
+    async with _room(tmp_path, Bounds(quiet_s=0.5, look_s=0.1)) as room:
         pin, began = room.installed("import os\nos._exit(0)"), time.monotonic()
         for count in (1, 2, 3):
             while len(room.noted) < count:
@@ -279,7 +297,7 @@ async def test_none_is_made_while_others_need_the_processors(tmp_path: Path) -> 
             busy = [room.jails.begin(program.program_fd, Policy(), None) for _ in range(2)]
         room.spares.want(pin, Policy(), was_spare=True)
         await anyio.sleep(0.2)
-        assert not room.waiting()
+        assert not room.spares.waiting
         for jailed in busy:
             await room.jails.end(jailed)
         room.spares.want(pin, Policy(), was_spare=True)
@@ -309,12 +327,14 @@ async def test_a_template_that_dies_takes_its_spares_and_blames_nobody(tmp_path:
         pin = room.installed()
         room.spares.want(pin, Policy(), was_spare=True)
         await room.until_waiting(2)
-        psutil.Process(room.jails._python.template.pid).kill()
+        waiting = room.spares.waiting
+        for template in _templates():
+            psutil.Process(template).kill()
         with anyio.fail_after(_DEADLINE_S):
-            for spare in list(room.spares._waiting):
-                await spare.jailed.wait_ended()
+            for jailed in waiting:
+                await jailed.wait_ended()
             assert room.spares.maybe_take(pin, Policy()) is None
-            while not room.waiting():
+            while not room.spares.waiting:
                 room.spares.want(pin, Policy(), was_spare=False)
                 await anyio.sleep(0.05)
         assert not room.noted
