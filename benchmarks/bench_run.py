@@ -3,9 +3,10 @@
 Three questions, each interleaved in one run. The daemon is a real one in a home of its own, warm, asked over its agent socket on
 connections that are kept open, by a client that does nothing but send and receive bytes.
 - How long does one take? Against a tool call of the official MCP SDK (low-level server, stdio), which has no sandbox, no record
-  and no check at all, called through the SDK's own client session. Goal: at most 2.5 times.
+  and no check at all, called through the SDK's own client session. Goals: at most 2.5 times where one of its connector waits
+  (ADR 48), and at most 4 times where none does.
 - How many a second for 32 callers? Against bubblewrap with Python, which has no ledger and no checks, with as many callers as
-  are best for it. Goal: at least 8 times.
+  are best for it. Goal: at least 5 times.
 - What does it cost that decisions are signed? A run, and one that is asked about, approved and carried out, against the same in
   a home without an approver. The derivation of the key from its passphrase is the command's, and not in it.
 """
@@ -15,9 +16,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
+import shutil
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,7 +48,12 @@ TEXT = {"text": "x"}
 RATE_ROUNDS = 6
 RATE_CALLERS, RATE_RUNS, RATE_PEERS = 32, 192, 40
 """Callers, and invocations in one window of each side: about a second."""
-RUN, MCP_CALL = "a run", "a tool call of the MCP SDK"
+RUN, COLD_RUN = "a run, one waits", "a run, none waits"
+MCP_CALL = "a tool call of the MCP SDK"
+COLD = "give-back-cold"
+"""Of a connector that prints when it is loaded before it is told anything: of such none is started ahead."""
+_ECHO = Path(__file__).parent / "echo"
+_PRINTS = "import select\nif not select.select([3], [], [], 0)[0]:\n    print('early')\n"
 SIGNED, UNSIGNED = "a run, decisions signed", "a run, decisions unsigned"
 APPROVED, LET_BY = "approved and carried out, signed", "approved and carried out, unsigned"
 
@@ -52,19 +61,34 @@ APPROVED, LET_BY = "approved and carried out, signed", "approved and carried out
 def main() -> None:
     """Measure and report."""
     with daemon_home() as home:
-        home.install_probe()
-        home.unlock()
-        home.bind_probe()
-        home.add_probe_action("give_back", "text:string")
+        _prepare(home)
         _measure_latency(home)
         _measure_rate(home)
         _measure_signed(home)
 
 
+def _prepare(home: DaemonHome) -> None:
+    """Two actions of the same little connector, one of which is never started ahead."""
+    home.ask("GET", "/healthz")  # makes the home
+    home.unlock()
+    home.install(_ECHO)
+    home.add_probe_action("give_back", "text:string", connector="github://aileron-benchmarks/echo")
+    with tempfile.TemporaryDirectory() as folder:
+        cold = Path(shutil.copytree(_ECHO, Path(folder, "cold")))
+        for file, changes in {
+            "manifest.toml": ("benchmarks/echo", "benchmarks/cold"),
+            "connector.py": ("\nrun()", f"\n{_PRINTS}run()"),
+        }.items():
+            (cold / file).write_text((cold / file).read_text(encoding="utf-8").replace(*changes), encoding="utf-8")
+        home.install(cold)
+    home.add_probe_action("give_back", "text:string", name=COLD, connector="github://aileron-benchmarks/cold")
+
+
 def _measure_latency(home: DaemonHome) -> None:
     missing = {}
-    with Door(home.path) as door, contextlib.ExitStack() as peers:
-        variants: dict[str, Variant] = {RUN: door.run}
+    with contextlib.ExitStack() as peers:
+        door, cold = Door(home.path), Door(home.path, COLD)
+        variants: dict[str, Variant] = {RUN: door.run, COLD_RUN: cold.run}
         if MCP_MISSING:
             missing[MCP_CALL] = MCP_MISSING
         else:
@@ -75,8 +99,9 @@ def _measure_latency(home: DaemonHome) -> None:
             variants[BWRAP_PYTHON] = bwrap_echo
         taken = interleave(variants, ROUNDS)
     asked = [
-        Question("POST …/run of a trivial action", RUN, MCP_CALL, at_most(2.5)),
-        Question("POST …/run of a trivial action", RUN, BWRAP_PYTHON),
+        Question("POST …/run of a trivial action, one waits", RUN, MCP_CALL, at_most(2.5)),
+        Question("POST …/run of a trivial action, none waits", COLD_RUN, MCP_CALL, at_most(4)),
+        Question("POST …/run of a trivial action, none waits", COLD_RUN, BWRAP_PYTHON),
     ]
     answer("run.json", taken, asked, missing=missing)
 
@@ -86,7 +111,7 @@ def _measure_rate(home: DaemonHome) -> None:
     theirs: dict[str, Variant] = {f"{BWRAP_PYTHON}, {callers} callers": _peer_rate(callers) for callers in CALLERS}
     taken = interleave({ours: lambda: _window(home), **({} if BWRAP_MISSING else theirs)}, RATE_ROUNDS, warm_ups=1)
     peer = next(iter(theirs)) if BWRAP_MISSING else best_of(taken, list(theirs), "per s")
-    question = Question(f"runs a second, {RATE_CALLERS} callers", ours, peer, at_least(8))
+    question = Question(f"runs a second, {RATE_CALLERS} callers", ours, peer, at_least(5))
     answer("run-rate.json", taken, [question], "per s", dict.fromkeys(theirs, BWRAP_MISSING or ""))
 
 
@@ -108,11 +133,14 @@ def _measure_signed(unsigned: DaemonHome) -> None:
         signed.unlock()
         signed.bind_probe()
         signed.add_probe_action("give_back", "text:string")
+        unsigned.install_probe()
+        unsigned.bind_probe()
         for home in (signed, unsigned):
             home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
         approver.appoint(signed)
-        with Door(signed.path) as ours, Door(unsigned.path) as theirs:
-            runs = interleave({SIGNED: ours.run, UNSIGNED: theirs.run}, ROUNDS)
+        unsigned.add_probe_action("give_back", "text:string", name="give-back-probe")
+        ours, theirs = Door(signed.path), Door(unsigned.path, "give-back-probe")
+        runs = interleave({SIGNED: ours.run, UNSIGNED: theirs.run}, ROUNDS)
         asked = interleave({APPROVED: approve_signed, LET_BY: approve_unsigned}, ROUNDS // 5)
     questions = [
         Question("POST …/run where decisions are signed", SIGNED, UNSIGNED),
@@ -159,16 +187,18 @@ def _window(home: DaemonHome) -> Measured:
 
 
 class Door:
-    """One caller: a connection to the agent socket that is kept, and the one request it sends."""
+    """One caller: a connection to the agent socket that is kept, and the one request it sends.
 
-    def __init__(self, home: Path) -> None:
+    The daemon closes a connection that says nothing for a while, and a peer's turn may be longer: then there is another one.
+    """
+
+    def __init__(self, home: Path, action: str = "give-back") -> None:
         body = json.dumps({"args": TEXT}).encode()
-        head = "POST /v1/actions/give-back/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = f"POST /v1/actions/{action}/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         self._received = b""
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(DEADLINE_S)
-        self._socket.connect(str(home / "run" / "agent.sock"))
+        self._path = str(home / "run" / "agent.sock")
+        self._socket = self._connected()
 
     def __enter__(self) -> Self:
         return self
@@ -180,11 +210,14 @@ class Door:
         """Readable when there is something of an answer."""
         return self._socket.fileno()
 
-    def run(self) -> None:
-        """Ask, and wait for the answer."""
+    def run(self) -> Measured:
+        """Ask, and wait for the answer; seconds from one to the other."""
+        self._be_connected()
+        began = time.perf_counter()
         self.ask()
         while not self.has_answer():
             pass
+        return Measured([time.perf_counter() - began])
 
     def ask(self) -> None:
         """Send the request."""
@@ -202,6 +235,17 @@ class Door:
         assert head.startswith(b"HTTP/1.1 200"), self._received.decode("utf-8", "replace")
         fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
         return len(body) >= int(fields[b"content-length"])
+
+    def _be_connected(self) -> None:
+        if select.select([self._socket], [], [], 0)[0]:  # the end: nothing was asked for
+            self._socket.close()
+            self._socket = self._connected()
+
+    def _connected(self) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        made.settimeout(DEADLINE_S)
+        made.connect(self._path)
+        return made
 
 
 @contextlib.contextmanager
