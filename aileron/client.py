@@ -18,19 +18,19 @@ Source: docs/reference/sessions.md. Not here: what the answers mean (api/), exit
 from __future__ import annotations
 
 import contextlib
-import http.client
 import json
 import os
-import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote
 
-if TYPE_CHECKING:
-    import ssl  # 10 ms, and only where a daemon is elsewhere
+from aileron.unix_http import UnixExchange, request_bytes
+
+if TYPE_CHECKING:  # 30 ms, and only where a daemon is elsewhere
+    import http.client
+    import ssl
 
 __all__ = [
     "Answer",
@@ -59,6 +59,8 @@ _SECRET_VARIABLES: Final = (
 )
 """Meant for this command alone: the daemon, and what can read its environment, must not keep them."""
 _LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
+_NOBODY: Final = (FileNotFoundError, ConnectionRefusedError)
+"""What connecting says where no daemon runs."""
 _MAX_SOCKET_PATH: Final = 107  # sun_path, unix(7)
 
 
@@ -85,20 +87,14 @@ class Answer:
         return self.status >= 400
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__("localhost", timeout=timeout_s)
-        self._path = path
+class _Exchange(Protocol):
+    """One request to one daemon, and its response: status and body."""
 
-    def connect(self) -> None:
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(self.timeout)
-        try:
-            connection.connect(self._path)
-        except OSError:
-            connection.close()
-            raise
-        self.sock = connection
+    def connect(self) -> None: ...
+
+    def response(self) -> tuple[int, bytes]: ...
+
+    def close(self) -> None: ...
 
 
 class StartedDaemon(Protocol):
@@ -130,13 +126,13 @@ class Client:
         """One request to a daemon that is started if need be. DaemonUnreachable."""
         try:
             return self.ask(method, path, body, wait_s=wait_s, headers=headers)
-        except (FileNotFoundError, ConnectionRefusedError):
+        except _NOBODY:
             self.start()
         until = time.monotonic() + START_DEADLINE_S
         while True:
             try:
                 return self.ask(method, path, body, wait_s=wait_s, headers=headers)
-            except (FileNotFoundError, ConnectionRefusedError) as error:
+            except _NOBODY as error:
                 # 1 two clients find nobody; 2 both start a daemon; 3 one daemon has the lock, and does not listen yet;
                 # 4 the other gives way to it, and says that there is one
                 if time.monotonic() > until:
@@ -149,38 +145,33 @@ class Client:
         self, method: str, path: str, body: Any = None, *, wait_s: float = 0.0, headers: dict[str, str] | None = None
     ) -> Answer:
         """One request to a running daemon. FileNotFoundError or ConnectionRefusedError where none runs; AnswerLost."""
-        payload = None if body is None else json.dumps(body).encode()
-        connection = self._connection(wait_s + self._answer_margin_s)
+        exchange = self._exchange(method, path, body, headers or {}, wait_s + self._answer_margin_s)
         lost = DaemonUnreachable
         try:
-            connection.connect()
+            exchange.connect()
             lost = AnswerLost
-            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
-                connection.request(method, path, payload, self._headers(headers or {}, has_body=payload is not None))
-            response = connection.getresponse()
-            data = response.read()
-            return Answer(response.status, json.loads(data) if data else None)
-        except (OSError, ValueError, http.client.HTTPException) as error:  # ValueError: an answer that is not JSON
-            if (
-                lost is DaemonUnreachable
-                and self._url is None
-                and isinstance(error, FileNotFoundError | ConnectionRefusedError)
-            ):
-                raise  # nobody there
+            status, data = exchange.response()
+            return Answer(status, json.loads(data.decode()) if data else None)
+        except (OSError, ValueError) as error:  # ValueError: a response that cannot be read, or is not JSON
+            if lost is DaemonUnreachable and self._url is None and isinstance(error, _NOBODY):
+                raise
             raise lost(
                 f"the daemon does not answer at {self._url or self._socket}: {error or type(error).__name__}"
             ) from error
         finally:
-            connection.close()
+            exchange.close()
 
-    def _connection(self, timeout_s: float) -> http.client.HTTPConnection:
-        if self._url is not None:
-            try:
-                return Elsewhere(self._url, os.environ.get("AILERON_CA_FILE", "")).connection(timeout_s)
-            except ValueError as error:
-                raise DaemonUnreachable(str(error)) from None
-        self._check_socket_path()
-        return _UnixConnection(self._socket, timeout_s)
+    def _exchange(self, method: str, path: str, body: Any, headers: dict[str, str], timeout_s: float) -> _Exchange:
+        payload = None if body is None else json.dumps(body).encode()
+        sent = self._headers(headers, has_body=payload is not None)
+        try:
+            if self._url is not None:
+                connection = Elsewhere(self._url, os.environ.get("AILERON_CA_FILE", "")).connection(timeout_s)
+                return _TcpExchange(connection, method, path, payload, sent)
+            self._check_socket_path()
+            return UnixExchange(self._socket, timeout_s, request_bytes(method, path, payload, sent))
+        except ValueError as error:
+            raise DaemonUnreachable(str(error)) from None
 
     def _headers(self, headers: dict[str, str], *, has_body: bool) -> dict[str, str]:
         ours = {"Content-Type": "application/json"} if has_body else {}
@@ -202,8 +193,7 @@ class Client:
         finally:
             os.close(ready)
         if word != "ready":
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GIVE_UP_S)
+            _give_up(process)
             raise DaemonUnreachable(
                 word.rpartition("\n")[2] or f"the daemon did not start; see {self._home / 'logs' / 'daemon.log'}"
             )
@@ -211,6 +201,8 @@ class Client:
 
     def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
         """Begin the daemon's process, with this environment. It says `ready`, or why not, on the pipe `told`."""
+        import subprocess  # 10 ms, and only where none runs yet
+
         # A session of its own: the daemon outlives this terminal.
         return subprocess.Popen(
             [sys.executable, "-m", "aileron.daemon", str(self._home), str(told)],
@@ -255,9 +247,43 @@ class Elsewhere:
 
     def connection(self, timeout_s: float) -> http.client.HTTPConnection:
         """One that is not connected yet."""
+        import http.client
+
         if self._tls is None:
             return http.client.HTTPConnection(self._host, self._port, timeout=timeout_s)
         return http.client.HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls)
+
+
+class _TcpExchange:
+    """The same with a daemon elsewhere."""
+
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        payload: bytes | None,
+        headers: dict[str, str],
+    ) -> None:
+        self._connection = connection
+        self._request = method, path, payload, headers
+
+    def connect(self) -> None:
+        self._connection.connect()
+
+    def response(self) -> tuple[int, bytes]:
+        import http.client
+
+        try:
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
+                self._connection.request(*self._request)
+            found = self._connection.getresponse()
+            return found.status, found.read()
+        except http.client.HTTPException as error:
+            raise ValueError(str(error) or type(error).__name__) from error
+
+    def close(self) -> None:
+        self._connection.close()
 
 
 def _verified(ca_file: str) -> ssl.SSLContext:
@@ -281,6 +307,14 @@ def home_directory() -> Path:
 def path_of(*segments: str) -> str:
     """An absolute URL path; each segment is percent-encoded whole, so that a name cannot name another route."""
     return "".join("/" + quote(segment, safe="") for segment in segments)
+
+
+def _give_up(process: StartedDaemon) -> None:
+    """Wait for a daemon that has said why it cannot start; not for long."""
+    from subprocess import TimeoutExpired
+
+    with contextlib.suppress(TimeoutExpired):
+        process.wait(_GIVE_UP_S)
 
 
 def _read_until_closed(fd: int, until: float) -> str:

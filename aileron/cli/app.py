@@ -1,6 +1,7 @@
 """Every command but the hot one, through typer: which there are, in what order, and how their failures are told.
 
-Runs in commands. `run` is registered as well, with the options of run.py, for `--help` and the completion of words.
+Runs in commands. `run` is registered as well, with the options of run.py, for `--help` and the completion of words. The
+modules of the others are imported when one of theirs is asked for: all of them together take three times as long as typer.
 
 Rules
 - Wrong usage is told in the same three lines as any other failure, with exit code 2.
@@ -11,7 +12,10 @@ Not here: what a command does (commands/, run.py).
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import importlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, NamedTuple
 
 import typer
 import typer.core
@@ -19,33 +23,9 @@ import typer.main
 
 from aileron import __version__
 from aileron.cli import output
-from aileron.cli.commands import (
-    action,
-    action_author,
-    approval,
-    approver,
-    audit,
-    binding,
-    config,
-    connector,
-    connector_author,
-    daemon,
-    grant,
-    hub,
-    keyring,
-    launch,
-    mcp,
-    page,
-    secret,
-    sessions,
-    state,
-    vault,
-)
-from aileron.cli.commands.completion import action_names, completion, input_words
-from aileron.cli.commands.console import console
-from aileron.cli.commands.demo_server import demo_server
+from aileron.cli.commands.completion import action_names, input_words
 from aileron.cli.commands.options import AsJson
-from aileron.cli.commands.sync import sync
+from aileron.cli.completing import COMPLETING
 from aileron.cli.problem import INTERRUPTED, Problem, report
 from aileron.cli.run import OPTIONS, RunCommand, build, perform
 
@@ -70,13 +50,69 @@ _ShownError: Any = _UsageError.__bases__[0]
 
 
 class _Sections(typer.core.TyperGroup):
-    """The top-level help: commands by what a person wants to do."""
+    """The top-level help: commands by what a person wants to do, each imported when it is asked for."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.commands: Any = _Commands()
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(_COMMANDS)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         for title, names in _SECTIONS.items():
-            commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
-                formatter.write_dl([(name, command.get_short_help_str(70)) for name, command in commands if command])
+                formatter.write_dl([(name, _COMMANDS[name].summary) for name in names])
+
+
+class _Commands(Mapping[str, Any]):
+    """Typer's commands, made of what _COMMANDS says when they are asked for."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            around = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+            _COMMANDS[name].add_to(around, name)
+            self._made[name] = typer.main.get_group(around).commands[name]
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COMMANDS)
+
+    def __len__(self) -> int:
+        return len(_COMMANDS)
+
+
+class _Command(NamedTuple):
+    """A command: the first line of its help, for the list of all, and its function, or MODULE.NAME of the one to be imported."""
+
+    summary: str
+    function: Callable[..., None] | str
+    epilog: str | None = None
+
+    def add_to(self, around: typer.Typer, name: str) -> None:
+        function = _imported(self.function) if isinstance(self.function, str) else self.function
+        around.command(name, epilog=self.epilog)(function)
+
+
+class _Group(NamedTuple):
+    """A noun: its help, and MODULE.NAME of each of its verbs."""
+
+    summary: str
+    functions: str
+
+    def add_to(self, around: typer.Typer, name: str) -> None:
+        group = typer.Typer(help=self.summary, no_args_is_help=True, rich_markup_mode=None, context_settings=_HELP)
+        for command in map(_imported, self.functions.split()):
+            group.command(command.__name__.rstrip("_").replace("_", "-"))(command)
+        around.add_typer(group, name=name)
+
+
+def _imported(function: str) -> Any:
+    module, _, name = function.partition(".")
+    return getattr(importlib.import_module(f"aileron.cli.commands.{module}"), name)
 
 
 app = typer.Typer(
@@ -89,13 +125,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings=_HELP,
 )
-
-
-def _group(name: str, text: str, *commands: Any) -> None:
-    group = typer.Typer(help=text, no_args_is_help=True, rich_markup_mode=None, context_settings=_HELP)
-    for command in commands:
-        group.command(command.__name__.rstrip("_").replace("_", "-"))(command)
-    app.add_typer(group, name=name)
 
 
 @app.callback()
@@ -114,7 +143,6 @@ def _option(flag: str) -> Any:
     return typer.Option(flag, metavar=_SPELLED[flag].metavar, help=_SPELLED[flag].help, show_default=False)
 
 
-@app.command("run", epilog=_EXITS)
 def run(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the action.", autocompletion=action_names)],
     arguments: Annotated[
@@ -154,7 +182,6 @@ def run(
     raise typer.Exit(perform(asked))
 
 
-@app.command("demo")
 def demo(
     as_json: AsJson = False,
     keep: Annotated[
@@ -171,87 +198,70 @@ def demo(
     raise typer.Exit(show(as_json=as_json, keep=keep, yes=yes))
 
 
-app.command("demo-server")(demo_server)
-app.command("approve", epilog=_EXITS)(approval.approve)
-app.command("deny", epilog=_EXITS)(approval.deny)
-_group(
-    "approval",
-    "See and decide what waits for approval.",
-    *(approval.list_, approval.show, approval.edit, approval.ask, approval.cancel),
-)
-app.command("console")(console)
-app.command("launch")(launch.launch)
-_group("sessions", "Manage agent sessions and their tokens.", sessions.list_, sessions.show, sessions.new, sessions.end)
-_group("mcp", "Connect agents over the Model Context Protocol (MCP).", mcp.config)
-_group("open", "Open waiting approvals in your browser.", page.approval, page.approvals)
-_group(
-    "grant",
-    "Manage grants: runs that need no approval, within limits.",
-    grant.add,
-    grant.list_,
-    grant.revoke,
-)
-_group(
-    "approver",
-    "Manage the key and the passkeys that sign decisions.",
-    *(approver.init, approver.status, approver.passkeys, approver.revoke_passkey),
-)
-_group(
-    "action",
-    "Manage actions, the Markdown files that say what agents may do.",
-    *(action_author.new, action_author.schema, action.validate),
-    *(action.add, action.add_suite, action.list_, action.show, action.update, action.diff),
-    *(action.enable, action.disable, action.remove),
-)
-_group(
-    "connector",
-    "Manage connectors, the jailed programs that talk to services.",
-    *(connector_author.new, connector_author.test, connector.build, connector_author.sign),
-    *(connector_author.release, connector_author.check_manifest),
-    *(connector.install, connector.list_, connector.show, connector.check, connector.verify, connector.remove),
-)
-app.command("sync")(sync)
-_group("hub", "Search the Hub, or build one.", hub.search, hub.show, hub.build)
-_group("keyring", "Manage the publisher keys that you trust.", keyring.trust, keyring.list_, keyring.revoke)
-_group(
-    "binding",
-    "Manage bindings, which let a connector use a credential.",
-    *(binding.setup, binding.list_, binding.inspect, binding.rebind, binding.reauthorize, binding.revoke),
-)
-_group("secret", "Manage passwords and tokens in the vault.", secret.set_, secret.list_, secret.remove)
-_group(
-    "vault",
-    "Manage the vault, the encrypted file that holds your secrets.",
-    vault.init,
-    vault.unlock,
-    vault.lock,
-    vault.status,
-    vault.rotate,
-    vault.backup,
-    vault.restore,
-)
-_group("config", "Read and change settings.", config.get, config.set_, config.edit)
-_group(
-    "audit",
-    "Inspect, export and verify the audit trail.",
-    *(audit.list_, audit.show, audit.tail, audit.verify, audit.export),
-)
-app.command("status")(state.status)
-app.command("doctor")(state.doctor)
-_group(
-    "daemon",
-    "Manage the background service, which starts on demand.",
-    *(daemon.start, daemon.stop, daemon.status, daemon.logs, daemon.install, daemon.uninstall),
-)
-app.command("completion")(completion)
+_COMMANDS: dict[str, _Command | _Group] = {
+    "run": _Command("Run an action and print its result.", run, _EXITS),
+    "demo": _Command("Show a real run, an approval, and a hostile connector stopped.", demo),
+    "demo-server": _Command("Start a small notes service to try your first action on.", "demo_server.demo_server"),
+    "approve": _Command("Approve a request after reading it, and carry it out.", "approval.approve", _EXITS),
+    "deny": _Command("Deny a request, so that it never runs.", "approval.deny", _EXITS),
+    "approval": _Group(
+        "See and decide what waits for approval.",
+        "approval.list_ approval.show approval.edit approval.ask approval.cancel",
+    ),
+    "console": _Command("Open the console: see what waits, and decide.", "console.console"),
+    "launch": _Command("Start a coding agent that has your actions as its tools.", "launch.launch"),
+    "sessions": _Group(
+        "Manage agent sessions and their tokens.", "sessions.list_ sessions.show sessions.new sessions.end"
+    ),
+    "mcp": _Group("Connect agents over the Model Context Protocol (MCP).", "mcp.config"),
+    "open": _Group("Open waiting approvals in your browser.", "page.approval page.approvals"),
+    "grant": _Group("Manage grants: runs that need no approval, within limits.", "grant.add grant.list_ grant.revoke"),
+    "approver": _Group(
+        "Manage the key and the passkeys that sign decisions.",
+        "approver.init approver.status approver.passkeys approver.revoke_passkey",
+    ),
+    "action": _Group(
+        "Manage actions, the Markdown files that say what agents may do.",
+        "action_author.new action_author.schema action.validate action.add action.add_suite action.list_ action.show "
+        "action.update action.diff action.enable action.disable action.remove",
+    ),
+    "connector": _Group(
+        "Manage connectors, the jailed programs that talk to services.",
+        "connector_author.new connector_author.test connector.build connector_author.sign connector_author.release "
+        "connector_author.check_manifest connector.install connector.list_ connector.show connector.check connector.verify "
+        "connector.remove",
+    ),
+    "sync": _Command("Install the connectors that your actions are pinned to.", "sync.sync"),
+    "hub": _Group("Search the Hub, or build one.", "hub.search hub.show hub.build"),
+    "keyring": _Group("Manage the publisher keys that you trust.", "keyring.trust keyring.list_ keyring.revoke"),
+    "binding": _Group(
+        "Manage bindings, which let a connector use a credential.",
+        "binding.setup binding.list_ binding.inspect binding.rebind binding.reauthorize binding.revoke",
+    ),
+    "secret": _Group("Manage passwords and tokens in the vault.", "secret.set_ secret.list_ secret.remove"),
+    "vault": _Group(
+        "Manage the vault, the encrypted file that holds your secrets.",
+        "vault.init vault.unlock vault.lock vault.status vault.rotate vault.backup vault.restore",
+    ),
+    "config": _Group("Read and change settings.", "config.get config.set_ config.edit"),
+    "audit": _Group(
+        "Inspect, export and verify the audit trail.", "audit.list_ audit.show audit.tail audit.verify audit.export"
+    ),
+    "status": _Command("Show what is running, and what waits for approval.", "state.status"),
+    "doctor": _Command("Check this machine, or an agent's connection to your actions.", "state.doctor"),
+    "daemon": _Group(
+        "Manage the background service, which starts on demand.",
+        "daemon.start daemon.stop daemon.status daemon.logs daemon.install daemon.uninstall",
+    ),
+    "completion": _Command("Print the completion script for a shell.", "completion.completion"),
+}
 
 
 def main(words: list[str]) -> int:
     """The exit code of `aileron WORDS…`."""
-    command = _command()
     as_json = "--json" in (words[: words.index("--")] if "--" in words else words)
     try:
-        code = command.main(args=words, prog_name="aileron", standalone_mode=False)
+        code = _run(words)
     except Problem as problem:
         return report(problem, as_json=as_json)
     except _UsageError as error:
@@ -264,13 +274,21 @@ def main(words: list[str]) -> int:
     return code if isinstance(code, int) else 0
 
 
-def _command() -> Any:
+def _run(words: list[str]) -> Any:
+    """What typer answers. A command that is named first is called past the group of all, whose own `--help`, though nobody gave
+    it, typer reads with pydantic: a third of the time that help takes.
+    """
+    name = words[0] if words else ""
+    if name in _COMMANDS and COMPLETING not in os.environ:
+        command = _Commands()[name]
+        return command.main(args=words[1:], prog_name=f"aileron {name}", standalone_mode=False, **_HELP)
+    return _all().main(args=words, prog_name="aileron", standalone_mode=False)
+
+
+def _all() -> Any:
     command = typer.main.get_command(app)
-    for parameter in command.params:
-        if "completion" in str(
-            parameter.name
-        ):  # typer's own two, which turn completing on; `aileron completion` is shown
-            parameter.hidden = True  # type: ignore[attr-defined]
+    # Typer's own two, which turn completing on: `aileron completion` does, and pydantic is imported to read them.
+    command.params = [parameter for parameter in command.params if "completion" not in str(parameter.name)]
     return command
 
 

@@ -14,7 +14,7 @@ import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-if TYPE_CHECKING:  # http.client: 20 ms, after the first frame, and the types of the answers
+if TYPE_CHECKING:  # after the first frame, as the types of the answers
     from aileron.api.approvals import ApprovalEntry, Decision, PreviewRequest, Question, SealedPreview, Settled
     from aileron.api.approver import ApproverFacts, GrantEntry, PasskeyEntry
     from aileron.api.audit import RecordOfRun
@@ -86,8 +86,6 @@ class DaemonClient:
         return _read(kind, self._ask(method, path, body, wait_s=wait_s))
 
     def _ask(self, method: str, path: str, body: Body | None = None, *, wait_s: float = 0.0) -> Any:
-        import http.client
-
         import msgspec
 
         from aileron.client import DaemonUnreachable
@@ -95,7 +93,7 @@ class DaemonClient:
         try:
             built = None if body is None else msgspec.to_builtins(body)
             answer = self._client.ask(method, path, built, wait_s=wait_s)
-        except (DaemonUnreachable, OSError, ValueError, http.client.HTTPException) as error:
+        except (DaemonUnreachable, OSError, ValueError) as error:
             raise GoneError(_why_gone(error)) from None
         except RecursionError:
             raise _NoAnswerError("nested too deeply") from None

@@ -130,7 +130,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.daemon.runner",
         "aileron.daemon.secrets",
     ),
-    "aileron.client": ("aileron.model", "aileron.api", "aileron.config"),
+    "aileron.unix_http": (),
+    "aileron.client": ("aileron.model", "aileron.api", "aileron.config", "aileron.unix_http"),
     "aileron.tui": ("aileron.model", "aileron.api", "aileron.client", "aileron.approver", "aileron.review"),
     # Front doors in the daemon: what they may ask of it comes in as a Protocol.
     "aileron.mcp": ("aileron.model", "aileron.api", "aileron.config"),

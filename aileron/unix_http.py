@@ -1,0 +1,145 @@
+"""One request and its response over a Unix socket: as much of HTTP/1.1 as the daemon speaks to commands, and no more.
+
+Runs in front of each `aileron run`. http.client reads any server, and imports mail and TLS for it: more than the rest of the
+command together. What listens may be hostile; its response is bounded, and refused where it is not what the daemon sends.
+
+Rules
+- One deadline for all of it, from connecting to the last byte: TimeoutError.
+- The head has at most MAX_HEAD_BYTES and the body MAX_BODY_BYTES. Only what has arrived takes memory, whatever length was said.
+- Refused as UnreadableResponse: another version, an interim response, a line that is no header, a length that is said twice or
+  never, a body in chunks. The daemon's responses to commands have a Content-Length. One is read of each connection.
+- What is sent is checked before: no target, name or value can end its line.
+
+Source: RFC 9112, sections 2 to 6; RFC 9110, sections 5.5, 5.6.2 and 15. Not here: what is asked and what it means (client.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import time
+from collections.abc import Mapping
+from typing import Final
+
+__all__ = ["MAX_BODY_BYTES", "MAX_HEAD_BYTES", "UnixExchange", "UnreadableResponse", "request_bytes"]
+
+MAX_HEAD_BYTES: Final = 16 << 10
+"""16 KiB: the daemon's have a hundredth of it."""
+MAX_BODY_BYTES: Final = 64 << 20
+"""64 MiB: the longest is a page of the audit trail, 8 MiB of records that are escaped once more."""
+_CHUNK: Final = 1 << 18
+_END: Final = b"\r\n\r\n"
+_VERSION: Final = b"HTTP/1.1 "
+_MAX_LENGTH_DIGITS: Final = 18
+_TOKEN: Final = frozenset(b"!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+_TEXT: Final = frozenset((0x09, *range(0x20, 0x7F), *range(0x80, 0x100)))
+_HAS_BODY: Final = ("POST", "PUT", "PATCH")
+
+
+class UnreadableResponse(ValueError):
+    """What came is no response as the daemon sends it."""
+
+
+class UnixExchange:
+    """One request, as `request_bytes` makes it, and its response. Close it, whatever becomes of it."""
+
+    def __init__(self, path: str, timeout_s: float, request: bytes) -> None:
+        self._path = path
+        self._request = request
+        self._until = time.monotonic() + timeout_s
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+
+    def connect(self) -> None:
+        """Nothing is sent yet. OSError; TimeoutError."""
+        self._wait()
+        self._socket.connect(self._path)
+
+    def response(self) -> tuple[int, bytes]:
+        """Status and body. OSError, UnreadableResponse."""
+        self._wait()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # answered before the body was read
+            self._socket.sendall(self._request)
+        received = bytearray()
+        while (end := received.find(_END)) < 0:
+            if len(received) >= MAX_HEAD_BYTES:
+                raise UnreadableResponse(f"a response with more than {MAX_HEAD_BYTES} bytes of headers")
+            received += self._receive(MAX_HEAD_BYTES - len(received), "before its response")
+        status, length = parsed_head(bytes(received[:end]))
+        del received[: end + len(_END)]
+        while len(received) < length:
+            received += self._receive(min(length - len(received), _CHUNK), "in the middle of its response")
+        if len(received) > length:
+            raise UnreadableResponse("a response with more bytes than its Content-Length says")
+        return status, bytes(received)
+
+    def close(self) -> None:
+        """Harmless when it is closed."""
+        self._socket.close()
+
+    def _receive(self, most: int, when: str) -> bytes:
+        self._wait()
+        data = self._socket.recv(most)
+        if not data:
+            raise ConnectionResetError(f"it closed the connection {when}")
+        return data
+
+    def _wait(self) -> None:
+        """The next system call may take what is left."""
+        left_s = self._until - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left_s)
+
+
+def request_bytes(method: str, target: str, payload: bytes | None, headers: Mapping[str, str]) -> bytes:
+    r"""A request as it is sent. ValueError, which does not repeat a value: it may be a token.
+
+    >>> request_bytes("GET", "/healthz", None, {})
+    b'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'
+    """
+    if not (target.isascii() and target.isprintable() and " " not in target):
+        raise ValueError(f"{target!r} cannot be requested")
+    length = {"Content-Length": str(len(payload or b""))} if payload is not None or method in _HAS_BODY else {}
+    lines = [f"{method} {target} HTTP/1.1"]
+    for name, value in {"Host": "localhost", **length, **headers}.items():
+        if not (value.isascii() and value.isprintable()):
+            raise ValueError(f"the value for {name} is not printable ASCII")
+        lines.append(f"{name}: {value}")
+    return "\r\n".join([*lines, "", ""]).encode("ascii") + (payload or b"")
+
+
+def parsed_head(head: bytes) -> tuple[int, int]:
+    r"""Status and length of the body, of a head without its last two line ends. UnreadableResponse.
+
+    >>> parsed_head(b"HTTP/1.1 200 \r\ncontent-length: 2")
+    (200, 2)
+    """
+    first, *lines = head.split(b"\r\n")
+    if not first.startswith(_VERSION) or not _TEXT.issuperset(first):
+        raise UnreadableResponse(f"not a response of HTTP/1.1: {first[:40]!r}")
+    status, space, _ = first.removeprefix(_VERSION).partition(b" ")
+    if not (space and len(status) == 3 and status.isdigit() and 200 <= int(status) <= 599):
+        raise UnreadableResponse(f"not the status of a response: {first[:40]!r}")
+    fields = [_field(line) for line in lines]
+    if any(name == b"transfer-encoding" for name, _ in fields):
+        raise UnreadableResponse("a response with a Transfer-Encoding")
+    lengths = [value for name, value in fields if name == b"content-length"]
+    if len(lengths) != 1:
+        raise UnreadableResponse(f"a response with {len(lengths) or 'no'} Content-Length")
+    return int(status), _length(lengths[0])
+
+
+def _field(line: bytes) -> tuple[bytes, bytes]:
+    """Name, in lower case, and value."""
+    name, colon, value = line.partition(b":")
+    if not colon or not name or not _TOKEN.issuperset(name) or not _TEXT.issuperset(value):
+        raise UnreadableResponse(f"not a header: {line[:40]!r}")
+    return name.lower(), value.strip(b" \t")
+
+
+def _length(value: bytes) -> int:
+    if not value.isdigit() or len(value) > _MAX_LENGTH_DIGITS:
+        raise UnreadableResponse(f"not a Content-Length: {value[:40]!r}")
+    if int(value) > MAX_BODY_BYTES:
+        raise UnreadableResponse(f"a response of more than {MAX_BODY_BYTES >> 20} MiB")
+    return int(value)

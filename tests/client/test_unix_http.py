@@ -1,0 +1,280 @@
+"""One request over a Unix socket: what is sent, what of a response is taken, and that nothing hostile is waited for or kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from aileron.client import AnswerLost, Client, DaemonUnreachable
+from aileron.unix_http import (
+    MAX_BODY_BYTES,
+    MAX_HEAD_BYTES,
+    UnixExchange,
+    UnreadableResponse,
+    request_bytes,
+)
+
+DEADLINE_S = 10.0
+OK = b"HTTP/1.1 200 OK\r\n"
+REQUEST = request_bytes("GET", "/x", None, {})
+
+Talk = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def listening(folder: Path, talk: Talk) -> Iterator[str]:
+    """A socket on which `talk` is had with the one who connects, after their head was read."""
+    path = str(folder / "run" / "agent.sock")
+    Path(path).parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        listener.settimeout(DEADLINE_S)
+
+        def serve() -> None:
+            with contextlib.suppress(OSError), listener.accept()[0] as connection:
+                connection.settimeout(DEADLINE_S)
+                seen = b""
+                while b"\r\n\r\n" not in seen:
+                    seen += connection.recv(1 << 10)
+                talk(connection)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield path
+        thread.join(DEADLINE_S)
+
+
+def said(*pieces: bytes) -> Talk:
+    """Each piece sent by itself, and the end."""
+
+    def talk(connection: socket.socket) -> None:
+        for piece in pieces:
+            connection.sendall(piece)
+            time.sleep(0.002)
+
+    return talk
+
+
+def ask(path: str, timeout_s: float = DEADLINE_S, request: bytes = REQUEST) -> tuple[int, bytes]:
+    """One exchange."""
+    exchange = UnixExchange(path, timeout_s, request)
+    try:
+        exchange.connect()
+        return exchange.response()
+    finally:
+        exchange.close()
+
+
+# What is taken
+
+
+@pytest.mark.parametrize(
+    ("response", "taken"),
+    [
+        (OK + b"Content-Length: 2\r\n\r\n{}", (200, b"{}")),
+        (b"HTTP/1.1 423 \r\ncontent-length:2\r\ndate: now\r\nserver: hypercorn-h11\r\n\r\n{}", (423, b"{}")),
+        (OK + b"CONTENT-LENGTH: \t0 \r\nX: \xfc\r\nX: 2\r\n\r\n", (200, b"")),
+        (b"HTTP/1.1 599 It did not work\r\nContent-Length: 007\r\n\r\n1234567", (599, b"1234567")),
+    ],
+)
+def test_a_response_is_its_status_and_its_body(tmp_path: Path, response: bytes, taken: tuple[int, bytes]) -> None:
+    """However the bytes arrive."""
+    for number, pieces in enumerate(([response], [response[at : at + 1] for at in range(len(response))])):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with listening(folder, said(*pieces)) as path:
+            assert ask(path) == taken
+
+
+def test_a_long_body_is_taken_whole(tmp_path: Path) -> None:
+    """Larger than any buffer of the kernel."""
+    body = os.urandom(3 << 20)
+    with listening(tmp_path, said(OK + b"Content-Length: %d\r\n\r\n" % len(body), body)) as path:
+        assert ask(path) == (200, body)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [
+        (b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n", "not a response of HTTP/1.1"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n\r\n", "not a response of HTTP/1.1"),
+        (b"HTTP/1.1 200 \x1b[2J\r\nContent-Length: 0\r\n\r\n", "not a response of HTTP/1.1"),
+        (b"HTTP/1.1 200\r\nContent-Length: 0\r\n\r\n", "not the status"),
+        (b"HTTP/1.1 20\xb2 OK\r\nContent-Length: 0\r\n\r\n", "not the status"),
+        (b"HTTP/1.1 0200 OK\r\nContent-Length: 0\r\n\r\n", "not the status"),
+        (b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 0\r\n\r\n", "not the status"),
+        (b"HTTP/1.1 101 Switching\r\nContent-Length: 0\r\n\r\n", "not the status"),
+        (b"HTTP/1.1 700 OK\r\nContent-Length: 0\r\n\r\n", "not the status"),
+        (OK + b"\r\n", "no Content-Length"),
+        (OK + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}", "2 Content-Length"),
+        (OK + b"Content-Length: 2, 2\r\n\r\n{}", "not a Content-Length"),
+        (OK + b"Content-Length: -2\r\n\r\n", "not a Content-Length"),
+        (OK + b"Content-Length: +2\r\n\r\n{}", "not a Content-Length"),
+        (OK + b"Content-Length: 0x2\r\n\r\n{}", "not a Content-Length"),
+        (OK + b"Content-Length: 1_0\r\n\r\n", "not a Content-Length"),
+        (OK + b"Content-Length:\r\n\r\n", "not a Content-Length"),
+        (OK + b"Content-Length: " + b"9" * 5000 + b"\r\n\r\n", "not a Content-Length"),
+        (OK + b"Content-Length: %d\r\n\r\n" % (MAX_BODY_BYTES + 1), "more than 64 MiB"),
+        (OK + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", "Transfer-Encoding"),
+        (OK + b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n{}", "Transfer-Encoding"),
+        (OK + b"Content-Length: 2\r\n\r\n{}{}", "more bytes than"),
+        (OK + b"Content-Length : 2\r\n\r\n{}", "not a header"),
+        (OK + b": 2\r\n\r\n", "not a header"),
+        (OK + b"X: 1\r\n folded\r\nContent-Length: 0\r\n\r\n", "not a header"),
+        (OK + b"X: 1\nContent-Length: 2\r\n\r\n{}", "not a header"),
+        (OK + b"X: 1\rContent-Length: 2\r\n\r\n{}", "not a header"),
+        (OK + b"X: \0\r\nContent-Length: 2\r\n\r\n{}", "not a header"),
+        (OK + b"nothing\r\nContent-Length: 2\r\n\r\n{}", "not a header"),
+    ],
+)
+def test_what_the_daemon_does_not_send_is_refused(tmp_path: Path, response: bytes, why: str) -> None:
+    """Whoever sends it is no daemon of ours, or hides where its response ends."""
+    with listening(tmp_path, said(response)) as path, pytest.raises(UnreadableResponse, match=why):
+        ask(path)
+
+
+def test_a_head_without_end_is_read_to_its_bound(tmp_path: Path) -> None:
+    """No line end at all, and lines that never stop."""
+    sent: list[int] = []
+
+    def talk(connection: socket.socket) -> None:
+        connection.sendall(OK)
+        while True:
+            sent.append(connection.send(b"X: 1\r\n" * 100))
+
+    with listening(tmp_path, talk) as path, pytest.raises(UnreadableResponse, match=f"{MAX_HEAD_BYTES} bytes"):
+        ask(path)
+    assert sent
+
+
+@pytest.mark.parametrize(
+    ("response", "when"),
+    [
+        (b"", "before its response"),
+        (OK + b"Content-Le", "before its response"),
+        (OK + b"Content-Length: 3\r\n\r\n{}", "in the middle of its response"),
+    ],
+)
+def test_a_response_that_breaks_off_is_none(tmp_path: Path, response: bytes, when: str) -> None:
+    """Not even of what came."""
+    with listening(tmp_path, said(response)) as path, pytest.raises(ConnectionResetError, match=when):
+        ask(path)
+
+
+def test_a_length_takes_no_memory_before_its_bytes_are_there(tmp_path: Path) -> None:
+    """Or a line of text would take 64 MiB."""
+    with listening(tmp_path, said(OK + b"Content-Length: %d\r\n\r\n" % MAX_BODY_BYTES)) as path:
+        tracemalloc.start()
+        try:
+            with pytest.raises(ConnectionResetError):
+                ask(path)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+
+# Time
+
+
+def test_who_sends_a_byte_now_and_then_gets_no_more_time(tmp_path: Path) -> None:
+    """The deadline is one for all of it."""
+    over = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        connection.sendall(OK + b"Content-Length: 1000\r\n\r\n")
+        while not over.wait(0.05):
+            connection.sendall(b" ")
+
+    with listening(tmp_path, drip) as path:
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="timed out"):
+            ask(path, 0.5)
+        assert time.monotonic() - began < DEADLINE_S
+        over.set()
+
+
+def test_who_reads_nothing_is_not_waited_for_longer(tmp_path: Path) -> None:
+    """Neither than the deadline, while a request is sent that no buffer takes."""
+    over = threading.Event()
+
+    def wait(_: socket.socket) -> None:
+        over.wait(DEADLINE_S)
+
+    with listening(tmp_path, wait) as path:
+        with pytest.raises(TimeoutError, match="timed out"):
+            ask(path, 0.5, request_bytes("POST", "/x", b"x" * (8 << 20), {}))
+        over.set()
+
+
+# What is sent
+
+
+def test_a_request_is_what_the_daemon_reads() -> None:
+    """One of a kind that has a body says how long it is, also without one."""
+    sent = request_bytes("POST", "/v1/a?wait=1", b"{}", {"Content-Type": "application/json"})
+    assert sent == (
+        b"POST /v1/a?wait=1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Type: application/json\r\n\r\n{}"
+    )
+    assert b"\r\nContent-Length: 0\r\n" in request_bytes("POST", "/x", None, {})
+
+
+@pytest.mark.parametrize(
+    ("target", "headers"),
+    [
+        ("/x y", {}),
+        ("/x\r\nX: 1", {}),
+        ("/ü", {}),
+        ("/x", {"Idempotency-Key": "a\r\nX: 1"}),
+        ("/x", {"Authorization": "Bearer a\nb"}),
+        ("/x", {"Authorization": "Bearer \u017f"}),
+    ],
+)
+def test_nothing_that_is_sent_can_end_its_line(target: str, headers: dict[str, str]) -> None:
+    """And what is refused is not repeated where it may be a secret."""
+    with pytest.raises(ValueError, match=r"cannot be requested|is not printable ASCII") as refused:
+        request_bytes("GET", target, None, headers)
+    assert not any(value in str(refused.value) for value in headers.values())
+
+
+# What the client makes of it
+
+
+def test_a_token_that_cannot_be_sent_is_said_before_anything_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing was asked: that is not an answer that was lost."""
+    monkeypatch.setenv("AILERON_SESSION_TOKEN", "ses\nret")
+    with pytest.raises(DaemonUnreachable, match="Authorization is not printable") as failed:
+        Client(tmp_path, operator=False).ask("GET", "/v1/actions")
+    assert not isinstance(failed.value, AnswerLost)
+    assert "ret" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("response", "why"),
+    [
+        (b"", "it closed the connection before its response"),
+        (b"nonsense\r\n\r\n", "not a response of HTTP/1.1"),
+        (OK + b"Content-Length: 9\r\n\r\nnonsense!", "Expecting value"),
+        (OK + b"Content-Length: 2\r\n\r\n\xff\xfe", "utf-8"),
+    ],
+)
+def test_what_came_of_a_request_without_a_readable_answer_is_not_known(
+    tmp_path: Path, response: bytes, why: str
+) -> None:
+    """It names the socket and what was wrong."""
+    with listening(tmp_path, said(response)) as path, pytest.raises(AnswerLost, match=why) as lost:
+        Client(tmp_path, operator=False).ask("POST", "/v1/x", {})
+    assert path in str(lost.value)
