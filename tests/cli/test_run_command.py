@@ -388,7 +388,10 @@ def test_the_passphrase_leaves_the_environment():
 
 # The hot path
 
-DEAR = {"typer", "click", "rich", "msgspec", "pydantic", "asyncio", "anyio", "argparse", "dataclasses", "inspect"}
+DEAR = {
+    *("typer", "click", "rich", "msgspec", "pydantic", "asyncio", "anyio", "argparse", "dataclasses", "inspect"),
+    *("http", "email", "ssl", "subprocess", "locale", "tempfile", "logging"),
+}
 
 
 def imported(home: Path, *words: str) -> set[str]:
