@@ -72,6 +72,8 @@ class Bounds:
     """Of all together, with what each shares with the template (8 MiB, measured)."""
     least_free: float = 0.1
     """Of the machine's memory, which has to be free for one to be kept."""
+    short_s: float = 10.0
+    """Without any after memory was short."""
     quiet_s: float = 60.0
     """Without any, for a connector that has acted early; twice as long each time, up to `quietest_s`."""
     quietest_s: float = 3600.0
@@ -133,6 +135,7 @@ class Spares:
         self._waiting: list[Spare] = []  # the oldest first
         self._wanted: OrderedDict[_Key, int] = OrderedDict()
         self._quiet: OrderedDict[ConnectorPin, _Quiet] = OrderedDict()
+        self._short_until = 0.0
         self._tasks: TaskGroup | None = None
         self._is_wanted = anyio.Event()
         self._is_one_waiting = anyio.Event()
@@ -259,7 +262,7 @@ class Spares:
     def _is_room(self, key: _Key, count: int) -> bool:
         have = sum(spare.key == key for spare in self._waiting)
         is_room = have < count and len(self._waiting) < self._bounds.most and self._jails.running < self._bounds.busy
-        return is_room and not self._is_quiet(key.pin)
+        return is_room and anyio.current_time() >= self._short_until and not self._is_quiet(key.pin)
 
     async def _made(self, key: _Key) -> bool:
         fence = self._fence()
@@ -289,6 +292,8 @@ class Spares:
     async def _look(self) -> None:
         seen = list(self._waiting)
         used = await anyio.to_thread.run_sync(_used, [spare.jailed.child.pid for spare in seen], self._bounds)
+        if used.is_short:
+            self._short_until = anyio.current_time() + self._bounds.short_s
         for spare, one in zip(seen, used.each, strict=True):
             if spare not in self._waiting:  # taken meanwhile
                 continue

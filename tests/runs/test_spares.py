@@ -237,11 +237,15 @@ async def test_when_its_time_is_over_it_is_ended(tmp_path: Path) -> None:
     "bounds", [Bounds(least_free=1.1, look_s=0.1), Bounds(memory_bytes=1, look_s=0.1)], ids=["the machine's", "theirs"]
 )
 async def test_where_memory_is_short_they_are_ended(tmp_path: Path, bounds: Bounds) -> None:
-    """Within a second; nobody is blamed."""
+    """At the next look; nobody is blamed, and none is made for a while."""
     async with _room(tmp_path, bounds) as room:
-        room.spares.want(room.installed(), Policy(), was_spare=True)
+        pin = room.installed()
+        room.spares.want(pin, Policy(), was_spare=True)
         await room.until_waiting(2)
         await room.until_waiting(0)
+        room.spares.want(pin, Policy(), was_spare=True)
+        await anyio.sleep(0.3)
+        assert not room.spares.waiting
         assert not room.noted
 
 
