@@ -109,7 +109,7 @@ def enrolled(browser: Browser, home: DaemonHome, name: str = "laptop") -> str:
     if browser.has("#word"):
         browser.fill("#word", browser.text("label code"))
     press(browser, ".yes button.go")
-    seen(browser, ".verdict", "done")
+    seen(browser, ".verdict", "✓ done")
     assert [one["id"] for one in home.must("GET", "/v1/passkeys")["passkeys"] if one["name"] == name] == [key_id]
     return key_id
 
@@ -222,7 +222,7 @@ def test_a_passkey_is_made_agreed_to_unlocks_and_decides(
     assert "pay 90 to mira@example.com" in chromium.text(".known")
     assert not chromium.has(".no button.stop:not([data-passkey])")
     approved_by_touch(chromium, "yes")
-    seen(chromium, ".verdict", "done")
+    seen(chromium, ".verdict", "✓ done")
     assert home.result(asked)["status"] == "completed"
     assert upstream.effects == before + 1
     decided = of_kind(home, "approval.decided")[-1]
@@ -243,7 +243,7 @@ def test_it_decides_beside_the_approvers_key_and_says_no(home: DaemonHome, chrom
     chromium.wait_url("digest=")
     assert chromium.has(".yes button.go:not([hidden])")
     press(chromium, ".yes button[data-passkey]")
-    seen(chromium, ".verdict", "done")
+    seen(chromium, ".verdict", "✓ done")
     chromium.open(f"{base_of(home)}/approvals/{no['approval_id']}")
     chromium.fill("#reason", "not\nnow")
     press(chromium, "button[form=no][data-passkey]")

@@ -148,7 +148,7 @@ def test_it_is_approved_by_keyboard_alone(home: DaemonHome, chromium: Browser) -
     while chromium.script("return document.activeElement.id") != "word":
         keys(chromium, TAB)
     keys(chromium, "yes" + TAB + SPACE)
-    chromium.wait(lambda: "done" if "done" in chromium.text(".verdict") else "", "not approved")
+    chromium.wait(lambda: "so" if chromium.text(".verdict") == "✓ done" else "", "not approved")
     assert home.result(asked)["status"] == "completed"
 
 
@@ -310,7 +310,7 @@ def test_the_second_step_is_dead_for_a_moment_after_its_window_came_to_the_front
         assert state(home, asked) == "pending_approval"
     rested(chromium)
     chromium.click(".yes button")
-    chromium.wait(lambda: "done" if "done" in chromium.text(".verdict") else "", "not approved")
+    chromium.wait(lambda: "so" if chromium.text(".verdict") == "✓ done" else "", "not approved")
 
 
 def test_a_daemon_that_is_gone_leaves_nothing_on_the_screen(upstream: CountingServer, chromium: Browser) -> None:
