@@ -169,7 +169,7 @@ class Browser:
                 if found := ask():
                     return found
             time.sleep(0.05)
-        raise BrowserError(f"{otherwise}: {self.url} shows {self.text()[:500]!r}")
+        raise BrowserError(f"{otherwise}: {self._shown()}")
 
     # Elements, each by a CSS selector
 
@@ -288,8 +288,16 @@ class Browser:
         return int(found[1])
 
     def _of(self, css: str, method: str, what: str, body: Mapping[str, Any] | None = None) -> Any:
-        found = self._do("POST", "/element", {"using": "css selector", "value": css})
+        try:
+            found = self._do("POST", "/element", {"using": "css selector", "value": css})
+        except BrowserError as error:
+            raise BrowserError(f"{error}: {self._shown()}") from None
         return self._do(method, f"/element/{found[_ELEMENT]}/{what}", body)
+
+    def _shown(self) -> str:
+        """Where it is and what a person reads there, for an error."""
+        text = str(self.script("return document.body ? document.body.innerText : ''"))
+        return f"{self.url} shows {text[:500]!r}"
 
     def _do(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         return self._ask(method, self._session + path, body)
