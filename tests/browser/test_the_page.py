@@ -142,12 +142,14 @@ def test_it_is_approved_by_keyboard_alone(home: DaemonHome, chromium: Browser) -
             break
     assert stops[0] == "To the content"
     assert stops[-1] == "Approve…"
+    rested(chromium)  # the first key brought the window to the front
     keys(chromium, ENTER)
     chromium.wait_url("digest=")
-    rested(chromium)
     while chromium.script("return document.activeElement.id") != "word":
         keys(chromium, TAB)
-    keys(chromium, "yes" + TAB + SPACE)
+    keys(chromium, "yes" + TAB)
+    rested(chromium)
+    keys(chromium, SPACE)
     chromium.wait(lambda: "so" if chromium.text(".verdict") == "✓ done" else "", "not approved")
     assert home.result(asked)["status"] == "completed"
 

@@ -322,6 +322,8 @@ class _Wire(http.client.HTTPConnection):
         """To wherever the driver is."""
         self.sock = self._made_by(self.host, self.port)
         self.sock.settimeout(_COMMAND_S)
+        # Head and body are two packets, and the second would wait 40 ms for the first to be confirmed (RFC 1122, 4.2.3.2).
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 def _key_of(certificate: Path) -> str:
