@@ -48,13 +48,19 @@ def _started(known: Known) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def browser(_started: Browser) -> Browser:
-    """With the provider's key as one it trusts: one for all tests, which has forgotten what it did for the last.
+def browser(_started: Browser) -> Iterator[Browser]:
+    """With the provider's key as one it trusts: one for all tests, which forgets at the end of each what it did.
 
     Tests about the browser itself, its profile and what others may do in it start their own.
     """
+    yield _started
     _started.forget()
-    return _started
+
+
+@pytest.fixture
+def chromium(browser: Browser) -> Browser:
+    """The same browser, for tests without a provider."""
+    return browser
 
 
 @pytest.fixture

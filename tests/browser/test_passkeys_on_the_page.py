@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.browser.paging import base_of, elsewhere, rested, unlocked, without_scripts
-from tests.support.browser import Browser, needs_browser
+from tests.support.browser import Browser
 from tests.support.home import DaemonHome
 from tests.support.paged import PageClient
 from tests.support.passkeys import Device
@@ -66,11 +66,10 @@ return fetch(form.dataset.challenge, {method: "POST", body}).then((answer) => an
 
 
 @pytest.fixture
-def chromium() -> Iterator[Browser]:
-    """A clean one, with a device in it that knows its user."""
-    needs_browser()
-    with Browser() as opened, opened.authenticator():
-        yield opened
+def chromium(browser: Browser) -> Iterator[Browser]:
+    """With a device in it that knows its user."""
+    with browser.authenticator():
+        yield browser
 
 
 @pytest.fixture(autouse=True)
@@ -276,10 +275,10 @@ def test_one_of_several_is_chosen_by_its_name(home: DaemonHome, chromium: Browse
 # What does not
 
 
-def test_a_device_that_does_not_know_who_is_there_opens_and_decides_nothing(home: DaemonHome) -> None:
+def test_a_device_that_does_not_know_who_is_there_opens_and_decides_nothing(home: DaemonHome, browser: Browser) -> None:
     """The browser refuses, and so does the daemon where it is asked for less; once the device knows, both are done."""
-    needs_browser()
-    with Browser() as chromium, chromium.authenticator() as device:
+    chromium = browser
+    with chromium.authenticator() as device:
         given(chromium, home)
         asked = home.asked("mild")
         knows(chromium, device, False)

@@ -146,22 +146,26 @@ def test_a_device_gets_its_tokens_when_the_person_has_typed_the_code(provider: P
 
 
 def test_a_browser_forgets_what_it_did_for_another_test(provider: Provider, browser: Browser) -> None:
-    """Cookies, which count for every port of a name, what pages store, and tabs: all was there, and is not any more."""
+    """Cookies, which count for every port of a name, what pages store, their looks, and tabs: all was there and is gone."""
     kept = "return [document.cookie, localStorage.length, sessionStorage.length]"
-    first = browser.tab
-    browser.open(f"{provider.issuer}/.well-known/openid-configuration")
+    looks = "return [innerWidth, matchMedia('(prefers-color-scheme: dark)').matches]"
+    page = f"{provider.issuer}/.well-known/openid-configuration"
+    first, at_first = browser.tab, browser.script(looks)
+    browser.open(page)
     for store in ("localStorage", "sessionStorage"):
         browser.script(f"{store}.setItem('a', 'b')")
     browser.script("document.cookie = 'a=b; max-age=3600; secure'")
-    before = browser.script(kept)
+    browser.look(dark=True, width=700, height=900)
+    before = browser.script(kept), browser.script(looks)
     browser.new_tab()
 
     browser.forget()
-    blank = browser.url
-    browser.open(f"{provider.issuer}/.well-known/openid-configuration")
+    blank, at_last = browser.url, browser.script(looks)
+    browser.open(page)
 
-    assert before == ["a=b", 1, 1]
-    assert (blank, browser.tab) == ("about:blank", first)
+    assert before == (["a=b", 1, 1], [700, True])
+    assert (blank, at_last) == ("about:blank", at_first)
+    assert browser.tabs == [browser.tab] == [first]
     assert browser.script(kept) == ["", 0, 0]
 
 

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.browser.paging import CONTRAST, PHONE, base_of, overflow, rested, unlocked
-from tests.support.browser import Browser, needs_browser
+from tests.support.browser import Browser
 from tests.support.home import DaemonHome
 
 pytestmark = pytest.mark.jail
-
-
-@pytest.fixture
-def chromium() -> Iterator[Browser]:
-    """A clean one."""
-    needs_browser()
-    with Browser() as opened:
-        yield opened
 
 
 def mild(home: DaemonHome, *names: str) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ import pytest
 from aileron.model.consent import ActionFileConsent, Change
 from tests.browser.paging import CONTRAST, PHONE, overflow, rested
 from tests.cli.questions import subject_question
-from tests.support.browser import Browser, needs_browser
+from tests.support.browser import Browser
 from tests.support.ten_on_the_page import ServedPage, page_id, page_question, served_page
 from tests.support.ten_requests import TEN, Request
 
@@ -32,19 +32,10 @@ return e !== null && e.closest(arguments[0]) !== null;
 Box = tuple[float, float, float, float]
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    """One for all of them."""
-    needs_browser()
-    with Browser() as opened:
-        yield opened
-
-
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[ServedPage]:
     """All ten wait, and the browser is let in."""
     with served_page(*(page_question(one) for one in TEN)) as served:
-        chromium.forget()
         served.let_in(chromium)
         yield served
 
@@ -179,7 +170,6 @@ def test_alarms_that_somebody_made_long_leave_the_first_screen_to_what_decides(c
     )
     asked = {**page_question(TEN[3]), **subject_question(long, approval_id=page_id(TEN[3]))}
     with served_page(asked) as page:
-        chromium.forget()
         page.let_in(chromium)
         shown(chromium, page, TEN[3], dark=dark)
         found = boxes(chromium, "h1", ".alarms p", ".essentials dl > div:first-child", ".dock")

@@ -90,11 +90,10 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DemoHome]:
 
 
 @pytest.fixture
-def browser() -> Iterator[Browser]:
+def phone(browser: Browser) -> Browser:
     """A phone's, which has not been here before."""
-    with Browser() as made:
-        made.look(**PHONE)
-        yield made
+    browser.look(**PHONE)
+    return browser
 
 
 def _on_the_phone(browser: Browser, demo: DemoHome, request: Request, approval: str) -> list[str]:
@@ -127,17 +126,17 @@ def _spaced(text: str) -> str:
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda one: one.name)
 def test_what_decides_a_request_is_on_the_first_screen_of_both_surfaces(
-    demo: DemoHome, browser: Browser, request_: Request
+    demo: DemoHome, phone: Browser, request_: Request
 ) -> None:
     """The same facts, in the same order; one after the other, as the demo asks for them."""
     approval = request_.asks(demo)
     console = _spaced(_at_the_terminal(demo, request_))
-    phone = " ".join(_on_the_phone(browser, demo, request_, approval))
-    for surface in (console, phone):
+    page = " ".join(_on_the_phone(phone, demo, request_, approval))
+    for surface in (console, page):
         assert surface.startswith(request_.sentence), surface
         for part in request_.shown:
             assert part in surface, (part, surface)
-    assert sorted(request_.shown, key=console.index) == sorted(request_.shown, key=phone.index), (console, phone)
+    assert sorted(request_.shown, key=console.index) == sorted(request_.shown, key=page.index), (console, page)
 
     if request_.name == "lunch":
         demo.approves(approval, "")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.browser.paging import CONTRAST, PHONE, base_of, elsewhere, overflow, rested, unlocked, without_scripts
-from tests.support.browser import Browser, BrowserError, needs_browser
+from tests.support.browser import Browser, BrowserError
 from tests.support.home import DaemonHome
 from tests.support.hostile_text import EVERYTHING, as_in_a_file
 from tests.support.paged import PageClient, paged_home, port_of
@@ -18,14 +17,6 @@ from tests.support.upstream_http import CountingServer
 pytestmark = pytest.mark.jail
 
 TAB, ENTER, SPACE = "\ue004", "\ue007", " "
-
-
-@pytest.fixture
-def chromium() -> Iterator[Browser]:
-    """A clean one."""
-    needs_browser()
-    with Browser() as opened:
-        yield opened
 
 
 def state(home: DaemonHome, asked: dict[str, Any]) -> str:

@@ -201,6 +201,11 @@ class Browser:
         """The one it is in, for `switch`."""
         return str(self._do("GET", "/window"))
 
+    @property
+    def tabs(self) -> list[str]:
+        """All of them."""
+        return list(self._do("GET", "/window/handles"))
+
     def new_tab(self) -> str:
         """Open one and go there."""
         opened = str(self._do("POST", "/window/new", {"type": "tab"})["handle"])
@@ -227,15 +232,24 @@ class Browser:
     # Everything else
 
     def forget(self) -> None:
-        """Be as after a start: one tab with nothing in it, and nothing kept of any page."""
-        first, *others = self._do("GET", "/window/handles")
+        """Be as after a start: one tab with nothing in it, and nothing kept of any page, nor of how it was to look.
+
+        The tab stays the one that has the focus: a page in another takes the first click for one that only led to it.
+        """
+        first, *others = self.tabs
         for tab in others:
             self.switch(tab)
             self._do("DELETE", "/window")
         self.switch(first)
         self.open("about:blank")
-        for command in ("Network.clearBrowserCookies", "Network.clearBrowserCache"):
+        for command in (
+            "Network.clearBrowserCookies",
+            "Network.clearBrowserCache",
+            "Emulation.clearDeviceMetricsOverride",
+        ):
             self.cdp(command)
+        self.cdp("Emulation.setEmulatedMedia", features=[])
+        self.cdp("Emulation.setScriptExecutionDisabled", value=False)
         self.cdp("Storage.clearDataForOrigin", origin="*", storageTypes="all")
 
     def cdp(self, command: str, **parameters: Any) -> Any:
