@@ -158,14 +158,14 @@ class _Daemon:
         self._adopted = 0
 
     async def run(self, tell: Callable[[str], None]) -> None:
-        self._stopping = anyio.Event()
+        self._stopping = stopping = anyio.Event()
         try:
             with Ledger.open(self._home.ledger, self._home.path, __version__) as ledger:
-                await self._serve(ledger, tell)
+                await self._serve(ledger, stopping, tell)
         finally:
             self._jails.close()
 
-    async def _serve(self, ledger: Ledger, tell: Callable[[str], None]) -> None:
+    async def _serve(self, ledger: Ledger, stopping: anyio.Event, tell: Callable[[str], None]) -> None:
         """Each room in the order of what it needs, then what runs beside them, then whoever asks."""
         base = self._foundation(ledger)
         await base.audit.recover()
@@ -216,7 +216,7 @@ class _Daemon:
             known=known,
             listening=[*self._loopback, *([] if self._elsewhere is None else [self._elsewhere[0]])],
             signature=self._what_agents_see(),
-            stop=self._stop,
+            stopping=stopping,
         )
         users = (
             outgoing.lending,

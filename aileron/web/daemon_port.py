@@ -158,6 +158,11 @@ class DaemonPort(Protocol):
         """Set when something is written after this call."""
         ...
 
+    @property
+    def stopping(self) -> anyio.Event:
+        """Set once the daemon has been told to stop: what waits is answered."""
+        ...
+
 
 class PasskeyPort(Protocol):
     """The passkeys of this home, daemon/decisions/passkeys.py. Every method may raise AileronError; names are hostile text."""

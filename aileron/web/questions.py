@@ -248,8 +248,10 @@ class QuestionPages:
         count = fields.get("waiting", str(told["waiting"]))
         with anyio.move_on_after(0.0 if "now" in fields else NEWS_S):
             while told["news"] == known and str(told["waiting"]) == count:
-                await _first_of(changed, session.over)
+                await _first_of(changed, session.over, self._daemon.stopping)
                 session.check_open()
+                if self._daemon.stopping.is_set():
+                    break
                 await anyio.sleep(_PAUSE_S)
                 changed = self._daemon.news()
                 told = await self._told(names)

@@ -88,6 +88,7 @@ class ToldDesk:
         self.arrived = anyio.Event()
         self.go_on = anyio.Event()
         self.written = anyio.Event()
+        self.stopping = anyio.Event()
 
     def opens(self, passkey: str) -> bool:
         """Whether it decides."""

@@ -117,3 +117,22 @@ async def test_a_page_that_waits_for_news_hears_at_once_that_it_is_locked() -> N
                 tasks.start_soon(ask)
                 await anyio.sleep(0.2)
                 await asked_for(browser)
+
+
+async def test_a_page_that_waits_for_news_is_answered_when_the_daemon_stops() -> None:
+    """Nothing is new; a daemon that stops would wait for this request as long as for any other."""
+    desk, answers = ToldDesk(), []
+    async with browser_of(desk) as browser:
+        known = (await browser.get("/approvals/news?known=x")).json()["news"]
+
+        async def ask() -> None:
+            answers.append(await browser.get(f"/approvals/news?known={known}"))
+
+        with anyio.fail_after(5):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(ask)
+                await anyio.sleep(0.2)
+                assert answers == []
+                desk.stopping.set()
+        (answer,) = answers
+        assert (answer.status_code, answer.json()["news"]) == (200, known)

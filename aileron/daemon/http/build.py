@@ -6,6 +6,7 @@ import dataclasses
 import socket
 from collections.abc import Callable, Sequence
 
+import anyio
 from starlette.types import ASGIApp
 
 from aileron import __version__
@@ -72,7 +73,7 @@ def build_http(
     known: KnownCallers,
     listening: Sequence[socket.socket],
     signature: Callable[[], object],
-    stop: Callable[[], None],
+    stopping: anyio.Event,
 ) -> Http:
     """`listening` is where requests to the gateway come in; `signature` is another value whenever an agent's tools may be."""
     door = RunDoor(runner)
@@ -107,7 +108,9 @@ def build_http(
         GatewayKeys(base.vault, sessions, consenting.agreements),
         [listener.getsockname()[:2] for listener in listening],
     )
-    handlers = _handlers(base, consenting, secrets, packages, decisions, door, following, sessions, status, stop)
+    handlers = _handlers(
+        base, consenting, secrets, packages, decisions, door, following, sessions, status, stopping.set
+    )
     api = Api(handlers, sessions, base.audit)
     page = PageService(
         base.home,
@@ -118,6 +121,7 @@ def build_http(
         decisions=decisions.decisions,
         readings=decisions.previews,
         sessions=sessions,
+        stopping=stopping,
     )
     page_sessions = PageSessions(page, known)
 

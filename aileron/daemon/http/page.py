@@ -69,6 +69,7 @@ class PageService:
         decisions: DecisionService,
         readings: PreviewRegistry,
         sessions: Sessions,
+        stopping: anyio.Event,
     ) -> None:
         self._file = home.approver_key
         self._approver = approver
@@ -78,6 +79,7 @@ class PageService:
         self._decisions = decisions
         self._readings = readings
         self._sessions = sessions
+        self.stopping = stopping
         self._looking = anyio.CapacityLimiter(
             2
         )  # threads that look for a process: some milliseconds of a processor each
