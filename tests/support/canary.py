@@ -75,11 +75,7 @@ def shapes(secret: bytes) -> dict[str, bytes]:
 
 def find(data: bytes, *secrets: bytes) -> list[str]:
     """The shapes of the secrets that are in the data, or in what is compressed in it; once each."""
-    found = []
-    for layer in _layers(data):
-        for secret in secrets:
-            found += [name for name, shape in shapes(secret).items() if shape in layer]
-    return sorted(set(found))
+    return _find(data, _sought(secrets))
 
 
 def scan(paths: Iterable[Path], *secrets: bytes, without: Iterable[str] = ()) -> dict[str, list[str]]:
@@ -87,21 +83,30 @@ def scan(paths: Iterable[Path], *secrets: bytes, without: Iterable[str] = ()) ->
 
     A file that goes away meanwhile, or may not be read, is none that was left for others to find.
     """
-    leaks, left_out = {}, set(without)
+    leaks, left_out, sought = {}, set(without), _sought(secrets)
     for path in paths:
         for folder, _folders, names in os.walk(path):
             for name in names:
                 file = Path(folder) / name
-                if name not in left_out and (found := _find_in_file(file, secrets)):
+                if name not in left_out and (found := _find_in_file(file, sought)):
                     leaks[str(file)] = found
     return leaks
 
 
-def _find_in_file(file: Path, secrets: tuple[bytes, ...]) -> list[str]:
-    found = find(os.fsencode(str(file)), *secrets)
+def _sought(secrets: Iterable[bytes]) -> list[tuple[str, bytes]]:
+    """Every shape of each, by its name: made once for all files, because of a long token that takes longer than the search."""
+    return [shape for secret in secrets for shape in shapes(secret).items()]
+
+
+def _find(data: bytes, sought: list[tuple[str, bytes]]) -> list[str]:
+    return sorted({name for layer in _layers(data) for name, shape in sought if shape in layer})
+
+
+def _find_in_file(file: Path, sought: list[tuple[str, bytes]]) -> list[str]:
+    found = _find(os.fsencode(str(file)), sought)
     try:
         if file.is_file() and not file.is_symlink():
-            found += find(file.read_bytes(), *secrets)
+            found += _find(file.read_bytes(), sought)
     except OSError:
         pass
     return found
