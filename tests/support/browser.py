@@ -194,6 +194,15 @@ class Browser:
         """The value of a script's `return`; of its promise where that is one."""
         return self._do("POST", "/execute/sync", {"script": code, "args": list(arguments)})
 
+    @contextlib.contextmanager
+    def first(self, code: str) -> Iterator[None]:
+        """Pages that are opened within the block run this script before their own."""
+        added = self.cdp("Page.addScriptToEvaluateOnNewDocument", source=code)
+        try:
+            yield
+        finally:
+            self.cdp("Page.removeScriptToEvaluateOnNewDocument", **added)
+
     # Tabs
 
     @property
