@@ -232,6 +232,8 @@ async def test_a_request_is_in_the_record_before_and_after(
         scrubbed=1,
         failure_class=None,
     )
+    assert [fact["type"] for fact in facts(run_id)[2:]] == ["egress.sending"], "the end waits for company"
+    await audit.daemon_stopped("1.0.0")
 
     common = {"run": run_id, "step": "send", "connector": "github://acme/mail", "request": 1}
     assert facts(run_id)[2:] == [

@@ -44,7 +44,12 @@ class _Room:
         self.store = ContentStore(path)
         self.noted: list[tuple[ConnectorPin, Early, str | None]] = []
         self.fence: object = None
+        self.others: set[int] = set()
         self.spares = Spares(jails, self.store, self, lambda: self.fence, bounds)
+
+    def templates(self) -> set[int]:
+        """The processes that this room has started."""
+        return _children() - self.others
 
     async def acted_early(self, pin: ConnectorPin, what: Early, destination: str | None) -> None:
         """As the ledger hears it."""
@@ -89,8 +94,13 @@ class _Room:
                 await anyio.sleep(0.01)
 
 
+def _children() -> set[int]:
+    return {process.pid for process in psutil.Process().children() if process.status() != psutil.STATUS_ZOMBIE}
+
+
 @asynccontextmanager
 async def _room(path: Path, bounds: Bounds = Bounds(look_s=0.1), *, renew_after: int = 1000) -> AsyncIterator[_Room]:  # noqa: B008
+    others = _children()
     try:
         jails = Jails(PythonRuntime.of_this_interpreter(), renew_after=renew_after)
     except JailUnavailable as error:
@@ -98,6 +108,7 @@ async def _room(path: Path, bounds: Bounds = Bounds(look_s=0.1), *, renew_after:
             raise
         pytest.skip(f"no jail here: {error}")
     room = _Room(jails, path / "connectors", bounds)
+    room.others = others
     try:
         async with anyio.create_task_group() as tasks, anyio.create_task_group() as spares:
             tasks.start_soon(jails.serve)
@@ -201,7 +212,7 @@ async def test_what_it_depends_on_is_as_it_was_or_it_is_ended(
 async def test_another_template_has_its_own(tmp_path: Path) -> None:
     """After so many children there is another one: what waits in the old one is not used, and the old one ends."""
     async with _room(tmp_path, renew_after=4) as room:
-        pin, before = room.installed(), _templates()
+        pin, before = room.installed(), room.templates()
         room.spares.want(pin, Policy(), was_spare=True)
         await room.until_waiting(2)
         old = room.spares.waiting
@@ -212,14 +223,10 @@ async def test_another_template_has_its_own(tmp_path: Path) -> None:
         with anyio.fail_after(_DEADLINE_S):
             for jailed in old:
                 await jailed.wait_ended()
-            while before & _templates():
+            while before & room.templates():
                 await anyio.sleep(0.01)
         assert await room.is_made(pin, wanted=True)
         assert not room.noted
-
-
-def _templates() -> set[int]:
-    return {process.pid for process in psutil.Process().children() if process.status() != psutil.STATUS_ZOMBIE}
 
 
 async def test_when_its_time_is_over_it_is_ended(tmp_path: Path) -> None:
@@ -332,7 +339,7 @@ async def test_a_template_that_dies_takes_its_spares_and_blames_nobody(tmp_path:
         room.spares.want(pin, Policy(), was_spare=True)
         await room.until_waiting(2)
         waiting = room.spares.waiting
-        for template in _templates():
+        for template in room.templates():
             psutil.Process(template).kill()
         with anyio.fail_after(_DEADLINE_S):
             for jailed in waiting:
