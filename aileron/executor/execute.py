@@ -81,7 +81,10 @@ class Executor:
         first = plan.steps[0] if plan.steps else None
         if first is None or self._store.known_kind(first.connector) != "python":
             return None
-        return self._jails.layers_of(policy_of(first, "python"), None)
+        try:
+            return self._jails.layers_of(policy_of(first, "python"), None)
+        except AileronError:  # no template is to be had now: the run says so once it is on record
+            return None
 
     async def execute(self, approved: ApprovedPlan, run_id: str, journal: RunJournal) -> Any:
         """The output of the last step. AileronError: the first failure."""

@@ -71,7 +71,7 @@ class Jailed:
 
     @property
     def is_outdated(self) -> bool:
-        """Its template is not the one in which others are started now."""
+        """Its template is gone, or about to be."""
         return self._warm.is_retired
 
     async def wait_ended(self) -> Ending:
@@ -114,6 +114,7 @@ class _Warm:
         self.running: dict[int, Jailed] = {}
         self.opened = 0
         self.is_retired = False
+        self.is_dead = False
         self._scope: anyio.CancelScope | None = None  # made where there is an event loop
         self._is_stopped = False
 
@@ -154,7 +155,7 @@ class _Warm:
 
     def died(self) -> None:
         """The template is gone, and so are all who ran in it."""
-        self.is_retired = True
+        self.is_retired = self.is_dead = True
         for jailed in list(self.running.values()):
             jailed._template_died()
         self.template.close()
@@ -186,11 +187,16 @@ class Jails:
         """The layers in force for a jail that is opened with the same. Starts the template if need be; errors as `open`."""
         return self._warm(policy, runtime).template.layers(policy.profile)
 
+    def is_current(self, jailed: Jailed, policy: Policy) -> bool:
+        """Whether a Python connector under this policy would be started in the same template now."""
+        return not jailed.is_outdated and self._warm(policy, None) is jailed._warm
+
     async def serve(self) -> None:
         """Wake those who wait. Ends only by cancellation."""
         try:
             async with anyio.create_task_group() as self._tasks:
                 self._tasks.start_soon(self._serve_python, self._python)
+                await anyio.sleep_forever()  # also while there is no template
         finally:
             self._tasks = None
 
@@ -259,9 +265,19 @@ class Jails:
             return self._started_for(runtime)
         if policy.profile == "elf-subprocess":
             return self._started_for(_TREES)
+        if self._python.is_dead:  # and none could be started then
+            try:
+                self._start_python()
+            except JailUnavailable as error:
+                raise _no_jail(error, may_pass=True) from error
         if self._python.opened >= self._renew_after:
             self._renew_python()
         return self._python
+
+    def _start_python(self) -> None:
+        """Another template for Python: whoever is opened from now on is opened there. JailUnavailable."""
+        self._python = _Warm(Template.start(self._runtime, mode=self._mode))
+        self._serving().start_soon(self._serve_python, self._python)
 
     def _started_for(self, kind: _Kind) -> _Warm:
         if kind in self._started and self._started[kind].opened >= self._renew_after:
@@ -310,11 +326,10 @@ class Jails:
         old = self._python
         old.opened = 0
         try:
-            self._python = _Warm(Template.start(self._runtime, mode=self._mode))
+            self._start_python()
         except JailUnavailable:
             _log.exception("cannot start another template: the old one stays in use")
             return
-        self._serving().start_soon(self._serve_python, self._python)
         self._retire(old)
 
     async def _serve_python(self, warm: _Warm) -> None:
@@ -342,11 +357,9 @@ class Jails:
     def _replace_python(self, dead: _Warm) -> None:
         dead.died()
         try:
-            self._python = _Warm(Template.start(self._runtime, mode=self._mode))
-        except JailUnavailable:
-            _log.exception("cannot start a template: the daemon stops")
-            raise
-        self._serving().start_soon(self._serve_python, self._python)
+            self._start_python()
+        except JailUnavailable:  # as when no descriptor is free, which passes
+            _log.exception("cannot start another template: the next run tries again")
 
 
 def _open_child(template: Template, program: int, policy: Policy) -> Child:

@@ -189,16 +189,12 @@ class Spares:
     def _is_usable(self, spare: Spare) -> bool:
         return (
             anyio.current_time() < spare.until
-            and spare.layers == self._layers(spare.key)
-            and not spare.jailed.is_outdated
+            and self._jails.is_current(spare.jailed, spare.key.policy)
             and spare.stamp == self._store.stamp(spare.key.pin)
             and spare.fence == self._fence()
             and spare.jailed.ending is None
             and _acted(spare.jailed) is None
         )
-
-    def _layers(self, key: _Key) -> tuple[str, ...]:
-        return self._jails.layers_of(key.policy, None)
 
     def _hand_over(self, spare: Spare) -> None:
         try:
@@ -270,12 +266,13 @@ class Spares:
             with await opened(self._store, key.pin) as program:
                 if program.kind != "python" or program.stamp is None:
                     return False
+                layers = self._jails.layers_of(key.policy, None)
                 jailed = self._jails.begin(program.program_fd, key.policy, None, is_spare=True)
         except AileronError as error:  # the next run says so to whoever wants it
             _log.info("no spare of %s: %s", key.pin, error)
             return False
         until = anyio.current_time() + self._bounds.lifetime_s
-        self._waiting.append(Spare(key, jailed, self._layers(key), program.stamp, fence, until))
+        self._waiting.append(Spare(key, jailed, layers, program.stamp, fence, until))
         self._is_one_waiting.set()
         return True
 
@@ -291,7 +288,7 @@ class Spares:
 
     async def _look(self) -> None:
         seen = list(self._waiting)
-        used = await anyio.to_thread.run_sync(_used, [spare.jailed.child.pid for spare in seen], self._bounds)
+        used = await self._used(seen)
         if used.is_short:
             self._short_until = anyio.current_time() + self._bounds.short_s
         for spare, one in zip(seen, used.each, strict=True):
@@ -302,6 +299,14 @@ class Spares:
                 self._waiting.remove(spare)
                 self._discard(spare, "resources" if is_greedy else None)
 
+    async def _used(self, seen: Sequence[Spare]) -> _Used:
+        try:
+            pids = [spare.jailed.child.pid for spare in seen]
+            return await anyio.to_thread.run_sync(_used, pids, self._bounds)
+        except OSError as error:  # no descriptor is free, and each of them holds four
+            _log.warning("spares cannot be looked at, and are ended: %s", error)
+            return _Used([_Use(0.0, 0) for _ in seen], is_short=True)
+
 
 class _Use(NamedTuple):
     cpu_s: float
@@ -311,11 +316,11 @@ class _Use(NamedTuple):
 class _Used(NamedTuple):
     each: list[_Use]
     is_short: bool
-    """All of them have more than they may, or the machine has little left."""
+    """All of them have more than they may, or the machine has little left of what they need."""
 
 
 def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
-    """What these processes use. In a thread: it reads files. Who is gone, or not born yet, uses nothing."""
+    """What these processes use. In a thread: it reads files. Who is gone, or not born yet, uses nothing. OSError."""
     import psutil  # 17 ms, and only where there are spares
 
     each: list[_Use] = []

@@ -98,6 +98,9 @@ class Requests:
         except AileronError as error:
             failure = await self._with_question(error)
             return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
+        except OSError as error:  # as when no descriptor is free
+            failure = _unreadable(error)
+            return Failed(run_id=await self._audit.refused(invocation, failure), failure=failure)
         try:
             return await self._begin(plan, invocation, announce)
         except Repeated as error:
@@ -136,3 +139,11 @@ class Requests:
             message=f"{error.failure.message}; it runs after `aileron approve {approval_id}`",
             details={"approval_id": approval_id, "action": error.subject.name},
         )
+
+
+def _unreadable(error: OSError) -> Failure:
+    return Failure(
+        failure_class=FailureClass.INTERNAL_ERROR,
+        message=f"the files that the action needs cannot be read: {error.strerror}; nothing was done",
+        boundary=Boundary.RUNTIME,
+    )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import io
 import os
+import resource
 import signal
 import zipfile
 from collections.abc import AsyncIterator, Iterator
@@ -122,6 +124,38 @@ async def test_programs_with_the_same_libraries_share_a_template(program: int) -
         assert len(first) == 1
         assert again == first
         assert len(_templates() - before) == 2
+
+
+async def test_one_that_cannot_be_replaced_now_is_replaced_by_the_next_run(python_program: int) -> None:
+    """The template dies while no descriptor is free: a run says that there is no jail, and the one after that has another."""
+    async with _served() as jails, AsyncExitStack() as filled:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        (template,) = _templates()
+        filled.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, hard))
+        with contextlib.suppress(OSError):
+            while True:
+                filled.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+        os.kill(template, signal.SIGKILL)
+        with anyio.fail_after(_DEADLINE_S):
+            while await _why_not(jails, python_program) != FailureClass.SANDBOX_UNAVAILABLE:
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.1)
+        assert await _why_not(jails, python_program) == FailureClass.SANDBOX_UNAVAILABLE
+        await filled.aclose()
+
+        assert await _why_not(jails, python_program) is None
+        assert _templates() - {template}
+
+
+async def _why_not(jails: Jails, program: int) -> FailureClass | None:
+    try:
+        async with jails.open(program, Policy(), None) as jailed:
+            jailed.child.close_input()
+            await jailed.wait_ended()
+    except AileronError as error:
+        return error.failure.failure_class
+    return None
 
 
 async def test_the_template_that_was_used_longest_ago_makes_room(program: int) -> None:
