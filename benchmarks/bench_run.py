@@ -50,8 +50,8 @@ RATE_CALLERS, RATE_RUNS, RATE_PEERS = 32, 192, 40
 """Callers, and invocations in one window of each side: about a second."""
 RUN, COLD_RUN = "a run, one waits", "a run, none waits"
 MCP_CALL = "a tool call of the MCP SDK"
-COLD = "give-back-cold"
-"""Of a connector that prints when it is loaded before it is told anything: of such none is started ahead."""
+WARM, COLD = "give-back", "give-back-cold"
+"""The second is of a connector that prints when it is loaded before it is told anything: of such none is started ahead."""
 _ECHO = Path(__file__).parent / "echo"
 _PRINTS = "import select\nif not select.select([3], [], [], 0)[0]:\n    print('early')\n"
 SIGNED, UNSIGNED = "a run, decisions signed", "a run, decisions unsigned"
@@ -87,7 +87,7 @@ def _prepare(home: DaemonHome) -> None:
 def _measure_latency(home: DaemonHome) -> None:
     missing = {}
     with contextlib.ExitStack() as peers:
-        door, cold = Door(home.path), Door(home.path, COLD)
+        door, cold = (peers.enter_context(Door(home.path, action)) for action in (WARM, COLD))
         variants: dict[str, Variant] = {RUN: door.run, COLD_RUN: cold.run}
         if MCP_MISSING:
             missing[MCP_CALL] = MCP_MISSING
@@ -139,8 +139,8 @@ def _measure_signed(unsigned: DaemonHome) -> None:
             home.add_probe_action("give_back", "text:string", name="ask-first", gated=True)
         approver.appoint(signed)
         unsigned.add_probe_action("give_back", "text:string", name="give-back-probe")
-        ours, theirs = Door(signed.path), Door(unsigned.path, "give-back-probe")
-        runs = interleave({SIGNED: ours.run, UNSIGNED: theirs.run}, ROUNDS)
+        with Door(signed.path) as ours, Door(unsigned.path, "give-back-probe") as theirs:
+            runs = interleave({SIGNED: ours.run, UNSIGNED: theirs.run}, ROUNDS)
         asked = interleave({APPROVED: approve_signed, LET_BY: approve_unsigned}, ROUNDS // 5)
     questions = [
         Question("POST …/run where decisions are signed", SIGNED, UNSIGNED),
@@ -192,7 +192,7 @@ class Door:
     The daemon closes a connection that says nothing for a while, and a peer's turn may be longer: then there is another one.
     """
 
-    def __init__(self, home: Path, action: str = "give-back") -> None:
+    def __init__(self, home: Path, action: str = WARM) -> None:
         body = json.dumps({"args": TEXT}).encode()
         head = f"POST /v1/actions/{action}/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body

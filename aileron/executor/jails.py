@@ -119,9 +119,14 @@ class _Warm:
         self._is_stopped = False
 
     @property
+    def in_use(self) -> int:
+        """How many run for somebody."""
+        return sum(not jailed.is_spare for jailed in self.running.values())
+
+    @property
     def is_full(self) -> bool:
         """As many run as may."""
-        return sum(not jailed.is_spare for jailed in self.running.values()) >= _MAX_RUNNING
+        return self.in_use >= _MAX_RUNNING
 
     async def wake(self) -> None:
         """Tell those who wait what became of their children. Ends with TemplateGone, by cancellation, or after `stop`."""
@@ -203,7 +208,7 @@ class Jails:
     @property
     def running(self) -> int:
         """How many Python connectors run for somebody now."""
-        return sum(not jailed.is_spare for jailed in self._python.running.values())
+        return self._python.in_use
 
     @asynccontextmanager
     async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:

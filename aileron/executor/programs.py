@@ -32,7 +32,7 @@ class Program(Protocol):
 
     @property
     def stamp(self) -> object:
-        """That of its files before they were read; None where they changed meanwhile."""
+        """That of its files before they were read (`ConnectorStore.stamp`)."""
         ...
 
 

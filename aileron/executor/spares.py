@@ -45,8 +45,6 @@ _LAST_WORDS_S: Final = 1.0
 _MOST_QUIET: Final = 256
 """Connectors whose early acts are remembered."""
 
-_NOBODY: Final = 2**22 + 1  # more than any process id, proc_sys_kernel(5) pid_max
-
 Early = Literal["frame", "output", "network", "exit", "resources"]
 """What a connector did before it was told what to do."""
 _log = logging.getLogger(__name__)
@@ -291,10 +289,10 @@ class Spares:
         used = await self._used(seen)
         if used.is_short:
             self._short_until = anyio.current_time() + self._bounds.short_s
-        for spare, one in zip(seen, used.each, strict=True):
+        for spare, cpu_s in zip(seen, used.cpu_s, strict=True):
             if spare not in self._waiting:  # taken meanwhile
                 continue
-            is_greedy = one.cpu_s > self._bounds.cpu_s
+            is_greedy = cpu_s > self._bounds.cpu_s
             if is_greedy or not self._is_usable(spare) or used.is_short:
                 self._waiting.remove(spare)
                 self._discard(spare, "resources" if is_greedy else None)
@@ -305,16 +303,12 @@ class Spares:
             return await anyio.to_thread.run_sync(_used, pids, self._bounds)
         except OSError as error:  # no descriptor is free, and each of them holds four
             _log.warning("spares cannot be looked at, and are ended: %s", error)
-            return _Used([_Use(0.0, 0) for _ in seen], is_short=True)
-
-
-class _Use(NamedTuple):
-    cpu_s: float
-    memory_bytes: int
+            return _Used([0.0] * len(seen), is_short=True)
 
 
 class _Used(NamedTuple):
-    each: list[_Use]
+    cpu_s: list[float]
+    """Of each."""
     is_short: bool
     """All of them have more than they may, or the machine has little left of what they need."""
 
@@ -323,17 +317,20 @@ def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
     """What these processes use. In a thread: it reads files. Who is gone, or not born yet, uses nothing. OSError."""
     import psutil  # 17 ms, and only where there are spares
 
-    each: list[_Use] = []
+    cpu_s: list[float] = []
+    memory_bytes = 0
     for pid in pids:
         try:
-            process = psutil.Process(pid or _NOBODY)
+            process = psutil.Process(pid)  # 0, where it is not born yet, is no process
             times, memory = process.cpu_times(), process.memory_info()
-            each.append(_Use(times.user + times.system, memory.rss - memory.shared))
         except psutil.Error:
-            each.append(_Use(0.0, 0))
+            cpu_s.append(0.0)
+            continue
+        cpu_s.append(times.user + times.system)
+        memory_bytes += memory.rss - memory.shared
     machine = psutil.virtual_memory()
-    total = sum(one.memory_bytes for one in each)
-    return _Used(each, total > bounds.memory_bytes or machine.available < bounds.least_free * machine.total)
+    is_short = memory_bytes > bounds.memory_bytes or machine.available < bounds.least_free * machine.total
+    return _Used(cpu_s, is_short)
 
 
 def _acted(jailed: Jailed) -> Early | None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.attacks.tally import Attack
-from tests.support.early import install_early, jails_with_threads, when_it_waited
+from tests.support.early import EARLY, install_early, jails_with_threads, until, when_it_waited
 from tests.support.home import PROBE, DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
@@ -36,19 +35,12 @@ def _early(home: DaemonHome) -> list[dict[str, Any]]:
     return events
 
 
-def _until(what: Callable[[], Any], within_s: float = 20.0) -> Any:
-    until = time.monotonic() + within_s
-    while not (found := what()) and time.monotonic() < until:
-        time.sleep(0.05)
-    return found
-
-
 def test_whose_it_will_be_cannot_be_learned(attack: Attack, home: DaemonHome) -> None:
     """What it sees before it is told has nothing of the action, its arguments, hosts, run, session, vault or home; afterwards it
     knows its own arguments.
     """
     install_early(home, host=_HOST)
-    home.add_probe_action("tell", "text:string?", name=_ACTION, connector="github://aileron-tests/early")
+    home.add_probe_action("tell", "text:string?", name=_ACTION, connector=EARLY)
     home.run(_ACTION, {"text": _TEXT})
     waited = when_it_waited(home, _ACTION, text=_TEXT)
     seen, audit_id = json.dumps(waited["seen"]), waited["audit_id"]
@@ -119,7 +111,7 @@ def test_what_it_does_while_it_waits_is_ended_and_on_record(attack: Attack, home
     source, what, destination = ACTS[name]
     install_early(home, source)
     attack.control("it works when it is asked", True, home.run("tell").body["result"]["was_told"])
-    events = _until(lambda: _early(home))
+    events = until(lambda: _early(home))
     attack.denied(name, (what, destination), (events[0]["what"], events[0].get("destination")))
     next_one = home.run("tell", {"text": "x"}).body["result"]
     attack.denied("its place in the next run", (True, "x"), (next_one["was_told"], next_one["text"]))
@@ -139,7 +131,7 @@ def test_it_does_not_outlive_its_end(attack: Attack, home: DaemonHome, ended_by:
     """Threads that ignore every signal, in one that is discarded, used, or left when the daemon stops: none is left."""
     install_early(home, _STAYS)
     home.run("tell")
-    attack.control("it waits", True, bool(_until(lambda: jails_with_threads(home))))
+    attack.control("it waits", True, bool(until(lambda: jails_with_threads(home))))
     if ended_by == "lock":
         home.must("POST", "/v1/vault/lock")
     elif ended_by == "removal":
@@ -152,7 +144,7 @@ def test_it_does_not_outlive_its_end(attack: Attack, home: DaemonHome, ended_by:
         first = when_it_waited(home)
         home.must("POST", "/v1/vault/lock")
         attack.control("it was used", False, first["was_told"])
-    attack.denied(f"staying after {ended_by}", True, _until(lambda: jails_with_threads(home) == 0))
+    attack.denied(f"staying after {ended_by}", True, until(lambda: jails_with_threads(home) == 0))
 
 
 def test_a_changed_file_is_refused_though_its_old_bytes_wait(attack: Attack, home: DaemonHome) -> None:

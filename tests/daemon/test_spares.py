@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.early import install_early, jails_with_threads, when_it_waited
+from tests.support.early import install_early, jails_with_threads, until, when_it_waited
 from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
@@ -23,15 +23,6 @@ def early() -> Iterator[DaemonHome]:
         home.unlock()
         install_early(home, _THREAD)
         yield home
-
-
-def _until(what: Callable[[], bool], within_s: float = 20.0) -> bool:
-    until = time.monotonic() + within_s
-    while time.monotonic() < until:
-        if what():
-            return True
-        time.sleep(0.05)
-    return False
 
 
 def test_what_a_module_reads_once_is_as_old_as_the_spare_and_chance_is_its_own(early: DaemonHome) -> None:
@@ -83,11 +74,11 @@ def _change_settings(home: DaemonHome) -> None:
 def test_none_waits_after(early: DaemonHome, change: Callable[[DaemonHome], None]) -> None:
     """The vault's lock, an action's end, other settings: what waited is gone in a moment, long before its time is over."""
     early.run("tell")
-    assert _until(lambda: jails_with_threads(early) > 0)
+    assert until(lambda: jails_with_threads(early) > 0)
     change(early)
     if change is _change_settings:
         early.must("GET", "/v1/actions")
-    assert _until(lambda: jails_with_threads(early) == 0, within_s=10)
+    assert until(lambda: jails_with_threads(early) == 0, within_s=10)
 
 
 def test_none_of_before_the_lock_is_used_after_it(early: DaemonHome) -> None:
@@ -104,6 +95,6 @@ def test_none_of_before_the_lock_is_used_after_it(early: DaemonHome) -> None:
 def test_what_waits_does_not_keep_a_daemon_from_stopping(early: DaemonHome) -> None:
     """Nothing of it is left."""
     early.run("tell")
-    assert _until(lambda: jails_with_threads(early) > 0)
+    assert until(lambda: jails_with_threads(early) > 0)
     early.stop()
     assert early.daemon_pid is None
