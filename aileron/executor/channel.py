@@ -93,6 +93,18 @@ class FrameChannel:
                     await anyio.sleep(pause_s)
                 return frame
 
+    def rest(self) -> Frame | None:
+        """A frame that is here already, where the child has left and sends nothing more. FrameError as `receive`."""
+        while (frame := self._decoder.next_frame()) is None:
+            try:
+                data = os.read(self._frames_out, _READ_BYTES)
+            except BlockingIOError:
+                return None
+            if not data:
+                return None
+            self._decoder.feed(data)
+        return frame
+
 
 def _rest(parts: Sequence[bytes | memoryview], written: int) -> list[bytes | memoryview]:
     rest: list[bytes | memoryview] = []

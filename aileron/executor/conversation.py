@@ -1,12 +1,13 @@
 """One try of one step: what is said between the supervisor and one jailed connector, to its end.
 
 Runs in the daemon; the other side is hostile. Out of this comes the step's output or one AileronError; whatever happens, the
-caller's jail is killed and reaped when its block is left.
+caller ends the jail.
 
 Rules
 - Every frame passes the session (which may follow which) before anything acts on it.
 - The first verdict wins: a denied capability, a broken protocol, the deadline, or the connector's own last word.
-- After the last word the connector has a moment to leave; a further frame in it is a broken protocol.
+- After the last word the connector has a moment to leave; a further frame in it is a broken protocol. It has left when none
+  of its processes makes another system call (ADR 50).
 - The log pipe is read to its end and kept within _LOG_BYTES, with a mark where it was cut; control characters are made
   visible, since people read it in terminals.
 """
@@ -123,6 +124,7 @@ class HostConversation:
         self._has_output = False
         self._log = bytearray()
         self._log_cut = False
+        self._is_log_over = False
         # No buffer: who sends waits until the writer takes the frame, so that what is written is never cut by a
         # cancellation and what is cancelled was never written.
         self._outbox, self._to_write = anyio.create_memory_object_stream[tuple[ToJail, bytes]](0)
@@ -183,7 +185,7 @@ class HostConversation:
                 return
             self._session.received(frame)
             if await self._act(frame, broker, tasks):
-                await self._leave()
+                await self._leave(tasks)
                 await broker.finish()
                 return
 
@@ -248,25 +250,40 @@ class HostConversation:
             self._decide(endings.broke_the_protocol(self._name, str(error)))
             tasks.cancel_scope.cancel()
 
-    async def _leave(self) -> None:
+    async def _leave(self, tasks: TaskGroup) -> None:
         """The last word is out: nothing may follow, and the connector must go."""
-        ending = None
-        with anyio.move_on_after(_LEAVE_S):
-            try:
-                frame = await self._channel.receive()
-                if frame is not None:
-                    self._session.received(frame)  # raises: nothing may follow
-            except FrameError as error:
-                self._take_back()
-                raise FrameError(str(error)) from error  # not a result that is too large: one that should not be
-            ending = await self._jailed.wait_ended()
-        if ending is None:  # it stays: ended now, and not with the jail, so that what it tried meanwhile is heard of
-            self._jailed.child.kill()
-            with anyio.move_on_after(_LEAVE_S):
-                ending = await self._jailed.wait_ended()
-        if isinstance(ending, NetworkAttempt):
+        try:
+            await self._nothing_follows(tasks)
+        except FrameError as error:
+            self._take_back()
+            raise FrameError(str(error)) from error  # not a result that is too large: one that should not be
+        self._read_rest_of_log()
+        ending = self._jailed.ending
+        if isinstance(ending, NetworkAttempt):  # heard of with its end: who has tried does not just leave
             self._take_back()
             await self._denied(ending)
+
+    async def _nothing_follows(self, tasks: TaskGroup) -> None:
+        """Wait until it has left, and end it where it stays. FrameError for a further frame."""
+        frame = None
+        with anyio.move_on_after(_LEAVE_S) as waiting:
+            tasks.start_soon(self._cancel_when_left, waiting)
+            frame = await self._channel.receive()
+            if frame is None:
+                await self._jailed.wait_left()
+        if frame is None and not self._jailed.has_left:  # now, and not with the jail, so that what it tried is heard of
+            self._jailed.child.kill()
+            with anyio.move_on_after(_LEAVE_S):
+                await self._jailed.wait_left()
+        if frame is None:
+            frame = self._channel.rest()
+        if frame is not None:
+            self._session.received(frame)
+
+    async def _cancel_when_left(self, waiting: anyio.CancelScope) -> None:
+        # On its way out a process gives up its memory first and its pipes later, so the end of the stream comes last.
+        await self._jailed.wait_left()
+        waiting.cancel()
 
     def _take_back(self) -> None:
         """What was said last does not count: something followed it that must not."""
@@ -287,30 +304,30 @@ class HostConversation:
         if scope.cancelled_caught:
             self._decide(endings.broke_the_protocol(self._name, "it closed its connection but kept running"))
             return
-        with anyio.move_on_after(_LEAVE_S):
-            await self._drain_rest_of_log()
+        self._read_rest_of_log()
         if isinstance(ending, NetworkAttempt):
             await self._denied(ending)
         self._decide(endings.ended_without_result(ending, self._name, self._visible_log()[-_LOG_TAIL:]))
 
     async def _drain_log(self) -> None:
         log = self._jailed.child.log
-        while True:
+        while not self._is_log_over:
             await anyio.wait_readable(log)
-            if not self._read_log(log):
-                return
+            self._read_log(log)
 
-    async def _drain_rest_of_log(self) -> None:
-        """The writer is gone, so what is left is in the pipe: read it without waiting."""
+    def _read_rest_of_log(self) -> None:
+        """Nobody writes any more, so what is left is in the pipe, which holds 64 KiB."""
         while self._read_log(self._jailed.child.log):
-            await anyio.lowlevel.checkpoint()
+            pass
 
     def _read_log(self, log: int) -> bool:
+        """Take what is there, at most _READ_BYTES; False where there is nothing."""
         try:
             data = os.read(log, _READ_BYTES)
         except BlockingIOError:
-            return True
+            return False
         self._keep_log(data)
+        self._is_log_over = not data
         return bool(data)
 
     def _keep_log(self, data: bytes) -> None:

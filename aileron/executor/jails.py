@@ -37,6 +37,9 @@ _REAP_DEADLINE_S: Final = 10.0
 """From SIGKILL to reaped takes a millisecond; past this something is wrong with the machine, and the run says so."""
 _MAX_RUNNING: Final = 64
 """Of one template at once, beside its spares: two cores are saturated by eight."""
+_MAX_LEAVING: Final = 8
+"""Of one template, not waited for while they are reaped, which takes 1 to 2 ms each; as many as eight callers leave behind at
+once. Past it whoever ends one waits, so that what is left behind never piles up."""
 _MAX_STARTED: Final = 4
 """Templates beside Python's: sets of libraries that are in use at once, and Python that may fork. Each is a process of
 10 MiB with two children that wait; most compiled connectors are static and share one."""
@@ -49,12 +52,16 @@ _log = logging.getLogger(__name__)
 
 
 class Jailed:
-    """One running connector: the pipes of its Child, and its end as something to await. `is_spare` until it is anybody's."""
+    """One running connector: the pipes of its Child, and its end as something to await. `is_spare` until it is anybody's, and
+    `is_leaving` when it is nobody's any more and only has to be reaped.
+    """
 
     def __init__(self, child: Child, warm: _Warm, *, is_spare: bool) -> None:
         self._child = child
         self._warm: Final = warm
         self.is_spare = is_spare
+        self.is_leaving = False
+        self._left = anyio.Event()
         self._ended = anyio.Event()
         self._watching: Final = anyio.CancelScope()
         self._lost: Ending | None = None
@@ -73,6 +80,15 @@ class Jailed:
     def is_outdated(self) -> bool:
         """Its template is gone, or about to be."""
         return self._warm.is_retired
+
+    @property
+    def has_left(self) -> bool:
+        """None of its processes can do anything any more (`Child.has_left`), though they may still be there."""
+        return self._child.has_left or self._lost is not None
+
+    async def wait_left(self) -> None:
+        """Wait until it `has_left`, which is before its end or with it."""
+        await self._left.wait()
 
     async def wait_ended(self) -> Ending:
         """Wait until every process of the child is gone."""
@@ -98,11 +114,14 @@ class Jailed:
                 await anyio.sleep(WATCH_PERIOD_S)
 
     def _changed(self) -> None:
+        if self._child.has_left:
+            self._left.set()
         if self._child.ending is not None:
             self._ended.set()
 
     def _template_died(self) -> None:
         self._lost = Signalled(signal.SIGKILL, Usage(0, 0))
+        self._left.set()
         self._ended.set()
 
 
@@ -121,7 +140,12 @@ class _Warm:
     @property
     def in_use(self) -> int:
         """How many run for somebody."""
-        return sum(not jailed.is_spare for jailed in self.running.values())
+        return sum(not (jailed.is_spare or jailed.is_leaving) for jailed in self.running.values())
+
+    @property
+    def leaving(self) -> int:
+        """How many only have to be reaped."""
+        return sum(jailed.is_leaving for jailed in self.running.values())
 
     @property
     def is_full(self) -> bool:
@@ -212,15 +236,15 @@ class Jails:
 
     @asynccontextmanager
     async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:
-        """A jailed run of `program`, which is Python where there is no `runtime`; killed and reaped when the block is left,
-        however it is left. Errors as `begin`.
+        """A jailed run of `program`, which is Python where there is no `runtime`; `end` when the block is left, however it is
+        left. Errors as `begin`.
         """
         async with self.ended(self.begin(program, policy, runtime)) as jailed:
             yield jailed
 
     @asynccontextmanager
     async def ended(self, jailed: Jailed) -> AsyncIterator[Jailed]:
-        """One that has begun, killed and reaped when the block is left."""
+        """One that has begun; `end` when the block is left."""
         try:
             yield jailed
         finally:
@@ -248,17 +272,30 @@ class Jails:
         spare.is_spare = False
 
     async def end(self, jailed: Jailed) -> None:
-        """Kill it, if need be, and wait until it is reaped; also while the caller is being cancelled."""
+        """Kill it, if need be, and wait until it is reaped; also while the caller is being cancelled. One that has left already
+        can do nothing: it is reaped behind the caller's back, unless many are.
+        """
         jailed._watching.cancel()
-        child = jailed.child
-        with anyio.CancelScope(shield=True), anyio.move_on_after(_REAP_DEADLINE_S) as scope:
-            if child.ending is None:
-                child.kill()
-            await jailed.wait_ended()
-        child.close()
-        jailed._warm.forget(jailed)
+        is_harmless = jailed.has_left and jailed.ending is None
+        if is_harmless and self._tasks is not None and jailed._warm.leaving < _MAX_LEAVING:
+            jailed.is_leaving = True
+            self._tasks.start_soon(self._reap, jailed)
+            return
+        with anyio.CancelScope(shield=True):
+            if jailed.ending is None:
+                jailed.child.kill()
+            await self._reap(jailed)
+
+    async def _reap(self, jailed: Jailed) -> None:
+        """Wait until it is, and give back what it had."""
+        try:
+            with anyio.move_on_after(_REAP_DEADLINE_S) as scope:
+                await jailed.wait_ended()
+        finally:
+            jailed.child.close()
+            jailed._warm.forget(jailed)
         if scope.cancelled_caught:
-            _log.error("a jail was not reaped %s s after SIGKILL", _REAP_DEADLINE_S)
+            _log.error("a jail was not reaped %s s after it was killed or had left", _REAP_DEADLINE_S)
 
     def close(self) -> None:
         """End the templates and every child."""

@@ -10,7 +10,9 @@ template; trusts nothing a child writes. Blocking is opt-in: a caller with an ev
 reading, calls `pump()`, and looks at the children it returns; `Child.wait` does the same with poll(2).
 
 Rules
-- A child is dead when `ending` is set: every process in its pid namespace has been reaped.
+- A child is dead when `ending` is set: every process in its pid namespace has been reaped. It `has_left` when none of them makes
+  another system call: on Linux 6.11 and newer a millisecond or two before that, as the listener of their filter hangs up then; on
+  older ones with it.
 - `kill` goes through the pidfd, so a recycled pid is never signalled.
 - Closing a Child kills it; closing the Template kills all of them. A closed child is reaped when `pump` next hears of it, and
   counts until then.
@@ -58,11 +60,13 @@ from aileron_sandbox.runtime import PythonRuntime
 from aileron_sandbox.template.messages import (
     MAX_DATAGRAM,
     MAX_REQUEST,
+    Asked,
     Attempted,
     Born,
     Ended,
     Failed,
     Group,
+    Listening,
     Preparation,
     Ready,
     Spawn,
@@ -87,8 +91,9 @@ __all__ = [
 MemoryBy = Literal["cgroup-v2", "cgroup-v1", "rlimit"]
 """What bounds the memory of a whole child. Behind it RLIMIT_DATA always bounds each process."""
 
-MAX_CHILDREN: Final = 72
-"""Children at once under one template: each has three pipes and a pidfd. 64 that run, and 8 that were started ahead."""
+MAX_CHILDREN: Final = 80
+"""Children at once under one template: each has three pipes and a pidfd. 64 that run, 8 that were started ahead, and 8 that
+have left and are not reaped yet."""
 MAX_PROGRAM_BYTES: Final = 64 << 20
 """A program is copied into memory for every child."""
 _START_DEADLINE_S: Final = 20.0  # 100 ms measured; a machine that is starting up may take a hundred times that
@@ -102,6 +107,7 @@ ticks and reports what really ran: 870 ms were seen for 1 s on a busy virtual ma
 _GROUPS_AHEAD: Final = 2
 """Children that a template forks ahead (template/__main__.py), each in its group."""
 _NOBODYS: Final = 0
+_PIDFD_AND_LISTENER: Final = 2
 _ROOM_BYTES: Final = 16 << 20
 """Of a child's group beside what its policy allows: what the kernel keeps for 16 processes or threads with their stacks, 30 pipes
 that are full, 1024 files, and the pages of the files it maps, which are the first to be given back. A child that does nothing
@@ -147,6 +153,9 @@ class Template:
         self._is_compiled: Final = is_compiled
         self._mode: Final = mode
         self._control = control
+        self._news: Final = select.epoll()
+        self._news.register(control, select.EPOLLIN)
+        self._listeners: dict[int, Child] = {}
         self._children: dict[int, Child] = {}
         self._orphans: set[int] = set()  # closed by their owner, not yet reaped
         self._next_child = 1
@@ -221,7 +230,7 @@ class Template:
 
     def fileno(self) -> int:
         """Readable when `pump` has something to do."""
-        return self._control.fileno()
+        return self._news.fileno()
 
     @property
     def pid(self) -> int:
@@ -230,10 +239,19 @@ class Template:
 
     def pump(self) -> list[Child]:
         """Take in what the template has said, without blocking; the children whose state changed. TemplateGone if it is."""
+        left = [fd for fd, _ in self._news.poll(0) if fd in self._listeners]
+        changed = self._hear()  # after that look: what a child tried before it left was told before it left
+        for child in [self._listeners[fd] for fd in left if fd in self._listeners]:
+            child._left()
+            if child not in changed:
+                changed.append(child)
+        return changed
+
+    def _hear(self) -> list[Child]:
         changed: list[Child] = []
         while True:
             try:
-                data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, 1)
+                data, fds, _, _ = socket.recv_fds(self._control, MAX_REQUEST, _PIDFD_AND_LISTENER)
             except BlockingIOError:
                 return changed
             except ConnectionError:
@@ -247,6 +265,7 @@ class Template:
     def close(self) -> None:
         """End the template and every child. Their descriptors stay their owners' to close. Idempotent."""
         self._control.close()
+        self._news.close()
         try:
             self._process.wait(_STOP_DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -276,6 +295,16 @@ class Template:
     def _forget(self, number: int, *, is_gone: bool) -> None:
         if self._children.pop(number, None) is not None and not is_gone:
             self._orphans.add(number)
+
+    def _listen(self, listener: int, child: Child) -> None:
+        """Be told when it hangs up; of nothing that is asked there."""
+        self._news.register(listener, 0)  # EPOLLHUP is always told, epoll_ctl(2)
+        self._listeners[listener] = child
+
+    def _stop_listening(self, listener: int) -> None:
+        # The template has it open too, so that closing ours would leave the registration behind, epoll(7).
+        if self._listeners.pop(listener, None) is not None and not self._news.closed:
+            self._news.unregister(listener)
 
     def _give_group(self) -> None:
         """One more for a child, before it is asked for."""
@@ -352,6 +381,11 @@ class Template:
         match message:
             case Born():
                 child._born(fds[0], self._given.get(message.group))
+                child._listening(fds[1:])
+            case Listening():
+                child._listening(fds)
+            case Asked():
+                child._stop_listening()  # its end says what it tried
             case Failed():
                 child._failed(message)
             case Attempted():
@@ -361,12 +395,13 @@ class Template:
                 self._release_group(message.group, was_killed=False)
         return child
 
-    def _take_orphan(self, message: Born | Failed | Attempted | Ended, fds: list[int]) -> None:
+    def _take_orphan(self, message: Born | Failed | Listening | Asked | Attempted | Ended, fds: list[int]) -> None:
         # 1 a child is asked for · 2 its owner closes it, with no pidfd to kill it by · 3 it is born
-        for pidfd in fds:
+        if isinstance(message, Born):
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
-            os.close(pidfd)
+                signal.pidfd_send_signal(fds[0], signal.SIGKILL)
+        for fd in fds:
+            os.close(fd)
         if isinstance(message, Ended):
             self._orphans.discard(message.child)
             self._release_group(message.group, was_killed=True)
@@ -395,6 +430,8 @@ class Child:
         self._processes: ProcessTree | None = None
         self._number = template._adopt(self)
         self._open = True
+        self._has_left = False
+        self._listener = -1
         self.ending: Ending | None = None
         self.frames_in = self.frames_out = self.log = -1
 
@@ -427,6 +464,13 @@ class Child:
     def is_born(self) -> bool:
         """The process exists. Data may be written to `frames_in` before that."""
         return self._pidfd >= 0
+
+    @property
+    def has_left(self) -> bool:
+        """None of its processes makes another system call: what is in the pipes is all there will ever be. Of a child that
+        reached for a network, only its `ending` says so, and what it tried.
+        """
+        return self._has_left or self.ending is not None
 
     @property
     def pid(self) -> int:
@@ -501,6 +545,7 @@ class Child:
         if self.ending is None:
             self.kill()
         self._template._forget(self._number, is_gone=not self._is_asked_for)
+        self._stop_listening()
         self._pidfd = _closed(self._pidfd)
         self.frames_in, self.frames_out, self.log = map(_closed, (self.frames_in, self.frames_out, self.log))
 
@@ -557,6 +602,19 @@ class Child:
 
     def _attempted(self, attempt: Attempted) -> None:
         self._attempt = attempt
+
+    def _listening(self, listener: list[int]) -> None:
+        if listener:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7): it is heard of with its end then
+            (self._listener,) = listener
+            self._template._listen(self._listener, self)
+
+    def _left(self) -> None:
+        self._has_left = True
+        self._stop_listening()
+
+    def _stop_listening(self) -> None:
+        self._template._stop_listening(self._listener)
+        self._listener = _closed(self._listener)
 
     def _ended(self, ended: Ended) -> None:
         usage = Usage(ended.cpu_ms, ended.max_rss_kib)

@@ -23,6 +23,7 @@ from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import Exited, JailUnavailable, Signalled
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from tests.sandbox.conftest import TELLS_WHO_LEFT
 from tests.support.elf_programs import compiled
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
@@ -269,3 +270,41 @@ async def test_the_template_of_python_is_replaced_as_well(python_program: int) -
         await _until_gone(before)
 
         assert len(_templates() - others) == 1
+
+
+async def _ended(jails: Jails, jailed: Jailed, ended: list[Jailed]) -> None:
+    await jails.end(jailed)
+    ended.append(jailed)
+
+
+@pytest.mark.skipif(not TELLS_WHO_LEFT, reason="Linux before 6.11: a listener hangs up when the last process is reaped")
+async def test_who_has_left_is_reaped_behind_its_caller_but_never_many(python_program: int) -> None:
+    """The template, which reaps, is stopped: eight ends are not waited for, the ninth is, and nobody counts as running."""
+    async with _served() as jails, anyio.create_task_group() as tasks:
+        (stub,) = _templates()
+        (template,) = psutil.Process(stub).children()
+        before = len(os.listdir("/proc/self/fd"))
+        left = [jails.begin(python_program, Policy(), None) for _ in range(9)]
+        for jailed in left:
+            while not jailed.child.is_born:
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.2)  # until the template has been given the last listener, and handed it on
+        ended: list[Jailed] = []
+        template.suspend()
+        try:
+            for jailed in left:
+                jailed.child.close_input()
+                with anyio.fail_after(_DEADLINE_S):
+                    await jailed.wait_left()
+                tasks.start_soon(_ended, jails, jailed, ended)
+            await anyio.sleep(0.1)
+            assert ended == left[:8]
+            assert [jailed.ending for jailed in left] == [None] * 9
+            assert jails.running == 1
+        finally:
+            template.resume()
+        with anyio.fail_after(_DEADLINE_S):
+            while len(ended) < 9 or len(os.listdir("/proc/self/fd")) > before:
+                await anyio.sleep(0.01)
+        assert all(isinstance(jailed.ending, Exited) for jailed in left)
+        assert jails.running == 0

@@ -136,6 +136,30 @@ def test_a_second_result_is_a_broken_protocol_however_large(hostile: HostileHome
     assert _limit(hostile.attack(f"result(1); {second}")) == "connector_runtime_error"
 
 
+_LEADER_GONE: Final = """
+import ctypes, socket, threading
+
+def later():
+    time.sleep(0.05)
+    socket.create_connection(("93.184.216.34", 443))
+
+threading.Thread(target=later).start()
+result(1)
+ctypes.CDLL(None).syscall(60 if os.uname().machine == "x86_64" else 93, 0)
+"""
+
+
+def test_what_is_done_between_the_last_word_and_the_end_counts(hostile: HostileHome) -> None:
+    """A second result and an end at once, over and over; a connection by what a connector leaves behind; and what it prints."""
+    again = 'result(1); send(framed({"type": "result", "output": None}, b"\\xc0")); os._exit(0)'
+    assert {_limit(hostile.attack(again)) for _ in range(20)} == {"connector_runtime_error"}
+    assert _limit(hostile.attack(_LEADER_GONE)) == "capability_denied"
+    assert _limit(hostile.attack('result(1); os.write(2, b"said at the very end\\n"); os._exit(0)')) == "ok"
+    logs = "".join(path.read_text(encoding="utf-8") for path in (hostile.home.path / "logs").iterdir())
+    assert "said at the very end" in logs
+    assert {_limit(hostile.attack("result(1); os._exit(0)")) for _ in range(20)} == {"ok"}, "the control"
+
+
 # The wall clock
 
 _STAYS: Final = {

@@ -32,6 +32,9 @@ needs_groups = pytest.mark.skipif(
 )
 """For what may start processes. That it is refused without them is shown by tests/sandbox/test_jail_limits.py."""
 
+TELLS_WHO_LEFT = tuple(map(int, os.uname().release.split(".")[:2])) >= (6, 11)
+"""The listener of a filter hangs up when the last process under it makes no more calls, and not when it is reaped."""
+
 
 def program(name: str, *arguments: Any) -> bytes:
     """A zip application that makes one attempt."""

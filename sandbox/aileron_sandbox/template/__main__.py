@@ -51,10 +51,12 @@ from aileron_sandbox.template.messages import (
     FAILED_SIZE,
     MAX_DATAGRAM,
     MAX_REQUEST,
+    Asked,
     Born,
     Ended,
     Failed,
     Group,
+    Listening,
     Preparation,
     Ready,
     Spawn,
@@ -377,6 +379,7 @@ class _Template:
             return
         try:
             if is_asked:
+                self._control.send(Asked(forked.number).encode())  # before the host can see it leave
                 self._fork_answering(watched, forked)
         except OSError:  # no process is to be had, so nobody would answer
             os.kill(forked.pid, signal.SIGKILL)
@@ -406,6 +409,8 @@ class _Template:
             return
         pidfd, pid = forked.answered_by
         forked.answered_by = None
+        if within_ms is None:  # it has ended itself: whoever asks now would wait for ever
+            os.kill(forked.pid, signal.SIGKILL)
         del self._answering[pidfd]
         self._poll.unregister(pidfd)
         if within_ms is not None:
@@ -441,6 +446,7 @@ class _Template:
         self._poll.register(forked.watched.listener, select.POLLIN)
         if forked.number != _NOBODYS:
             forked.door.close()
+            socket.send_fds(self._control, [Listening(forked.number).encode()], [forked.watched.listener])
 
     def _reap(self, forked: _Forked) -> None:
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
@@ -508,8 +514,9 @@ class _Template:
                 forked.watched.will_change_memory()
         if forked.door.fileno() not in self._doors:
             forked.door.close()
+        listener = [forked.watched.listener] if forked.watched is not None else []
         try:
-            socket.send_fds(self._control, [Born(spawn.child, forked.group).encode()], [forked.pidfd])
+            socket.send_fds(self._control, [Born(spawn.child, forked.group).encode()], [forked.pidfd, *listener])
         except OSError:
             # The host does not know it, so nobody else could end it.
             forked.number = _NOBODYS

@@ -1,7 +1,8 @@
 """How the host and the template talk: datagrams over one SOCK_SEQPACKET socket, fixed structs, descriptors beside them.
 
 The host trusts the template as much as itself; the template trusts the host. A jailed program has neither end. The
-first datagram is the preparation, as JSON; every later one is a `Group`, `Spawn`, `Born`, `Attempted`, `Ended` or `Failed`.
+first datagram is the preparation, as JSON; every later one is a `Group`, `Spawn`, `Born`, `Listening`, `Asked`,
+`Attempted`, `Ended` or `Failed`.
 
 Source: unix(7), SCM_RIGHTS. Not here: what a connector says (frames/).
 """
@@ -18,11 +19,13 @@ from aileron_sandbox.policy import Mode, Profile
 __all__ = [
     "MAX_DATAGRAM",
     "MAX_REQUEST",
+    "Asked",
     "Attempted",
     "Born",
     "Ended",
     "Failed",
     "Group",
+    "Listening",
     "Preparation",
     "Ready",
     "Spawn",
@@ -42,6 +45,8 @@ _BORN: Final = struct.Struct("!cQQ")
 _ENDED: Final = struct.Struct("!cQqQQQ")
 _FAILED: Final = struct.Struct("!cQi32s")
 _ATTEMPTED: Final = struct.Struct("!cQ")
+_LISTENING: Final = struct.Struct("!cQ")
+_ASKED: Final = struct.Struct("!cQ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -137,7 +142,9 @@ class Group:
 
 @dataclasses.dataclass(frozen=True)
 class Born:
-    """The child exists; its pidfd is beside this. `group` is the one it is in, 0 for none."""
+    """The child exists; its pidfd is beside this, and its listener where there is one already. `group` is the one it is in, 0 for
+    none.
+    """
 
     child: int
     group: int
@@ -145,6 +152,30 @@ class Born:
     def encode(self) -> bytes:
         """17 bytes."""
         return _BORN.pack(b"B", self.child, self.group)
+
+
+@dataclasses.dataclass(frozen=True)
+class Listening:
+    """The listener of the child's filter is beside this. The host asks and answers nothing there: since Linux 6.11 it hangs up
+    when no process of the child will make another system call, which is before any of them is reaped.
+    """
+
+    child: int
+
+    def encode(self) -> bytes:
+        """9 bytes."""
+        return _LISTENING.pack(b"L", self.child)
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """The child made a call that reaches for a network, and what it wanted is being found out: that is told before `Ended`."""
+
+    child: int
+
+    def encode(self) -> bytes:
+        """9 bytes."""
+        return _ASKED.pack(b"Q", self.child)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,7 +225,7 @@ class Failed:
 FAILED_SIZE: Final = _FAILED.size
 
 
-def decode(data: bytes) -> Spawn | Group | Born | Attempted | Ended | Failed | Ready:
+def decode(data: bytes) -> Spawn | Group | Born | Listening | Asked | Attempted | Ended | Failed | Ready:
     """One datagram. ValueError for anything else: it would be a bug of ours, since both ends are."""
     kind = data[:1]
     match kind:
@@ -205,6 +236,10 @@ def decode(data: bytes) -> Spawn | Group | Born | Attempted | Ended | Failed | R
             return Group(*_GROUP.unpack(data)[1:])
         case b"B":
             return Born(*_BORN.unpack(data)[1:])
+        case b"L":
+            return Listening(_LISTENING.unpack(data)[1])
+        case b"Q":
+            return Asked(_ASKED.unpack(data)[1])
         case b"A":
             child = _ATTEMPTED.unpack_from(data)[1]
             return Attempted(child, data[_ATTEMPTED.size :].decode("ascii"))
