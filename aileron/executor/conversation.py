@@ -45,6 +45,7 @@ from aileron_sandbox.frames.messages import (
     Invoke,
     Log,
     Progress,
+    Ready,
     Refused,
     Result,
     TcpOpen,
@@ -97,7 +98,7 @@ class Claims:
 
 
 class HostConversation:
-    """One try. `run` once."""
+    """One try. `run` once. `was_ready` of a connector that said so before it was anybody's."""
 
     def __init__(
         self,
@@ -108,6 +109,8 @@ class HostConversation:
         claims: Claims,
         journal: StepJournal,
         run_id: str,
+        *,
+        was_ready: bool = False,
     ) -> None:
         child = jailed.child
         self._jailed = jailed
@@ -119,6 +122,9 @@ class HostConversation:
         self._run_id = run_id
         self._channel = FrameChannel(child.frames_in, child.frames_out)
         self._session = HostSession()
+        self._said_ready = was_ready
+        if was_ready:
+            self._session.received(Frame(Ready(), None))
         self._verdict: AileronError | None = None
         self._output: Any = None
         self._has_output = False
@@ -141,6 +147,11 @@ class HostConversation:
         if self._verdict is not None:
             raise self._verdict
         return self._output
+
+    @property
+    def said_ready(self) -> bool:
+        """Whether the connector says when it has loaded."""
+        return self._said_ready
 
     @property
     def _name(self) -> str:
@@ -208,6 +219,8 @@ class HostConversation:
                 tasks.start_soon(self._serve, broker, stream, b"", tasks)
             case Chunk() | Cancel():
                 await broker.deliver(frame)
+            case Ready():
+                self._said_ready = True
             case Log() as line:
                 check_imported(HostFunction.LOG, self._step)
                 if not self._log_cut:  # or a flood of them would be put into words for nothing

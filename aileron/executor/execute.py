@@ -16,7 +16,6 @@ import secrets
 from typing import Any, Final, NamedTuple, Protocol
 
 import anyio
-import anyio.to_thread
 
 from aileron.egress.engine import Egress
 from aileron.egress.meter import Meter
@@ -24,15 +23,13 @@ from aileron.executor import retry
 from aileron.executor.conversation import Claims, HostConversation, StepJournal
 from aileron.executor.interpolation import with_answers
 from aileron.executor.jails import Jailed, Jails
-from aileron.executor.programs import ConnectorStore, Kind, opened
+from aileron.executor.programs import ConnectorStore, Kind, opened, runtime_of
 from aileron.executor.spares import Spares
-from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, Plan, Step
-from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.policy import Policy
 
-__all__ = ["Executor", "RunJournal", "policy_of", "runtime_of"]
+__all__ = ["Executor", "RunJournal", "policy_of"]
 
 _JITTER_STEPS: Final = 1 << 16
 
@@ -109,44 +106,36 @@ class Executor:
                 attempt += 1
 
     async def _try(self, work: _Work, attempt: int) -> Any:
-        pin, policy = work.step.connector, policy_of(work.step, "python")
+        pin, policy = work.step.connector, policy_of(work.step, self._store.known_kind(work.step.connector) or "python")
         spare = self._spares.maybe_take(pin, policy)
         if spare is None:
             return await self._try_afresh(work, attempt)
         async with self._jails.ended(spare.jailed) as jailed:
             await work.journal.started(work.step, attempt, spare.layers)
-            output = await self._converse(jailed, work)
+            talk = self._conversation(jailed, work, was_ready=spare.said_ready)
+            output = await talk.run(work.deadline)
         self._spares.want(pin, policy, was_spare=True)
         return output
 
     async def _try_afresh(self, work: _Work, attempt: int) -> Any:
         step = work.step
         with await opened(self._store, step.connector) as program:
-            runtime = None
-            if program.kind == "elf":
-                runtime = await anyio.to_thread.run_sync(runtime_of, step, program.program_fd)
+            runtime = await runtime_of(step.connector, program.kind, program.program_fd)
             policy = policy_of(step, program.kind)
             await work.journal.started(step, attempt, self._jails.layers_of(policy, runtime))
             async with self._jails.open(program.program_fd, policy, runtime) as jailed:
-                output = await self._converse(jailed, work)
-        if policy.profile == "python":
+                talk = self._conversation(jailed, work)
+                output = await talk.run(work.deadline)
+        # Of one that is compiled it is not known when it has loaded, unless it says so.
+        if policy.profile == "python" or (policy.profile == "elf" and talk.said_ready):
             self._spares.want(step.connector, policy, was_spare=False)
         return output
 
-    async def _converse(self, jailed: Jailed, work: _Work) -> Any:
+    def _conversation(self, jailed: Jailed, work: _Work, *, was_ready: bool = False) -> HostConversation:
         journal = work.journal.of_step(work.step)
-        conversation = HostConversation(jailed, self._egress, work.step, work.meter, work.claims, journal, work.run_id)
-        return await conversation.run(work.deadline)
-
-
-def runtime_of(step: Step, program: int) -> ElfRuntime:
-    """What the compiled program needs to see; AileronError where this machine does not have it."""
-    try:
-        return ElfRuntime.of_program(program)
-    except JailUnavailable as error:
-        raise AileronError(
-            FailureClass.SANDBOX_UNAVAILABLE, f"{step.connector}: {error}", boundary=Boundary.SANDBOX
-        ) from error
+        return HostConversation(
+            jailed, self._egress, work.step, work.meter, work.claims, journal, work.run_id, was_ready=was_ready
+        )
 
 
 def policy_of(step: Step, kind: Kind) -> Policy:

@@ -216,9 +216,11 @@ class Jails:
         """The layers in force for a jail that is opened with the same. Starts the template if need be; errors as `open`."""
         return self._warm(policy, runtime).template.layers(policy.profile)
 
-    def is_current(self, jailed: Jailed, policy: Policy) -> bool:
-        """Whether a Python connector under this policy would be started in the same template now."""
-        return not jailed.is_outdated and self._warm(policy, None) is jailed._warm
+    def is_current(self, jailed: Jailed, runtime: ElfRuntime | None) -> bool:
+        """Whether another such connector, Python where there is no `runtime`, would be started in the same template now."""
+        if jailed.is_outdated:
+            return False
+        return jailed._warm is (self._warm(Policy(), None) if runtime is None else self._started.get(runtime))
 
     async def serve(self) -> None:
         """Wake those who wait. Ends only by cancellation."""
@@ -231,8 +233,8 @@ class Jails:
 
     @property
     def running(self) -> int:
-        """How many Python connectors run for somebody now."""
-        return self._python.in_use
+        """How many connectors run for somebody now."""
+        return sum(warm.in_use for warm in (self._python, *self._started.values(), *self._retired))
 
     @asynccontextmanager
     async def open(self, program: int, policy: Policy, runtime: ElfRuntime | None) -> AsyncIterator[Jailed]:
@@ -353,8 +355,8 @@ class Jails:
         return Template.start(self._runtime, mode=self._mode, memory_by="groups")
 
     def _end_the_idlest(self) -> None:
-        """The one that was used longest ago and that nobody uses now. AileronError(busy) where all are in use."""
-        idle = next((kind for kind, warm in self._started.items() if not warm.running), None)
+        """The one that was used longest ago and that nobody uses now, and its spares. AileronError(busy) where all are in use."""
+        idle = next((kind for kind, warm in self._started.items() if not warm.in_use), None)
         if idle is None:
             raise _busy()
         self._started.pop(idle).stop()

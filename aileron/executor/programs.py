@@ -10,9 +10,12 @@ from typing import Literal, Protocol
 
 import anyio.to_thread
 
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import ConnectorPin
+from aileron_sandbox.elf import ElfRuntime
+from aileron_sandbox.ending import JailUnavailable
 
-__all__ = ["ConnectorStore", "Kind", "Program", "opened"]
+__all__ = ["ConnectorStore", "Kind", "Program", "opened", "runtime_of"]
 
 Kind = Literal["python", "elf"]
 
@@ -65,3 +68,13 @@ async def opened(store: ConnectorStore, pin: ConnectorPin) -> AbstractContextMan
         return kept
     # In a thread: a connector may be 64 MiB, and hashing it must not hold up every other run.
     return await anyio.to_thread.run_sync(store.open, pin)
+
+
+async def runtime_of(pin: ConnectorPin, kind: Kind, program: int) -> ElfRuntime | None:
+    """What a compiled program needs to see, None for Python; AileronError where this machine does not have it."""
+    if kind == "python":
+        return None
+    try:
+        return await anyio.to_thread.run_sync(ElfRuntime.of_program, program)
+    except JailUnavailable as error:
+        raise AileronError(FailureClass.SANDBOX_UNAVAILABLE, f"{pin}: {error}", boundary=Boundary.SANDBOX) from error

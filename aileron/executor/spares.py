@@ -8,8 +8,10 @@ Rules
 - A spare is made after a run of the same connector that worked, and never while others run that need the processors.
 - It is used only if all that it depends on is as it was: the same pin, files that nobody touched, the same limits, layers and
   template, and the same `fence`: what the daemon says makes a spare worthless (settings, the vault's lock, the actions).
-- Before `invoke` a connector has nothing to do but to load. A frame, output, a connection, an end, or more processor time than
-  loading takes ends the spare and is on record, and no other is made of that connector for some time.
+- Before `invoke` a connector has nothing to do but to load, and may say once that it is `ready`. Another frame, output, a
+  connection, an end, or more processor time than loading takes ends the spare and is on record, and no other is made of that
+  connector for some time.
+- One that is compiled is used only once it has said so, in one piece, and only if it says so in its runs.
 
 All of it within `Bounds`.
 
@@ -20,6 +22,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import select
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -30,10 +33,13 @@ import anyio.to_thread
 from anyio.abc import TaskGroup
 
 from aileron.executor.jails import Jailed, Jails
-from aileron.executor.programs import ConnectorStore, opened
+from aileron.executor.programs import ConnectorStore, opened, runtime_of
 from aileron.model.failure import AileronError
 from aileron.model.plan import ConnectorPin
+from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import NetworkAttempt, RefusedToStart
+from aileron_sandbox.frames.codec import Decoder, FrameError
+from aileron_sandbox.frames.messages import FromJail, Ready
 from aileron_sandbox.policy import Policy
 
 __all__ = ["Bounds", "Early", "Spare", "SpareJournal", "Spares"]
@@ -42,6 +48,10 @@ _LATER_S: Final = 0.002
 """After a run before its successor is made: the answer goes first."""
 _LAST_WORDS_S: Final = 1.0
 """From a spare's closing its frames until it has ended."""
+_READY_BYTES: Final = 256
+"""Read of what one that waits has said: `ready` is 20 to 40, as it is spelled."""
+_PREFIX_BYTES: Final = 8
+"""Before the header of a frame: its length, and that of its body."""
 _MOST_QUIET: Final = 256
 """Connectors whose early acts are remembered."""
 
@@ -90,17 +100,23 @@ class _Key(NamedTuple):
     policy: Policy
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class Spare:
     """One that waits, or that somebody has just taken."""
 
     key: _Key
     jailed: Jailed
+    runtime: ElfRuntime | None
+    """Of one that is compiled."""
     layers: tuple[str, ...]
     stamp: object
     fence: object
     until: float
     """Discarded then; as `anyio.current_time()`."""
+    said_ready: bool = False
+    """It has told that it waits."""
+    early: Early | None = None
+    """What it did too early, as far as that was looked at."""
 
 
 @dataclasses.dataclass
@@ -163,8 +179,11 @@ class Spares:
         """
         key = _Key(pin, policy)
         for spare in [spare for spare in self._waiting if spare.key == key]:
+            is_usable = self._is_usable(spare)
+            if is_usable and spare.runtime is not None and not spare.said_ready:
+                continue
             self._waiting.remove(spare)
-            if self._is_usable(spare):
+            if is_usable:
                 self._hand_over(spare)
                 return spare
             self._discard(spare)
@@ -187,11 +206,11 @@ class Spares:
     def _is_usable(self, spare: Spare) -> bool:
         return (
             anyio.current_time() < spare.until
-            and self._jails.is_current(spare.jailed, spare.key.policy)
+            and self._jails.is_current(spare.jailed, spare.runtime)
             and spare.stamp == self._store.stamp(spare.key.pin)
             and spare.fence == self._fence()
             and spare.jailed.ending is None
-            and _acted(spare.jailed) is None
+            and _acted(spare) is None
         )
 
     def _hand_over(self, spare: Spare) -> None:
@@ -204,7 +223,7 @@ class Spares:
     def _discard(self, spare: Spare, early: Early | None = None) -> None:
         """End one that is no longer in the list; where it has acted early, on record and with consequences."""
         if early is None and not spare.jailed.is_outdated:  # otherwise its template may have ended, and it with that
-            early = _acted(spare.jailed)
+            early = _acted(spare)
         if early is not None:
             self._keep_quiet(spare.key.pin)
         if self._tasks is not None:
@@ -262,15 +281,16 @@ class Spares:
         fence = self._fence()
         try:
             with await opened(self._store, key.pin) as program:
-                if program.kind != "python" or program.stamp is None:
+                if program.kind != key.policy.profile or program.stamp is None:
                     return False
-                layers = self._jails.layers_of(key.policy, None)
-                jailed = self._jails.begin(program.program_fd, key.policy, None, is_spare=True)
+                runtime = await runtime_of(key.pin, program.kind, program.program_fd)
+                layers = self._jails.layers_of(key.policy, runtime)
+                jailed = self._jails.begin(program.program_fd, key.policy, runtime, is_spare=True)
         except AileronError as error:  # the next run says so to whoever wants it
             _log.info("no spare of %s: %s", key.pin, error)
             return False
         until = anyio.current_time() + self._bounds.lifetime_s
-        self._waiting.append(Spare(key, jailed, layers, program.stamp, fence, until))
+        self._waiting.append(Spare(key, jailed, runtime, layers, program.stamp, fence, until))
         self._is_one_waiting.set()
         return True
 
@@ -333,9 +353,14 @@ def _used(pids: Sequence[int], bounds: Bounds) -> _Used:
     return _Used(cpu_s, is_short)
 
 
-def _acted(jailed: Jailed) -> Early | None:
+def _acted(spare: Spare) -> Early | None:
     """What it did, though nobody told it anything. What it writes from now on is the affair of whoever takes it."""
-    ending = jailed.ending
+    spare.early = spare.early or _acts(spare)  # a frame is there only once
+    return spare.early
+
+
+def _acts(spare: Spare) -> Early | None:
+    jailed, ending = spare.jailed, spare.jailed.ending
     if isinstance(ending, NetworkAttempt):
         return "network"
     if isinstance(ending, RefusedToStart):  # the machine's affair
@@ -346,8 +371,24 @@ def _acted(jailed: Jailed) -> Early | None:
     said.register(child.frames_out, select.POLLIN)
     said.register(child.log, select.POLLIN)
     ready = dict(said.poll(0))
-    if ready.get(child.frames_out, 0) & select.POLLIN:
+    if ready.get(child.frames_out, 0) & select.POLLIN and not _hears_ready(spare):
         return "frame"
     if ready.get(child.log, 0) & select.POLLIN:
         return "output"
-    return "exit" if child.frames_out in ready else None
+    return "exit" if ready.get(child.frames_out, 0) & select.POLLHUP else None
+
+
+def _hears_ready(spare: Spare) -> bool:
+    """Take what it has said: whether that is `ready`, whole, for the first time, and nothing else."""
+    data = os.read(spare.jailed.child.frames_out, _READY_BYTES)
+    decoder = Decoder(FromJail)
+    decoder.feed(data)
+    try:
+        frame = decoder.next_frame()
+    except FrameError:
+        return False
+    is_alone = len(data) == _PREFIX_BYTES + int.from_bytes(data[:4])
+    if frame is None or not isinstance(frame.message, Ready) or not is_alone or spare.said_ready:
+        return False
+    spare.said_ready = True
+    return True

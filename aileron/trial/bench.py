@@ -38,8 +38,9 @@ from aileron.egress.scrub import Needles
 from aileron.egress.url import parse_url
 from aileron.executor.broker import WayOut
 from aileron.executor.conversation import Claims, HostConversation
-from aileron.executor.execute import policy_of, runtime_of
+from aileron.executor.execute import policy_of
 from aileron.executor.jails import Jails
+from aileron.executor.programs import runtime_of
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, HostPort
@@ -210,7 +211,7 @@ class Bench:
             grant=_grant(self._artifact.manifest, hosts, upstream),
             limits=self._artifact.manifest.limits,
         )
-        runtime = await anyio.to_thread.run_sync(runtime_of, step, self._program) if self._kind == "elf" else None
+        runtime = await runtime_of(step.connector, self._kind, self._program)
         deadline = anyio.current_time() + step.limits.timeout_s
         async with self._jails.open(self._program, policy_of(step, self._kind), runtime) as jailed:
             journal = _Nowhere()

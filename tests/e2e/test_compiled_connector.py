@@ -13,6 +13,7 @@ import pytest
 from aileron_sandbox import cgroups
 from tests.cli.command import Command
 from tests.sandbox.conftest import needs_groups
+from tests.support.early import until
 from tests.support.elf_programs import LINKS, Link, compiled
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.upstream import Seen, Upstream, answer, chunked_answer
@@ -180,6 +181,32 @@ def test_a_compiled_connector_is_built_installed_and_run(link: Link, tmp_path: P
 
     assert [built.code, installed.code, added.code, ran.code] == [0, 0, 0, 0], (built, installed, added, ran)
     assert ran.json["result"] == {"greeting": "Mira", "pid": 1, "threads": 1, "environment": 0, "program": "connector"}
+
+
+def _waiting(home: DaemonHome) -> set[int]:
+    """Jailed programs, which all have the same name; between runs only those that wait."""
+    assert home.daemon_pid is not None
+    below = psutil.Process(home.daemon_pid).children(recursive=True)
+    found = set()
+    for process in below:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.cmdline() == ["connector"]:
+                found.add(process.pid)
+    return found
+
+
+def test_one_that_says_it_is_ready_waits_for_its_next_run(home: DaemonHome) -> None:
+    """The process of the second run was there before it was asked for, and is gone after it; the record is that of the first."""
+    answers = [home.run("greet", {"name": "Mira"})]
+    waiting = until(lambda: _waiting(home))
+    answers.append(home.run("greet", {"name": "Ada"}))
+
+    assert [answer.body["result"]["greeting"] for answer in answers] == ["Mira", "Ada"]
+    assert waiting
+    assert until(lambda: not waiting & _waiting(home)), "whoever waited was used"
+    first, second = ([event["type"] for event in home.events(answer.body["audit_id"])] for answer in answers)
+    assert first == second
+    assert home.must("GET", "/v1/audit?type=connector.acted-early")["events"] == []
 
 
 def test_what_cannot_run_here_is_not_installed(home: DaemonHome, link: Link, tmp_path: Path) -> None:

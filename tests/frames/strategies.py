@@ -19,6 +19,7 @@ from aileron_sandbox.frames import (
     Log,
     Message,
     Progress,
+    Ready,
     Refused,
     Result,
     TcpOpen,
@@ -58,6 +59,7 @@ to_jail = st.one_of(
     st.builds(Chunk, id=ids, end=st.booleans()),
 )
 from_jail = st.one_of(
+    st.builds(Ready),
     st.builds(Log, level=st.sampled_from(["debug", "info", "warning", "error"]), message=text, fields=json_maps),
     st.builds(Progress, done=numbers, total=st.none() | numbers, message=st.none() | text),
     st.builds(AuditEvent, event=text, fields=json_maps),

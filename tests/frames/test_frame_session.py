@@ -24,6 +24,7 @@ from aileron_sandbox.frames import (
     Message,
     Progress,
     ProtocolError,
+    Ready,
     Refused,
     Result,
     TcpOpen,
@@ -81,6 +82,8 @@ def played(*script: tuple[str, Message]) -> tuple[HostSession, JailSession]:
 
 HONEST: dict[str, Script] = {
     "a result alone": [(">", INVOKE), ("<", RESULT)],
+    "ready before it is told anything": [("<", Ready()), (">", INVOKE), ("<", LOG), ("<", RESULT)],
+    "ready when invoke is on its way": [(">", INVOKE), ("<", Ready()), ("<", RESULT)],
     "a failure alone": [(">", INVOKE), ("<", Failed(failure_class="x", message="m"))],
     "what is told on the way": [
         (">", INVOKE), ("<", LOG), ("<", Progress(done=1)), ("<", AuditEvent(event="e")), ("<", LOG), ("<", RESULT),
@@ -160,6 +163,11 @@ UPLOADING: Script = [(">", INVOKE), ("<", request(3, "stream"))]
 CONNECTING: Script = [(">", INVOKE), ("<", stream(3))]
 CONNECTED: Script = [*CONNECTING, (">", opened(3))]
 REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
+    "ready, twice": ([("<", Ready())], ("<", Ready()), "ready after another frame"),
+    "ready after a log": ([(">", INVOKE), ("<", LOG)], ("<", Ready()), "ready after another frame"),
+    "ready after the result": ([(">", INVOKE), ("<", RESULT)], ("<", Ready()), "ready after another frame"),
+    "a log after ready, before invoke": ([("<", Ready())], ("<", LOG), "log before invoke"),
+    "ready from the host": ([], (">", Ready()), "ready before invoke"),
     "a log before invoke": ([], ("<", LOG), "log before invoke"),
     "a result before invoke": ([], ("<", RESULT), "result before invoke"),
     "a request before invoke": ([], ("<", request(1)), "http before invoke"),
@@ -293,6 +301,7 @@ def test_the_cancelled_and_the_answered_are_known() -> None:
 
 
 jail_says = st.one_of(
+    st.just(Ready()),
     st.just(LOG),
     st.builds(request, st.integers(1, 6), st.sampled_from(["none", "inline", "stream"])),
     st.builds(stream, st.integers(1, 6)),

@@ -19,9 +19,11 @@ from aileron.executor.spares import Bounds, Early, Spare, Spares
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ConnectorPin
 from aileron.registry.content import ContentStore
+from aileron_sandbox.elf import ElfRuntime
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.policy import Policy
 from aileron_sandbox.runtime import PythonRuntime
+from tests.support.elf_programs import compiled
 
 pytestmark = [pytest.mark.jail, pytest.mark.anyio]
 _DEADLINE_S = 20.0
@@ -60,15 +62,22 @@ class _Room:
         data = io.BytesIO()
         with zipfile.ZipFile(data, "w") as archive:
             archive.writestr("__main__.py", source)
+        return self._put(data.getvalue(), version)
+
+    def installed_program(self, *options: str, version: str = "1.0.0") -> ConnectorPin:
+        """A compiled connector that says it is ready, by waits.c."""
+        return self._put(compiled("waits", "static", *options), version)
+
+    def _put(self, program: bytes, version: str) -> ConnectorPin:
         manifest = f'[connector]\nname = "github://acme/mail"\nversion = "{version}"\n'
-        pin = self.store.put(data.getvalue(), manifest.encode())
+        pin = self.store.put(program, manifest.encode())
         self.store.open(pin).close()
         return pin
 
-    async def take(self, pin: ConnectorPin) -> Spare:
+    async def take(self, pin: ConnectorPin, policy: Policy = Policy()) -> Spare:  # noqa: B008
         """A spare of this connector, once there is one."""
         with anyio.fail_after(_DEADLINE_S):
-            while (found := self.spares.maybe_take(pin, Policy())) is None:
+            while (found := self.spares.maybe_take(pin, policy)) is None:
                 await anyio.sleep(0.01)
         return found
 
@@ -348,4 +357,87 @@ async def test_a_template_that_dies_takes_its_spares_and_blames_nobody(tmp_path:
             while not room.spares.waiting:
                 room.spares.want(pin, Policy(), was_spare=False)
                 await anyio.sleep(0.05)
+        assert not room.noted
+
+
+# Compiled connectors
+
+ELF = Policy(profile="elf")
+_EARLY_ELF: dict[str, tuple[str, Early]] = {
+    "ready, twice": ("say(READY, sizeof READY)", "frame"),
+    "ready, later again": ("(sleep(1), say(READY, sizeof READY))", "frame"),
+    "ready, and a byte": ('say("x", 1)', "frame"),
+    "words": ('puts("loaded"), fflush(stdout)', "output"),
+    "an end": ("_exit(0)", "exit"),
+    "no longer listening": ("(close(4), pause())", "exit"),
+    "a computation": ("for (;;) continue", "resources"),
+}
+
+
+async def test_a_compiled_one_waits_once_it_has_said_that_it_is_ready(tmp_path: Path) -> None:
+    """It answers as any jail. One that says nothing is nobody's, and nobody is blamed when its time is over."""
+    async with _room(tmp_path, Bounds(look_s=0.1, lifetime_s=2)) as room:
+        pin, silent = (
+            room.installed_program("-DEARLY="),
+            room.installed_program("-DEARLY=", "-DIS_SILENT=1", version="2.0.0"),
+        )
+        room.spares.want(silent, ELF, was_spare=False)
+        await room.until_waiting(1)
+        room.spares.want(pin, ELF, was_spare=False)
+        spare = await room.take(pin, ELF)
+        async with room.jails.ended(spare.jailed) as jailed:
+            assert spare.said_ready
+            assert await _said(jailed, b"told") == b"told"
+        assert room.spares.maybe_take(pin, ELF) is None
+        assert room.spares.maybe_take(silent, ELF) is None
+        assert len(room.spares.waiting) == 1
+        await room.until_waiting(0)
+        assert not room.noted
+
+
+@pytest.mark.parametrize("name", _EARLY_ELF)
+async def test_a_compiled_one_may_say_that_it_is_ready_and_nothing_else(tmp_path: Path, name: str) -> None:
+    """By its reason; one that only says so is used."""
+    does, what = _EARLY_ELF[name]
+    async with _room(tmp_path, Bounds(cpu_s=0.5, look_s=0.1)) as room:
+        pin, control = room.installed_program(f"-DEARLY={does}"), room.installed_program("-DEARLY=", version="2.0.0")
+        room.spares.want(pin, ELF, was_spare=False)
+        await room.until_noted()
+        room.spares.want(control, ELF, was_spare=False)
+        await room.jails.end((await room.take(control, ELF)).jailed)
+        assert room.spares.maybe_take(pin, ELF) is None
+        assert room.noted == [(pin, what, None)]
+
+
+async def test_a_python_connector_may_say_it_too(tmp_path: Path) -> None:
+    """By the bytes on the page; the session is told by whoever takes it."""
+    says = "import os\nos.write(4, bytes.fromhex('0000000c0000000081a474797065a57265616479'))\n"
+    async with _room(tmp_path) as room:
+        pin = room.installed(says + _WAITS)
+        room.spares.want(pin, Policy(), was_spare=False)
+        await room.until_waiting(1)
+        await anyio.sleep(0.5)
+        spare = await room.take(pin)
+        async with room.jails.ended(spare.jailed) as jailed:
+            assert spare.said_ready
+            assert await _said(jailed, b"told") == b"told"
+        assert not room.noted
+
+
+async def test_those_that_wait_keep_no_template_for_others(tmp_path: Path) -> None:
+    """Four sets of libraries are kept, and one with nothing but a spare makes room for the fifth."""
+    async with _room(tmp_path) as room:
+        pin = room.installed_program("-DEARLY=")
+        room.spares.want(pin, ELF, was_spare=False)
+        await room.until_waiting(1)
+        with room.store.open(pin) as program:
+            bare = ElfRuntime.of_program(program.program_fd)
+            for shown in ("/bin/sh", "/bin/ls", "/bin/cat", "/bin/mv"):
+                async with room.jails.open(
+                    program.program_fd, ELF, ElfRuntime(bare.executable, (Path(shown),))
+                ) as jailed:
+                    jailed.child.close_input()
+                    await jailed.wait_ended()
+        await room.until_waiting(0)
+        assert room.spares.maybe_take(pin, ELF) is None
         assert not room.noted

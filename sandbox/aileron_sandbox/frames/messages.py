@@ -31,6 +31,7 @@ __all__ = [
     "LogLevel",
     "Message",
     "Progress",
+    "Ready",
     "Refused",
     "Result",
     "TcpOpen",
@@ -128,6 +129,10 @@ class Chunk(_Message, frozen=True, kw_only=True, tag="chunk"):
 # From the jail
 
 
+class Ready(_Message, frozen=True, kw_only=True, tag="ready"):
+    """The connector has done what does not depend on the invocation, and waits for it. Its first frame, if it says so at all."""
+
+
 class Log(_Message, frozen=True, kw_only=True, tag="log"):
     """A line for the log of this invocation."""
 
@@ -198,5 +203,5 @@ class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
 
 
 ToJail = Invoke | HttpHead | TcpOpened | Chunk | Refused
-FromJail = Log | Progress | AuditEvent | HttpRequest | TcpOpen | Chunk | Cancel | Result | Failed
+FromJail = Ready | Log | Progress | AuditEvent | HttpRequest | TcpOpen | Chunk | Cancel | Result | Failed
 Message = ToJail | FromJail

@@ -4,7 +4,8 @@ Each end tells its session every frame it is about to send and every frame it ha
 that the frame may not be there. The far end is not trusted: a host that sees ProtocolError ends the jail.
 
 Rules
-1. The host speaks first, and `invoke` comes once. The jail says nothing before it.
+1. `invoke` comes once, and is the host's first frame. Before it the jail says nothing, or `ready`, which is its first frame; the
+   two may cross.
 2. The jail ends with one `result` or `failure`. Nothing follows it, and requests still open end with it.
 3. Request ids grow. At most MAX_IN_FLIGHT requests are open at once.
 4. A request has two halves. Down (host to jail): `http_head`, chunks, the last with `end`; or `refused` at any time, also
@@ -36,6 +37,7 @@ from aileron_sandbox.frames.messages import (
     Log,
     Message,
     Progress,
+    Ready,
     Refused,
     Result,
     TcpOpen,
@@ -71,6 +73,7 @@ class _Session:
     def __init__(self) -> None:
         self._invoked = False
         self._over = False
+        self._has_spoken = False  # the jail
         self._last_id = 0
         self._requests: Final[dict[int, _Request]] = {}
 
@@ -95,6 +98,11 @@ class _Session:
         return request_id <= self._last_id if request is None else request.is_answered
 
     def _from_jail(self, message: Message) -> None:
+        is_first, self._has_spoken = not self._has_spoken, True
+        if isinstance(message, Ready):
+            if not is_first:
+                raise ProtocolError("ready after another frame")
+            return
         self._check_running(message)
         match message:
             case Chunk(id=request_id, end=end):

@@ -212,6 +212,7 @@ static void find_first_host(struct view invoke) {
 
 int main(void) {
     start();
+    send_ready();
     struct frame frame = receive();
     /* The invoke is looked at until the end, and the inbox moves: keep a copy. */
     struct bytes invoke = {0};

@@ -52,12 +52,12 @@ static void write_all(const unsigned char *data, size_t size) {
 }
 
 static void send_frame(const struct bytes *header, const void *body, size_t body_size) {
-    struct bytes prefix = {0};
-    big_endian(&prefix, header->size, 4), big_endian(&prefix, body_size, 4);
-    write_all(prefix.data, prefix.size);
-    write_all(header->data, header->size);
+    struct bytes frame = {0};
+    big_endian(&frame, header->size, 4), big_endian(&frame, body_size, 4);
+    append(&frame, header->data, header->size);
+    write_all(frame.data, frame.size);
     write_all(body, body_size);
-    free(prefix.data);
+    free(frame.data);
 }
 
 static uint32_t length_at(size_t offset) {
@@ -109,6 +109,16 @@ static void send_chunk(uint64_t id, const void *data, size_t size, bool is_last)
     put_text(&header, "id"), put_int(&header, id);
     put_text(&header, "end"), put_bool(&header, is_last);
     send_frame(&header, data, size);
+    free(header.data);
+}
+
+/* What does not depend on the invocation is done: from the second run on, one that waits may be there before it is wanted. The first
+ * frame, and in one write. */
+static void send_ready(void) {
+    struct bytes header = {0};
+    put_map(&header, 1);
+    put_text(&header, "type"), put_text(&header, "ready");
+    send_frame(&header, NULL, 0);
     free(header.data);
 }
 
