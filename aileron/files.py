@@ -69,6 +69,19 @@ def open_directory(path: Path, forbidden: int) -> Iterator[int]:
         os.close(descriptor)
 
 
+Stamp = tuple[int, int, int, int]
+"""Of a file: inode, size, and when its bytes and its inode were changed, in ns."""
+
+
+def stamp(path: Path | str, *, follow_symlinks: bool = False) -> Stamp | None:
+    """What is other whenever the file is written to or replaced; None where there is none. No user can set the last of it."""
+    try:
+        found = os.stat(path, follow_symlinks=follow_symlinks)
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def read(directory: int, path: Path, limit_bytes: int, forbidden: int = 0) -> bytes:
     """All bytes of the regular file `path.name` in `directory`; `path` is for messages only.
 

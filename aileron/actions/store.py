@@ -38,6 +38,8 @@ __all__ = ["ActionStore", "Listed"]
 
 _MAX_ACTIONS: Final = 1000
 """Files looked at: an agent shown a thousand tools is past use, and each listing reads them all."""
+_FEW_ACTIONS: Final = 100
+"""Their names are looked at in 0.1 ms, which is no reason for a thread."""
 _MAX_STATE_BYTES: Final = 128 << 10
 """A name of 64 characters for each of a thousand actions, and room."""
 _LOCK_DEADLINE_S: Final = 5.0
@@ -69,6 +71,10 @@ class ActionStore:
         # By file name: the digest of the bytes that were parsed, and what came of them. Bounded by
         # _MAX_ACTIONS.
         self._parsed: Final[dict[str, ActionFile]] = {}
+        self._stamps: Final[dict[str, files.Stamp]] = {}
+        """Of the files that these were read from."""
+        self._count = 0
+        """Actions there were at the last look."""
 
     def list_actions(self) -> tuple[Listed, ...]:
         """Every `.md` file, sorted by name, the broken ones with their problem."""
@@ -87,6 +93,15 @@ class ActionStore:
                 return self._load(directory, name, self._names(directory))
         except FileNotFoundError:
             raise self._unknown(name) from None
+
+    def at_hand(self, name: str) -> ActionFile | None:
+        """The action as it was read last, where its file is untouched and few lie beside it: to load it again is quick. Reads
+        nothing, promises nothing: `load` says what the file says.
+        """
+        stamp = self._stamps.get(name)
+        if stamp is None or self._count > _FEW_ACTIONS or stamp != files.stamp(self._directory / f"{name}.md"):
+            return None
+        return self._parsed.get(name)
 
     def maybe_load(self, name: str) -> ActionFile | None:
         """The same; None where there is none, or none that can be read."""
@@ -187,6 +202,7 @@ class ActionStore:
         entries = [entry for entry in os.listdir(directory) if entry.endswith(".md") and entry[0] != "."]
         if len(entries) > _MAX_ACTIONS:
             raise self._refused(f"{self._directory} holds {len(entries)} actions; at most {_MAX_ACTIONS}")
+        self._count = len(entries)
         names = (entry.removesuffix(".md") for entry in entries)
         return {name: tool_name(name) for name in names}
 
@@ -204,7 +220,11 @@ class ActionStore:
     def _load(self, directory: int, name: str, names: dict[str, str]) -> ActionFile:
         path = self._path(name)
         self._check_tool_name(name, names)
-        return self._parse(name, files.read(directory, path, MAX_DOCUMENT_BYTES), str(path))
+        stamp = files.stamp(path)  # before it is read
+        action = self._parse(name, files.read(directory, path, MAX_DOCUMENT_BYTES), str(path))
+        if stamp is not None:
+            self._stamps[name] = stamp
+        return action
 
     def _parse(self, name: str, data: bytes, file: str) -> ActionFile:
         known = self._parsed.get(name)
@@ -219,6 +239,7 @@ class ActionStore:
             raise self._refused(f"{file}: action {action.name!r} must be in a file named {action.name}.md; rename it")
         if len(self._parsed) >= _MAX_ACTIONS:
             self._parsed.clear()
+            self._stamps.clear()
         self._parsed[name] = action
         return action
 

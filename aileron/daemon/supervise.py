@@ -27,7 +27,7 @@ import anyio
 import msgspec
 
 import aileron_sandbox
-from aileron import __version__
+from aileron import __version__, files
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.store import ActionStore
 from aileron.approvals.gate import Gate
@@ -37,7 +37,6 @@ from aileron.config import Home, Settings, keep_port, load_settings
 from aileron.daemon.decisions.agreements import AgreedSettings
 from aileron.daemon.decisions.build import BuiltConsents, build_consents, build_decisions
 from aileron.daemon.decisions.expiry import close_on_time
-from aileron.daemon.decisions.settings import stamp_of
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.http.build import Http, build_http
 from aileron.daemon.http.ingress import Ingress, TcpService
@@ -123,7 +122,9 @@ def supervise(home: Home, tell: Callable[[str], None]) -> int:
             _harden()
             kernel.keep_freed_memory()
             _log_to(home.logs / "daemon.log")
-            read = stamp_of(home.config)  # before it is read: what changes meanwhile is looked at again
+            read = files.stamp(
+                home.config, follow_symlinks=True
+            )  # before it is read: what changes meanwhile is looked at again
             anyio.run(_Daemon(home, load_settings(home.config), read).run, tell_once)
     except AlreadyRunning:
         tell_once("ready")  # somebody else was faster; whoever asked can go on
@@ -141,7 +142,7 @@ def supervise(home: Home, tell: Callable[[str], None]) -> int:
 class _Daemon:
     """Everything, built. One use."""
 
-    def __init__(self, home: Home, wanted: Settings, read: tuple[int, int, int] | None) -> None:
+    def __init__(self, home: Home, wanted: Settings, read: files.Stamp | None) -> None:
         self._home = home
         self._read = read
         self._vault = Vault(home.vault)
@@ -341,7 +342,7 @@ class _Daemon:
         """What is other whenever nothing that was started ahead may be used any more: once the vault was locked, other settings
         are in force, or an action is installed, updated, removed, enabled or disabled.
         """
-        changed = stamp_of(self._home.actions), stamp_of(self._home.action_state)
+        changed = files.stamp(self._home.actions), files.stamp(self._home.action_state)
         return self._vault.times_locked, self._adopted, changed
 
     def _what_agents_see(self) -> Callable[[], object]:

@@ -13,7 +13,7 @@ The step's deadline (`limits.timeout_s`, one for all its tries) begins when its 
 from __future__ import annotations
 
 import secrets
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, get_args
 
 import anyio
 
@@ -24,7 +24,7 @@ from aileron.executor.conversation import Claims, HostConversation, StepJournal
 from aileron.executor.interpolation import with_answers
 from aileron.executor.jails import Jailed, Jails
 from aileron.executor.programs import ConnectorStore, Kind, opened, runtime_of
-from aileron.executor.spares import Spares
+from aileron.executor.spares import Spare, Spares
 from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.plan import ApprovedPlan, Plan, Step
 from aileron_sandbox.policy import Policy
@@ -106,16 +106,20 @@ class Executor:
                 attempt += 1
 
     async def _try(self, work: _Work, attempt: int) -> Any:
-        pin, policy = work.step.connector, policy_of(work.step, self._store.known_kind(work.step.connector) or "python")
-        spare = self._spares.maybe_take(pin, policy)
+        spare = self._maybe_spare(work.step)
         if spare is None:
             return await self._try_afresh(work, attempt)
         async with self._jails.ended(spare.jailed) as jailed:
             await work.journal.started(work.step, attempt, spare.layers)
             talk = self._conversation(jailed, work, was_ready=spare.said_ready)
             output = await talk.run(work.deadline)
-        self._spares.want(pin, policy, was_spare=True)
+        self._spares.want(spare.key.pin, spare.key.policy, was_spare=True)
         return output
+
+    def _maybe_spare(self, step: Step) -> Spare | None:
+        """One of whichever kind of program it is."""
+        found = (self._spares.maybe_take(step.connector, policy_of(step, kind)) for kind in get_args(Kind))
+        return next((spare for spare in found if spare is not None), None)
 
     async def _try_afresh(self, work: _Work, attempt: int) -> Any:
         step = work.step

@@ -37,6 +37,9 @@ _REAP_DEADLINE_S: Final = 10.0
 """From SIGKILL to reaped takes a millisecond; past this something is wrong with the machine, and the run says so."""
 _MAX_RUNNING: Final = 64
 """Of one template at once, beside its spares: two cores are saturated by eight."""
+_FEW_RUNNING: Final = 4
+"""Past it the processors are busy: nobody is answered sooner for not waiting until a jail is reaped, and to hear of its leaving
+is work."""
 _MAX_LEAVING: Final = 8
 """Of one template, not waited for while they are reaped, which takes 1 to 2 ms each; as many as eight callers leave behind at
 once. Past it whoever ends one waits, so that what is left behind never piles up."""
@@ -260,7 +263,8 @@ class Jails:
         warm = self._warm(policy, runtime)
         if warm.is_full and not is_spare:
             raise _busy()
-        jailed = Jailed(_open_child(warm.template, program, policy), warm, is_spare=is_spare)
+        listens = is_spare or warm.in_use < _FEW_RUNNING
+        jailed = Jailed(_open_child(warm.template, program, policy, listens=listens), warm, is_spare=is_spare)
         warm.running[id(jailed.child)] = jailed
         warm.opened += 1
         if jailed.child.is_watched:
@@ -406,9 +410,9 @@ class Jails:
             _log.exception("cannot start another template: the next run tries again")
 
 
-def _open_child(template: Template, program: int, policy: Policy) -> Child:
+def _open_child(template: Template, program: int, policy: Policy, *, listens: bool) -> Child:
     try:
-        return Child.open(template, program, policy)
+        return Child.open(template, program, policy, listens=listens)
     except ValueError as error:  # a program that this mode has no jail for
         raise _no_jail(error) from error
     except BlockingIOError as error:

@@ -80,7 +80,7 @@ def content_hash(connector: bytes, manifest: bytes) -> str:
     return f"sha256:{digest.hexdigest()}"
 
 
-Stamp = tuple[tuple[int, int, int, int], ...]
+Stamp = tuple[files.Stamp, ...]
 """Of an entry's files: other whenever one of them was written to or replaced."""
 
 
@@ -233,8 +233,17 @@ class ContentStore:
         """What kind of program `pin` is, if its untouched files were verified before. Reads nothing, promises nothing:
         `open` says what it is when it runs.
         """
+        known = self._known(pin)
+        return None if known is None else known.kind
+
+    def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
+        """The manifest as it was verified, for as long as nobody touches its files: to ask for it is quick then."""
+        known = self._known(pin)
+        return None if known is None else known.manifest
+
+    def _known(self, pin: ConnectorPin) -> _Known | None:
         known = self._verified.get(pin.hash)
-        return known.kind if known is not None and known.stamp == _stamp(self._path(pin.hash)) else None
+        return known if known is not None and known.stamp == _stamp(self._path(pin.hash)) else None
 
     def list_connectors(self) -> tuple[Installed, ...]:
         """Every entry, sorted by name, version and hash; broken ones last, with their problem."""
@@ -448,14 +457,11 @@ def _named(manifest: ConnectorManifest, pin: ConnectorPin) -> ConnectorManifest:
 
 
 def _stamp(path: Path) -> Stamp | None:
-    """What changes whenever a file is written to or replaced. The change time cannot be set by a user."""
-    try:
-        return tuple(
-            (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-            for status in (os.lstat(path / name) for name in (CONNECTOR, MANIFEST, _META))
-        )
-    except OSError:
-        return None
+    """What changes whenever a file is written to or replaced; None where one is missing."""
+    entry = str(path)  # for each run three times, and joining paths takes longer than looking
+    found = [files.stamp(f"{entry}/{name}") for name in (CONNECTOR, MANIFEST, _META)]
+    stamps = tuple(stamp for stamp in found if stamp is not None)
+    return stamps if len(stamps) == len(found) else None
 
 
 def sealed(data: bytes, kind: ProgramKind, name: str) -> int:

@@ -88,7 +88,7 @@ class Requests:
         self, invocation: Invocation, announce: Callable[[str], None], is_wanted: Callable[[], bool]
     ) -> Outcome | Pending | Running:
         try:
-            plan = await anyio.to_thread.run_sync(self._runnable.resolve, invocation)
+            plan = await self._resolved(invocation)
             if not is_wanted():
                 raise AileronError(
                     FailureClass.CANCELLED,
@@ -105,6 +105,11 @@ class Requests:
             return await self._begin(plan, invocation, announce)
         except Repeated as error:
             return Failed(run_id=await self._audit.refused(invocation, error.failure), failure=error.failure)
+
+    async def _resolved(self, invocation: Invocation) -> Plan:
+        if self._runnable.is_quick(invocation):
+            return self._runnable.resolve(invocation)
+        return await anyio.to_thread.run_sync(self._runnable.resolve, invocation)
 
     async def _begin(
         self, plan: Plan, invocation: Invocation, announce: Callable[[str], None]

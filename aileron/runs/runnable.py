@@ -1,6 +1,7 @@
 """What may run as things are now: by the action's file, what the person agreed to, the bindings, the settings.
 
-Reads; writes nothing. Runs in the daemon, mostly in worker threads, since files are read. Nothing here waits for a person.
+Reads; writes nothing. Runs in the daemon, in worker threads, since files are read; on the loop what `is_quick`. Nothing here
+waits for a person.
 
 Rules
 - Nobody is asked about a call that is known not to work: it is resolved, and its destinations looked at, before any question.
@@ -25,7 +26,7 @@ from aileron.model.consent import ActionFileConsent
 from aileron.model.credential import Candidate
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
-from aileron.model.manifest import ActionFile, ConnectorManifest
+from aileron.model.manifest import ActionFile, ConnectorManifest, RequiredConnector
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan
 
 __all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runnable"]
@@ -40,6 +41,10 @@ class Actions(Protocol):
         """The file as it is now. AileronError not_found, action_disabled, invalid_request."""
         ...
 
+    def at_hand(self, name: str) -> ActionFile | None:
+        """As it was read last, where reading it again is quick."""
+        ...
+
     def check_enabled(self, name: str) -> None:
         """Still there, whatever it says now, and not switched off. AileronError not_found, action_disabled."""
         ...
@@ -52,9 +57,18 @@ class Connectors(Protocol):
         """The verified manifest of exactly these bytes."""
         ...
 
+    def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
+        """The same where nothing has to be read for it."""
+        ...
+
 
 class Bindings(Protocol):
     """The bound credentials, by name; and whether one could be lent now."""
+
+    @property
+    def is_locked(self) -> bool:
+        """They are read from the file each time."""
+        ...
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
         """Every binding of `kind` made for this connector."""
@@ -134,6 +148,17 @@ class Runnable:
         if any(step.grant.credential is not None for step in plan.steps):
             self._bindings.check_unlocked()
         return plan
+
+    def is_quick(self, invocation: Invocation) -> bool:
+        """Whether to resolve it takes less than a thread would: a few small files that were read before are read again, and
+        nobody touched them since.
+        """
+        action = self._actions.at_hand(invocation.action)
+        return action is not None and all(self._is_at_hand(connector) for connector in action.connectors)
+
+    def _is_at_hand(self, connector: RequiredConnector) -> bool:
+        manifest = self._connectors.at_hand(ConnectorPin(str(connector.name), connector.version, connector.hash))
+        return manifest is not None and (manifest.credential is None or not self._bindings.is_locked)
 
     def _check_destinations(self, plan: Plan) -> None:
         """Return unless a step has nowhere to go. What nobody is asked about is refused, and on record, where it is sent."""

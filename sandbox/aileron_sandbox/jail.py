@@ -416,8 +416,9 @@ class Child:
     object closes. `ending` is None until every process of the child has been reaped.
     """
 
-    def __init__(self, template: Template, policy: Policy) -> None:
+    def __init__(self, template: Template, policy: Policy, *, listens: bool) -> None:
         self._template = template
+        self._listens: Final = listens
         self._policy = policy
         self._pidfd = -1
         self._is_asked_for = False
@@ -436,12 +437,13 @@ class Child:
         self.frames_in = self.frames_out = self.log = -1
 
     @classmethod
-    def open(cls, template: Template, program: int, policy: Policy) -> Self:
+    def open(cls, template: Template, program: int, policy: Policy, *, listens: bool = True) -> Self:
         """Ask for a child that runs `program` (a descriptor; the caller keeps it): a zip application, or what is compiled in
         a template of an ElfRuntime.
 
         Give a sealed memfd (F_SEAL_WRITE, memfd_create(2)): the bytes are copied or executed later, and only a seal keeps them
         those that were checked. Returns before the child exists; a confinement that fails shows as the ending `RefusedToStart`.
+        Without `listens` it `has_left` when it has ended, and one descriptor and datagram less are needed.
         BlockingIOError when MAX_CHILDREN are running, ValueError for a program that is empty or over MAX_PROGRAM_BYTES, for one
         that is executed and not sealed, and for a profile that is not of this template; JailUnavailable where no child can
         be asked for, as without a free descriptor, which may pass.
@@ -450,7 +452,7 @@ class Child:
         if not 0 < size <= MAX_PROGRAM_BYTES:
             raise ValueError(f"the program has {size} bytes, expected 1 to {MAX_PROGRAM_BYTES}")
         _check_fits(template, program, policy)
-        child = cls(template, policy)
+        child = cls(template, policy, listens=listens)
         try:
             child._spawn(program, size)
         except BaseException as error:
@@ -579,6 +581,7 @@ class Child:
                 file_bytes=policy.file_bytes,
                 program_bytes=size,
                 group_bytes=self._template._group_bytes(policy, size),
+                listens=self._listens,
             )
             self._template._send(spawn, [program, child_in, child_out, child_log])
             self._is_asked_for = True

@@ -284,8 +284,9 @@ async def test_who_has_left_is_reaped_behind_its_caller_but_never_many(python_pr
         (stub,) = _templates()
         (template,) = psutil.Process(stub).children()
         before = len(os.listdir("/proc/self/fd"))
-        left = [jails.begin(python_program, Policy(), None) for _ in range(9)]
+        left = [jails.begin(python_program, Policy(), None, is_spare=True) for _ in range(9)]
         for jailed in left:
+            jails.hand_over(jailed)
             while not jailed.child.is_born:
                 await anyio.sleep(0.01)
         await anyio.sleep(0.2)  # until the template has been given the last listener, and handed it on

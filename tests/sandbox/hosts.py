@@ -134,6 +134,7 @@ def with_few_descriptors_for_the_template() -> Any:
             select.select([child.frames_out], [], [], _DEADLINE_S)
             if not os.read(child.frames_out, 100):
                 child.wait(_DEADLINE_S)
+            template.pump()  # descriptors that nobody takes count for the whole user, unix(7) ETOOMANYREFS
             refused = child.ending
             children.append(child)
         alive = [one for one in children if one.ending is None]

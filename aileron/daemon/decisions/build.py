@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Awaitable, Callable
 
+from aileron import files
 from aileron.daemon.decisions.after_unlock import AfterUnlock
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
@@ -54,7 +55,7 @@ async def build_consents(
     installing: Installer,
     *,
     notify: Callable[[str, str, str], None],
-    read: tuple[int, int, int] | None,
+    read: files.Stamp | None,
 ) -> BuiltConsents:
     """`notify` sends a notice of a question; `read` is the stamp of config.toml as it was read."""
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())

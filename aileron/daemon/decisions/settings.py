@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -25,12 +24,13 @@ from typing import Any, Final
 import anyio
 import anyio.to_thread
 
+from aileron import files
 from aileron.config import SETTINGS, Settings, load_settings
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.model.failure import AileronError
 
-__all__ = ["AT_START", "SettingsInForce", "stamp_of"]
+__all__ = ["AT_START", "SettingsInForce"]
 
 LOOK_S: Final = 2.0
 """Nobody waits for it: whoever runs something looks first."""
@@ -48,17 +48,7 @@ AT_START: Final = (
 )
 """What jails, trust in certificates, ports and channels are made of, once."""
 _FIELDS_AT_START: Final = (*(key.replace(".", "_") for key in AT_START), "egress_ca_pem", "daemon_certificate_pem")
-_Stamp = tuple[int, int, int] | None
 _log = logging.getLogger(__name__)
-
-
-def stamp_of(path: Path) -> _Stamp:
-    """What is other when the file is; None where there is none."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class SettingsInForce:
@@ -73,7 +63,7 @@ class SettingsInForce:
         ask: Callable[[], Awaitable[None]],
         in_force: Settings,
         wanted: Settings,
-        read: _Stamp,
+        read: files.Stamp | None,
     ) -> None:
         self._path = path
         self._approver = approver
@@ -99,10 +89,10 @@ class SettingsInForce:
 
     async def look(self) -> None:
         """Take the file up if it is another than was read last. Raises nothing."""
-        if stamp_of(self._path) == self._read:
+        if files.stamp(self._path, follow_symlinks=True) == self._read:
             return
         async with self._looking:
-            read = stamp_of(self._path)
+            read = files.stamp(self._path, follow_symlinks=True)
             if read == self._read:
                 return
             self._read = read  # before it is read: what changes meanwhile is looked at again

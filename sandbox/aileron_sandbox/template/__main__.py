@@ -293,6 +293,7 @@ class _Forked:
         self.watched: attempts.Watched | None = None
         self.answered_by: tuple[int, int] | None = None  # pidfd and pid
         self.has_own_memory = True  # false once it may exec or fork
+        self.is_listened_to = False  # by the host too
 
     def close(self) -> None:
         """Give back the descriptors."""
@@ -446,7 +447,9 @@ class _Template:
         self._poll.register(forked.watched.listener, select.POLLIN)
         if forked.number != _NOBODYS:
             forked.door.close()
-            socket.send_fds(self._control, [Listening(forked.number).encode()], [forked.watched.listener])
+            if forked.is_listened_to:
+                with contextlib.suppress(OSError):  # ETOOMANYREFS, unix(7): then the host hears of it with its end
+                    socket.send_fds(self._control, [Listening(forked.number).encode()], [forked.watched.listener])
 
     def _reap(self, forked: _Forked) -> None:
         # Returns once every process of the child's namespace is gone: the kernel lets its init go last.
@@ -514,7 +517,8 @@ class _Template:
                 forked.watched.will_change_memory()
         if forked.door.fileno() not in self._doors:
             forked.door.close()
-        listener = [forked.watched.listener] if forked.watched is not None else []
+        forked.is_listened_to = bool(spawn.listens)
+        listener = [forked.watched.listener] if forked.is_listened_to and forked.watched is not None else []
         try:
             socket.send_fds(self._control, [Born(spawn.child, forked.group).encode()], [forked.pidfd, *listener])
         except OSError:

@@ -39,7 +39,7 @@ socket buffer is 208 KiB."""
 MAX_REQUEST: Final = 512
 """Bytes of any datagram after the first two. An attempt to reach the longest of names takes 277."""
 
-_SPAWN: Final = struct.Struct("!c16sQ12Q")
+_SPAWN: Final = struct.Struct("!c16sQ13Q")
 _GROUP: Final = struct.Struct("!cQQQ")
 _BORN: Final = struct.Struct("!cQQ")
 _ENDED: Final = struct.Struct("!cQqQQQ")
@@ -112,13 +112,15 @@ class Spawn:
     program_bytes: int
     group_bytes: int
     """The limit of the child's control group; 0 where there are none."""
+    listens: bool
+    """Whether the host wants the listener of its filter (`Listening`)."""
     group: int = 0
     """As a `Group` that came just before, whose descriptors are beside these: one datagram less to wake up for."""
     doors: int = 0
     bounds: int = 0
 
     def encode(self) -> bytes:
-        """121 bytes."""
+        """129 bytes."""
         profile, *numbers = dataclasses.astuple(self)
         return _SPAWN.pack(b"S", profile.encode(), *numbers)
 
