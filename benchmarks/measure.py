@@ -8,7 +8,7 @@ variant, and answers its questions with `answer`, which prints one row for each,
 
 Rules
 - What is compared was measured in the same call of `interleave`. Only the two p50 are judged, by their ratio or by what one adds
-  to the other, never a time by itself.
+  to the other, never a time by itself. Memory may have a goal by itself: it is no noisier on another machine.
 - A peer that is not installed is said to be left out, with the way to install it; the question stays in the table.
 - AILERON_BENCH_SCALE multiplies all rounds (0.1 for a quick look), AILERON_BENCH_RESULTS is where results go instead.
 
@@ -43,6 +43,7 @@ __all__ = [
     "at_least",
     "at_most",
     "best_of",
+    "bytes_at_most",
     "interleave",
     "judge",
     "percentiles",
@@ -71,13 +72,15 @@ class Measured(tuple[float, ...]):
 
 @dataclasses.dataclass(frozen=True)
 class Goal:
-    """What the ratio of the p50s, ours by the peer's, must be; or, for "adds at most", their difference in seconds."""
+    """What the ratio of the p50s, ours by the peer's, must be; or, for "adds at most", their difference in seconds; or, for
+    "bytes at most", ours alone.
+    """
 
-    bound: Literal["at most", "at least", "below", "adds at most"]
+    bound: Literal["at most", "at least", "below", "adds at most", "bytes at most"]
     ratio: float
 
     def holds(self, measured: float) -> bool:
-        """Whether a measured ratio, or difference, keeps it."""
+        """Whether a measured ratio, difference or size keeps it."""
         if self.bound == "at least":
             return measured >= self.ratio
         return measured < self.ratio if self.bound == "below" else measured <= self.ratio
@@ -85,6 +88,8 @@ class Goal:
     def __str__(self) -> str:
         if self.bound == "adds at most":
             return f"≤ +{self.ratio * 1e3:g} ms"
+        if self.bound == "bytes at most":
+            return f"≤ {self.ratio / 1e6:g} MB"
         return {"at most": "≤", "at least": "≥", "below": "<"}[self.bound] + f" {self.ratio:g}"
 
 
@@ -96,6 +101,11 @@ def at_most(ratio: float) -> Goal:
 def adds_at_most(seconds: float) -> Goal:
     """For what stands in the way of something that takes as long as it takes: the wait it adds, whatever that is a part of."""
     return Goal("adds at most", seconds)
+
+
+def bytes_at_most(size: float) -> Goal:
+    """For memory that there is an allowance of, whatever others take."""
+    return Goal("bytes at most", size)
 
 
 def at_least(ratio: float) -> Goal:
@@ -131,15 +141,21 @@ class Answer:
     def holds(self) -> bool | None:
         """Whether the goal is kept; None where there is none."""
         goal = self.question.goal
-        if goal is None:
-            return None
-        return goal.holds(self.ours[0] - self.theirs[0] if goal.bound == "adds at most" else self.ratio)
+        return None if goal is None else goal.holds(self.judged)
+
+    @property
+    def judged(self) -> float:
+        """What the goal is about: the ratio, what is added in seconds, or our own size."""
+        bound = None if self.question.goal is None else self.question.goal.bound
+        if bound == "adds at most":
+            return self.ours[0] - self.theirs[0]
+        return self.ours[0] if bound == "bytes at most" else self.ratio
 
     @property
     def compared(self) -> str:
-        """What the goal is about: the ratio, or what is added."""
+        """As the table has it: the ratio, or what is added where that is judged."""
         if self.question.goal is not None and self.question.goal.bound == "adds at most":
-            return f"{(self.ours[0] - self.theirs[0]) * 1e3:+.2f} ms"
+            return f"{self.judged * 1e3:+.2f} ms"
         return f"{self.ratio:.3f}"
 
 

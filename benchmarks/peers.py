@@ -1,4 +1,4 @@
-"""What we are measured against: bubblewrap around the same interpreter, started as cheaply as it can be.
+"""What we are measured against: the same interpreter, bare or with bubblewrap around it, started as cheaply as it can be.
 
 A peer that is not installed is not an error: `BWRAP_MISSING` and `MCP_MISSING` are the words for the table, or None.
 
@@ -36,6 +36,8 @@ __all__ = [
     "FRAME",
     "MCP_MISSING",
     "MSGSPEC",
+    "PLAIN_PYTHON",
+    "PYTHON",
     "READY",
     "Spawned",
     "bwrap_echo",
@@ -43,6 +45,9 @@ __all__ = [
     "bwrap_first_frame",
     "bwrap_true",
     "bwrap_waiting",
+    "echo",
+    "plain_echo",
+    "plain_first_frame",
     "read_some",
     "spawned",
     "waiting_echo",
@@ -54,6 +59,7 @@ MCP_MISSING: Final = (
 )
 BWRAP_PYTHON: Final = "bubblewrap + Python + msgspec"
 BWRAP_TRUE: Final = "bubblewrap + /bin/true"
+PLAIN_PYTHON: Final = "Python + msgspec, no sandbox"
 CALLERS: Final = (2, 4)
 """At once, when it is about how many a second: two cores are saturated by either."""
 DEADLINE_S: Final = 30.0
@@ -73,7 +79,8 @@ ECHO_PYTHON: Final = (
     + ECHO.format(source=0, target=1)
 )
 """msgspec imports typing_extensions where it is installed, 8 ms that the peer does not need to pay."""
-_INTERPRETER: Final = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+PYTHON: Final = os.path.realpath(getattr(sys, "_base_executable", sys.executable))
+"""Without its environment: what a virtual environment adds to its start is not the peer's."""
 _ENVIRONMENT: Final = {"LC_ALL": "C.UTF-8"}  # without it CPython starts by trying locales, PEP 538
 
 
@@ -117,15 +124,29 @@ def read_some(fd: int, deadline_s: float = DEADLINE_S) -> bytes:
 
 def bwrap_echo() -> None:
     """Request to reaped: start it, one frame there and back, gone."""
-    with spawned(*_bwrap(_INTERPRETER, "-I", "-S", "-c", ECHO_PYTHON)) as process:
-        _echo(process)
+    with spawned(*_bwrap(PYTHON, "-I", "-S", "-c", ECHO_PYTHON)) as process:
+        echo(process)
 
 
 def bwrap_first_frame() -> Measured:
     """Request to first frame, in seconds; the end is waited for after the clock has stopped."""
     began = time.perf_counter()
-    with spawned(*_bwrap(_INTERPRETER, "-I", "-S", "-c", ECHO_PYTHON)) as process:
-        _echo(process)
+    with spawned(*_bwrap(PYTHON, "-I", "-S", "-c", ECHO_PYTHON)) as process:
+        echo(process)
+        return Measured([time.perf_counter() - began])
+
+
+def plain_echo() -> None:
+    """The same program as a process like any other: request to reaped."""
+    with spawned(PYTHON, "-I", "-S", "-c", ECHO_PYTHON) as process:
+        echo(process)
+
+
+def plain_first_frame() -> Measured:
+    """The same to its first frame."""
+    began = time.perf_counter()
+    with spawned(PYTHON, "-I", "-S", "-c", ECHO_PYTHON) as process:
+        echo(process)
         return Measured([time.perf_counter() - began])
 
 
@@ -146,10 +167,10 @@ def bwrap_echoes(callers: int, count: int) -> int:
 @contextmanager
 def bwrap_waiting() -> Iterator[Spawned]:
     """bubblewrap and a Python that has imported msgspec and waits on its standard input."""
-    with spawned(*_bwrap(_INTERPRETER, "-I", "-S", "-c", _waiting(ECHO_PYTHON, 1))) as process:
+    with spawned(*_bwrap(PYTHON, "-I", "-S", "-c", _waiting(ECHO_PYTHON, 1))) as process:
         assert read_some(process.stdout) == READY
         yield process
-        _echo(process)
+        echo(process)
 
 
 def waiting_echo(source: int, target: int) -> str:
@@ -170,6 +191,7 @@ def _bwrap(*command: str) -> list[str]:
     return [shutil.which("bwrap") or "bwrap", "--unshare-all", "--ro-bind", "/", "/", "--", *command]
 
 
-def _echo(process: Spawned) -> None:
+def echo(process: Spawned) -> None:
+    """One frame there and back."""
     os.write(process.stdin, FRAME)
     assert read_some(process.stdout) == FRAME
