@@ -35,7 +35,7 @@ help:
 	@echo "make agents  five real coding agents against a model that follows a script (1.7 GB the first time, from npm)"
 	@echo "make conformance  MCP's own conformance suite and Inspector against the daemon (350 MB the first time, from npm)"
 	@echo "make browser  signing in at a real OpenID provider in a real Chromium (210 MB the first time, from npm, and Debian's chromium)"
-	@echo "make bench   the measurements in benchmarks/, five minutes, then a thousand kills, twelve more, and a soak"
+	@echo "make bench   the measurements in benchmarks/ and their peers, ten minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"
 	@echo "make fuzz    every property of the parsers, the session and the filters, for ten minutes (AILERON_FUZZ_S=600)"
@@ -78,7 +78,8 @@ browser: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.install
 	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BROWSER_TESTS)
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.bench
+	.ci/setup-bench
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m tests.faults.kills 1000
 	$(BIN)/python -m benchmarks.soak 10000
@@ -102,6 +103,10 @@ $(VENV)/.dev: pyproject.toml .ci/setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@$(BIN)/python -m compileall -q aileron sandbox connectors/sdk # templates of jails read bytecode and never write it
 	@touch $@ $(VENV)/.demo
+
+$(VENV)/.bench: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -20,6 +20,7 @@ from benchmarks.measure import RESULTS
 
 BENCHMARKS: Final = (
     "jail",
+    "peers",
     "frames",
     "run",
     "noise",
