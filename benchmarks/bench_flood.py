@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import page
-from benchmarks.bench_run import Door
+from benchmarks.door import Door
 from benchmarks.measure import Measured, Question, Variant, answer, at_most, interleave
 from tests.support.home import DaemonHome, asking_home
 

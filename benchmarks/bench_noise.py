@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from benchmarks import page
-from benchmarks.bench_run import Door
+from benchmarks.door import Door
 from benchmarks.measure import Measured, Question, Variant, answer, at_most, interleave
 from tests.attacks.hostile import HostileHome, hostile_home
 from tests.attacks.test_hostile_frames import FLOODS

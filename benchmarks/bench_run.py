@@ -14,22 +14,20 @@ connections that are kept open, by a client that does nothing but send and recei
 from __future__ import annotations
 
 import contextlib
-import json
 import os
-import select
 import selectors
 import shutil
-import socket
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from anyio.from_thread import start_blocking_portal
 
 from benchmarks import page
+from benchmarks.door import TEXT, Door
 from benchmarks.measure import Measured, Question, Variant, answer, at_least, at_most, best_of, interleave
 from benchmarks.peers import (
     BWRAP_MISSING,
@@ -44,7 +42,6 @@ from tests.support.approver import Approver
 from tests.support.home import DaemonHome, daemon_home
 
 ROUNDS = 200
-TEXT = {"text": "x"}
 RATE_ROUNDS = 6
 RATE_CALLERS, RATE_RUNS, RATE_PEERS = 32, 192, 40
 """Callers, and invocations in one window of each side: about a second."""
@@ -184,68 +181,6 @@ def _window(home: DaemonHome) -> Measured:
                         left -= 1
                         waiting += 1
         return Measured([RATE_RUNS / (time.perf_counter() - began)])
-
-
-class Door:
-    """One caller: a connection to the agent socket that is kept, and the one request it sends.
-
-    The daemon closes a connection that says nothing for a while, and a peer's turn may be longer: then there is another one.
-    """
-
-    def __init__(self, home: Path, action: str = WARM) -> None:
-        body = json.dumps({"args": TEXT}).encode()
-        head = f"POST /v1/actions/{action}/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-        self._request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
-        self._received = b""
-        self._path = str(home / "run" / "agent.sock")
-        self._socket = self._connected()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def fileno(self) -> int:
-        """Readable when there is something of an answer."""
-        return self._socket.fileno()
-
-    def run(self) -> Measured:
-        """Ask, and wait for the answer; seconds from one to the other."""
-        self._be_connected()
-        began = time.perf_counter()
-        self.ask()
-        while not self.has_answer():
-            pass
-        return Measured([time.perf_counter() - began])
-
-    def ask(self) -> None:
-        """Send the request."""
-        self._received = b""
-        self._socket.sendall(self._request)
-
-    def has_answer(self) -> bool:
-        """Read what is there; True when the answer is whole. It must be a 200."""
-        data = self._socket.recv(65536)
-        assert data, "the daemon closed the connection"
-        self._received += data
-        head, found, body = self._received.partition(b"\r\n\r\n")
-        if not found:
-            return False
-        assert head.startswith(b"HTTP/1.1 200"), self._received.decode("utf-8", "replace")
-        fields = dict(line.lower().split(b": ", 1) for line in head.split(b"\r\n")[1:])
-        return len(body) >= int(fields[b"content-length"])
-
-    def _be_connected(self) -> None:
-        if select.select([self._socket], [], [], 0)[0]:  # the end: nothing was asked for
-            self._socket.close()
-            self._socket = self._connected()
-
-    def _connected(self) -> socket.socket:
-        made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.settimeout(DEADLINE_S)
-        made.connect(self._path)
-        return made
 
 
 @contextlib.contextmanager
