@@ -20,6 +20,7 @@ Source: docs/reference/action-file.md. Not here: consent to what a file newly as
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -44,6 +45,10 @@ _MAX_STATE_BYTES: Final = 128 << 10
 """A name of 64 characters for each of a thousand actions, and room."""
 _LOCK_DEADLINE_S: Final = 5.0
 """Seconds to wait for another writer of the state, which needs milliseconds."""
+
+
+_Names = Mapping[str, Sequence[str]]
+"""Names of actions by their tool names: more than one where an agent could not tell which it calls."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +87,8 @@ class ActionStore:
         try:
             with self._opened() as directory:
                 names = self._names(directory)
-                return tuple(self._listed(directory, name, names, disabled) for name in sorted(names))
+                found = sorted(name for same in names.values() for name in same)
+                return tuple(self._listed(directory, name, names, disabled) for name in found)
         except FileNotFoundError:
             return ()
 
@@ -197,16 +203,19 @@ class ActionStore:
     def _opened(self) -> AbstractContextManager[int]:
         return files.open_directory(self._directory, files.OTHERS_MAY_WRITE)
 
-    def _names(self, directory: int) -> dict[str, str]:
-        """Every installed name with its tool name."""
+    def _names(self, directory: int) -> _Names:
+        """Every installed name, under its tool name."""
         entries = [entry for entry in os.listdir(directory) if entry.endswith(".md") and entry[0] != "."]
         if len(entries) > _MAX_ACTIONS:
             raise self._refused(f"{self._directory} holds {len(entries)} actions; at most {_MAX_ACTIONS}")
         self._count = len(entries)
-        names = (entry.removesuffix(".md") for entry in entries)
-        return {name: tool_name(name) for name in names}
+        names: dict[str, list[str]] = {}
+        for entry in entries:
+            name = entry.removesuffix(".md")
+            names.setdefault(tool_name(name), []).append(name)
+        return names
 
-    def _listed(self, directory: int, name: str, names: dict[str, str], disabled: frozenset[str]) -> Listed:
+    def _listed(self, directory: int, name: str, names: _Names, disabled: frozenset[str]) -> Listed:
         # A name that is not one may hold anything a file name can.
         shown = name if ACTION_NAME.fullmatch(name) else ascii(name)
         enabled = name not in disabled
@@ -217,7 +226,7 @@ class ActionStore:
         except FileNotFoundError:
             return Listed(name=shown, enabled=enabled, problem="just removed")
 
-    def _load(self, directory: int, name: str, names: dict[str, str]) -> ActionFile:
+    def _load(self, directory: int, name: str, names: _Names) -> ActionFile:
         path = self._path(name)
         self._check_tool_name(name, names)
         stamp = files.stamp(path)  # before it is read
@@ -252,14 +261,14 @@ class ActionStore:
             )
         return self._directory / f"{name}.md"
 
-    def _check_tool_name(self, name: str, names: dict[str, str]) -> None:
+    def _check_tool_name(self, name: str, names: _Names) -> None:
         tool = tool_name(name)
         if tool in RESERVED_TOOLS:
             raise self._refused(
                 f"action {name!r} would get the tool name {tool!r}, which Aileron uses itself; rename the action"
             )
-        for other, taken in names.items():
-            if taken == tool and other != name:
+        for other in names.get(tool, ()):
+            if other != name:
                 raise self._refused(f"actions {name!r} and {other!r} would both get the tool name {tool!r}; rename one")
 
     @staticmethod

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -267,3 +269,34 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
 
     assert store.load("send-email").text == action_text()
     assert sorted(os.listdir(tmp_path / "actions")) == [".actions.lock", "send-email.md"]
+
+
+def test_a_list_twice_as_long_is_twice_the_work(store: ActionStore, tmp_path: Path, action_text: Text):
+    """Each name is held against those that share its tool name, not against all: a list of a thousand is read by every agent."""
+
+    def steps(count: int) -> int:
+        for number in range(count):
+            drop(tmp_path, f"send-{number:03}.md", named(action_text, f"send-{number:03}"))
+        store.list_actions()  # everything is parsed
+        return lines_of(store.list_actions)
+
+    few, many = steps(80), steps(160)
+
+    assert many < 2.2 * few
+
+
+def lines_of(work: Callable[[], object]) -> int:
+    """How many lines of Python it runs: the same each time, whatever the machine."""
+    count, before = 0, sys.gettrace()
+
+    def trace(_frame: FrameType, event: str, _argument: object) -> Callable[..., object]:
+        nonlocal count
+        count += event == "line"
+        return trace
+
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
