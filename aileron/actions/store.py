@@ -20,7 +20,7 @@ Source: docs/reference/action-file.md. Not here: consent to what a file newly as
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
@@ -45,10 +45,6 @@ _MAX_STATE_BYTES: Final = 128 << 10
 """A name of 64 characters for each of a thousand actions, and room."""
 _LOCK_DEADLINE_S: Final = 5.0
 """Seconds to wait for another writer of the state, which needs milliseconds."""
-
-
-_Names = Mapping[str, Sequence[str]]
-"""Names of actions by their tool names: more than one where an agent could not tell which it calls."""
 
 
 class Listed(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +82,9 @@ class ActionStore:
         disabled = self._disabled()
         try:
             with self._opened() as directory:
-                names = self._names(directory)
-                found = sorted(name for same in names.values() for name in same)
-                return tuple(self._listed(directory, name, names, disabled) for name in found)
+                alike = _by_tool(self._names(directory))
+                found = sorted(name for same in alike.values() for name in same)
+                return tuple(self._listed(directory, name, alike[tool_name(name)], disabled) for name in found)
         except FileNotFoundError:
             return ()
 
@@ -96,7 +92,7 @@ class ActionStore:
         """The action as its file stands now, enabled or not. AileronError(not_found) or (invalid_request)."""
         try:
             with self._opened() as directory:
-                return self._load(directory, name, self._names(directory))
+                return self._load(directory, name, _alike(name, self._names(directory)))
         except FileNotFoundError:
             raise self._unknown(name) from None
 
@@ -147,7 +143,7 @@ class ActionStore:
             self._opened() as directory,
             files.locked(directory, self._directory / ".actions", _LOCK_DEADLINE_S),
         ):
-            self._check_tool_name(action.name, self._names(directory))
+            self._check_tool_name(action.name, _alike(action.name, self._names(directory)))
             if not replace:
                 self._check_free(directory, path, text)
             files.replace(directory, path, text.encode())
@@ -158,7 +154,7 @@ class ActionStore:
         action = parse_action(text, file="the new action")
         try:
             with self._opened() as directory:
-                self._check_tool_name(action.name, self._names(directory))
+                self._check_tool_name(action.name, _alike(action.name, self._names(directory)))
                 if not replace:
                     self._check_free(directory, self._path(action.name), text)
         except FileNotFoundError:
@@ -203,32 +199,28 @@ class ActionStore:
     def _opened(self) -> AbstractContextManager[int]:
         return files.open_directory(self._directory, files.OTHERS_MAY_WRITE)
 
-    def _names(self, directory: int) -> _Names:
-        """Every installed name, under its tool name."""
-        entries = [entry for entry in os.listdir(directory) if entry.endswith(".md") and entry[0] != "."]
-        if len(entries) > _MAX_ACTIONS:
-            raise self._refused(f"{self._directory} holds {len(entries)} actions; at most {_MAX_ACTIONS}")
-        self._count = len(entries)
-        names: dict[str, list[str]] = {}
-        for entry in entries:
-            name = entry.removesuffix(".md")
-            names.setdefault(tool_name(name), []).append(name)
+    def _names(self, directory: int) -> list[str]:
+        """Every installed name."""
+        names = [entry[:-3] for entry in os.listdir(directory) if entry.endswith(".md") and entry[0] != "."]
+        if len(names) > _MAX_ACTIONS:
+            raise self._refused(f"{self._directory} holds {len(names)} actions; at most {_MAX_ACTIONS}")
+        self._count = len(names)
         return names
 
-    def _listed(self, directory: int, name: str, names: _Names, disabled: frozenset[str]) -> Listed:
+    def _listed(self, directory: int, name: str, alike: Sequence[str], disabled: frozenset[str]) -> Listed:
         # A name that is not one may hold anything a file name can.
         shown = name if ACTION_NAME.fullmatch(name) else ascii(name)
         enabled = name not in disabled
         try:
-            return Listed(name=shown, enabled=enabled, action=self._load(directory, name, names))
+            return Listed(name=shown, enabled=enabled, action=self._load(directory, name, alike))
         except AileronError as error:
             return Listed(name=shown, enabled=enabled, problem=error.failure.message)
         except FileNotFoundError:
             return Listed(name=shown, enabled=enabled, problem="just removed")
 
-    def _load(self, directory: int, name: str, names: _Names) -> ActionFile:
+    def _load(self, directory: int, name: str, alike: Sequence[str]) -> ActionFile:
         path = self._path(name)
-        self._check_tool_name(name, names)
+        self._check_tool_name(name, alike)
         stamp = files.stamp(path)  # before it is read
         action = self._parse(name, files.read(directory, path, MAX_DOCUMENT_BYTES), str(path))
         if stamp is not None:
@@ -261,13 +253,13 @@ class ActionStore:
             )
         return self._directory / f"{name}.md"
 
-    def _check_tool_name(self, name: str, names: _Names) -> None:
+    def _check_tool_name(self, name: str, alike: Sequence[str]) -> None:
         tool = tool_name(name)
         if tool in RESERVED_TOOLS:
             raise self._refused(
                 f"action {name!r} would get the tool name {tool!r}, which Aileron uses itself; rename the action"
             )
-        for other in names.get(tool, ()):
+        for other in alike:
             if other != name:
                 raise self._refused(f"actions {name!r} and {other!r} would both get the tool name {tool!r}; rename one")
 
@@ -304,3 +296,19 @@ class ActionStore:
     @staticmethod
     def _refused(message: str) -> AileronError:
         return AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.ACTION)
+
+
+def _by_tool(names: Sequence[str]) -> dict[str, list[str]]:
+    """The names, by their tool names: more than one where an agent could not tell which it calls."""
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(tool_name(name), []).append(name)
+    return alike
+
+
+def _alike(name: str, names: Sequence[str]) -> list[str]:
+    """Those of `names` that have the tool name of `name`."""
+    tool = tool_name(name)
+    return [
+        other for other in names if len(other) == len(tool) and tool_name(other) == tool
+    ]  # the length: each run asks

@@ -47,7 +47,6 @@ SCHEMES: Final = ("github", "gitlab", "hub")
 UNBOUND_HASH: Final = "sha256:bound-at-release"
 """In sources, where the hash of a connector will stand once it is released, or installed."""
 ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_TOOL_LETTERS: Final = str.maketrans(".-", "__")
 INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 RESERVED_TOOLS: Final = frozenset({"cancel_action", "check_action_status", "list_pending", "wait_for_action"})
@@ -188,4 +187,4 @@ def check_pin(text: str) -> str:
 
 def tool_name(action: str) -> str:
     """The snake_case tool name of an action; two actions with one tool name are refused when the second is added."""
-    return action.translate(_TOOL_LETTERS)
+    return action.replace(".", "_").replace("-", "_")
