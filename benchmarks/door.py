@@ -1,6 +1,7 @@
 """A client that does nothing but send and receive bytes: one request, again and again, over a connection that is kept.
 
-The daemon closes a connection that says nothing for a while, and a peer's turn may be longer: then there is another one.
+The daemon closes a connection that says nothing for a while, and a peer's turn may be longer; it also closes one that has asked
+a thousand times. Then there is another one.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 from benchmarks.measure import Measured
-from benchmarks.peers import DEADLINE_S
 
 __all__ = ["TEXT", "Door", "Kept"]
 
+_WAIT_S: Final = 60
+"""For a run: a virtual machine may stand still for half a minute."""
+_DEADLINE_S: Final = 90.0
 TEXT: Final = {"text": "x"}
 
 
@@ -41,13 +44,13 @@ class Kept:
         return self._socket.fileno()
 
     def run(self) -> Measured:
-        """Ask, and wait for the answer; seconds from one to the other."""
+        """Ask, and wait for the answer; seconds from one to the other. Once more where the connection was closed that moment."""
         self._be_connected()
-        began = time.perf_counter()
-        self.ask()
-        while not self.has_answer():
-            pass
-        return Measured([time.perf_counter() - began])
+        try:
+            return self._timed()
+        except ConnectionError:
+            self._connect_again()
+            return self._timed()
 
     def ask(self) -> None:
         """Send the request."""
@@ -63,7 +66,8 @@ class Kept:
     def maybe_status(self) -> int | None:
         """Read what is there; the status when the answer is whole."""
         data = self._socket.recv(65536)
-        assert data, "the daemon closed the connection"
+        if not data:
+            raise ConnectionResetError("the daemon closed the connection")
         self._received += data
         head, found, body = self._received.partition(b"\r\n\r\n")
         if not found:
@@ -82,14 +86,25 @@ class Kept:
         return json.loads(self._received.partition(b"\r\n\r\n")[2])
 
     def _be_connected(self) -> None:
-        if select.select([self._socket], [], [], 0)[0]:  # the end: nothing was asked for
-            self._socket.close()
-            self._socket = self._connected()
+        is_last = self._received and self.fields.get(b"connection") == b"close"
+        if is_last or select.select([self._socket], [], [], 0)[0]:  # the end: nothing was asked for
+            self._connect_again()
+
+    def _timed(self) -> Measured:
+        began = time.perf_counter()
+        self.ask()
+        while not self.has_answer():
+            pass
+        return Measured([time.perf_counter() - began])
+
+    def _connect_again(self) -> None:
+        self._socket.close()
+        self._socket = self._connected()
 
     def _connected(self) -> socket.socket:
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        made.settimeout(DEADLINE_S)
-        made.connect(self._path)
+        made.connect(self._path)  # without a deadline, which would be an error where more connect at once than may wait
+        made.settimeout(_DEADLINE_S)
         return made
 
 
@@ -98,6 +113,6 @@ class Door(Kept):
 
     def __init__(self, home: Path, action: str = "give-back") -> None:
         body = json.dumps({"args": TEXT}).encode()
-        head = f"POST /v1/actions/{action}/run HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        head = f"POST /v1/actions/{action}/run?wait={_WAIT_S} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
         super().__init__(home / "run" / "agent.sock", request)

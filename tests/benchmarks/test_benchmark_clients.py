@@ -1,0 +1,44 @@
+"""The client of the benchmarks: a connection that its server has closed is not held against the server."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from benchmarks.door import Kept
+
+DEADLINE_S = 30.0
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n", b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nConnection: close\r\n"],
+)
+def test_a_connection_that_was_closed_meanwhile_is_opened_again(tmp_path: Path, head: bytes) -> None:
+    """A peer's turn may be longer than a server keeps a connection that says nothing; and some are closed with an answer."""
+    closed = threading.Event()
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        listener.settimeout(DEADLINE_S)
+        server = threading.Thread(target=_serve_each_once, args=(listener, 2, head + b"\r\n{}", closed.set))
+        server.start()
+        with Kept(tmp_path / "s", b"GET / HTTP/1.1\r\n\r\n") as client:
+            client.run()
+            assert closed.wait(DEADLINE_S)
+            client.run()
+            assert client.body == {}
+        server.join(DEADLINE_S)
+
+
+def _serve_each_once(listener: socket.socket, times: int, answer: bytes, tell: Callable[[], None]) -> None:
+    for _ in range(times):
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(4096)
+            connection.sendall(answer)
+        tell()
