@@ -25,103 +25,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from aileron.ledger import ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
-from aileron.model.invocation import Scope
-from aileron.model.outcome import RunStatus
+from aileron.ledger import EventFilter, Ledger
+from benchmarks.ledgers import DIGEST, EVENT, ROWS_PER_RUN, SPACING_US, START_US, filled
 from benchmarks.measure import Question, answer, at_least, at_most, interleave, rates
 
 SMALL, LARGE = 10_000, 1_000_000
-ROWS_PER_RUN = 5
-RUNS_PER_COMMIT = 400
-START_US = 1_700_000_000_000_000
-SPACING_US = 5_000_000
 ROUNDS = 60
 CALLERS, PER_CALLER = 32, 20
-DIGEST = "sha256:" + "ab" * 32
-EVENT: dict[str, Any] = {
-    "type": "egress.sending",
-    "run": "run-20261121T035800-0f7c1dd8f7b7a1ba1d0e",
-    "step": "send",
-    "connector": "github://acme/connector-3",
-    "request": 1,
-    "method": "GET",
-    "host": "api.example.com",
-    "port": 443,
-    "path": "/v1/things",
-}
-"""What is appended: with its chain and columns some 550 bytes."""
-
-
-class _Clock:
-    def __init__(self) -> None:
-        self.now_us = START_US
-
-    def __call__(self) -> int:
-        self.now_us += 1
-        return self.now_us
 
 
 def _ledger(directory: Path, rows: int) -> Ledger:
-    """A ledger of so many rows: runs of five events, a tenth of them failed, a hundredth asked of a person, keys for all."""
     directory.mkdir()
-    clock = _Clock()
-    ledger = Ledger.open(directory / "ledger.db", directory, "0.1.0", clock=clock)
-    for first in range(0, rows // ROWS_PER_RUN, RUNS_PER_COMMIT):
-        numbers = range(first, min(first + RUNS_PER_COMMIT, rows // ROWS_PER_RUN))
-        ledger.commit_now(lambda tx, numbers=numbers: _add_runs(tx, clock, numbers))  # type: ignore[misc]
-    return ledger
-
-
-def _add_runs(tx: Transaction, clock: _Clock, numbers: range) -> None:
-    for number in numbers:
-        clock.now_us += SPACING_US
-        tx.now_us = clock.now_us
-        _add_run(tx, number)
-
-
-def _add_run(tx: Transaction, number: int) -> None:
-    run, step = f"run-{number:020d}", {"step": "send", "connector": f"github://acme/connector-{number % 10}"}
-    asked = {"session": "local" if number % 3 else f"session-{number % 7}", "action": f"action-{number % 20}"}
-    failed = {"class": "network_error" if number % 20 else "capability_denied"} if number % 10 == 0 else {}
-    tx.claim(asked["session"], f"key-{number}", DIGEST, run)
-    tx.insert_run(
-        RunRow(
-            id=run,
-            action=asked["action"],
-            session=asked["session"],
-            scope=Scope.AGENT,
-            status=RunStatus.FAILED if failed else RunStatus.COMPLETED,
-            plan_digest=DIGEST,
-            outcome=b'{"result": {"sent": true}}',
-        )
-    )
-    plan = [
-        {"id": "send", "connector": step["connector"], "hash": DIGEST, "op": "send", "hosts": ["api.example.com:443"]}
-    ]
-    tx.append(
-        {"type": "run.requested", "run": run, **asked, "plan_digest": DIGEST, "args": {"to": "a@b"}, "steps": plan}
-    )
-    tx.append(
-        {"type": "run.started", "run": run, **step, "op": "send", "attempt": 1, "layers": ["seccomp", "landlock"]}
-    )
-    tx.append({**EVENT, "run": run, **step})
-    tx.append({"type": "egress.finished", "run": run, **step, "request": 1, "status": 200, "bytes_down": 7, "ms": 3})
-    tx.append(
-        {
-            "type": "run.finished",
-            "run": run,
-            **asked,
-            "connector": step["connector"],
-            **failed,
-            "outcome_digest": DIGEST,
-        }
-    )
-    if number % 100 == 0:
-        state = ApprovalState.PENDING if number < 500 else ApprovalState.REDEEMED
-        question = ApprovalRow(
-            id=f"act-{number}", kind="action", run=run, digest=DIGEST, state=state, created_us=0, expires_us=2**52
-        )
-        tx.insert_approval(question, b"{}")
+    return filled(directory / "ledger.db", directory, rows)
 
 
 def _searches(rows: int) -> dict[str, EventFilter]:

@@ -61,7 +61,7 @@ Variant = Callable[[], object]
 """Does the thing once, and is timed from outside, whatever it returns; unless that is `Measured`."""
 Samples = Mapping[str, Sequence[float]]
 """Numbers of each variant, by its name, in the unit they are given to `answer` with."""
-Unit = Literal["s", "per s", "bytes"]
+Unit = Literal["s", "per s", "bytes", "count"]
 
 
 class Measured(tuple[float, ...]):
@@ -255,6 +255,8 @@ def shown(value: float, unit: Unit) -> str:
         return f"{value:.0f} /s" if value >= 100 else f"{value:.1f} /s"
     if unit == "bytes":
         return f"{value / 1e6:.2f} MB"
+    if unit == "count":
+        return f"{value:.2f}"
     if value < 0.001:
         return f"{value * 1e6:.0f} µs"
     return f"{value * 1e3:.2f} ms" if value < 0.1 else f"{value * 1e3:.0f} ms"

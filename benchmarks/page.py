@@ -1,23 +1,28 @@
 """The table of docs/reference/benchmarks.md, made from results/*.json and nothing else.
 
-`write` puts it between the marks of the page; `block` is what stands there, computed again from the raw samples, so that a
-test can compare. Everything outside the marks is written by people.
+`write` puts it between the marks of the page, and has the curves drawn that are beside it; `block` is what stands there, computed
+again from the raw samples, so that a test can compare. Everything outside the marks is written by people.
 
-Not here: measuring (measure.py).
+Not here: measuring (measure.py), the curves (plots.py).
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks import plots
 from benchmarks.measure import RESULTS, Answer, Goal, Question, judge, percentiles, shown
 
-__all__ = ["ORDER", "PAGE", "answers", "block", "summary", "write"]
+__all__ = ["CURVES", "ORDER", "PAGE", "answers", "block", "summary", "write"]
 
 PAGE: Final = Path(__file__).parents[1] / "docs" / "reference" / "benchmarks.md"
+CURVES: Final = PAGE.with_suffix("")
+"""The folder of the curves."""
 BEGIN: Final = "<!-- results: written by `python -m benchmarks`, do not edit -->"
 END: Final = "<!-- end of results -->"
 ORDER: Final = (
@@ -29,6 +34,7 @@ ORDER: Final = (
     "console.json",
     "gateway-first.json", "gateway-chunk.json",
     "ledger-one.json", "ledger-many.json", "ledger-size.json",
+    "load-callers.json", "load-rate.json", "load-refused.json", "load-actions.json", "load-rows.json", "load-waiting.json",
 )  # fmt: skip
 """The files that have rows, in their order; others in results/ are none of this table's."""
 _VERDICT: Final = {True: "holds", False: "**misses**", None: ""}
@@ -44,6 +50,10 @@ def write() -> None:
     if not found or not also_found:
         raise ValueError(f"{PAGE} has lost its marks {BEGIN} and {END}")
     PAGE.write_text(f"{before}{BEGIN}\n\n{block(RESULTS)}\n{END}{after}", encoding="utf-8")
+    if importlib.util.find_spec("matplotlib") is None:
+        print("curves not drawn, matplotlib is not installed: pip install -e '.[bench]'", file=sys.stderr)
+    else:
+        plots.write(CURVES, RESULTS)
 
 
 def block(results: Path) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import page
+from benchmarks import page, plots
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.bench_frames import SIZES
 from benchmarks.measure import (
@@ -28,6 +28,8 @@ from benchmarks.measure import (
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
+LARGEST_CURVE = 40_000
+"""Bytes: a page has several, and the repository each of their versions."""
 QUESTION = Question("what", "ours", "theirs", at_most(0.5))
 
 
@@ -58,6 +60,33 @@ def test_every_miss_is_explained() -> None:
     missed = {found.question.what for found in page.answers(RESULTS) if found.holds is False}
 
     assert {what for what in missed if f"**{what}**" not in section} == set()
+
+
+@pytest.mark.parametrize("plot", plots.PLOTS, ids=lambda plot: plot.name)
+def test_a_curve_is_of_the_results_and_on_the_page(plot: plots.Plot) -> None:
+    """Its file says of which points it was drawn; the page shows it, and nothing else is in its folder."""
+    drawn = (page.CURVES / f"{plot.name}.svg").read_text(encoding="utf-8")
+
+    assert plots.mark(plot, RESULTS) in drawn, "run `python -m benchmarks --page`, with the extra `bench`"
+    assert re.search(rf"!\[[^]]+\]\(benchmarks/{plot.name}\.svg\)", page.PAGE.read_text(encoding="utf-8"))
+    assert len(drawn) < LARGEST_CURVE
+    assert {path.stem for path in page.CURVES.iterdir()} == {known.name for known in plots.PLOTS}
+
+
+def test_a_curve_that_others_were_drawn_of_is_noticed(tmp_path: Path) -> None:
+    """Its points are the p50 and p99 of each size, so that other numbers have another mark, and the same numbers the same."""
+    plot = next(plot for plot in plots.PLOTS if plot.name == "callers-rate")
+    (tmp_path / plot.results).write_text(
+        json.dumps({"unit": "per s", "samples": {"1 caller": [90.0, 100.0, 110.0], "8 callers": [200.0]}}),
+        encoding="utf-8",
+    )
+    first, again = plots.mark(plot, tmp_path), plots.mark(plot, tmp_path)
+    (tmp_path / plot.results).write_text(
+        json.dumps({"unit": "per s", "samples": {"1 caller": [90.0, 101.0, 110.0], "8 callers": [200.0]}}),
+        encoding="utf-8",
+    )
+
+    assert first == again != plots.mark(plot, tmp_path)
 
 
 def test_every_benchmark_is_run_and_every_answer_has_a_place() -> None:
