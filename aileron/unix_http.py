@@ -28,6 +28,8 @@ MAX_HEAD_BYTES: Final = 16 << 10
 MAX_BODY_BYTES: Final = 64 << 20
 """64 MiB: the longest is a page of the audit trail, 8 MiB of records that are escaped once more."""
 _CHUNK: Final = 1 << 18
+_AGAIN_S: Final = 0.01
+"""Between two tries where too many others wait to be accepted: the daemon takes ten a millisecond."""
 _END: Final = b"\r\n\r\n"
 _VERSION: Final = b"HTTP/1.1 "
 _MAX_LENGTH_DIGITS: Final = 18
@@ -51,8 +53,16 @@ class UnixExchange:
 
     def connect(self) -> None:
         """Nothing is sent yet. OSError; TimeoutError."""
-        self._wait()
-        self._socket.connect(self._path)
+        while True:
+            self._wait()
+            try:
+                self._socket.connect(self._path)
+            except (
+                BlockingIOError
+            ):  # its backlog is full, which is not waited for where there is a timeout: connect(2) EAGAIN
+                time.sleep(_AGAIN_S)
+            else:
+                return
 
     def response(self) -> tuple[int, bytes]:
         """Status and body. OSError, UnreadableResponse."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
 import threading
@@ -216,6 +217,29 @@ def test_who_reads_nothing_is_not_waited_for_longer(tmp_path: Path) -> None:
         with pytest.raises(TimeoutError, match="timed out"):
             ask(path, 0.5, request_bytes("POST", "/x", b"x" * (8 << 20), {}))
         over.set()
+
+
+def test_where_many_others_wait_to_be_accepted_it_waits_too(tmp_path: Path) -> None:
+    """Until there is room, or the deadline: a daemon whose backlog is full is there."""
+    path = str(tmp_path / "crowded.sock")
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as closing:
+        listener.bind(path)
+        listener.listen(0)
+        others = [closing.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(3)]
+        for other in others:
+            other.setblocking(False)
+        assert errno.EAGAIN in [other.connect_ex(path) for other in others]
+        exchange = UnixExchange(path, 0.3, REQUEST)
+        closing.callback(exchange.close)
+        with pytest.raises(TimeoutError, match="timed out"):
+            exchange.connect()
+
+        room = threading.Timer(0.2, lambda: closing.enter_context(listener.accept()[0]))
+        room.start()
+        later = UnixExchange(path, DEADLINE_S, REQUEST)
+        closing.callback(later.close)
+        later.connect()
+        room.join()
 
 
 # What is sent
