@@ -22,7 +22,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
 
     `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use when several
     could serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token.
-    `again` is a run of the same whose outcome is unknown, and which the caller repeats knowing that.
+    `again` is a run of the same whose outcome is unknown, and which the caller repeats knowing that. `party` is whose share it
+    counts against, where that is not the session's own (shares.py).
     """
 
     action: str
@@ -32,3 +33,4 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     binding: str | None = None
     idempotency_key: str | None = None
     again: str | None = None
+    party: str | None = None

@@ -1,0 +1,139 @@
+"""Shares: whoever comes, in whatever order, nobody is kept out and nobody gets more than there is."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.invocation import Scope
+from aileron.model.shares import PERSON, NoPlace, Places, Turns, party_of
+
+RUNS, QUESTIONS = 64, 800
+PARTIES = (PERSON, *(f"ses-{number}" for number in range(20)))
+STEPS = st.lists(st.tuples(st.sampled_from(PARTIES), st.integers(1, 80), st.booleans()), max_size=60)
+"""Who comes or leaves, how many times, and which of the two."""
+
+
+def taken(places: Places, party: str, held: Counter[str]) -> int:
+    """How many places a party gets that asks until it is refused; they are its own then."""
+    while places.why_not(party, held) is None:
+        held[party] += 1
+    return held[party]
+
+
+def after(places: Places, steps: list[tuple[str, int, bool]]) -> Counter[str]:
+    """Who holds what once all of that has happened."""
+    held: Counter[str] = Counter()
+    for party, times, comes in steps:
+        for _ in range(times):
+            if comes and places.why_not(party, held) is None:
+                held[party] += 1
+            elif not comes and held[party]:
+                held[party] -= 1
+    return held
+
+
+@pytest.mark.parametrize(("total", "first", "second"), [(RUNS, 24, 12), (QUESTIONS, 300, 150)])
+def test_one_party_gets_half_and_the_next_half_of_what_is_left(total: int, first: int, second: int) -> None:
+    """What is kept for the person and for parties that have nothing is not among it."""
+    places, held = Places(total), Counter[str]()
+
+    assert taken(places, "ses-1", held) == first
+    assert taken(places, "ses-2", held) == second
+    assert places.why_not("ses-1", held) is NoPlace.SHARE
+    assert places.why_not("ses-3", held) is None
+
+
+def test_a_party_whose_runs_end_leaves_them_to_the_others() -> None:
+    """The share is counted anew: who was told that it has its share gets more when others have gone."""
+    places, held = Places(RUNS), Counter({"ses-2": 24})
+    alone = taken(places, "ses-1", held)
+    held["ses-2"] = 0
+
+    assert taken(places, "ses-1", held) > alone
+
+
+@given(STEPS)
+def test_there_are_never_more_than_there_are_places(steps: list[tuple[str, int, bool]]) -> None:
+    """Of all, and without the person's of the agents."""
+    held = after(Places(RUNS), steps)
+
+    assert held.total() <= RUNS
+    assert held.total() - held[PERSON] <= RUNS - RUNS // 8
+
+
+@given(STEPS)
+def test_the_persons_own_places_are_there_whatever_agents_hold(steps: list[tuple[str, int, bool]]) -> None:
+    """An eighth of them, after everything that agents and the person did before."""
+    places = Places(RUNS)
+    held = after(places, steps)
+    held[PERSON] = 0
+
+    assert taken(places, PERSON, held) >= RUNS // 8
+
+
+@given(STEPS, st.integers(0, 13))
+def test_thirteen_parties_do_not_keep_a_fourteenth_out(steps: list[tuple[str, int, bool]], most: int) -> None:
+    """In whatever order they come and leave, the person among them."""
+    places, parties = Places(RUNS), PARTIES[:most]
+    held = after(places, [step for step in steps if step[0] in parties])
+    for party in parties:
+        taken(places, party, held)
+
+    assert places.why_not("another", held) is None
+
+
+def test_it_takes_fourteen_parties_to_fill_all_places() -> None:
+    """That the bound is one: the fifteenth is told that there is none, and gets the first that is free."""
+    places, held = Places(RUNS), Counter[str]()
+    for number in range(14):
+        taken(places, f"ses-{number}", held)
+
+    assert places.why_not("another", held) is NoPlace.FULL
+    assert places.why_not(PERSON, held) is None
+    held["ses-0"] -= 1
+    assert [places.why_not(party, held) for party in ("ses-0", "another")] == [NoPlace.SHARE, None]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9)), max_size=40))
+def test_parties_take_turns_and_each_in_its_own_order(added: list[tuple[str, int]]) -> None:
+    """All that waits comes out once; while a party waits, no other comes twice."""
+    turns, waiting = Turns(), list(dict.fromkeys((party, f"{party}{number}") for party, number in added))
+    for party, name in waiting:
+        turns.add(party, name)
+        turns.add(party, name)
+        assert name in turns
+
+    out = []
+    while (found := turns.next(lambda _: True)) is not None:
+        out.append(found)
+        assert found[1] not in turns
+
+    assert sorted(out) == sorted(waiting)
+    for party in "abc":
+        mine = [one for one in out if one[0] == party]
+        assert mine == [one for one in waiting if one[0] == party]
+        rounds = [number for number, one in enumerate(out) if one[0] == party]
+        assert all(len({who for who, _ in out[a + 1 : b]}) == b - a - 1 for a, b in itertools.pairwise(rounds))
+
+
+def test_a_party_that_may_not_is_passed_over_and_keeps_its_turn() -> None:
+    """The next that may begins; the first does when it may."""
+    turns = Turns()
+    for party, name in (("a", "a1"), ("a", "a2"), ("b", "b1")):
+        turns.add(party, name)
+
+    assert turns.next(lambda party: party != "a") == ("b", "b1")
+    assert turns.next(lambda party: party != "a") is None
+    assert [turns.next(lambda _: True) for _ in range(3)] == [("a", "a1"), ("a", "a2"), None]
+
+
+def test_a_party_is_what_is_said_or_the_session_or_the_person() -> None:
+    """On the operator's socket nobody shows a token: all of them are the person, but for what descends from a session."""
+    assert party_of(Scope.AGENT, "ses-1", None) == "ses-1"
+    assert party_of(Scope.AGENT, "local", "ses-1") == party_of(Scope.OPERATOR, "local", "ses-1") == "ses-1"
+    assert party_of(Scope.OPERATOR, "local", None) == PERSON
