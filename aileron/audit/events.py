@@ -157,6 +157,8 @@ class RunRequested(_Event, frozen=True, kw_only=True, tag="run.requested"):
     """`sha256:…` of session, idempotency key and what was asked for. Written by the ledger, which keeps the key itself."""
     again: str | None = None
     """The run of the same plan whose outcome is unknown, and which whoever asked repeats knowing that."""
+    party: str | None = None
+    """Whose share it counts against, where that is not its session's own or, on the operator's socket, the person's."""
 
 
 class RunRefused(_Event, frozen=True, kw_only=True, tag="run.refused"):
@@ -554,6 +556,10 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     """The process with which it ends, if it ends with one."""
     pid_started: float | None = None
     """When that process began, in seconds since the epoch: a number is used again."""
+    party: str | None = None
+    """Whose share its runs and questions count against: the session that started it, or `by hand`. Absent: with a process its
+    own, and without one `by hand`.
+    """
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):

@@ -72,7 +72,7 @@ from aileron.audit.moves import (
     unfit,
 )
 from aileron.audit.passkeys_on_record import PasskeysOnRecord, passkeys_on_record
-from aileron.audit.questions import Questions, cancelled, check_room, expire_due, insert_question
+from aileron.audit.questions import Questions, cancelled, expire_due, insert_question
 from aileron.audit.refusals import Tally, Throttle
 from aileron.ledger import ACTION_KIND, ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
 from aileron.ledger.sqlite import MAX_ROWS
@@ -84,6 +84,7 @@ from aileron.model.invocation import Invocation
 from aileron.model.names import HostPort
 from aileron.model.outcome import Failed, Outcome, Pending, RunStatus, Succeeded
 from aileron.model.plan import Plan, Step
+from aileron.model.shares import party_of
 
 __all__ = ["MOVES", "Audit", "GrantSpent", "GrantUse", "KeyTaken", "Repeated"]
 
@@ -192,14 +193,14 @@ class Audit(Questions):
     async def pending(self, plan: Plan, invocation: Invocation, expires_at: float) -> Pending:
         """Record a run that a person must approve until `expires_at` (s since the epoch, UTC), its plan frozen with it.
 
-        AileronError(busy) when too many questions wait, and as `requested` does.
+        AileronError(busy) when too many questions wait, of its party or in all, and as `requested` does.
         """
         subject, digest = freeze(plan)
         expires_us = int(expires_at * 1_000_000)
 
         def write(tx: Transaction) -> Pending:
-            check_room(tx, consents=False)
             run_id, approval_id = new_id("run", tx.now_us), new_id("act", tx.now_us)
+            self._take_place(tx, run_id, party_of(invocation.scope, invocation.session, invocation.party))
             _claim(tx, invocation, run_id)
             _check_repeated(tx, plan, digest, invocation)
             tx.insert_run(_new_run(run_id, plan, invocation, digest, RunStatus.PENDING_APPROVAL, None, approval_id))
@@ -681,6 +682,7 @@ def _request(run_id: str, plan: Plan, invocation: Invocation, digest: str) -> Ru
         args=plan.args,
         steps=[_planned(step) for step in plan.steps],
         again=invocation.again,
+        party=invocation.party,
     )
 
 

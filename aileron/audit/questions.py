@@ -10,6 +10,8 @@ Rules
 - Once the ledger names an approver, nothing is decided without a signature of the key it names. What a signature is over is not
   checked here: only the race between setting an approver and deciding is closed.
 - Runs and consents have room of their own among the open questions: neither keeps the other from being asked.
+- Of the runs each party may have its share waiting (model/shares.py). Which party a run is of is on record with its request, so a
+  daemon that starts again counts the same.
 - A preview is never here, only its digest.
 
 >>> async def decided(audit, approval_id, digest, signed):                                    # doctest: +SKIP
@@ -24,8 +26,9 @@ shape at rest (frozen.py), reading for surfaces (query.py).
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -41,6 +44,7 @@ from aileron.audit.events import (
     ApprovalRequested,
     ApproverSet,
     Event,
+    RunRequested,
     facts_of,
 )
 from aileron.audit.frozen import Frozen, Question, decision_of, freeze, subject_of, thaw
@@ -63,6 +67,7 @@ from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, RunStatus
 from aileron.model.passkey import is_passkey
 from aileron.model.plan import Plan
+from aileron.model.shares import NoPlace, Places, party_of
 
 __all__ = [
     "MAX_CANDIDATES",
@@ -75,7 +80,6 @@ __all__ = [
     "Settlement",
     "cancelled",
     "candidates_of",
-    "check_room",
     "expire_due",
     "insert_question",
     "plan_digest_of",
@@ -85,6 +89,7 @@ MAX_OPEN_RUNS: Final = 800
 """Runs that wait for a person; nobody answers a longer list, and an agent must not be able to make one."""
 MAX_OPEN_CONSENTS: Final = 200
 """Consents that wait, beside the runs: what an agent asks for by running does not keep a person's own changes out."""
+_PLACES: Final = Places(MAX_OPEN_RUNS)
 MAX_CANDIDATES: Final = 16
 """Digests of one question that may be decided: some edits, each with a preview or two."""
 MAX_EDITS: Final = 7
@@ -93,6 +98,7 @@ MAX_ROUNDS: Final = 8
 """Questions that a person asks back about one: after so many they deny it, and say why."""
 MAX_SUBJECT_BYTES: Final = 2 << 20
 """What a consent is about, 2 MiB as JSON: an action file has at most 256 KiB, and escapes can multiply it."""
+_DECIDE_SOME: Final = "questions are already waiting: decide some first, or let them expire (`aileron approval list`)"
 _USE_US: Final = 60 * 1_000_000
 """From the end of a hold until the decision expires: a minute to begin what was held."""
 _OPEN_STATES: Final = (ApprovalState.PENDING, ApprovalState.APPROVED)
@@ -111,6 +117,8 @@ class Questions:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self.watch = Watch()
+        self._parties: dict[str, str] = {}
+        """Of the runs that wait for a person, as on record. The writer's thread alone looks at it."""
 
     # Asking
 
@@ -131,7 +139,7 @@ class Questions:
                 return found, False
             if found is not None:
                 _expire(tx, found)
-            check_room(tx, consents=True)
+            _check_room_for_consent(tx)
             row = ApprovalRow(
                 id=new_id("act", tx.now_us),
                 kind=kind.value,
@@ -208,6 +216,17 @@ class Questions:
             asked_digest=row.asked_digest,
             decision=decision_of(row),
         )
+
+    async def party(self, approval_id: str) -> str:
+        """Whose share the run that waits for this counts against. AileronError(not_found)."""
+
+        def look(snapshot: Snapshot) -> str:
+            row = _approval(snapshot, approval_id)
+            if row.run is None:
+                raise _no_approval(approval_id)
+            return _party_on_record(snapshot, row.run)
+
+        return await self._ledger.read(look)
 
     # What may be decided
 
@@ -465,6 +484,19 @@ class Questions:
             self.watch.changed(row.run)
         return [row.id for row in expired]
 
+    def _take_place(self, tx: Transaction, run_id: str, party: str) -> None:
+        """One more run of `party` waits for a person from now on. AileronError(busy) where it has no place.
+
+        In the writer's thread. The request of a run is read once, and of one that this daemon recorded never: while its group is
+        written, it is not on disk yet.
+        """
+        waiting = {run: self._parties.get(run) or _party_on_record(tx, run) for run in tx.open_runs()}
+        held = Counter(waiting.values())
+        why_not = _PLACES.why_not(party, held)
+        if why_not is not None:
+            raise _no_place(why_not, held[party])
+        self._parties = {**waiting, run_id: party}
+
     async def _settle(self, write: Callable[[Transaction], Settlement]) -> ApprovalRow:
         settled = await self._ledger.commit(write)
         self.watch.changed(settled.row.run)
@@ -519,14 +551,22 @@ def insert_question(tx: Transaction, row: ApprovalRow, subject: bytes) -> None:
     tx.append(facts_of(requested))
 
 
-def check_room(tx: Transaction, *, consents: bool) -> None:
-    """Whether one more consent, or one more run, may wait for a person. AileronError(busy)."""
-    most = MAX_OPEN_CONSENTS if consents else MAX_OPEN_RUNS
-    if tx.count_open_approvals(consents=consents) >= most:
+def _check_room_for_consent(tx: Transaction) -> None:
+    if tx.count_open_approvals(consents=True) >= MAX_OPEN_CONSENTS:
         raise AileronError(
             FailureClass.BUSY,
-            f"{most} questions are already waiting: decide some first, or let them expire (`aileron approval list`)",
+            f"{MAX_OPEN_CONSENTS} {_DECIDE_SOME}",
         )
+
+
+def _party_on_record(states: Transaction | Snapshot, run_id: str) -> str:
+    """Whose share a run counts against. What another version wrote without saying so is its session's, or the person's."""
+    found = states.first_of(RunRequested, run_id)
+    row = states.run(run_id)
+    if row is None:
+        raise AileronError(FailureClass.NOT_FOUND, f"no run {_shown(run_id)!r}")
+    said = None if found is None else found.event.party
+    return party_of(row.scope, row.session, said if isinstance(said, str) else None)
 
 
 def expire_due(tx: Transaction) -> list[ApprovalRow]:
@@ -689,6 +729,20 @@ def _said(what: str, text: str) -> str:
             f"{what} must have 1 to {MAX_MESSAGE_CHARACTERS} characters and not be blank; this one has {len(text)}"
         )
     return text
+
+
+def _no_place(why: NoPlace, held: int) -> AileronError:
+    match why:
+        case NoPlace.SHARE:
+            message = (
+                f"{held} questions of this session are already waiting, which is its share (sessions that it started count as "
+                "well): try again when some have been decided, withdrawn or have expired"
+            )
+        case NoPlace.FULL:
+            message = f"{MAX_OPEN_RUNS} {_DECIDE_SOME}"
+        case impossible:
+            assert_never(impossible)
+    return AileronError(FailureClass.BUSY, message, retriable=True, details={"reason": why.value})
 
 
 def _denied(row: ApprovalRow) -> Failure:

@@ -97,6 +97,11 @@ class States:
         count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {OPEN}{kinds}").fetchone()[0]  # noqa: S608
         return count
 
+    def open_runs(self) -> list[str]:
+        """The runs whose questions wait, or are answered and not yet used."""
+        rows = self._db.execute(f"SELECT run FROM approvals WHERE state IN {OPEN} AND kind = '{ACTION_KIND}'")  # noqa: S608
+        return [run for (run,) in rows]
+
     def open_consent(self, kind: str, name: str, digest: str) -> ApprovalRow | None:
         """The question about exactly this that is open, if there is one."""
         row = self._db.execute(
@@ -147,6 +152,14 @@ class States:
         """The newest event of a type."""
         row = self._db.execute(
             "SELECT record FROM events INDEXED BY events_type WHERE type = ? ORDER BY seq DESC LIMIT 1", (tag_of(kind),)
+        ).fetchone()
+        return recorded(msgspec.json.decode(row[0]), kind) if row else None
+
+    def first_of(self, kind: type[E], run_id: str) -> Recorded[E] | None:
+        """The first event of a type about a run, of those that are on disk."""
+        row = self._db.execute(
+            "SELECT record FROM events INDEXED BY events_run WHERE run = ? AND type = ? ORDER BY seq LIMIT 1",
+            (run_id, tag_of(kind)),
         ).fetchone()
         return recorded(msgspec.json.decode(row[0]), kind) if row else None
 

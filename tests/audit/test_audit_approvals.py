@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import sqlite3
 from collections import Counter
@@ -20,15 +21,18 @@ from aileron.audit.questions import MAX_OPEN_RUNS
 from aileron.audit.verify import verify
 from aileron.ledger import Ledger
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.invocation import Invocation
+from aileron.model.invocation import Invocation, Scope
 from aileron.model.outcome import Failed, Pending
 from aileron.model.plan import Plan
-from tests.audit.conftest import START_S, an_invocation
+from aileron.model.shares import PERSON
+from tests.audit.conftest import START_S, Clock, an_invocation
 from tests.support.answers import as_json
 
 pytestmark = pytest.mark.anyio
 
 Types = Callable[..., list[str]]
+_SHARE = 300
+"""Of the questions there may be, what a session gets that asks alone."""
 
 
 async def refusal(attempt: Awaitable[Any]) -> tuple[FailureClass, dict[str, Any]]:
@@ -224,15 +228,88 @@ async def test_there_is_a_bound_to_what_waits(
     audit: Audit, plan: Plan, asked: Invocation, pending: Pending, types: Types
 ) -> None:
     """An agent cannot bury a person in questions; room comes back as they are answered."""
-    async with anyio.create_task_group() as tasks:
-        for _ in range(MAX_OPEN_RUNS - 1):
-            tasks.start_soon(audit.pending, plan, asked, START_S + 900)
-    failure_class, _ = await refusal(audit.pending(plan, asked, START_S + 900))
-    assert failure_class is FailureClass.BUSY
+    assert await fill(audit, plan, asked) + 1 == _SHARE
+    failure = await no_place(audit.pending(plan, asked, START_S + 900))
+    assert (failure.failure_class, failure.retriable, failure.details) == (FailureClass.BUSY, True, {"reason": "share"})
+    assert failure.message.startswith(f"{_SHARE} questions of this session are already waiting, which is its share")
 
     await audit.cancel(pending.approval_id, surface="agent")
 
     await audit.pending(plan, asked, START_S + 900)
+
+
+async def test_one_session_that_asks_without_end_keeps_nobody_from_asking(
+    audit: Audit, plan: Plan, asked: Invocation
+) -> None:
+    """The next has room, and the one after it; sessions that one started have none beside its share, nor have more of them."""
+    first, second, third = (msgspec.structs.replace(asked, session=name) for name in ("ses-1", "ses-2", "ses-3"))
+
+    assert await fill(audit, plan, first) == _SHARE
+    for number in range(20):
+        nested = msgspec.structs.replace(asked, session=f"ses-1-{number}", party="ses-1")
+        assert (await no_place(audit.pending(plan, nested, START_S + 900))).details == {"reason": "share"}
+    assert await fill(audit, plan, second) == _SHARE // 2
+    assert await fill(audit, plan, third) > 0
+
+
+async def test_the_person_asks_when_agents_have_all_room_that_they_may_have(
+    audit: Audit, plan: Plan, asked: Invocation
+) -> None:
+    """However many sessions they are; one more of them is told that all is taken, and not that it has its share."""
+    agents, held = 0, MAX_OPEN_RUNS
+    while held > 0:
+        session = msgspec.structs.replace(asked, session=f"ses-{agents}")
+        held = await fill(audit, plan, session, at_once=1 if held == 1 else 20)
+        agents += held
+    assert agents == MAX_OPEN_RUNS - MAX_OPEN_RUNS // 8
+    assert (await no_place(audit.pending(plan, asked, START_S + 900))).details == {"reason": "full"}
+
+    assert await fill(audit, plan, msgspec.structs.replace(asked, scope=Scope.OPERATOR)) == MAX_OPEN_RUNS // 8
+
+
+async def test_a_daemon_that_starts_again_counts_what_waits_as_before(
+    path: Path, clock: Clock, plan: Plan, asked: Invocation
+) -> None:
+    """By party, as it is on record: of a session that another started, of a caller without a token, of the person."""
+    nested = msgspec.structs.replace(asked, session="ses-2", party="ses-1")
+    person = msgspec.structs.replace(asked, scope=Scope.OPERATOR)
+    with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
+        held = [await fill(Audit(opened), plan, one) for one in (nested, asked, person)]
+    with Ledger.open(path, path.parent, "0.1.0", clock=clock) as opened:
+        again = Audit(opened)
+        for one in (nested, msgspec.structs.replace(asked, session="ses-1"), asked):
+            assert (await no_place(again.pending(plan, one, START_S + 900))).details == {"reason": "share"}
+        assert held[0] == _SHARE
+        approvals = opened.read_now(lambda snapshot: snapshot.open_approvals())
+        parties = Counter([await again.party(row.id) for row in approvals])
+        assert [parties[name] for name in ("ses-1", "local", PERSON)] == held
+        await again.pending(plan, msgspec.structs.replace(asked, session="ses-3"), START_S + 900)
+    assert verify(path).is_whole
+
+
+async def fill(audit: Audit, plan: Plan, invocation: Invocation, at_once: int = 20) -> int:
+    """Ask until there is no place; how many there were."""
+    asked, before = 0, -1
+
+    async def ask() -> None:
+        nonlocal asked
+        with contextlib.suppress(AileronError):
+            await audit.pending(plan, invocation, START_S + 900)
+            asked += 1
+
+    while asked > before:
+        before = asked
+        async with anyio.create_task_group() as tasks:
+            for _ in range(at_once):
+                tasks.start_soon(ask)
+    return asked
+
+
+async def no_place(asking: Awaitable[object]) -> Failure:
+    """What somebody is told who has no place."""
+    with pytest.raises(AileronError) as caught:
+        await asking
+    return caught.value.failure
 
 
 async def test_what_is_not_there_is_not_found(audit: Audit) -> None:
