@@ -4,7 +4,9 @@ Runs in the daemon. Each invocation, and each run that a person approved, is a t
 waits for it, at most as long as it asked for, and gets the run id when that is over first.
 
 Rules
-- At most MAX_RUNS are under way. One more invocation is told `busy`; an approved run keeps its place and begins when one ends.
+- At most MAX_RUNS are under way, and of each party as many as its share is (model/shares.py). One more invocation is told `busy`.
+- An approved run that finds no place waits for one, and begins when one ends: the parties in turn, and of each the one that waits
+  longest, so that nobody waits for all that another has approved.
 - An approved run is begun by its approval. One that could not begin then (the vault was locked, the daemon ended in between)
   is begun when the vault is unlocked or when somebody asks for it, never by the daemon's start alone.
 - One that is held, so that it can still be cancelled, begins by itself when its time has come.
@@ -15,10 +17,12 @@ Not here: what is legal when (audit/log.py), what a run does (runs/spine.py).
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+from typing import Any, Final, assert_never, cast
 
 import anyio
 import anyio.to_thread
@@ -28,6 +32,7 @@ from aileron.audit.watch import Watch
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Outcome, Pending, Running
+from aileron.model.shares import NoPlace, Places, Turns, party_of
 from aileron.runs.resume import Held
 from aileron.runs.spine import Spine
 
@@ -35,10 +40,14 @@ __all__ = ["MAX_RUNS", "Runner"]
 
 MAX_RUNS: Final = 64
 """Under way at once: as many jails as a template may have."""
+_PLACES: Final = Places(MAX_RUNS)
 _BEGIN_S: Final = 10.0
 """To hear whether an approved run has begun: a look at its files and one commit on a slow disk."""
 _LOOK_S: Final = 30.0
 """Between two looks at the wall clock, at most."""
+_WAITS: Final = (
+    "its session has no place for one more run now: it begins when one has finished, each session in its turn"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -66,24 +75,28 @@ class Runner:
         self._spine = spine
         self._tasks = tasks
         self._watch = watch
-        self._count = 0
+        self._under_way: Counter[str] = Counter()
+        """How many, by party."""
         self._resuming: dict[str, _Entry] = {}
         self._held: set[str] = set()
         """Approved, and may still be cancelled: each has a task that sleeps. At most as many as there may be questions."""
-        self._without_room: list[str] = []
-        """Approved, and waiting for one of MAX_RUNS to end: at most as many as there may be questions."""
+        self._without_room = Turns()
+        """Approved, and waiting for a place: at most as many as there may be questions."""
 
     async def submit(self, invocation: Invocation, wait_s: float) -> Outcome | Pending | Running:
-        """Begin; wait until it ends, or waits for a person, or `wait_s` is over. AileronError busy past MAX_RUNS.
+        """Begin; wait until it ends, or waits for a person, or `wait_s` is over. AileronError busy where its party has no
+        place.
 
         A caller that is cancelled takes the call back, if it is not on record yet; what is goes on.
         """
-        if self._count >= MAX_RUNS:
-            raise AileronError(
-                FailureClass.BUSY, f"{MAX_RUNS} runs are in progress: try again when one has finished", retriable=True
-            )
+        party = party_of(invocation.scope, invocation.session, invocation.party)
+        why_not = _PLACES.why_not(party, self._under_way)
+        if why_not is not None:
+            raise _no_place(why_not, self._under_way[party])
         until = time.monotonic() + wait_s
-        entry = self._start(lambda entry: self._spine.request(invocation, entry.announce, lambda: entry.is_wanted))
+        entry = self._start(
+            party, lambda entry: self._spine.request(invocation, entry.announce, lambda: entry.is_wanted)
+        )
         try:
             with anyio.move_on_after(wait_s):
                 await entry.done.wait()
@@ -103,32 +116,46 @@ class Runner:
 
     async def resume(self, approval_id: str) -> AileronError | None:
         """See that an approved run begins; why it has not, where it cannot yet, or there is nothing to begin."""
-        entry = self.begin(approval_id)
+        try:
+            entry = await self._begun(approval_id)
+        except AileronError as error:
+            return error
         if entry is None:
-            return AileronError(
-                FailureClass.BUSY, f"{MAX_RUNS} runs are in progress: it begins when one has finished", retriable=True
-            )
+            return AileronError(FailureClass.BUSY, _WAITS, retriable=True)
         with anyio.move_on_after(_BEGIN_S):
             await entry.recorded.wait()
         return entry.error
 
-    def begin(self, approval_id: str) -> _Entry | None:
-        """The same without waiting: the task, or None where it waits for room."""
-        entry = self._resuming.get(approval_id)
-        if entry is not None:
-            return entry
-        if self._count >= MAX_RUNS:
-            if approval_id not in self._without_room:
-                self._without_room.append(approval_id)
-            return None
-        entry = self._start(lambda entry: self._spine.resume(approval_id, entry.announce), approval_id)
-        self._resuming[approval_id] = entry
-        return entry
+    def begin(self, approval_id: str) -> None:
+        """The same without waiting."""
+        self._tasks.start_soon(self._begin, approval_id)
 
     async def begin_approved(self) -> None:
         """Begin every run that was approved and has not begun: what they waited for may be there now."""
         for approval_id in await self._spine.approved():
-            self.begin(approval_id)
+            await self._begin(approval_id)
+
+    async def _begin(self, approval_id: str) -> None:
+        with contextlib.suppress(AileronError):  # a ledger that cannot be read: when somebody asks for it, then
+            await self._begun(approval_id)
+
+    async def _begun(self, approval_id: str) -> _Entry | None:
+        """The task of an approved run; None where it waits for a place. AileronError where the record has no such run."""
+        if approval_id not in self._resuming and approval_id not in self._without_room:
+            party = await self._spine.party(approval_id)
+            if approval_id not in self._resuming:  # somebody else was faster
+                self._without_room.add(party, approval_id)
+                self._begin_in_turn()
+        return self._resuming.get(approval_id)
+
+    def _begin_in_turn(self) -> None:
+        """Begin what waits for a place, as far as there are any."""
+        while found := self._without_room.next(lambda party: _PLACES.why_not(party, self._under_way) is None):
+            self._resume(*found)
+
+    def _resume(self, party: str, approval_id: str) -> None:
+        entry = self._start(party, lambda entry: self._spine.resume(approval_id, entry.announce), approval_id)
+        self._resuming[approval_id] = entry
 
     async def _follow(self, running: Running, wait_s: float) -> Outcome | Pending | Running:
         if running.approval_id is not None:
@@ -147,19 +174,15 @@ class Runner:
         while (left_s := until - time.time()) > 0:  # noqa: ASYNC110 - the wall clock, as on record, may be set meanwhile
             await anyio.sleep(min(left_s, _LOOK_S))
         self._held.discard(approval_id)
-        self.begin(approval_id)
+        await self._begin(approval_id)
 
-    def _start(
-        self, work: Callable[[_Entry], Awaitable[Outcome | Pending | Running]], approval_id: str | None = None
-    ) -> _Entry:
+    def _start(self, party: str, work: _Work, approval_id: str | None = None) -> _Entry:
         entry = _Entry()
-        self._count += 1
-        self._tasks.start_soon(self._run, work, entry, approval_id)
+        self._under_way[party] += 1
+        self._tasks.start_soon(self._run, party, work, entry, approval_id)
         return entry
 
-    async def _run(
-        self, work: Callable[[_Entry], Awaitable[Outcome | Pending | Running]], entry: _Entry, approval_id: str | None
-    ) -> None:
+    async def _run(self, party: str, work: _Work, entry: _Entry, approval_id: str | None) -> None:
         try:
             entry.answer = await work(entry)
         except Held as error:
@@ -172,13 +195,31 @@ class Runner:
             message = "this is a bug in aileron: please report it with the details in `aileron daemon logs`"
             entry.error = AileronError(FailureClass.INTERNAL_ERROR, message)
         finally:
-            self._count -= 1
+            self._under_way[party] -= 1
+            if not self._under_way[party]:
+                del self._under_way[party]
             if approval_id is not None:
                 self._resuming.pop(approval_id, None)
             entry.recorded.set()
             entry.done.set()
-        if self._without_room:
-            self.begin(self._without_room.pop(0))
+        self._begin_in_turn()
+
+
+_Work = Callable[[_Entry], Awaitable[Outcome | Pending | Running]]
+
+
+def _no_place(why: NoPlace, held: int) -> AileronError:
+    match why:
+        case NoPlace.SHARE:
+            message = (
+                f"{held} runs of this session are in progress, which is its share (sessions that it started count as well): try "
+                "again when one has finished"
+            )
+        case NoPlace.FULL:
+            message = "all runs that there may be are in progress: try again when one has finished"
+        case impossible:
+            assert_never(impossible)
+    return AileronError(FailureClass.BUSY, message, retriable=True, details={"reason": why.value})
 
 
 def _answer_of(entry: _Entry) -> Outcome | Pending | Running:

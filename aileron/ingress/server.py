@@ -26,6 +26,7 @@ import os
 import socket
 import ssl
 import stat
+import struct
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -37,7 +38,7 @@ from hypercorn.asyncio.tcp_server import TCPServer
 from hypercorn.asyncio.worker_context import WorkerContext
 from hypercorn.config import Config
 from hypercorn.events import Event, RawData, Updated
-from starlette.types import ASGIApp, Receive
+from starlette.types import ASGIApp, Receive, Scope
 
 from aileron.ingress import one_at_a_time
 from aileron.ingress.places import ACCEPTED_AT_ONCE, BACKLOG, Bounded, Place, Places
@@ -49,6 +50,8 @@ __all__ = [
     "MAX_BODY_BYTES",
     "certificate_names",
     "drained",
+    "peer_process",
+    "process_of",
     "serve",
     "tls_context",
 ]
@@ -69,6 +72,7 @@ MAX_HEAD_BYTES: Final = 65536
 READ_AHEAD: Final = 8192
 """Bytes of a connection that are read at once, and twice as many before anybody wants them: 512 connections that send as fast
 as they can are 12 MiB."""
+_PROCESS: Final = "aileron.process"
 
 
 async def serve(
@@ -96,7 +100,7 @@ async def serve(
         elif accepted.family != socket.AF_UNIX:
             writer.transport.abort()  # it was ended meanwhile
             return
-        state = {} if place is None else place.state()
+        state = {_PROCESS: peer_process(accepted)} if place is None else place.state()
         with contextlib.suppress(
             asyncio.CancelledError
         ):  # its place went to another; asyncio would say that in the log
@@ -170,6 +174,21 @@ def certificate_names(certificate_pem: str) -> list[str]:
     return [name.lower() for name in names.get_values_for_type(x509.DNSName) if "*" not in name] + [
         f"[{address}]" if address.version == 6 else str(address) for address in addresses
     ]
+
+
+def peer_process(connection: socket.socket) -> int | None:
+    """Who made a connection to a socket of the home: a process, which may have gone since, as unix(7) says of SO_PEERCRED.
+
+    None where it is in no pid namespace that this one sees.
+    """
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")))
+    return pid or None
+
+
+def process_of(scope: Scope) -> int | None:
+    """The process that made the connection which a request came on, at a socket of the home; None over TCP."""
+    found: int | None = scope.get("state", {}).get(_PROCESS)
+    return found
 
 
 async def drained(receive: Receive) -> None:

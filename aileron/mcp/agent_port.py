@@ -38,12 +38,15 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One use of the one door. `args` are not checked yet; `binding` names a credential where several could serve."""
+    """One use of the one door. `args` are not checked yet; `binding` names a credential where several could serve. `process` made
+    the connection, where that is known.
+    """
 
     session: str
     action: str
     args: dict[str, Any]
     binding: str | None = None
+    process: int | None = None
 
 
 class AgentPort(Protocol):

@@ -161,6 +161,7 @@ class _Peer(msgspec.Struct, frozen=True):
     """What the SDK carries for each connection of the socket."""
 
     session: str
+    process: int | None
 
 
 class _Rising:
@@ -250,10 +251,12 @@ class McpServer:
                 self._tasks = None
                 tasks.cancel_scope.cancel()
 
-    async def serve(self, stream: ByteStream, session: str) -> None:
-        """One connection of run/mcp.sock, until either side ends it, and then close the stream. A peer cannot make it raise."""
+    async def serve(self, stream: ByteStream, session: str, process: int | None = None) -> None:
+        """One connection of run/mcp.sock, made by `process`, until either side ends it, and then close the stream. A peer cannot
+        make it raise.
+        """
         async with stream:
-            await self._converse(LineWire(stream, self._write_s), _Peer(session))
+            await self._converse(LineWire(stream, self._write_s), _Peer(session, process))
 
     def http_app(self) -> ASGIApp:
         """`/mcp` as an ASGI application. Whoever mounts it has verified the token and put the session's id into
@@ -448,7 +451,7 @@ class McpServer:
         if action is None:
             raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(tool[:_ID_CHARACTERS])}")
         account = _account(args)
-        call = Call(session=session, action=action, args=args, binding=account)
+        call = Call(session=session, action=action, args=args, binding=account, process=_process(ctx))
         try:
             state = await self._run(ctx, call)
         except AileronError as error:
@@ -544,6 +547,11 @@ def _session(ctx: _Context) -> str:
     elif isinstance(ctx.lifespan_context, _Peer):
         return ctx.lifespan_context.session
     raise MCPError(INTERNAL_ERROR, "this request belongs to no session")
+
+
+def _process(ctx: _Context) -> int | None:
+    """Who made the connection; over HTTP that is known of nobody."""
+    return ctx.lifespan_context.process if isinstance(ctx.lifespan_context, _Peer) else None
 
 
 def _plain(args: dict[str, Any]) -> dict[str, Any]:

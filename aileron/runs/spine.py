@@ -128,6 +128,10 @@ class Spine:
         rows = await self._ledger.read(lambda snapshot: snapshot.runs_in(RunStatus.APPROVED))
         return [row.approval for row in rows if row.approval is not None]
 
+    async def party(self, approval_id: str) -> str:
+        """Whose share the run of an approval counts against. AileronError(not_found)."""
+        return await self._audit.party(approval_id)
+
     async def _so_far(self, row: RunRow) -> Outcome | Pending | Running:
         outcome = query.outcome_of(row)
         if outcome is not None:

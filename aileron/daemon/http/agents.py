@@ -185,8 +185,9 @@ class AgentService:
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
         """The one door."""
         asked = RunRequest(args=call.args, binding=call.binding)
-        with self._asked_by(call.session):
-            return _as_state(await self._door.run(_caller(call.session), call.action, asked, wait_s), self._review)
+        caller = Caller(Scope.AGENT, call.session, call.process)
+        with self._sessions.answering(caller):
+            return _as_state(await self._door.run(caller, call.action, asked, wait_s), self._review)
 
     async def state(self, session: str, asked: str, wait_s: float, seen: int | None = None) -> dict[str, Any]:
         """Where a run or a question is."""

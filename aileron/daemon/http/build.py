@@ -76,7 +76,7 @@ def build_http(
     stopping: anyio.Event,
 ) -> Http:
     """`listening` is where requests to the gateway come in; `signature` is another value whenever an agent's tools may be."""
-    door = RunDoor(runner)
+    door = RunDoor(runner, sessions)
     following = StatusWaiter(runner, base.audit.watch, board, base.ledger)
     status = DaemonStatus(
         base.home,

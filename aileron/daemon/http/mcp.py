@@ -25,11 +25,12 @@ from typing import TYPE_CHECKING, Final
 import anyio
 import anyio.to_thread
 import msgspec
-from anyio.abc import ByteStream, SocketListener
+from anyio.abc import ByteStream, SocketAttribute, SocketListener
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron import files
 from aileron.daemon.http.sessions import LOCAL_SESSION, Sessions
+from aileron.ingress.server import peer_process
 from aileron.mcp.agent_port import AgentPort
 from aileron.model.failure import AileronError
 
@@ -140,7 +141,8 @@ class AgentProtocol:
         session, rest = self._session_of(first)
         await self._ready()
         if self._server is not None:
-            await self._server.serve(_Begun(stream, rest), session)
+            process = peer_process(stream.extra(SocketAttribute.raw_socket))  # noqa: S610 - of anyio, not of Django
+            await self._server.serve(_Begun(stream, rest), session, process)
 
     def _session_of(self, first: bytes) -> tuple[str, bytes]:
         """Who it is, and what is still to be read of what was."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from aileron.api.runs import RunRequest
-from aileron.daemon.http.sessions import Caller
+from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.daemon.runner import Runner
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Outcome, Pending, Running
@@ -23,27 +23,28 @@ __all__ = ["RunDoor"]
 class RunDoor:
     """One for each daemon."""
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, sessions: Sessions) -> None:
         self._runner = runner
+        self._sessions = sessions
 
     async def run(
         self, caller: Caller, action: str, asked: RunRequest, wait_s: float, *, key: str | None = None
     ) -> Outcome | Pending | Running:
         """Run it, as far as it is within `wait_s`; `key` is the caller's idempotency key. AileronError as Runner.submit."""
-        return await self._runner.submit(_invocation(caller, action, asked, key), wait_s)
+        return await self._runner.submit(self._invocation(caller, action, asked, key), wait_s)
 
     async def plan(self, caller: Caller, action: str, asked: RunRequest) -> dict[str, Any]:
         """What would be done, with its digest; nothing runs, and nothing is recorded."""
-        return await self._runner.dry_run(_invocation(caller, action, asked, None))
+        return await self._runner.dry_run(self._invocation(caller, action, asked, None))
 
-
-def _invocation(caller: Caller, action: str, asked: RunRequest, key: str | None) -> Invocation:
-    return Invocation(
-        action=action,
-        args=asked.args,
-        scope=caller.scope,
-        session=caller.session,
-        binding=asked.binding,
-        idempotency_key=key,
-        again=asked.again,
-    )
+    def _invocation(self, caller: Caller, action: str, asked: RunRequest, key: str | None) -> Invocation:
+        return Invocation(
+            action=action,
+            args=asked.args,
+            scope=caller.scope,
+            session=caller.session,
+            binding=asked.binding,
+            idempotency_key=key,
+            again=asked.again,
+            party=self._sessions.party_of(caller),
+        )

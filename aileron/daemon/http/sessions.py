@@ -8,6 +8,9 @@ Rules
 - A session that began with a process ends with it: a launcher that was killed leaves no token behind that opens anything.
 - At most MAX_OPEN at once, MAX_S long each.
 - What a session asked for goes on when it ends; a person still decides about it.
+- A session that another started, by descent or by its token in the environment, shares with that one (model/shares.py), and stays
+  so. One whose process does not descend from whoever opened it shares with all that have none: else one session could name a
+  process that everybody descends from.
 
 Source: docs/reference/sessions.md. Not here: which routes a token opens (api/, pages.py), who starts agents (launch/).
 """
@@ -18,7 +21,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import anyio
@@ -29,11 +32,13 @@ from aileron.api.sessions import NewSession, Session
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
+from aileron.daemon.http.families import Families, descent_of
 from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
+from aileron.model.shares import BY_HAND
 from aileron.model.timestamp import utc_of_us
 
 __all__ = [
@@ -73,10 +78,11 @@ _CLOCK_S: Final = 1.0
 
 
 class Caller(NamedTuple):
-    """Who asks: the scope of the socket, and the session."""
+    """Who asks: the scope of the socket, the session, and the process at the other end, where that can be known."""
 
     scope: Scope
     session: str
+    process: int | None = None
 
     @property
     def sees(self) -> str | None:
@@ -92,6 +98,12 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     expires_at_us: int
     pid: int | None = None
     pid_started: float | None = None
+    party: str | None = None
+
+    @property
+    def shares_as(self) -> str:
+        """The party that its runs count against."""
+        return self.party or (BY_HAND if self.pid is None else self.id)
 
 
 class Sessions:
@@ -104,16 +116,25 @@ class Sessions:
         self._open: dict[str, _Open] = {}
         """By the digest of its token."""
         self._opening = anyio.Lock()
+        self._families = Families()
+        """By the sessions that have a share of their own and began with a process."""
 
     async def load(self) -> None:
         """Know again what was open when the last daemon ended."""
         since_us = self._ledger.now_us() - MAX_S * 1_000_000
-        found = await self._ledger.read(lambda snapshot: _open_sessions(snapshot, since_us))
-        for one in found:
+        still_open, ended = await self._ledger.read(lambda snapshot: _sessions(snapshot, since_us))
+        for one in ended:
+            self._add_family(one)
+        for one in still_open[-MAX_OPEN:]:
             self._add(one)
 
-    async def open(self, agent: str, folder: str, for_s: int | None = None, pid: int | None = None) -> NewSession:
-        """Begin a session: its facts, and its token, which is said this once. AileronError(invalid_request), (busy)."""
+    async def open(
+        self, agent: str, folder: str, for_s: int | None = None, pid: int | None = None, *, opener: int | None = None
+    ) -> NewSession:
+        """Begin a session for the process `opener`: its facts, and its token, which is said this once.
+
+        AileronError(invalid_request), (busy).
+        """
         for_s = (DEFAULT_S if pid is None else MAX_S) if for_s is None else for_s
         _check(agent, folder, for_s)
         started = None if pid is None else await anyio.to_thread.run_sync(_start_of, pid)
@@ -121,6 +142,7 @@ class Sessions:
             raise AileronError(
                 FailureClass.INVALID_REQUEST, f"process {pid}, which the session should end with, does not exist"
             )
+        party = await anyio.to_thread.run_sync(self._party_of_new, opener, pid)
         async with self._opening:
             if len(self._open) >= MAX_OPEN:
                 raise AileronError(
@@ -134,6 +156,7 @@ class Sessions:
                 expires_at_us=now_us + for_s * 1_000_000,
                 pid=pid,
                 pid_started=started,
+                party=party,
             )
             await self._audit.note(
                 events.SessionStarted(
@@ -144,6 +167,7 @@ class Sessions:
                     expires_at_us=one.expires_at_us,
                     pid=pid,
                     pid_started=started,
+                    party=party,
                 )
             )
             self._add(one)
@@ -171,16 +195,29 @@ class Sessions:
             return
         raise _over()
 
-    def caller(self, scope: Scope, shown: list[str], *, needs_token: bool = False) -> Caller:
+    def caller(
+        self, scope: Scope, shown: list[str], *, needs_token: bool = False, process: int | None = None
+    ) -> Caller:
         """Who asks on a socket of `scope`, by its Authorization fields: an agent is the session of its token, and `local` without
         one, unless it `needs_token`. AileronError(unauthorized) for a token that is not good, and for none where one is needed.
+        `process` is at the other end.
         """
         token = None if scope is Scope.OPERATOR else token_shown(shown)
         if token is not None:
-            return Caller(scope, self.session_of(token))
+            return Caller(scope, self.session_of(token), process)
         if needs_token:
             raise no_token()
-        return Caller(scope, LOCAL_SESSION)
+        return Caller(scope, LOCAL_SESSION, process)
+
+    def party_of(self, caller: Caller) -> str | None:
+        """Whose share its runs count against, where that is not what its session or its socket says (model/shares.py).
+
+        That of the session that its process descends from, whatever token it shows or does not: another token is no other share.
+        """
+        found = None if caller.process is None else self._families.name_of(caller.process)
+        if found is None:
+            found = next((one.shares_as for one in self._open.values() if one.id == caller.session), None)
+        return None if found == caller.session else found
 
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
@@ -204,16 +241,28 @@ class Sessions:
             return None
         family = _with_ancestors(pid)
         by_descent = next((one.id for one in self._open.values() if one.pid in family and _is_alive(one)), None)
-        return by_descent or self._by_token(family)
+        if by_descent is not None:
+            return by_descent
+        by_token = self._by_token(family)
+        return None if by_token is None else by_token.id
 
     async def of_process(self, pid: int) -> list[Session]:
         """The open session that started this process, as one of a list; an empty one where none did."""
         found = await anyio.to_thread.run_sync(self.started_by, pid)
         return [] if found is None else [await self.show(found)]
 
-    def _by_token(self, family: set[int]) -> str | None:
+    def _by_token(self, family: Iterable[int]) -> _Open | None:
         tokens = {token for pid in family if (token := variable_of(pid, TOKEN_VARIABLE)) is not None}
-        return next((one.id for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
+        return next((one for token in tokens if (one := self._open.get(_digest(token))) is not None), None)
+
+    def _party_of_new(self, opener: int | None, pid: int | None) -> str | None:
+        """The `party` of a session that a process opens for one that it should end with. Reads /proc."""
+        if opener is not None:
+            token_of = self._by_token(descent_of(opener))
+            found = self._families.name_of(opener) or (None if token_of is None else token_of.shares_as)
+            if found is not None:
+                return found
+        return None if pid is None or opener in descent_of(pid) else BY_HAND
 
     async def show(self, session: str) -> Session:
         """One session. AileronError(not_found)."""
@@ -245,10 +294,16 @@ class Sessions:
             await anyio.sleep(LOOK_S)
 
     def _add(self, one: _Open) -> None:
+        self._add_family(one)
         self._open[one.token_digest] = one
         self._known.add(one.token_digest.removeprefix(_SHA256))
 
+    def _add_family(self, one: _Open) -> None:
+        if one.pid is not None and one.shares_as == one.id and _is_alive(one):
+            self._families.add(one.pid, one.id)
+
     async def _end_due(self) -> None:
+        self._families.forget_gone()
         now_us = self._ledger.now_us()
         for one in list(self._open.values()):
             if one.expires_at_us <= now_us:
@@ -337,20 +392,20 @@ def _is_alive(one: _Open) -> bool:
     return started is not None and abs(started - one.pid_started) <= _CLOCK_S
 
 
-def _open_sessions(snapshot: Snapshot, since_us: int) -> list[_Open]:
-    """Those that began since then and did not end; whether their time is over is looked at later."""
-    found: list[_Open] = []
+def _sessions(snapshot: Snapshot, since_us: int) -> tuple[list[_Open], list[_Open]]:
+    """Those that began since then and did not end, whether or not their time is over, and those that did."""
+    still_open: list[_Open] = []
+    ended: list[_Open] = []
     after: int | None = None
     while True:
         wanted = EventFilter(type="session.started", since_us=since_us, after=after, oldest_first=True, limit=MAX_ROWS)
         rows = snapshot.events(wanted)
         if not rows:
-            return found[-MAX_OPEN:]
+            return still_open, ended
         for row in rows:
             with contextlib.suppress(msgspec.ValidationError):  # not written by a daemon: it opens nothing
                 one = msgspec.convert(row.facts, type=_Open)
-                if _end_of(snapshot, one.id) is None:
-                    found.append(one)
+                (still_open if _end_of(snapshot, one.id) is None else ended).append(one)
         after = rows[-1].seq
 
 

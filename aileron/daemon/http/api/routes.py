@@ -37,7 +37,7 @@ from aileron.daemon.http.api.sessions import SessionRoutes
 from aileron.daemon.http.api.vault import VaultRoutes
 from aileron.daemon.http.responses import failure_answer
 from aileron.daemon.http.sessions import Sessions
-from aileron.ingress.server import drained
+from aileron.ingress.server import drained, process_of
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
 
@@ -86,7 +86,9 @@ class Api:
         async def guarded(request: Request) -> Response:
             try:
                 shown = request.headers.getlist("authorization")
-                caller = request.state.caller = self._sessions.caller(scope, shown, needs_token=needs_token)
+                caller = request.state.caller = self._sessions.caller(
+                    scope, shown, needs_token=needs_token, process=process_of(request.scope)
+                )
             except AileronError as error:
                 await drained(request.receive)
                 return failure_answer(error.failure)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from aileron.api.sessions import EndSession, OpenSession, SessionList
-from aileron.daemon.http.api.requests import body_of
+from aileron.daemon.http.api.requests import body_of, caller_of
 from aileron.daemon.http.responses import as_json
 from aileron.daemon.http.sessions import Sessions
 from aileron.model.failure import AileronError, FailureClass
@@ -40,7 +40,8 @@ class SessionRoutes:
     async def open_session(self, request: Request) -> Response:
         """Begin a session; its token is said this once."""
         asked = await body_of(request, OpenSession)
-        return as_json(await self._sessions.open(asked.agent, asked.folder, asked.for_s, asked.pid))
+        opener = caller_of(request).process
+        return as_json(await self._sessions.open(asked.agent, asked.folder, asked.for_s, asked.pid, opener=opener))
 
     async def show_session(self, request: Request) -> Response:
         """One session."""
