@@ -13,13 +13,17 @@ Rules
 - A terminal whose settings an agent changed and, killed, could not change back is as before: a shell would do that for a program
   that a signal ended, and not for us, who end by ourselves.
 - A signal that was ignored when we began stays ignored, for the agent as well (nohup(1)).
+- What the agent starts and leaves becomes our child and not the first process's: two forks do not lead out of its session. We
+  wait for those as well, and what goes on when we end is the first process's then.
 
-Source: credentials(7) on process groups and sessions, waitpid(2). Not here: the session (cli/commands/launch.py).
+Source: credentials(7) on process groups and sessions, waitpid(2), PR_SET_CHILD_SUBREAPER(2const). Not here: the session
+(cli/commands/launch.py), who asks whose child a process is (daemon/http/families.py).
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import subprocess
@@ -32,6 +36,7 @@ __all__ = ["child_environment", "run"]
 _OURS = "AILERON_"
 _KEPT_WAITING = (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP)
 _HANDED_ON = (signal.SIGTERM, signal.SIGHUP)
+_PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 
 
 def child_environment(
@@ -48,6 +53,7 @@ def child_environment(
 def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) -> int:
     """Start it and wait for its end. Its exit code, or 128 and the signal that ended it. OSError: it did not start."""
     terminal = _Terminal()
+    _adopt_orphans()
     with _Signals() as signals:
         # The handlers are functions, so execve(2) resets them: the agent begins with what we began with.
         process = subprocess.Popen([program, *arguments], env=dict(environment))
@@ -71,10 +77,17 @@ def _opened(pid: int) -> Iterator[int]:
         os.close(descriptor)
 
 
+def _adopt_orphans() -> None:
+    """From now on what descends from us and loses its parent is our child. Every Linux since 3.4 does that."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, *map(ctypes.c_ulong, (1, 0, 0, 0)))
+
+
 def _wait(pid: int, child: int) -> int:
-    """Until it has ended: its exit code, or minus the number of a signal."""
+    """Until it has ended: its exit code, or minus the number of a signal. Orphans that end meanwhile are gone."""
     while True:
-        _, status = os.waitpid(pid, os.WUNTRACED)
+        changed, status = os.waitpid(-1, os.WUNTRACED)
+        if changed != pid:
+            continue
         if not os.WIFSTOPPED(status):
             return os.waitstatus_to_exitcode(status)
         os.kill(os.getpid(), signal.SIGSTOP)

@@ -7,6 +7,7 @@ environment, folder, pid, the group of the terminal, what its parent's environme
     interrupt    wait for SIGINT, say so and how often SIGCONT came before, end 5
     stop         wait for SIGCONT, say so, end 4
     term         wait for SIGTERM, say so, end 9   wait      wait until it is killed
+    detach       start a process that leaves its family, which writes its pid and its parent's beside the record; wait as above
     version      print a version and end 0
     mcp          be a client of the server that OPENCODE_CONFIG_CONTENT registers, and record its answers
 
@@ -20,6 +21,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import tty
 from pathlib import Path
 from typing import Any
@@ -56,6 +58,8 @@ def main() -> int:
         os.kill(os.getpid(), int(number))
     if told == "mcp":
         return 0
+    if told == "detach":
+        _detach()
     print("agent ready", flush=True)
     seen = []
     while not seen or seen[-1] != waits.get(told):
@@ -65,6 +69,20 @@ def main() -> int:
     print(f"agent went on {seen.count(signal.SIGCONT)} times", flush=True)
     print(f"agent saw {waits[told].name}", flush=True)
     return {"interrupt": 5, "stop": 4, "term": 9}[told]
+
+
+def _detach() -> None:
+    if os.fork():
+        return
+    parent = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == parent:
+        time.sleep(0.001)
+    path = Path(os.environ["STAND_IN_RECORD"] + ".detached")
+    path.with_suffix(".new").write_text(json.dumps([os.getpid(), os.getppid()]), encoding="utf-8")
+    path.with_suffix(".new").rename(path)
+    signal.pause()
 
 
 def _record(told: str) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -238,6 +239,32 @@ def test_the_session_of_a_launcher_that_was_killed_ends(desk: Desk) -> None:
     assert (found["status"], found["reason"], found["exit_code"]) == ("ended", "process gone", None)
     assert tree(desk.path / "person") == person
     assert desk.aileron("launch", "pi").code == 0
+
+
+def test_a_process_that_leaves_its_agent_stays_with_the_session(desk: Desk) -> None:
+    """Two forks make it the launcher's child, and not the first process's. Nothing is left of it when it has ended."""
+    with desk.start("launch", "pi", STAND_IN="detach") as launcher:
+        agent = desk.record["pid"]
+        detached = Path(f"{desk.record_file}.detached")
+        _until(detached.exists)
+        pid, parent = json.loads(detached.read_text(encoding="utf-8"))
+        found = [one["id"] for one in desk.daemon.must("GET", f"/v1/sessions?pid={pid}")["sessions"]]
+
+        assert parent == launcher.pid
+        assert found == [desk.sessions()[0]["id"]]
+        os.kill(pid, signal.SIGKILL)
+        _until(lambda: not Path(f"/proc/{pid}").exists())
+        assert launcher.poll() is None
+        os.kill(agent, signal.SIGKILL)
+        launcher.communicate(timeout=DEADLINE_S)
+    assert launcher.returncode == 128 + signal.SIGKILL
+
+
+def _until(holds: Callable[[], bool]) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.01)
 
 
 # The vault
