@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 import pytest
 
 from aileron.client import Answer
-from tests.support.home import _PROBE_SOURCE, DaemonHome, daemon_home
+from tests.support.home import DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
 
@@ -28,6 +28,7 @@ _RUNS: Final = 24
 _QUESTIONS: Final = 300
 """Of 800, what a session gets that asks alone."""
 _DEADLINE_S: Final = 60.0
+_PROBE: Final = Path(__file__).parents[1] / "support" / "connectors" / "probe"
 _AGENT: Final = """
 import json, os, sys
 from pathlib import Path
@@ -156,7 +157,7 @@ class Agent:
 def waiting_home() -> Iterator[tuple[DaemonHome, Gate]]:
     """A home with `hold` (a run that goes on until its gate is opened), `give-back`, and `ask-first` and `ask-hold` that ask."""
     with Gate() as gate, daemon_home() as home, tempfile.TemporaryDirectory() as folder:
-        source = Path(shutil.copytree(_PROBE_SOURCE, Path(folder, "probe")))
+        source = Path(shutil.copytree(_PROBE, Path(folder, "probe")))
         manifest = (source / "manifest.toml").read_text(encoding="utf-8")
         (source / "manifest.toml").write_text(manifest.replace("timeout_s = 10", "timeout_s = 120"), encoding="utf-8")
         home.configure(f'[egress]\nprivate_plain = ["localhost:{gate.port}"]\n')
