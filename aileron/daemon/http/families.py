@@ -7,22 +7,30 @@ Rules
 - A process is its number and its beginning (proc_pid_stat(5), field 22): numbers are used again.
 - The nearest counts. A family lasts as long as its first process, whatever became of the session.
 - `/proc/PID/stat` alone is read: that takes no page of the process, so that nobody can make a look last.
+- Whose descent cannot be seen (it has gone, or has more above it than anybody needs) is said so, and is not as one that descends
+  from nobody: else a process would have its child connect, take the connection, and see the child end.
 
 Source: proc_pid_stat(5); unix(7), SO_PEERCRED. Not here: what counts against whom (model/shares.py), tokens (sessions.py).
 """
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Families", "descent_of"]
+__all__ = ["UNSEEN", "Families", "descent_of"]
+
+UNSEEN: Final = ""
+"""In place of a family's name: it cannot be told whether the process belongs to one."""
 
 _PROC: Final = Path("/proc")
 _MAX_DEPTH: Final = 64
 """Processes from one to the first of all: a shell in a container in a terminal has a dozen above it."""
+_TRIES: Final = 3
+"""A parent can end between a look at its child and one at itself; the child has another then."""
 _MAX_FAMILIES: Final = 1024
 """Four times as many as there may be sessions: those that ended while their process goes on are among them."""
 _PARENT, _STARTED = 1, 19
@@ -42,36 +50,56 @@ class Families:
 
     def add(self, pid: int, name: str) -> None:
         """This process and what descends from it are a family, if it is there and not the first of another."""
-        process = next(_descent_of(pid), None)
-        if process is not None:
+        for process, _ in _descent_of(pid, 1):
             self._first.setdefault(process, name)
             if len(self._first) > _MAX_FAMILIES:
                 self._first.popitem(last=False)
 
     def name_of(self, pid: int) -> str | None:
-        """The family that a process belongs to; None where it belongs to none. Some microseconds for each ancestor."""
+        """The family that a process belongs to; None where it belongs to none, and UNSEEN where that cannot be told. Some
+        microseconds for each ancestor.
+        """
         if not self._first:
             return None
-        return next((self._first[one] for one in _descent_of(pid) if one in self._first), None)
+        for _ in range(_TRIES):
+            above = pid
+            for process, above in _descent_of(pid):  # noqa: B007 - the last one's is looked at below
+                if process in self._first:
+                    return self._first[process]
+            if above == 0 or (above != pid and _is_hidden(above)):
+                return None
+        return UNSEEN
 
     def forget_gone(self) -> None:
         """Forget the families whose first process has ended."""
         for process in list(self._first):
-            if next(_descent_of(process.pid), None) != process:
+            if [one for one, _ in _descent_of(process.pid, 1)] != [process]:
                 self._first.pop(process, None)
 
 
 def descent_of(pid: int) -> list[int]:
     """The process, if there is one, its parent, and so on."""
-    return [process.pid for process in _descent_of(pid)]
+    return [process.pid for process, _ in _descent_of(pid)]
 
 
-def _descent_of(pid: int) -> Iterator[_Process]:
-    for _ in range(_MAX_DEPTH):
+def _descent_of(pid: int, most: int = _MAX_DEPTH) -> Iterator[tuple[_Process, int]]:
+    """Each with the number of its parent, which is 0 where that is none that this process sees."""
+    for _ in range(most):
         try:
             line = (_PROC / str(pid) / "stat").read_bytes()
-        except OSError:  # it is gone, or above the first that this one sees
+        except OSError:
             return
         fields = line.rpartition(b") ")[2].split()
-        yield _Process(pid, int(fields[_STARTED]))
-        pid = int(fields[_PARENT])
+        process, pid = _Process(pid, int(fields[_STARTED])), int(fields[_PARENT])
+        yield process, pid
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether there is such a process, of another user, and `/proc` does not show it (proc(5), hidepid)."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return not (_PROC / str(pid) / "stat").exists()
+    except OSError:
+        return False
+    return False

@@ -32,7 +32,7 @@ from aileron.api.sessions import NewSession, Session
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
-from aileron.daemon.http.families import Families, descent_of
+from aileron.daemon.http.families import UNSEEN, Families, descent_of
 from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
@@ -214,9 +214,9 @@ class Sessions:
 
         That of the session that its process descends from, whatever token it shows or does not: another token is no other share.
         """
-        found = None if caller.process is None else self._families.name_of(caller.process)
-        if found is None:
-            found = next((one.shares_as for one in self._open.values() if one.id == caller.session), None)
+        by_descent = None if caller.process is None else self._families.name_of(caller.process)
+        by_token = next((one.shares_as for one in self._open.values() if one.id == caller.session), None)
+        found = by_descent or by_token or (BY_HAND if by_descent == UNSEEN else None)
         return None if found == caller.session else found
 
     @contextlib.contextmanager
@@ -258,10 +258,10 @@ class Sessions:
     def _party_of_new(self, opener: int | None, pid: int | None) -> str | None:
         """The `party` of a session that a process opens for one that it should end with. Reads /proc."""
         if opener is not None:
-            token_of = self._by_token(descent_of(opener))
-            found = self._families.name_of(opener) or (None if token_of is None else token_of.shares_as)
-            if found is not None:
-                return found
+            by_descent, by_token = self._families.name_of(opener), self._by_token(descent_of(opener))
+            found = by_descent or (None if by_token is None else by_token.shares_as)
+            if found is not None or by_descent == UNSEEN:
+                return found or BY_HAND
         return None if pid is None or opener in descent_of(pid) else BY_HAND
 
     async def show(self, session: str) -> Session:
