@@ -5,20 +5,20 @@ callers without a token together, the person. Pure; whoever counts runs or quest
 
     places ─┬─ an eighth: the person's own, which no agent can hold
             └─ the rest ─┬─ an eighth: for parties that hold nothing, one place each
-                         └─ the rest: a party may hold as many as are free after it
+                         └─ the rest: a party may hold twice as many as are free after it
 
 Rules
-- The share is counted anew for each place (the dynamic threshold of shared buffers): one party alone gets half, and what it
-  leaves is there for the next. Nobody sets a number, and nothing is taken from who has it.
-- Of 64 places one party alone gets 24, and thirteen parties, in whatever order they come, cannot keep a fourteenth out.
+- The share is counted anew for each place (the dynamic threshold of shared buffers): one party alone gets half of all, and what
+  it leaves is there for the next. Nobody sets a number, and nothing is taken from who has it.
+- Of 64 places one party alone gets 32, and eleven parties, in whatever order they come, cannot keep a twelfth out.
 - What is held after the bound was lowered is kept: nothing more is admitted until enough of it has ended.
 
 >>> places = Places(64)
->>> places.why_not("ses-1", {"ses-1": 24}), places.why_not("ses-2", {"ses-1": 24})
+>>> places.why_not("ses-1", {"ses-1": 32}), places.why_not("ses-2", {"ses-1": 32})
 (<NoPlace.SHARE: 'share'>, None)
 
 Source: A. K. Choudhury, E. L. Hahne, Dynamic Queue Length Thresholds for Shared-Memory Packet Switches, 1998;
-docs/adr/0050-fair-between-sessions.md. Not here: which party a caller is (daemon/http/sessions.py), what is counted
+docs/adr/0052-fair-between-sessions.md. Not here: which party a caller is (daemon/http/sessions.py), what is counted
 (daemon/runner.py, audit/questions.py).
 """
 
@@ -38,8 +38,9 @@ PERSON: Final = "person"
 BY_HAND: Final = "by hand"
 """All sessions that end with no process of whoever opened them: one more costs nothing, so they share."""
 _KEPT: Final = 8
-"""One place of so many is the person's, and one is for a party that holds none: of 64 runs eight each, so that one agent alone
-still has 24, more than any was seen to call at once."""
+"""One place of so many is the person's, and one is for a party that holds none: of 64 runs eight each."""
+_OF_FREE: Final = 2
+"""How many times what is free after it a party may hold: so one agent alone has 32 runs, and the next eleven."""
 
 
 class NoPlace(enum.StrEnum):
@@ -66,7 +67,7 @@ class Places:
         free = self._common - sum(self._from_common(each, count) for each, count in held.items())
         if free <= 0:
             return NoPlace.FULL
-        return None if self._from_common(party, has) < max(1, free - self._kept) else NoPlace.SHARE
+        return None if self._from_common(party, has) < max(1, (free - self._kept) * _OF_FREE) else NoPlace.SHARE
 
     def _from_common(self, party: str, count: int) -> int:
         return max(0, count - self._kept) if party == PERSON else count

@@ -93,14 +93,14 @@ def test_what_never_ends_is_ended_by_the_name_of_its_limit(attack: Attack) -> No
 
 @pytest.mark.slow
 def test_a_queue_that_is_full_says_so_and_is_not_filled_further(attack: Attack) -> None:
-    """All 32 that one caller may have are under way and stay; a thousand more are each told `busy`, and none of them runs. Then
+    """All 40 that one caller may have are under way and stay; a thousand more are each told `busy`, and none of them runs. Then
     there is room.
 
     They stay for longer than a thousand answers take where other tests have both processors.
     """
     with hostile_home(timeout_s=15) as hostile, ThreadPoolExecutor(16) as pool:
         home = hostile.home
-        begun = [pool.submit(home.run, "hostile", {"source": "stay()"}, wait=0) for _ in range(32)]
+        begun = [pool.submit(home.run, "hostile", {"source": "stay()"}, wait=0) for _ in range(40)]
         attack.control("as many as it may have", {202}, {future.result().status for future in begun})
         more = [pool.submit(home.run, "hostile", {"source": "result('late')"}, wait=0) for _ in range(1000)]
         for future in more:

@@ -31,8 +31,10 @@ from tests.support.answers import as_json
 pytestmark = pytest.mark.anyio
 
 Types = Callable[..., list[str]]
-_SHARE = 300
+_SHARE = 400
 """Of the questions there may be, what a session gets that asks alone."""
+_NEXT_SHARE = 134
+"""And what the next one gets then."""
 
 
 async def refusal(attempt: Awaitable[Any]) -> tuple[FailureClass, dict[str, Any]]:
@@ -248,7 +250,7 @@ async def test_one_session_that_asks_without_end_keeps_nobody_from_asking(
     for number in range(20):
         nested = msgspec.structs.replace(asked, session=f"ses-1-{number}", party="ses-1")
         assert (await no_place(audit.pending(plan, nested, START_S + 900))).details == {"reason": "share"}
-    assert await fill(audit, plan, second) == _SHARE // 2
+    assert await fill(audit, plan, second) == _NEXT_SHARE
     assert await fill(audit, plan, third) > 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -160,6 +161,7 @@ def test_a_call_that_is_taken_back_in_time_is_not_begun(home: DaemonHome) -> Non
     before = len(asked_for(home))
     with agent(home) as connection:
         for number in range(20):
+            os.utime(home.path / "actions" / "give-back.md")  # so that it is read again, in a thread
             connection.call_and_cancel("give_back", text=str(number))
         assert connection.call("give_back", text="kept")["status"] == "completed"
 

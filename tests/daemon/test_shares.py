@@ -23,9 +23,9 @@ from tests.support.home import DaemonHome, daemon_home
 
 pytestmark = pytest.mark.jail
 
-_RUNS: Final = 24
+_RUNS: Final = 32
 """Of 64, what a session gets that runs alone."""
-_QUESTIONS: Final = 300
+_QUESTIONS: Final = 400
 """Of 800, what a session gets that asks alone."""
 _DEADLINE_S: Final = 60.0
 _PROBE: Final = Path(__file__).parents[1] / "support" / "connectors" / "probe"
@@ -267,15 +267,15 @@ def test_sessions_without_a_process_share_however_many_there_are(held: tuple[Dae
 def test_a_process_that_left_its_family_gets_what_is_left_and_the_person_keeps_theirs(
     held: tuple[DaemonHome, Gate],
 ) -> None:
-    """The limit of it: an agent that detaches looks like somebody else. Without a process that is once more; with one it is half
-    of what is left each time, and neither another session nor the person is kept out.
+    """The limit of it: an agent that detaches looks like somebody else. Without a process that is once more; with one it is two
+    thirds of what is left each time, and neither another session nor the person is kept out.
     """
     home, _ = held
     with Agent(home) as mine, Agent(home) as yours:
         assert fill(home, mine.token, "mine") == _RUNS
         left = [mine.leave(with_process=kind)["token"] for kind in (False, False, True, True)]
 
-        assert [fill(home, token, "mine", 2) for token in left] == [12, 0, 6, 3]
+        assert [fill(home, token, "mine", 2) for token in left] == [11, 0, 4, 1]
         assert small(home, yours.token) == "ran"
         assert said(home.run("give-back", {"text": "x"})) == "ran"
 
@@ -300,16 +300,16 @@ def test_what_a_session_has_approved_does_not_keep_another_ones_from_beginning(h
 
 
 def test_a_place_that_is_free_goes_to_whoever_has_none(held: tuple[DaemonHome, Gate]) -> None:
-    """Where fourteen have taken all that agents may, one run is waiting for each of two that run already, and for one that does
+    """Where twelve have taken all that agents may, one run is waiting for each of two that run already, and for one that does
     not: that one begins with the first place, whoever was approved before, and the person has run all the time.
     """
     home, gate = held
     with contextlib.ExitStack() as stack:
-        agents = [stack.enter_context(Agent(home)) for _ in range(14)]
+        agents = [stack.enter_context(Agent(home)) for _ in range(12)]
         last = stack.enter_context(Agent(home))
         asked = [run(home, one.token, "ask-first", text="x").body for one in (agents[0], agents[1], last)]
         begun = [fill(home, one.token, str(number), 8 if number < 2 else 1) for number, one in enumerate(agents)]
-        assert begun == [24, 12, 6, 3, 2, *[1] * 9]
+        assert begun == [32, 11, 4, *[1] * 9]
         assert small(home, last.token) == "full"
         assert said(home.run("give-back", {"text": "x"})) == "ran"
         for question in asked:
@@ -318,8 +318,8 @@ def test_a_place_that_is_free_goes_to_whoever_has_none(held: tuple[DaemonHome, G
         gate.let_go("0")
         assert home.result(asked[2])["status"] == "completed"
         assert [home.result(question, wait=0)["status"] for question in asked[:2]] == ["approved", "approved"]
-        gate.let_go("0", 23)
-        gate.let_go("1", 12)
+        gate.let_go("0", 31)
+        gate.let_go("1", 11)
         assert [home.result(question)["status"] for question in asked[:2]] == ["completed", "completed"]
 
 
