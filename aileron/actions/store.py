@@ -309,6 +309,5 @@ def _by_tool(names: Sequence[str]) -> dict[str, list[str]]:
 def _alike(name: str, names: Sequence[str]) -> list[str]:
     """Those of `names` that have the tool name of `name`."""
     tool = tool_name(name)
-    return [
-        other for other in names if len(other) == len(tool) and tool_name(other) == tool
-    ]  # the length: each run asks
+    # Both kinds of name are of one length, and each run asks: so few tool names are made.
+    return [other for other in names if len(other) == len(tool) and tool_name(other) == tool]
