@@ -19,7 +19,7 @@ from typing import Any, Final
 
 __all__ = ["APPLICATION_ID", "MIGRATIONS", "SCHEMA", "SCHEMA_VERSION", "readable", "script_of", "unexpected_objects"]
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 APPLICATION_ID: Final = 0x41494C52  # "AILR": what `file` and SQLite's header say the file is
 
 SCHEMA: Final = """
@@ -96,6 +96,8 @@ CREATE TABLE grant_uses (
   id TEXT PRIMARY KEY, used INTEGER NOT NULL, revoked_us INTEGER
 ) STRICT, WITHOUT ROWID;
 """,
+    # How many runs a session asked for, without a look at each.
+    4: "CREATE INDEX runs_session ON runs (session, created_us);",
 }
 """What makes a schema from the one before, in place and without writing the events anew."""
 _OBJECTS: Final = "SELECT type, name, sql FROM sqlite_master"

@@ -152,10 +152,7 @@ class Snapshot(States):
 
     def count_asked(self, session: str, since_us: int = 0) -> int:
         """How many runs a session asked for, since then."""
-        counted = (
-            "SELECT count(*) FROM events INDEXED BY events_session"
-            " WHERE session = ? AND type = 'run.requested' AND at_us >= ?"
-        )
+        counted = "SELECT count(*) FROM runs INDEXED BY runs_session WHERE session = ? AND created_us >= ?"
         count: int = self._db.execute(counted, (session, since_us)).fetchone()[0]
         return count
 

@@ -138,7 +138,7 @@ def _no_rows(path: Path) -> None:
         (_folder, "not a regular file"),
         (_garbage, "file is not a database"),
         (_foreign, "not a ledger of aileron"),
-        (_newer, "schema 99, this aileron knows 3"),
+        (_newer, "schema 99, this aileron knows 4"),
         (_trigger, "trigger 'drop_it'"),
         (_altered_head, "row 4, the newest, is not what was written"),
         (_no_rows, "the genesis row is missing"),
