@@ -7,6 +7,7 @@ Four questions, each interleaved in one run:
 - How many a second, sustained, with two or four callers, whichever is best for each side? Goal: at least 10 times.
 - How much memory (proc_pid_smaps(5)) does one hold that waits for its frame? Proportional (PSS) with eight that wait, goal: at
   most 0.12; with fifty, no goal. Private and dirty, which is what one more takes, goal: at most 1.2 MB, whatever the peer takes.
+- How many pages had to be found, made or copied for it by then (minor faults, proc_pid_stat(5))? No goal: each takes 0.5 to 2 µs.
 
 The first two are asked twice, because the template prepares a child ahead of demand: after a pause of PAUSE_S, when one is
 ready, and again at once, when none is. The pause is not measured, and the peer has none to profit from.
@@ -73,6 +74,8 @@ from benchmarks.peers import (
 ROUNDS = 200
 
 RATE_ROUNDS = 8
+_MINOR_FAULTS: Final = 7
+"""Field 10 of proc_pid_stat(5), counted from the state, which is field 3."""
 RATE_JAILS, RATE_PEERS = 200, 40
 """Invocations in one window of the sustained rate: about half a second of each."""
 
@@ -210,6 +213,20 @@ def _measure_memory(template: Template, program: int) -> None:
         **interleave({**many, **({} if BWRAP_MISSING else many_theirs)}, MANY_ROUNDS, warm_ups=0),
     }
     answer("jail-memory.json", taken, _MEMORY, "bytes", _missing())
+    _measure_faults(template, program)
+
+
+def _measure_faults(template: Template, program: int) -> None:
+    taken = interleave(
+        {
+            JAIL: _of_jails(template, program, IDLE, faults),
+            **({} if BWRAP_MISSING else {BWRAP_PYTHON: _of_peers(IDLE, faults)}),
+        },
+        MEMORY_ROUNDS,
+        warm_ups=1,
+    )
+    asked = [Question("idle: page faults of one that waits", JAIL, BWRAP_PYTHON)]
+    answer("jail-faults.json", taken, asked, "count", _missing())
 
 
 def _memory_hidden(template: Template, program: int) -> str | None:
@@ -289,6 +306,12 @@ def pss(pid: int) -> int:
 def private_dirty(pid: int) -> int:
     """Bytes of pages that nobody shares and that it has written to: what one more of it takes."""
     return _rolled_up(pid, "Private_Dirty")
+
+
+def faults(pid: int) -> int:
+    """Pages that were found, made or copied when they were first touched, since it was forked."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(") ")[2].split()
+    return int(fields[_MINOR_FAULTS])
 
 
 def _rolled_up(pid: int, field: str) -> int:
