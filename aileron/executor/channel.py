@@ -55,6 +55,8 @@ class FrameChannel:
         self._frames_out = frames_out
         self._decoder = Decoder(FromJail)
         self._share = Share(time.monotonic())
+        self._kept: Frame | None = None
+        """Taken from the decoder and paid for, while its reader is made to wait, and after that if they were cancelled then."""
 
     async def send(self, message: ToJail, body: bytes | memoryview = b"") -> None:
         """Write one frame whole. BrokenPipeError when the child has closed its end.
@@ -73,6 +75,8 @@ class FrameChannel:
 
     async def receive(self) -> Frame | None:
         """The next frame, or None at the end of the stream. FrameError for bytes that are not frames."""
+        if self._kept is not None:
+            return self._taken()
         spent_s = 0.0
         while True:
             began = time.monotonic()
@@ -89,12 +93,15 @@ class FrameChannel:
             now = time.monotonic()
             spent_s += now - began
             if frame is not None:
+                self._kept = frame
                 if pause_s := self._share.pause_s(now, spent_s + _FRAME_S):
                     await anyio.sleep(pause_s)
-                return frame
+                return self._taken()
 
     def rest(self) -> Frame | None:
         """A frame that is here already, where the child has left and sends nothing more. FrameError as `receive`."""
+        if self._kept is not None:
+            return self._taken()
         while (frame := self._decoder.next_frame()) is None:
             try:
                 data = os.read(self._frames_out, _READ_BYTES)
@@ -103,6 +110,10 @@ class FrameChannel:
             if not data:
                 return None
             self._decoder.feed(data)
+        return frame
+
+    def _taken(self) -> Frame | None:
+        frame, self._kept = self._kept, None
         return frame
 
 

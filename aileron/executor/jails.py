@@ -26,7 +26,7 @@ from anyio.abc import TaskGroup
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron_sandbox.elf import ElfRuntime
-from aileron_sandbox.ending import Ending, JailUnavailable, Signalled, Usage
+from aileron_sandbox.ending import Ending, JailUnavailable, NetworkAttempt, Signalled, Usage
 from aileron_sandbox.jail import WATCH_PERIOD_S, Child, Template, TemplateGone, check_possible
 from aileron_sandbox.policy import Mode, Policy
 from aileron_sandbox.runtime import PythonRuntime
@@ -288,18 +288,22 @@ class Jails:
             self._tasks.start_soon(self._reap, jailed)
             return
         with anyio.CancelScope(shield=True):
-            if jailed.ending is None:
-                jailed.child.kill()
             await self._reap(jailed)
 
     async def _reap(self, jailed: Jailed) -> None:
-        """Wait until it is, and give back what it had."""
+        """Kill it, wait until it is reaped, and give back what it had."""
+        if jailed.ending is None:
+            jailed.child.kill()
         try:
             with anyio.move_on_after(_REAP_DEADLINE_S) as scope:
                 await jailed.wait_ended()
         finally:
             jailed.child.close()
             jailed._warm.forget(jailed)
+        if jailed.is_leaving and isinstance(
+            jailed.ending, NetworkAttempt
+        ):  # seen as it died, by a fault: after the answer
+            _log.warning("a connector tried to connect to %s in the moment of its end", jailed.ending.destination)
         if scope.cancelled_caught:
             _log.error("a jail was not reaped %s s after it was killed or had left", _REAP_DEADLINE_S)
 

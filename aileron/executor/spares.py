@@ -365,7 +365,7 @@ def _acts(spare: Spare) -> Early | None:
         return "network"
     if isinstance(ending, RefusedToStart):  # the machine's affair
         return None
-    if ending is not None:
+    if jailed.has_left:  # its end is about to be heard of
         return "exit"
     child, said = jailed.child, select.poll()
     said.register(child.frames_out, select.POLLIN)

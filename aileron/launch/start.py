@@ -54,6 +54,7 @@ def run(program: str, arguments: Sequence[str], environment: Mapping[str, str]) 
     """Start it and wait for its end. Its exit code, or 128 and the signal that ended it. OSError: it did not start."""
     terminal = _Terminal()
     _adopt_orphans()
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, a wait would be for every orphan, waitpid(2)
     with _Signals() as signals:
         # The handlers are functions, so execve(2) resets them: the agent begins with what we began with.
         process = subprocess.Popen([program, *arguments], env=dict(environment))

@@ -13,7 +13,7 @@ Source: docs/explanation/architecture.md. Not here: making an invocation exact (
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -31,6 +31,9 @@ from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan
 
 __all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runnable"]
 
+_FEW_VALUES: Final = 200
+_LITTLE_TEXT: Final = 4096
+"""Characters, with those of keys: an agent's call has some hundred."""
 _MENDED_BY_SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
 
 
@@ -88,6 +91,10 @@ class Agreements(Protocol):
 
     def missing(self, action: ActionFile) -> ActionFileConsent | None:
         """What has to be agreed to before this file runs; None where nothing has. AileronError vault_locked, hash_mismatch."""
+        ...
+
+    def is_as_agreed(self, action: ActionFile) -> bool:
+        """The file is word by word what was agreed to, or nobody has to agree: then to ask what is missing is quick."""
         ...
 
     def check_settings(self) -> None:
@@ -150,11 +157,17 @@ class Runnable:
         return plan
 
     def is_quick(self, invocation: Invocation) -> bool:
-        """Whether to resolve it takes less than a thread would: a few small files that were read before are read again, and
-        nobody touched them since.
+        """Whether to resolve it takes less than a thread would: little is asked, a few small files that were read before are read
+        again, and nobody touched them since.
         """
+        if not _is_little(invocation.args):
+            return False
         action = self._actions.at_hand(invocation.action)
-        return action is not None and all(self._is_at_hand(connector) for connector in action.connectors)
+        return (
+            action is not None
+            and self._agreements.is_as_agreed(action)
+            and all(self._is_at_hand(connector) for connector in action.connectors)
+        )
 
     def _is_at_hand(self, connector: RequiredConnector) -> bool:
         manifest = self._connectors.at_hand(ConnectorPin(str(connector.name), connector.version, connector.hash))
@@ -209,6 +222,24 @@ class Runnable:
         action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
         if (missing := self._agreements.missing(action)) is not None:
             raise NotAgreed(missing)
+
+
+def _is_little(args: dict[str, Any]) -> bool:
+    """Whether they have few values and little text: what is checked of more takes milliseconds. Looks at no more than that."""
+    left: list[Any] = [args]
+    values = characters = 0
+    while left and values < _FEW_VALUES and characters < _LITTLE_TEXT:
+        value = left.pop()
+        values += 1
+        if isinstance(value, str):
+            characters += len(value)
+        elif isinstance(value, (dict, list)):
+            if len(value) > _FEW_VALUES:
+                return False
+            if isinstance(value, dict):
+                characters += sum(map(len, value))
+            left.extend(value.values() if isinstance(value, dict) else value)
+    return not left and characters < _LITTLE_TEXT
 
 
 def _check_exceptions(grant: Grant, settings: Settings) -> None:

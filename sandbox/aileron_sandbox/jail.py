@@ -138,6 +138,7 @@ class Template:
         self,
         process: subprocess.Popen[bytes],
         control: socket.socket,
+        news: select.epoll,
         ready: Ready,
         groups: cgroups.Groups | None,
         *,
@@ -153,8 +154,7 @@ class Template:
         self._is_compiled: Final = is_compiled
         self._mode: Final = mode
         self._control = control
-        self._news: Final = select.epoll()
-        self._news.register(control, select.EPOLLIN)
+        self._news: Final = news
         self._listeners: dict[int, Child] = {}
         self._children: dict[int, Child] = {}
         self._orphans: set[int] = set()  # closed by their owner, not yet reaped
@@ -207,17 +207,20 @@ class Template:
             ours.settimeout(deadline_s)
             ours.send(preparation.encode())
             answer = decode(ours.recv(MAX_DATAGRAM))
+            news = select.epoll()
+            news.register(ours, select.EPOLLIN)
         except (OSError, ValueError) as error:
             ours.close()
             process.kill()
             process.wait(_STOP_DEADLINE_S)
             raise _not_started(error) from error
         if not isinstance(answer, Ready):
+            news.close()
             ours.close()
             process.wait(_STOP_DEADLINE_S)
             raise _unavailable(answer, runtime.executable)
         ours.setblocking(False)
-        return cls(process, ours, answer, groups, is_compiled=preparation.is_compiled, mode=preparation.mode)
+        return cls(process, ours, news, answer, groups, is_compiled=preparation.is_compiled, mode=preparation.mode)
 
     def layers(self, profile: Profile) -> tuple[str, ...]:
         """The layers in force for every child of this profile."""
@@ -239,9 +242,11 @@ class Template:
 
     def pump(self) -> list[Child]:
         """Take in what the template has said, without blocking; the children whose state changed. TemplateGone if it is."""
-        left = [fd for fd, _ in self._news.poll(0) if fd in self._listeners]
+        left = [(fd, child) for fd, _ in self._news.poll(0) if (child := self._listeners.get(fd)) is not None]
         changed = self._hear()  # after that look: what a child tried before it left was told before it left
-        for child in [self._listeners[fd] for fd in left if fd in self._listeners]:
+        for fd, child in left:
+            if self._listeners.get(fd) is not child:  # it asked, and its number may be another's by now
+                continue
             child._left()
             if child not in changed:
                 changed.append(child)
@@ -607,9 +612,13 @@ class Child:
         self._attempt = attempt
 
     def _listening(self, listener: list[int]) -> None:
-        if listener:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7): it is heard of with its end then
-            (self._listener,) = listener
+        if not listener:  # the kernel drops what exceeds RLIMIT_NOFILE, unix(7): it is heard of with its end then
+            return
+        (self._listener,) = listener
+        try:
             self._template._listen(self._listener, self)
+        except OSError:  # ENOSPC, epoll_ctl(2): the same then
+            self._listener = _closed(self._listener)
 
     def _left(self) -> None:
         self._has_left = True

@@ -153,6 +153,10 @@ def test_what_is_done_between_the_last_word_and_the_end_counts(hostile: HostileH
     """A second result and an end at once, over and over; a connection by what a connector leaves behind; and what it prints."""
     again = 'result(1); send(framed({"type": "result", "output": None}, b"\\xc0")); os._exit(0)'
     assert {_limit(hostile.attack(again)) for _ in range(20)} == {"connector_runtime_error"}
+    # It takes so long to decode that its reader is made to wait, and the connector leaves meanwhile.
+    many = r'b"\xdd\x00\x01\xe0\x00" + b"\x90" * 0x1E000'
+    dense = f'result(1); send(framed({{"type": "result", "output": None}}, {many})); os._exit(0)'
+    assert {_limit(hostile.attack(dense)) for _ in range(10)} == {"connector_runtime_error"}
     assert _limit(hostile.attack(_LEADER_GONE)) == "capability_denied"
     assert _limit(hostile.attack('result(1); os.write(2, b"said at the very end\\n"); os._exit(0)')) == "ok"
     logs = "".join(path.read_text(encoding="utf-8") for path in (hostile.home.path / "logs").iterdir())

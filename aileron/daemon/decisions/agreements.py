@@ -109,6 +109,14 @@ class Agreements:
             return None
         return consent_of(before, action, manifests=self._manifest, install=False, replace=False)
 
+    def is_as_agreed(self, action: ActionFile) -> bool:
+        """Whether its file is word by word what the person agreed to, or nobody signs. Reads no file."""
+        try:
+            consents = self._approver.consents()
+        except AileronError:
+            return False
+        return consents is None or consents.agreed_digest(ConsentKind.ACTION_FILE, action.name) == action.digest
+
     def consent_to(
         self,
         action: ActionFile,

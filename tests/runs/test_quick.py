@@ -1,0 +1,127 @@
+"""What is resolved on the event loop: little is asked, of files that were read before and that nobody touched since."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.actions.store import ActionStore
+from aileron.config import Settings
+from aileron.model.credential import Candidate
+from aileron.model.invocation import Invocation, Scope
+from aileron.model.manifest import ActionFile, ConnectorManifest, CredentialNeed
+from aileron.model.names import Fqn
+from aileron.model.plan import ConnectorPin, CredentialUse
+from aileron.runs.runnable import Runnable
+from tests.support.home import probe_action
+
+SMALL: dict[str, Any] = {"text": "x" * 1000, "list": [1, 2, {"deep": [None] * 50}]}
+
+
+class _Home:
+    """All that is looked at beside the files of actions: open, agreed to and known, but for what a test changes."""
+
+    is_locked = False
+    agreed = True
+    known = True
+
+    def is_as_agreed(self, action: ActionFile) -> bool:
+        return self.agreed
+
+    def missing(self, action: ActionFile) -> None:
+        return
+
+    def check_settings(self) -> None:
+        return
+
+    def why_not_in_force(self, destination: str) -> None:
+        return
+
+    def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
+        need = CredentialNeed(kind="basic", scope="whatever")
+        return ConnectorManifest(name=Fqn.parse(pin.name), version=pin.version, credential=need)
+
+    def at_hand(self, pin: ConnectorPin) -> ConnectorManifest | None:
+        return self.manifest(pin) if self.known else None
+
+    def candidates(self, connector: str, kind: str) -> list[Candidate]:
+        return []
+
+    def check_unchanged(self, use: CredentialUse, since: float) -> None:
+        return
+
+    def check_unlocked(self) -> None:
+        return
+
+
+class _Room:
+    """A store of actions with one that was read, and who asks whether it is quick."""
+
+    def __init__(self, path: Path) -> None:
+        self.actions = ActionStore(path / "actions", path / "state.json")
+        pinned = probe_action("give_back", "text:string", name="give-back").replace(
+            "sha256:bound-at-release", "sha256:" + "a" * 64
+        )
+        self.actions.add(pinned)
+        self.file = path / "actions" / "give-back.md"
+        self.home = _Home()
+        self._runnable = Runnable(
+            actions=self.actions, agreements=self.home, connectors=self.home, bindings=self.home, settings=Settings()
+        )
+
+    def is_quick(self, args: dict[str, Any] = SMALL) -> bool:  # noqa: B006 - nobody changes it
+        """With these arguments."""
+        return self._runnable.is_quick(Invocation(action="give-back", args=args, scope=Scope.AGENT, session="local"))
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> _Room:
+    """Whose action was read."""
+    made = _Room(tmp_path)
+    assert not made.is_quick(), "nobody has read it"
+    made.actions.load("give-back")
+    assert made.is_quick()
+    return made
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"list": [0] * 250},
+        {"list": [[0] * 20 for _ in range(20)]},
+        {"text": "x" * 5000},
+        {"x" * 5000: 1},
+        {str(number): "" for number in range(250)},
+        {"texts": ["x" * 100] * 50},
+    ],
+    ids=["values", "values in lists", "text", "a key", "keys", "texts"],
+)
+def test_where_much_is_asked_a_thread_looks_at_it(room: _Room, args: dict[str, Any]) -> None:
+    """A check of a megabyte takes seconds, and is its own caller's affair."""
+    assert not room.is_quick(args)
+
+
+def test_a_file_that_was_touched_is_read_in_a_thread(room: _Room) -> None:
+    """Once: then it is known again."""
+    os.utime(room.file)
+    assert not room.is_quick()
+    room.actions.load("give-back")
+    assert room.is_quick()
+
+
+def test_with_many_actions_beside_it_the_folder_is_read_in_a_thread(room: _Room) -> None:
+    """A hundred names are looked at in no time."""
+    for number in range(101):
+        room.file.with_name(f"other-{number}.md").write_text("", encoding="utf-8")
+    room.actions.load("give-back")
+    assert not room.is_quick()
+
+
+@pytest.mark.parametrize(("name", "value"), [("is_locked", True), ("agreed", False), ("known", False)])
+def test_what_is_not_in_memory_is_read_in_a_thread(room: _Room, name: str, value: bool) -> None:  # noqa: FBT001
+    """Bindings of a locked vault, what was agreed to in place of the file, a connector that was not verified."""
+    setattr(room.home, name, value)
+    assert not room.is_quick()
