@@ -72,7 +72,7 @@ class _Room:
             actions=self.actions, agreements=self.home, connectors=self.home, bindings=self.home, settings=Settings()
         )
 
-    def is_quick(self, args: dict[str, Any] = SMALL) -> bool:  # noqa: B006 - nobody changes it
+    def is_quick(self, args: dict[str, Any] = SMALL) -> bool:
         """With these arguments."""
         return self._runnable.is_quick(Invocation(action="give-back", args=args, scope=Scope.AGENT, session="local"))
 
@@ -121,7 +121,7 @@ def test_with_many_actions_beside_it_the_folder_is_read_in_a_thread(room: _Room)
 
 
 @pytest.mark.parametrize(("name", "value"), [("is_locked", True), ("agreed", False), ("known", False)])
-def test_what_is_not_in_memory_is_read_in_a_thread(room: _Room, name: str, value: bool) -> None:  # noqa: FBT001
+def test_what_is_not_in_memory_is_read_in_a_thread(room: _Room, name: str, value: bool) -> None:
     """Bindings of a locked vault, what was agreed to in place of the file, a connector that was not verified."""
     setattr(room.home, name, value)
     assert not room.is_quick()
