@@ -28,7 +28,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Callable
-from typing import Final, Literal, NamedTuple, assert_never
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -67,7 +67,7 @@ from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, RunStatus
 from aileron.model.passkey import is_passkey
 from aileron.model.plan import Plan
-from aileron.model.shares import NoPlace, Places, party_of
+from aileron.model.shares import NoPlace, Places, no_place, party_of
 
 __all__ = [
     "MAX_CANDIDATES",
@@ -732,17 +732,11 @@ def _said(what: str, text: str) -> str:
 
 
 def _no_place(why: NoPlace, held: int) -> AileronError:
-    match why:
-        case NoPlace.SHARE:
-            message = (
-                f"{held} questions of this session are already waiting, which is its share (sessions that it started count as "
-                "well): try again when some have been decided, withdrawn or have expired"
-            )
-        case NoPlace.FULL:
-            message = f"{MAX_OPEN_RUNS} {_DECIDE_SOME}"
-        case impossible:
-            assert_never(impossible)
-    return AileronError(FailureClass.BUSY, message, retriable=True, details={"reason": why.value})
+    share = (
+        f"{held} questions of this session are already waiting, which is its share (sessions that it started count as "
+        "well): try again when some have been decided, withdrawn or have expired"
+    )
+    return no_place(why, share=share, full=f"{MAX_OPEN_RUNS} {_DECIDE_SOME}")
 
 
 def _denied(row: ApprovalRow) -> Failure:

@@ -22,7 +22,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, assert_never, cast
+from typing import Any, Final, cast
 
 import anyio
 import anyio.to_thread
@@ -32,7 +32,7 @@ from aileron.audit.watch import Watch
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Outcome, Pending, Running
-from aileron.model.shares import NoPlace, Places, Turns, party_of
+from aileron.model.shares import NoPlace, Places, Turns, no_place, party_of
 from aileron.runs.resume import Held
 from aileron.runs.spine import Spine
 
@@ -209,17 +209,13 @@ _Work = Callable[[_Entry], Awaitable[Outcome | Pending | Running]]
 
 
 def _no_place(why: NoPlace, held: int) -> AileronError:
-    match why:
-        case NoPlace.SHARE:
-            message = (
-                f"{held} runs of this session are in progress, which is its share (sessions that it started count as well): try "
-                "again when one has finished"
-            )
-        case NoPlace.FULL:
-            message = "all runs that there may be are in progress: try again when one has finished"
-        case impossible:
-            assert_never(impossible)
-    return AileronError(FailureClass.BUSY, message, retriable=True, details={"reason": why.value})
+    share = (
+        f"{held} runs of this session are in progress, which is its share (sessions that it started count as well): try "
+        "again when one has finished"
+    )
+    return no_place(
+        why, share=share, full="all runs that there may be are in progress: try again when one has finished"
+    )
 
 
 def _answer_of(entry: _Entry) -> Outcome | Pending | Running:

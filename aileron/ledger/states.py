@@ -91,9 +91,9 @@ class States:
         moment: int | None = found.fetchone()[0]
         return moment
 
-    def count_open_approvals(self, *, consents: bool | None = None) -> int:
-        """How many questions wait or are answered and not yet used; only consents, or only those of runs, where it is said."""
-        kinds = {None: "", True: f" AND kind <> '{ACTION_KIND}'", False: f" AND kind = '{ACTION_KIND}'"}[consents]
+    def count_open_approvals(self, *, consents: bool = False) -> int:
+        """How many questions wait or are answered and not yet used; only consents, where that is said."""
+        kinds = f" AND kind <> '{ACTION_KIND}'" if consents else ""
         count: int = self._db.execute(f"SELECT count(*) FROM approvals WHERE state IN {OPEN}{kinds}").fetchone()[0]  # noqa: S608
         return count
 

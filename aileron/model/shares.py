@@ -27,11 +27,12 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, assert_never
 
+from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Scope
 
-__all__ = ["BY_HAND", "PERSON", "NoPlace", "Places", "Turns", "party_of"]
+__all__ = ["BY_HAND", "PERSON", "NoPlace", "Places", "Turns", "no_place", "party_of"]
 
 PERSON: Final = "person"
 """Whoever asks on the operator's socket, and no agent that Aileron knows started them."""
@@ -71,6 +72,18 @@ class Places:
 
     def _from_common(self, party: str, count: int) -> int:
         return max(0, count - self._kept) if party == PERSON else count
+
+
+def no_place(why: NoPlace, *, share: str, full: str) -> AileronError:
+    """AileronError(busy), which is retriable; its message is `share` or `full`, whichever it is."""
+    match why:
+        case NoPlace.SHARE:
+            message = share
+        case NoPlace.FULL:
+            message = full
+        case impossible:
+            assert_never(impossible)
+    return AileronError(FailureClass.BUSY, message, retriable=True, details={"reason": why.value})
 
 
 class Turns:

@@ -212,11 +212,10 @@ class ContentStore:
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
         """The verified manifest of `pin`, for resolving. The same errors as `open`."""
-        path = self._path(pin.hash)
-        stamp = _stamp(path)
-        known = self._verified.get(pin.hash)
-        if stamp is not None and known is not None and known.stamp == stamp:
+        known = self._known(pin)
+        if known is not None:
             return _named(known.manifest, pin)
+        stamp = self.stamp(pin)
         found = self._pinned(pin)
         if stamp is not None:
             self._remember(pin.hash, stamp, found)

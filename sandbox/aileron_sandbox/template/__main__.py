@@ -410,11 +410,11 @@ class _Template:
             return
         pidfd, pid = forked.answered_by
         forked.answered_by = None
-        if within_ms is None:  # it has ended itself: whoever asks now would wait for ever
-            os.kill(forked.pid, signal.SIGKILL)
         del self._answering[pidfd]
         self._poll.unregister(pidfd)
-        if within_ms is not None:
+        if within_ms is None:  # it has ended itself: whoever asks now would wait for ever
+            os.kill(forked.pid, signal.SIGKILL)
+        else:
             last = select.poll()
             last.register(pidfd, select.POLLIN)
             if not last.poll(within_ms):

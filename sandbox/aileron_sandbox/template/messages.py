@@ -44,9 +44,7 @@ _GROUP: Final = struct.Struct("!cQQQ")
 _BORN: Final = struct.Struct("!cQQ")
 _ENDED: Final = struct.Struct("!cQqQQQ")
 _FAILED: Final = struct.Struct("!cQi32s")
-_ATTEMPTED: Final = struct.Struct("!cQ")
-_LISTENING: Final = struct.Struct("!cQ")
-_ASKED: Final = struct.Struct("!cQ")
+_OF_CHILD: Final = struct.Struct("!cQ")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +164,7 @@ class Listening:
 
     def encode(self) -> bytes:
         """9 bytes."""
-        return _LISTENING.pack(b"L", self.child)
+        return _OF_CHILD.pack(b"L", self.child)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +175,7 @@ class Asked:
 
     def encode(self) -> bytes:
         """9 bytes."""
-        return _ASKED.pack(b"Q", self.child)
+        return _OF_CHILD.pack(b"Q", self.child)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,7 +187,7 @@ class Attempted:
 
     def encode(self) -> bytes:
         """9 bytes and the text, which is ASCII."""
-        return _ATTEMPTED.pack(b"A", self.child) + self.destination.encode("ascii")
+        return _OF_CHILD.pack(b"A", self.child) + self.destination.encode("ascii")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -239,12 +237,12 @@ def decode(data: bytes) -> Spawn | Group | Born | Listening | Asked | Attempted 
         case b"B":
             return Born(*_BORN.unpack(data)[1:])
         case b"L":
-            return Listening(_LISTENING.unpack(data)[1])
+            return Listening(_OF_CHILD.unpack(data)[1])
         case b"Q":
-            return Asked(_ASKED.unpack(data)[1])
+            return Asked(_OF_CHILD.unpack(data)[1])
         case b"A":
-            child = _ATTEMPTED.unpack_from(data)[1]
-            return Attempted(child, data[_ATTEMPTED.size :].decode("ascii"))
+            child = _OF_CHILD.unpack_from(data)[1]
+            return Attempted(child, data[_OF_CHILD.size :].decode("ascii"))
         case b"E":
             return Ended(*_ENDED.unpack(data)[1:])
         case b"F":
