@@ -126,12 +126,16 @@ class Response:
 
     def text(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> str:
         """The body as text, in the charset its header names, else UTF-8; what does not decode becomes U+FFFD."""
+        return self.decoded(self.read(limit_bytes))
+
+    def decoded(self, data: bytes) -> str:
+        """A piece of the body as `text` decodes it."""
         content_type = self.headers.get("content-type", "") or ""
         charset = content_type.lower().partition("charset=")[2].partition(";")[0].strip(' "') or "utf-8"
         try:
-            return self.read(limit_bytes).decode(charset, "replace")
-        except LookupError:
-            return self.read(limit_bytes).decode("utf-8", "replace")
+            return data.decode(charset, "replace")
+        except (LookupError, ValueError):  # a charset is the service's word, and Python knows some that cannot replace
+            return data.decode("utf-8", "replace")
 
     def json(self, limit_bytes: int = DEFAULT_READ_LIMIT_BYTES) -> Any:
         """The body as JSON. ExternalApiError if it is not."""
@@ -148,12 +152,17 @@ class Response:
         if self.status < 400:
             return self
         self.close()
-        retry_after = self.headers.get("retry-after", "") or ""
         raise ExternalApiError(
             words or f"{self._what} returned status {self.status}",
             status=self.status,
-            retry_after_s=int(retry_after) if retry_after.isdecimal() and len(retry_after) < 7 else None,
+            retry_after_s=self.retry_after_s,
         )
+
+    @property
+    def retry_after_s(self) -> int | None:
+        """When the service said to come back, if it said so in seconds; a date is left to whoever knows the time there."""
+        value = self.headers.get("retry-after", "") or ""
+        return int(value) if value.isdecimal() and len(value) < 7 else None
 
     def close(self) -> None:
         """Be done with it: what has not been read is dropped, and the host told to stop."""
