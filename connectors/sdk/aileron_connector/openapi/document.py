@@ -14,7 +14,8 @@ Extensions say which argument of the operation goes where: `x-aileron-argument`,
 Operations and schemas stay undecoded until they are asked for (`msgspec.Raw`): a run needs one operation, and a document may have
 hundreds.
 
-Source: OpenAPI Specification 3.1.1, section 4.8. Not here: how a request is made of it (request.py), what a schema means (check.py).
+Source: OpenAPI Specification 3.1.1, section 4.8. Not here: how a request is made of it (request.py), what a schema means
+(check.py).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Parameter(
     omit_defaults=True,
     rename={"place": "in", "allow_reserved": "allowReserved", "argument": "x-aileron-argument"},
 ):
-    """One parameter, and the argument whose value it has. `content`: it is written as this media type (JSON) instead of by `style`."""
+    """One parameter, and the argument whose value it has. With `content` it is written as JSON, instead of by `style`."""
 
     name: str
     place: Place

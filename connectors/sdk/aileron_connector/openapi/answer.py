@@ -1,0 +1,317 @@
+"""The output of an operation, made of the service's answer: checked against the document, and made to fit.
+
+    output(answer, Asked(endpoint, url, arguments), schemas)      # {"items": [...], "next": {"page": 2}}
+
+Runs in the jail. The service is not trusted: what it says is bounded, becomes data, and never goes into the log.
+
+Rules
+- Status 400 and above, and redirects, are ExternalApiError. A redirect is not followed; where it leads is said without its query.
+- The response of a document is that of the exact status, else that of its class (`2XX`), else `default`.
+- JSON that does not fit its schema is ExternalApiError. For a method that may have changed something, the message says that the
+  request was carried out: a failure that sounds as if nothing had happened is repeated.
+- A list at the top is `{"items": […]}`. Of a list in an answer of more than PAGE_BYTES, members have the fields that the document
+  names, and `fields` says which; what does not fit a frame then is left out at the end, and `left_out` says how much.
+- Other JSON, and bytes, that do not fit a frame are an error. Text is cut, and `left_out` says how many characters are.
+- `next` has the arguments for the next page, `more` is true where there is one that arguments cannot name (links.py).
+
+Source: OpenAPI 3.1.1, sections 4.8.16 and 4.8.17; RFC 9110 section 15. Not here: repeating a request, which the host does.
+"""
+
+from __future__ import annotations
+
+import base64
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector import http
+from aileron_connector.failures import ConnectorError, ExternalApiError
+from aileron_connector.openapi.check import Schemas, maybe_problem
+from aileron_connector.openapi.document import ListShape, Media, Response
+from aileron_connector.openapi.links import next_page
+from aileron_connector.openapi.lists import chosen, fitting, list_at
+from aileron_connector.openapi.media import essence, kind_of
+from aileron_connector.openapi.request import Endpoint
+from aileron_connector.openapi.saying import MAX_WORDS, said
+from aileron_sandbox.frames import MAX_BODY_BYTES, FrameError, FrameTooLargeError, Result, encode
+
+__all__ = ["PAGE_BYTES", "Asked", "output"]
+
+PAGE_BYTES: Final = 8 << 10
+"""8 KiB of JSON: one page of what agents are shown."""
+
+_MAX_SAID_BYTES: Final = 64 << 10
+"""What is read of an answer with an error: JSON that is larger cannot be parsed, and nobody needs its end."""
+_MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
+"""What is 1 MiB as base64, less what stands around it."""
+_NO_CONTENT: Final = frozenset({204, 205})
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+_SHOWN_OF_HEAD: Final = ("content-type", "content-length", "etag", "last-modified", "accept-ranges", "link", "location")
+_MAX_FIELD_CHARACTERS: Final = 1000
+
+
+class Asked(NamedTuple):
+    """The request that is answered: which operation, where, and with which arguments."""
+
+    endpoint: Endpoint
+    url: str
+    arguments: Mapping[str, Any]
+
+
+def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
+    """What the operation returns. ExternalApiError if the service refused, or answered what its document does not say."""
+    if answer.status >= 400:
+        raise _refusal(answer)
+    if answer.status >= 300:
+        raise _redirect(answer, asked)
+    if asked.endpoint.method == "HEAD":
+        return {"status": answer.status, "headers": _head(answer)}
+    data = b"" if answer.status in _NO_CONTENT else _read(answer, asked)
+    if not data:
+        return {"status": answer.status}
+    return _Body(answer, asked, schemas, data).output()
+
+
+# Not what was asked for
+
+
+def _refusal(answer: http.Response) -> ExternalApiError:
+    body = _beginning(answer)
+    content_type = answer.headers.get("content-type", "") or ""
+    words, facts = said(body, content_type, answer.decoded(body).encode("utf-8", "replace").decode())
+    message = f"the service answered with status {answer.status}"
+    return ExternalApiError(
+        f"{message}: {words}" if words else message,
+        status=answer.status,
+        retry_after_s=answer.retry_after_s,
+        details=facts,
+    )
+
+
+def _beginning(answer: http.Response) -> bytes:
+    pieces, size = [], 0
+    for piece in answer.iter_bytes():
+        pieces.append(piece)
+        size += len(piece)
+        if size >= _MAX_SAID_BYTES:
+            answer.close()
+            break
+    return b"".join(pieces)[:_MAX_SAID_BYTES]
+
+
+def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
+    place = _place_of(answer.headers.get("location", "") or "", asked.url)
+    where = f" redirects to {place}, which is not followed" if place else " answered with a redirect that leads nowhere"
+    details = {"location": place} if place else {}
+    return ExternalApiError(f"the service{where} (status {answer.status})", status=answer.status, details=details)
+
+
+def _place_of(location: str, url: str) -> str:
+    """Scheme, host and path: a query can have a key in it, and so can what stands before an @."""
+    try:
+        place = urllib.parse.urlsplit(urllib.parse.urljoin(url, location)) if location else None
+        if place is None or not place.hostname:
+            return ""
+        port = f":{place.port}" if place.port else ""
+    except ValueError:
+        return ""
+    text = f"{place.scheme}://{place.hostname}{port}{place.path}"
+    return "".join([char if char.isprintable() else "?" for char in text])[:MAX_WORDS]
+
+
+def _carried_out(answer: http.Response, asked: Asked) -> str:
+    """What a message about an unreadable answer ends with: it must not sound as if nothing had happened."""
+    if asked.endpoint.method in _READING:
+        return ""
+    return f"; the request itself was carried out (status {answer.status}), so do not simply repeat it"
+
+
+def _read(answer: http.Response, asked: Asked) -> bytes:
+    try:
+        return answer.read()
+    except ExternalApiError as error:
+        raise ExternalApiError(f"{error.message}{_carried_out(answer, asked)}", status=answer.status) from error
+
+
+def _head(answer: http.Response) -> dict[str, str]:
+    values = {name: answer.headers.get(name) for name in _SHOWN_OF_HEAD}
+    return {name: _clean(value)[:_MAX_FIELD_CHARACTERS] for name, value in values.items() if value is not None}
+
+
+def _clean(text: str) -> str:
+    """Text that a frame can hold: some charsets decode to halves of characters."""
+    return text.encode("utf-8", "replace").decode()
+
+
+# What was asked for
+
+
+class _Body:
+    """An answer that went well and has a body."""
+
+    def __init__(self, answer: http.Response, asked: Asked, schemas: Schemas, data: bytes) -> None:
+        self._answer: Final = answer
+        self._asked: Final = asked
+        self._schemas: Final = schemas
+        self._data: Final = data
+        self._content_type: Final = _clean(answer.headers.get("content-type", "") or "")[:MAX_WORDS]
+        declared = _declared(asked.endpoint, answer.status)
+        self._media_type, self._media = _chosen_media(declared.content, self._content_type)
+
+    def output(self) -> Any:
+        """By the kind of the media type: the document's, if it knows that of the answer, else the answer's own."""
+        kind = kind_of(self._media_type)
+        if kind == "json":
+            return self._listed(self._checked(self._json()))
+        if kind == "text":
+            return self._text()
+        return self._bytes()
+
+    def _json(self) -> Any:
+        try:
+            return msgspec.json.decode(self._data.removeprefix(b"\xef\xbb\xbf"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            named = f", but says that it is {self._content_type}" if self._content_type else ""
+            raise self._misfit(f"the answer is not JSON{named}") from error
+
+    def _checked(self, value: Any) -> Any:
+        problem = None if self._media is None else maybe_problem(value, self._media.schema, self._schemas)
+        if problem is not None:
+            where = problem.place or "the whole"
+            raise self._misfit(f"the answer does not fit the service's document: {where} {problem.words}")
+        return value
+
+    def _misfit(self, words: str) -> ExternalApiError:
+        return ExternalApiError(f"{words}{_carried_out(self._answer, self._asked)}", status=self._answer.status)
+
+    def _text(self) -> dict[str, Any]:
+        text = _clean(self._answer.decoded(self._data))
+        told: dict[str, Any] = {"text": text, "content_type": self._content_type}
+        if self._fits(told):
+            return told
+        kept = text.encode()[:_MAX_TEXT_BYTES].decode("utf-8", "ignore")
+        return {**told, "text": kept, "left_out": len(text) - len(kept)}
+
+    def _bytes(self) -> dict[str, Any]:
+        size = len(self._data)
+        if size > _MAX_BINARY_BYTES:
+            raise self._too_large(f"an answer of {size} bytes; at most {_MAX_BINARY_BYTES} can be returned")
+        return {
+            "content_type": self._content_type,
+            "bytes": size,
+            "base64": base64.b64encode(self._data).decode(),
+        }
+
+    def _listed(self, value: Any) -> Any:
+        """The output for JSON: lists made smaller, and the next page beside them."""
+        if not isinstance(value, dict | list):
+            return self._fitted(value, None)
+        told = {"items": value} if isinstance(value, list) else dict(value)
+        shape = self._asked.endpoint.operation.listing
+        keys = ["items"] if isinstance(value, list) else shape.at if shape is not None else []
+        if list_at(told, keys) is None:
+            return self._with_next(told, None)
+        self._choose_fields(told, keys, shape)
+        return self._with_next(told, keys)
+
+    def _choose_fields(self, told: dict[str, Any], keys: list[str], shape: ListShape | None) -> None:
+        if shape is None:
+            return
+        wanted = self._asked.arguments.get(shape.argument) if shape.argument else None
+        if wanted is None:
+            wanted = shape.fields if len(self._data) > PAGE_BYTES else []
+        members = list_at(told, keys)
+        if members is None or not wanted or "*" in wanted:
+            return
+        _put(told, keys, chosen(members, wanted))
+        told[_free(told, "fields")] = wanted
+
+    def _with_next(self, told: dict[str, Any], keys: list[str] | None) -> Any:
+        links = self._answer.headers.get_all("link")
+        page = next_page(links, self._asked.url, self._asked.endpoint, self._schemas)
+        if page is not None:
+            key, value = ("more", True) if page.arguments is None else ("next", page.arguments)
+            told[_free(told, key)] = value
+        return self._fitted(told, keys)
+
+    def _fitted(self, told: Any, keys: list[str] | None) -> Any:
+        """The same in one frame: members of its list are left out at the end. ConnectorError if that does not help."""
+        if self._fits(told):
+            return told
+        members = None if keys is None else list_at(told, keys)
+        if keys is None or members is None:
+            raise self._too_large(f"an answer of {len(self._data)} bytes, which is more than can be returned")
+        left_out = _free(told, "left_out")
+
+        def fits(some: list[Any]) -> bool:
+            _put(told, keys, some)
+            told[left_out] = len(members)
+            return self._fits(told)
+
+        kept = fitting(members, fits)
+        if kept is None:
+            raise self._too_large(f"an answer of {len(self._data)} bytes, which is more than can be returned")
+        _put(told, keys, kept)
+        told[left_out] = len(members) - len(kept)
+        return told
+
+    def _fits(self, told: Any) -> bool:
+        try:
+            encode(Result(output=told))
+        except FrameTooLargeError:
+            return False
+        except FrameError as error:  # nested deeper than a frame may be, or an integer of more than 64 bits
+            raise self._misfit(f"the answer cannot be returned: {error}") from error
+        return True
+
+    def _too_large(self, words: str) -> ConnectorError:
+        advice = "" if self._asked.endpoint.method not in _READING else ": ask for less, or in pages"
+        return ConnectorError(
+            "resource_limit_exceeded",
+            f"the service sent {words}{advice}{_carried_out(self._answer, self._asked)}",
+            details={"limit": "output"},
+        )
+
+
+_MAX_TEXT_BYTES: Final = MAX_BODY_BYTES - (4 << 10)
+
+
+def _declared(endpoint: Endpoint, status: int) -> Response:
+    responses = endpoint.operation.responses
+    names = (str(status), f"{status // 100}XX", f"{status // 100}xx", "default")
+    return next((responses[name] for name in names if name in responses), Response())
+
+
+def _chosen_media(content: Mapping[str, Media], content_type: str) -> tuple[str, Media | None]:
+    """The media type of the document that fits the answer's; where none does, the document's JSON, or the answer's own.
+
+    Services send JSON as text/html and as nothing at all: if the document says JSON, the body decides.
+    """
+    name = essence(content_type)
+    of_name = {essence(media_type): (media_type, media) for media_type, media in content.items()}
+    for pattern in (name, f"{name.partition('/')[0]}/*", "*/*"):
+        if name and pattern in of_name:
+            media_type, media = of_name[pattern]
+            return (media_type, media) if pattern == name else (content_type, media)
+    as_json = [(media_type, media) for media_type, media in content.items() if kind_of(media_type) == "json"]
+    if as_json:
+        return as_json[0]
+    return (content_type or next(iter(content), ""), None)
+
+
+def _free(told: Mapping[str, Any], name: str) -> str:
+    """A key that the answer does not have."""
+    while name in told:
+        name = f"aileron_{name}"
+    return name
+
+
+def _put(told: dict[str, Any], keys: list[str], members: list[Any]) -> None:
+    """Replace the list to which these keys lead."""
+    *way, last = keys
+    for key in way:
+        told[key] = dict(told[key])
+        told = told[key]
+    told[last] = members

@@ -1,0 +1,489 @@
+"""Whether a value fits a schema: the dialect of JSON Schema 2020-12 that a packed document has.
+
+    problem = maybe_problem({"state": "opne"}, {"properties": {"state": {"enum": ["open", "closed"]}}}, Schemas())
+    str(problem)        # '.state is not one of "open", "closed"'
+
+Keywords: `type`, `enum`, `const`; `minimum`, `maximum`, `exclusiveMinimum`, `exclusiveMaximum`, `multipleOf`; `minLength`,
+`maxLength`, `pattern`; `items`, `prefixItems`, `minItems`, `maxItems`, `uniqueItems`; `properties`, `required`,
+`additionalProperties`, `minProperties`, `maxProperties`; `allOf`, `anyOf`, `oneOf`, `not`; `$ref` to `#/components/schemas/NAME`.
+All others are annotations here, `format` among them.
+
+Runs in the jail. The schema comes from a document that somebody installed, the value from a caller or from the service: neither
+may take more time or stack than MAX_CHECKS and MAX_DEPTH allow. What cannot be checked within them does not fit.
+
+Rules
+- A problem names a place and a rule, never the value: it goes to logs and to people. Names of properties are not values.
+- The first problem is reported. Of alternatives, that of the one that came furthest, because that is the one that was meant.
+- `pattern` is searched with Python's `re`, so that a document whose patterns mean something else there must not have them.
+
+Source: JSON Schema 2020-12, Validation. Not here: which of a document's keywords are kept (the import).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector.failures import ConnectorError
+
+__all__ = ["MAX_CHECKS", "MAX_DEPTH", "Problem", "Schemas", "maybe_problem"]
+
+MAX_CHECKS: Final = 1_000_000
+"""Schemas that are applied to values: some 2 s. An answer of 8 MiB has half as many values; alternatives of alternatives, which
+double with every level, end here."""
+MAX_DEPTH: Final = 192
+"""Schemas within schemas. A value has at most 64 levels (a frame holds no more), and each may take a reference and an `allOf`."""
+
+_PREFIX: Final = "#/components/schemas/"
+_MAX_SHOWN: Final = 200
+"""Characters of what a rule allows."""
+_MAX_NAME: Final = 64
+_PLAIN_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Schemas:
+    """The named schemas of a document, each decoded when it is first referred to."""
+
+    def __init__(self, raw: Mapping[str, msgspec.Raw] | None = None) -> None:
+        self._raw: Final = raw or {}
+        self._known: Final[dict[str, Any]] = {}
+
+    def at(self, reference: str) -> Any:
+        """What `#/components/schemas/NAME` refers to. ConnectorError if there is none: the document is broken."""
+        if reference not in self._known:
+            raw = self._raw.get(reference.removeprefix(_PREFIX)) if reference.startswith(_PREFIX) else None
+            if raw is None:
+                raise ConnectorError("connector_runtime_error", f"the document has no schema {reference[:200]!r}")
+            self._known[reference] = msgspec.json.decode(raw)
+        return self._known[reference]
+
+    def resolved(self, schema: Any) -> dict[str, Any]:
+        """A schema without a reference at its top: what it refers to, as far as that leads. A schema `true` is {}."""
+        for _ in range(MAX_DEPTH):
+            if not isinstance(schema, dict):
+                return {}
+            if "$ref" not in schema:
+                return schema
+            schema = self.at(schema["$ref"])
+        return {}
+
+
+class Problem(NamedTuple):
+    """What does not fit: where, and which rule. As text, `.items[3].state is not a string`."""
+
+    path: tuple[str | int, ...]
+    words: str
+    is_of_kind: bool = False
+    """It is of another kind altogether: its type, or the value that tells alternatives apart."""
+    missing: str | None = None
+    """The property that is not there."""
+
+    @property
+    def place(self) -> str:
+        """The path as text; empty for the value itself."""
+        return "".join(map(_step, self.path))
+
+    def below(self, step: str | int) -> Problem:
+        """The same, of a value that has this one as its member."""
+        return self._replace(path=(step, *self.path))
+
+    def __str__(self) -> str:
+        return f"{self.place or 'the value'} {self.words}"
+
+
+def maybe_problem(value: Any, schema: Any, schemas: Schemas, *, is_strict: bool = False) -> Problem | None:
+    """The first problem of `value`; None if it fits. `is_strict`: 1.0 is no integer, although JSON Schema says so."""
+    try:
+        return _Check(schemas, is_strict).problem(value, schema, 0)
+    except _TooMuchError as error:
+        return Problem((), str(error))
+
+
+class _TooMuchError(Exception):
+    """A bound is reached: not a problem of one alternative, but of the whole."""
+
+
+class _Check:
+    """One check of one value, and what is left of its bounds."""
+
+    def __init__(self, schemas: Schemas, is_strict: bool) -> None:
+        self.schemas: Final = schemas
+        self.is_strict: Final = is_strict
+        self._left = MAX_CHECKS
+
+    def spend(self, checks: int) -> None:
+        """Take so many from what is left."""
+        self._left -= checks
+        if self._left < 0:
+            raise _TooMuchError(f"takes more than {MAX_CHECKS} checks")
+
+    def problem(self, value: Any, schema: Any, depth: int) -> Problem | None:
+        if schema is True:
+            return None
+        if schema is False:
+            return Problem((), "is not allowed here", is_of_kind=True)
+        self.spend(1)
+        if depth > MAX_DEPTH:
+            raise _TooMuchError(f"is nested deeper than {MAX_DEPTH} levels")
+        if "type" in schema and (wrong := _type(self, value, schema, depth)) is not None:
+            return wrong
+        for keyword in schema:
+            rule = _RULES.get(keyword)
+            if rule is not None and (wrong := rule(self, value, schema, depth)) is not None:
+                return wrong
+        return None
+
+    def alternatives(self, value: Any, branches: list[Any], depth: int) -> list[Problem | None]:
+        """The problem with each of them."""
+        return [self.problem(value, branch, depth + 1) for branch in branches]
+
+
+_Rule = Callable[[_Check, Any, dict[str, Any], int], Problem | None]
+
+
+# Any value
+
+
+def _type(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    wanted = schema["type"]
+    kind = _KINDS.get(type(value), "")
+    if kind == wanted or (wanted == "number" and kind == "integer"):
+        return None
+    names = [wanted] if isinstance(wanted, str) else wanted
+    if kind in names or (kind == "integer" and "number" in names):
+        return None
+    if kind == "number" and "integer" in names and not check.is_strict and value.is_integer():
+        return None
+    return Problem((), f"is not {' or '.join(_ARTICLES.get(name, name) for name in names)}", is_of_kind=True)
+
+
+_KINDS: Final = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    list: "array",
+    dict: "object",
+}
+_ARTICLES: Final = {
+    "string": "a string",
+    "boolean": "a boolean",
+    "integer": "an integer",
+    "number": "a number",
+    "null": "null",
+    "array": "an array",
+    "object": "an object",
+}
+
+
+def _enum(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    allowed = schema["enum"]
+    check.spend(len(allowed) // 16)  # most are told apart at a glance
+    if any(_is_same(check, value, one) for one in allowed):
+        return None
+    return Problem((), f"is not one of {_listed(allowed)}", is_of_kind=True)
+
+
+def _const(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    if _is_same(check, value, schema["const"]):
+        return None
+    return Problem((), f"is not {_listed([schema['const']])}", is_of_kind=True)
+
+
+def _ref(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    return check.problem(value, check.schemas.at(schema["$ref"]), depth + 1)
+
+
+# Numbers
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) is int or type(value) is float
+
+
+def _minimum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    least = schema["minimum"]
+    return Problem((), f"is less than {least}") if _is_number(value) and value < least else None
+
+
+def _maximum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    most = schema["maximum"]
+    return Problem((), f"is more than {most}") if _is_number(value) and value > most else None
+
+
+def _exclusive_minimum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    bound = schema["exclusiveMinimum"]
+    return Problem((), f"is not more than {bound}") if _is_number(value) and value <= bound else None
+
+
+def _exclusive_maximum(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    bound = schema["exclusiveMaximum"]
+    return Problem((), f"is not less than {bound}") if _is_number(value) and value >= bound else None
+
+
+def _multiple_of(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    unit = schema["multipleOf"]
+    if not _is_number(value) or _is_multiple(value, unit):
+        return None
+    return Problem((), f"is not a multiple of {unit}")
+
+
+def _is_multiple(value: float, unit: float) -> bool:
+    if type(value) is int and type(unit) is int and unit:
+        return value % unit == 0
+    try:
+        quotient = value / unit
+    except (OverflowError, ZeroDivisionError):
+        return False
+    # 19.99 is a multiple of 0.01, and the quotient of the two is 1998.9999999999998: what binary fractions lose is no reason.
+    return math.isfinite(quotient) and abs(quotient - round(quotient)) <= 1e-9 * max(1.0, abs(quotient))
+
+
+# Strings
+
+
+def _min_length(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    least = schema["minLength"]
+    return _shorter("character", least) if type(value) is str and len(value) < least else None
+
+
+def _max_length(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    most = schema["maxLength"]
+    return _longer("character", most) if type(value) is str and len(value) > most else None
+
+
+def _pattern(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    if type(value) is not str:
+        return None
+    pattern = schema["pattern"]
+    try:
+        found = re.search(pattern, value)  # compiled once: `re` keeps the latest 512
+    except (re.error, OverflowError, RecursionError):
+        return Problem((), "has a pattern that cannot be read")
+    return None if found else Problem((), f"does not match the pattern {_bounded(pattern)}")
+
+
+# Arrays
+
+
+def _prefix_items(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    if type(value) is list:
+        for index, (member, rule) in enumerate(zip(value, schema["prefixItems"], strict=False)):
+            if (wrong := check.problem(member, rule, depth + 1)) is not None:
+                return wrong.below(index)
+    return None
+
+
+def _items(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    if type(value) is list:
+        rule = schema["items"]
+        for index in range(len(schema.get("prefixItems", ())), len(value)):
+            if (wrong := check.problem(value[index], rule, depth + 1)) is not None:
+                return wrong.below(index)
+    return None
+
+
+def _min_items(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    least = schema["minItems"]
+    return _shorter("member", least) if type(value) is list and len(value) < least else None
+
+
+def _max_items(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    most = schema["maxItems"]
+    return _longer("member", most) if type(value) is list and len(value) > most else None
+
+
+def _unique_items(check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    if schema["uniqueItems"] and type(value) is list and len({_frozen(check, one, 0) for one in value}) < len(value):
+        return Problem((), "has the same member twice")
+    return None
+
+
+# Objects
+
+
+def _properties(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    if type(value) is dict:
+        for name, rule in schema["properties"].items():
+            if name in value and (wrong := check.problem(value[name], rule, depth + 1)) is not None:
+                return wrong.below(name)
+    return None
+
+
+def _required(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    if type(value) is dict:
+        for name in schema["required"]:
+            if name not in value:
+                return Problem((), f"has no {_quoted(name)}", missing=name)
+    return None
+
+
+def _additional_properties(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    rule = schema["additionalProperties"]
+    if type(value) is not dict or rule is True:
+        return None
+    known = schema.get("properties", {})
+    for name in value:
+        if name not in known and (wrong := check.problem(value[name], rule, depth + 1)) is not None:
+            return wrong.below(name)
+    return None
+
+
+def _min_properties(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    least = schema["minProperties"]
+    return _shorter("property", least) if type(value) is dict and len(value) < least else None
+
+
+def _max_properties(_check: _Check, value: Any, schema: dict[str, Any], _depth: int) -> Problem | None:
+    most = schema["maxProperties"]
+    return _longer("property", most) if type(value) is dict and len(value) > most else None
+
+
+# Schemas of schemas
+
+
+def _all_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    for branch in schema["allOf"]:
+        if (wrong := check.problem(value, branch, depth + 1)) is not None:
+            return wrong
+    return None
+
+
+def _any_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    problems = []
+    for branch in schema["anyOf"]:
+        wrong = check.problem(value, branch, depth + 1)
+        if wrong is None:
+            return None
+        problems.append(wrong)
+    return _furthest(problems)
+
+
+def _one_of(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    problems = check.alternatives(value, schema["oneOf"], depth)
+    fitting = problems.count(None)
+    if fitting == 1:
+        return None
+    if fitting:
+        return Problem((), f"fits {fitting} of {len(problems)} alternatives, of which it must fit one")
+    return _furthest([wrong for wrong in problems if wrong is not None])
+
+
+def _not(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    if check.problem(value, schema["not"], depth + 1) is None:
+        return Problem((), "is what the schema excludes")
+    return None
+
+
+def _furthest(problems: list[Problem]) -> Problem:
+    """Of several alternatives' problems, that of the one that was meant.
+
+    An alternative that fails by its type, or by the property that names the kind, was not meant; of the others, the deeper.
+    """
+    if not problems:
+        return Problem((), "has no alternative to fit")
+    furthest = max(problems, key=lambda one: (not (one.is_of_kind and len(one.path) < 2), len(one.path)))
+    if len(problems) == 1:
+        return furthest
+    # What is deeper than here is no mark of a kind any more: for an alternative around this one it is a rule like others.
+    return furthest._replace(words=f"{furthest.words} (closest of {len(problems)} alternatives)")
+
+
+_RULES: Final[dict[str, _Rule]] = {
+    "enum": _enum,
+    "const": _const,
+    "$ref": _ref,
+    "minimum": _minimum,
+    "maximum": _maximum,
+    "exclusiveMinimum": _exclusive_minimum,
+    "exclusiveMaximum": _exclusive_maximum,
+    "multipleOf": _multiple_of,
+    "minLength": _min_length,
+    "maxLength": _max_length,
+    "pattern": _pattern,
+    "prefixItems": _prefix_items,
+    "items": _items,
+    "minItems": _min_items,
+    "maxItems": _max_items,
+    "uniqueItems": _unique_items,
+    "properties": _properties,
+    "required": _required,
+    "additionalProperties": _additional_properties,
+    "minProperties": _min_properties,
+    "maxProperties": _max_properties,
+    "allOf": _all_of,
+    "anyOf": _any_of,
+    "oneOf": _one_of,
+    "not": _not,
+}
+"""Beside `type`, which is always looked at first: what is of the wrong type has no other problem."""
+
+
+# Equality, as JSON Schema has it: 1 is 1.0, and neither is true
+
+
+def _is_same(check: _Check, one: Any, other: Any) -> bool:
+    if isinstance(one, list | dict) or isinstance(other, list | dict):
+        return (
+            type(one) is type(other) and len(one) == len(other) and _frozen(check, one, 0) == _frozen(check, other, 0)
+        )
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return bool(one == other)
+
+
+def _frozen(check: _Check, value: Any, depth: int) -> Any:
+    """Something hashable that is equal for equal values."""
+    check.spend(1)
+    if depth > MAX_DEPTH:
+        raise _TooMuchError(f"is nested deeper than {MAX_DEPTH} levels")
+    if isinstance(value, bool):
+        return (bool, value)
+    if isinstance(value, list):
+        return (list, tuple([_frozen(check, member, depth + 1) for member in value]))
+    if isinstance(value, dict):
+        return (dict, frozenset([(name, _frozen(check, member, depth + 1)) for name, member in value.items()]))
+    return value
+
+
+# Words
+
+
+def _step(step: str | int) -> str:
+    if isinstance(step, int):
+        return f"[{step}]"
+    return f".{step}" if len(step) <= _MAX_NAME and _PLAIN_NAME.fullmatch(step) else f"[{_quoted(step)}]"
+
+
+def _quoted(name: str) -> str:
+    return _as_json(name if len(name) <= _MAX_NAME else name[:_MAX_NAME] + "…")
+
+
+def _listed(allowed: list[Any]) -> str:
+    return _bounded(", ".join(map(_as_json, allowed)))
+
+
+def _as_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}…"
+
+
+def _shorter(what: str, least: int) -> Problem:
+    return Problem((), f"has fewer than {_count(what, least)}")
+
+
+def _longer(what: str, most: int) -> Problem:
+    return Problem((), f"has more than {_count(what, most)}")
+
+
+def _count(what: str, number: int) -> str:
+    plural = "properties" if what == "property" else f"{what}s"
+    return f"{number} {what if number == 1 else plural}"

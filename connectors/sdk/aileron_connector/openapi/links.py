@@ -1,0 +1,144 @@
+"""The next page: RFC 8288's `Link` header, and the arguments that lead there.
+
+    targets('<https://api.example.com/items?page=2>; rel="next", <…?page=9>; rel=last', "next")
+    # ['https://api.example.com/items?page=2']
+
+A link is the service's word. Nothing follows it: it becomes arguments of the same operation, which a caller may give or not, and
+which are checked like any others.
+
+Rules
+- Whatever is no link value ends the reading: what came before counts, what comes after does not.
+- The first `rel` of a link counts, without regard to case; it may have several names (RFC 8288 section 3.3).
+- A link counts if its host is the request's and its path too, or ends as the operation's path does behind its last parameter:
+  services that know a thing by name and number link to the number (GitHub: `/repos/o/r/issues`, `/repositories/7/issues`).
+
+Pure. Source: RFC 8288 section 3 and appendix B.2.
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector.openapi.check import Schemas, maybe_problem
+from aileron_connector.openapi.document import Parameter
+from aileron_connector.openapi.request import Endpoint, schema_of
+
+__all__ = ["Next", "next_page", "targets"]
+
+_MAX_CHARACTERS: Final = 16 << 10
+"""Of one header: what the host lets in is not much more."""
+_TARGET: Final = re.compile(r"[\s,]*<([^<>]*)>")
+_PARAMETER: Final = re.compile(
+    r"""\s*;\s*([!#$%&'*+\-.^_`|~0-9A-Za-z]+)\s*(?:=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;,"]*)))?"""
+)
+_EMPTY: Final = re.compile(r"\s*;(?=\s*(?:[;,]|$))")
+_ESCAPED: Final = re.compile(r"\\(.)")
+_MAX_DIGITS: Final = 19
+"""A number of more may not fit 64 bits."""
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
+
+
+def targets(header: str, relation: str) -> list[str]:
+    """The targets of links of this relation, in order, as they are written."""
+    found, at, header = [], 0, header[:_MAX_CHARACTERS]
+    while (link := _TARGET.match(header, at)) is not None:
+        relations, at = _relations(header, link.end())
+        if relation in relations:
+            found.append(link[1].strip())
+        rest = header[at:].lstrip()
+        if not rest.startswith(","):
+            break
+    return found
+
+
+def _relations(header: str, at: int) -> tuple[list[str], int]:
+    """The relations of a link whose parameters begin at `at`, and where they end."""
+    relations: list[str] | None = None
+    while (found := _PARAMETER.match(header, at) or _EMPTY.match(header, at)) is not None:
+        at = found.end()
+        if found.re is _PARAMETER and found[1].lower() == "rel" and relations is None:
+            value = _ESCAPED.sub(r"\1", found[2]) if found[2] is not None else found[3] or ""
+            relations = value.lower().split()
+    return relations or [], at
+
+
+class Next(NamedTuple):
+    """There is a next page. `arguments` are what to change for it; None if that cannot be said as arguments."""
+
+    arguments: dict[str, Any] | None
+
+
+def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Schemas) -> Next | None:
+    """The page behind the answer to a request for `url`. None if no link names one."""
+    found = [target for header in headers for target in targets(header, "next")]
+    if not found:
+        return None
+    try:
+        sent, link = urllib.parse.urlsplit(url), urllib.parse.urlsplit(urllib.parse.urljoin(url, found[0]))
+        is_here = link.hostname == sent.hostname and (link.port or 0) in {0, sent.port or 0, 80, 443}
+        changed = _changed(sent.query, link.query)
+    except ValueError:  # a port or a host that is none; more fields than anybody sends
+        return Next(None)
+    if not is_here or not _is_same_path(link.path, sent.path, endpoint):
+        return Next(None)
+    return Next(_arguments(changed, endpoint, schemas))
+
+
+def _is_same_path(path: str, sent: str, endpoint: Endpoint) -> bool:
+    if urllib.parse.unquote(path) == urllib.parse.unquote(sent):
+        return True
+    behind = endpoint.path.partition("?")[0].rpartition("}")[2]
+    return len(behind) > 1 and behind.startswith("/") and path.endswith(behind)
+
+
+def _changed(sent: str, linked: str) -> dict[str, list[str]]:
+    """The parameters of the link's query that the request did not have so."""
+    before, after = _by_name(sent), _by_name(linked)
+    return {name: values for name, values in after.items() if before.get(name) != values}
+
+
+def _by_name(query: str) -> dict[str, list[str]]:
+    return urllib.parse.parse_qs(query, keep_blank_values=True, max_num_fields=200)
+
+
+def _arguments(changed: Mapping[str, list[str]], endpoint: Endpoint, schemas: Schemas) -> dict[str, Any] | None:
+    """The same as arguments of the operation, typed by their schemas; None if one of them is none."""
+    declared = {one.name: one for one in endpoint.operation.parameters if one.place == "query" and not one.content}
+    arguments = {}
+    for name, values in changed.items():
+        parameter = declared.get(name)
+        value = msgspec.UNSET if parameter is None else _typed(values, parameter, schemas)
+        if parameter is None or value is msgspec.UNSET:
+            return None
+        arguments[parameter.argument] = value
+    return arguments or None
+
+
+def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
+    """The argument for which these are written; UNSET if that cannot be told."""
+    schema = schema_of(parameter)
+    if (parameter.style or "form") != "form":
+        return msgspec.UNSET
+    rule = schemas.resolved(schema)
+    texts = values if parameter.explode is not False or len(values) > 1 else values[0].split(",")
+    members = schemas.resolved(rule.get("items", {}))
+    candidates: list[Any] = [*_readings(values[0], rule)] if len(values) == 1 else []
+    candidates += [[_readings(text, members)[0] for text in texts], texts]
+    fitting = (one for one in candidates if maybe_problem(one, schema, schemas, is_strict=True) is None)
+    return next(fitting, msgspec.UNSET)
+
+
+def _readings(text: str, rule: Mapping[str, Any]) -> list[Any]:
+    """What a text can stand for, the likelier first."""
+    value: Any = text
+    if text in ("true", "false"):
+        value = text == "true"
+    elif len(text) < _MAX_DIGITS and _NUMBER.fullmatch(text):
+        value = float(text) if "." in text else int(text)
+    types = rule.get("type", ())
+    return [text, value] if types == "string" or "string" in types else [value, text]

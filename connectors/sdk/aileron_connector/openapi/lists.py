@@ -1,0 +1,70 @@
+"""Lists in answers: which fields of their members are told, and how many members fit.
+
+    chosen([{"id": 1, "user": {"login": "ada", "url": "…"}}], ["id", "user.login"])     # [{"id": 1, "user": {"login": "ada"}}]
+
+Pure. Not here: when a list is made smaller (answer.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+__all__ = ["chosen", "fitting", "list_at"]
+
+_Tree = dict[str, Any]
+"""Names to what is wanted below them; empty: all of it."""
+_MAX_LEVELS: Final = 64
+"""Of an answer that fits a frame."""
+
+
+def list_at(answer: Any, keys: list[str]) -> list[Any] | None:
+    """The list to which these keys lead; None if there is none."""
+    for key in keys:
+        answer = answer.get(key) if isinstance(answer, dict) else None
+    return answer if isinstance(answer, list) else None
+
+
+def chosen(members: list[Any], fields: list[str]) -> list[Any]:
+    """The members with these fields only, each where it was. Lists on the way are gone through."""
+    tree: _Tree = {}
+    for name in fields:
+        _add(tree, name.split("."))
+    return [_part(member, tree, _MAX_LEVELS) for member in members]
+
+
+def _add(tree: _Tree, names: list[str]) -> None:
+    for name in names[:-1]:
+        below = tree.setdefault(name, {})
+        if below is _WHOLE:
+            return
+        tree = below
+    tree[names[-1]] = _WHOLE
+
+
+_WHOLE: Final[_Tree] = {}
+"""All of a property, whatever else is asked for inside of it."""
+
+
+def _part(value: Any, tree: _Tree, levels: int) -> Any:
+    if tree is _WHOLE or not levels:
+        return value
+    if isinstance(value, list):
+        return [_part(member, tree, levels - 1) for member in value]
+    if isinstance(value, dict):
+        return {name: _part(value[name], below, levels - 1) for name, below in tree.items() if name in value}
+    return value  # null where an object could be: that there is none is what was asked
+
+
+def fitting(members: list[Any], fits: Callable[[list[Any]], bool]) -> list[Any] | None:
+    """As many members as fit, from the beginning; None if not even an empty list does."""
+    if not fits([]):
+        return None
+    few, many = 0, len(members)
+    while few < many:
+        middle = (few + many + 1) // 2
+        if fits(members[:middle]):
+            few = middle
+        else:
+            many = middle - 1
+    return members[:few]

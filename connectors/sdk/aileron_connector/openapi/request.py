@@ -1,0 +1,404 @@
+"""The request that an operation and its arguments make: checked first, then written.
+
+    prepared(Endpoint("GET", "/items/{id}", operation), {"id": 7, "q": "x"}, "https://api.example.com/v1", schemas)
+    # Request("GET", "https://api.example.com/v1/items/7?q=x", [("Accept", "application/json"), …], None)
+
+Arguments come from an agent and are not trusted: what is missing, unknown or does not fit its schema is BadInput that names the
+argument. The document was installed by a person and decides where arguments go.
+
+Rules
+- An argument of a path is one segment, or a part of one, whatever it is. Empty ones, `.` and `..` are refused: servers, proxies
+  and clients resolve them before anybody looks. So are dot segments between slashes inside of an argument, and those that a
+  server would find that decodes twice.
+- A header field is visible ASCII, space and tab, with neither space nor tab at its ends. The host sends no others.
+- Optional arguments that are not given are left out. A body is sent if it is required or an argument of it is given.
+- A file, and a body that is neither JSON, a form nor text, is given as base64.
+
+Pure, but for the boundary of a multipart body, which is random. Source: OpenAPI 3.1.1, sections 4.8.8 to 4.8.15; RFC 7578. Not
+here: how values are written (styles.py), where the base URL comes from (service.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector.failures import BadInput
+from aileron_connector.openapi import styles
+from aileron_connector.openapi.check import Problem, Schemas, maybe_problem
+from aileron_connector.openapi.document import Encoding, Media, Operation, Parameter, RequestBody
+from aileron_connector.openapi.media import Kind, kind_of
+from aileron_connector.openapi.styles import Pair, Way
+
+__all__ = ["Endpoint", "Request", "prepared", "schema_of"]
+
+_EXPRESSION: Final = re.compile(r"\{([^{}]+)\}")
+_FIELD_VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
+_NOT_PARAMETERS: Final = frozenset({"content-type", "authorization"})
+"""Header fields that OpenAPI says are no parameters, whatever a document lists: the body and the credential decide them."""
+_SLASHES: Final = re.compile(r"[/\\]")
+_TWICE: Final = {"%2e": ".", "%2f": "/", "%5c": "\\"}
+_AGENT: Final = "aileron"
+"""Some services (GitHub) refuse requests without `User-Agent`; none needs to know more."""
+_QUOTED_NAME: Final = str.maketrans({'"': "%22", "\r": "%0D", "\n": "%0A"})
+"""Of a multipart part, as browsers write it (WHATWG HTML, multipart/form-data encoding algorithm)."""
+
+
+class Endpoint(NamedTuple):
+    """One operation where it stands in a document. `method` is in upper case."""
+
+    method: str
+    path: str
+    operation: Operation
+
+
+class Request(NamedTuple):
+    """What goes to the host."""
+
+    method: str
+    url: str
+    headers: list[tuple[str, str]]
+    body: bytes | None
+
+
+def prepared(endpoint: Endpoint, arguments: Mapping[str, Any], base_url: str, schemas: Schemas) -> Request:
+    """The request of a call. `base_url` has no slash at its end. BadInput for what the caller must change."""
+    operation = endpoint.operation
+    _check_known(operation, arguments)
+    for parameter in operation.parameters:
+        _check_parameter(parameter, arguments, schemas)
+    content_type, body = _body(operation.request_body, arguments, schemas)
+    path = _path(endpoint, arguments)
+    pairs = [pair for one in _given(operation, "query", arguments) for pair in _query(one, arguments[one.argument])]
+    headers = _headers(operation, arguments, content_type)
+    return Request(endpoint.method, _joined(base_url + path, pairs), headers, body)
+
+
+def schema_of(parameter: Parameter) -> Any:
+    """What a value of this parameter has to fit."""
+    return next(iter(parameter.content.values())).get("schema", True) if parameter.content else parameter.schema
+
+
+# Arguments
+
+
+def _check_known(operation: Operation, arguments: Mapping[str, Any]) -> None:
+    known = {one.argument: None for one in operation.parameters}
+    if operation.request_body is not None:
+        body = operation.request_body
+        known |= dict.fromkeys(body.arguments.values() if body.arguments else [body.argument])
+    if operation.listing is not None and operation.listing.argument:
+        known[operation.listing.argument] = None
+        _check_fields(operation.listing.argument, arguments)
+    for name in arguments:
+        if name not in known:
+            expected = ", ".join(known) or "none"
+            raise BadInput(f"unknown argument {name[:64]!r}; expected {expected}", argument=name[:64])
+
+
+def _check_fields(argument: str, arguments: Mapping[str, Any]) -> None:
+    fields = arguments.get(argument, ["*"])
+    if not isinstance(fields, list) or not fields or not all(isinstance(one, str) and one for one in fields):
+        raise BadInput(
+            f'argument {argument!r} is not a list of names of fields, such as ["id", "user.login"], or ["*"] for all',
+            argument=argument,
+        )
+
+
+def _check_parameter(parameter: Parameter, arguments: Mapping[str, Any], schemas: Schemas) -> None:
+    if parameter.argument in arguments:
+        _check(parameter.argument, arguments[parameter.argument], schema_of(parameter), schemas)
+    elif parameter.required:
+        raise _missing(parameter.argument)
+
+
+def _check(argument: str, value: Any, schema: Any, schemas: Schemas) -> None:
+    problem = maybe_problem(value, schema, schemas, is_strict=True)
+    if problem is not None:
+        raise _misfit(argument, problem)
+
+
+def _misfit(argument: str, problem: Problem) -> BadInput:
+    where = f", at {problem.place}," if problem.path else ""
+    return BadInput(f"argument {argument!r}{where} {problem.words}", argument=argument)
+
+
+def _missing(argument: str) -> BadInput:
+    return BadInput(f"argument {argument!r} is missing", argument=argument)
+
+
+def _given(operation: Operation, place: str, arguments: Mapping[str, Any]) -> Iterator[Parameter]:
+    return (one for one in operation.parameters if one.place == place and one.argument in arguments)
+
+
+# Path, query, header fields
+
+
+def _path(endpoint: Endpoint, arguments: Mapping[str, Any]) -> str:
+    of_name = {one.name: one for one in endpoint.operation.parameters if one.place == "path"}
+    path, question, query = endpoint.path.partition("?")
+    return "/".join([_segment(piece, of_name, arguments) for piece in path.split("/")]) + question + query
+
+
+def _segment(template: str, of_name: Mapping[str, Parameter], arguments: Mapping[str, Any]) -> str:
+    """One segment of the path with its parameters expanded. BadInput if it could be read as another path."""
+    used = [of_name[name] for name in _EXPRESSION.findall(template) if name in of_name]
+    if not used:
+        return template
+
+    def expanded(found: re.Match[str]) -> str:
+        parameter = of_name.get(found[1])
+        return found[0] if parameter is None else _expanded(parameter, arguments.get(parameter.argument))
+
+    text = _EXPRESSION.sub(expanded, template)
+    if text.partition(";")[0] in {".", ".."} or not text:
+        raise BadInput(f"argument {used[0].argument!r} would change the path", argument=used[0].argument)
+    return text
+
+
+def _expanded(parameter: Parameter, value: Any) -> str:
+    if parameter.content:
+        text = styles.encoded(msgspec.json.encode(value).decode())
+    else:
+        text = styles.segment(parameter.name, value, Way.of(parameter.style, parameter.explode, "simple"))
+    if not text or value == "":
+        raise BadInput(
+            f"argument {parameter.argument!r} is empty, and is a part of the path", argument=parameter.argument
+        )
+    if any(_has_dots(one) for one in _texts(value)):
+        raise BadInput(
+            f"argument {parameter.argument!r} has a dot segment ('.' or '..'), which would change the path",
+            argument=parameter.argument,
+        )
+    return text
+
+
+def _texts(value: Any) -> list[str]:
+    """Every text in an argument, those of members too."""
+    if isinstance(value, dict):
+        return [text for key, one in value.items() for text in (key, *_texts(one))]
+    if isinstance(value, list):
+        return [text for one in value for text in _texts(one)]
+    return [styles.scalar(value)]
+
+
+def _has_dots(text: str) -> bool:
+    for spelled, meant in _TWICE.items():
+        text = re.sub(spelled, meant.replace("\\", r"\\"), text, flags=re.IGNORECASE)
+    return any(piece.partition(";")[0] in {".", ".."} for piece in _SLASHES.split(text))
+
+
+def _query(parameter: Parameter, value: Any) -> list[Pair]:
+    if parameter.content:
+        return [(styles.encoded(parameter.name), styles.encoded(msgspec.json.encode(value).decode()))]
+    way = Way.of(parameter.style, parameter.explode, "form", parameter.allow_reserved)
+    return styles.query(parameter.name, value, way)
+
+
+def _joined(url: str, pairs: list[Pair]) -> str:
+    if not pairs:
+        return url
+    return f"{url}{'&' if '?' in url else '?'}{_form(pairs)}"
+
+
+def _form(pairs: list[Pair]) -> str:
+    return "&".join([f"{name}={value}" for name, value in pairs])
+
+
+def _headers(operation: Operation, arguments: Mapping[str, Any], content_type: str) -> list[tuple[str, str]]:
+    headers = [
+        (one.name, _field_value(one, arguments[one.argument]))
+        for one in _given(operation, "header", arguments)
+        if one.name.lower() not in _NOT_PARAMETERS and arguments[one.argument] is not None
+    ]
+    given = {name.lower() for name, _ in headers}
+    ours = [("Accept", _accepted(operation)), ("User-Agent", _AGENT), ("Content-Type", content_type)]
+    return headers + [(name, value) for name, value in ours if value and name.lower() not in given]
+
+
+def _field_value(parameter: Parameter, value: Any) -> str:
+    if parameter.content:
+        text = msgspec.json.encode(value).decode()
+    else:
+        text = styles.field(value, Way.of(parameter.style, parameter.explode, "simple").explode)
+    if not _FIELD_VALUE.fullmatch(text) or text != text.strip(" \t"):
+        raise BadInput(
+            f"argument {parameter.argument!r} cannot be a header field: it may have visible ASCII characters only, "
+            "and spaces or tabs between them",
+            argument=parameter.argument,
+        )
+    return text
+
+
+def _accepted(operation: Operation) -> str:
+    """The media types of answers that went well; anything where the document names none."""
+    wanted = {
+        media_type: None
+        for status, response in operation.responses.items()
+        if status[:1] == "2" or status == "default"
+        for media_type in response.content
+    }
+    return ", ".join(wanted) or "*/*"
+
+
+# Bodies
+
+
+def _body(body: RequestBody | None, arguments: Mapping[str, Any], schemas: Schemas) -> tuple[str, bytes | None]:
+    """The value of Content-Type and the bytes; empty and None for no body."""
+    if body is None:
+        return "", None
+    media_type, media = next(iter(body.content.items()))
+    value = _checked_value(body, media, arguments, schemas)
+    return ("", None) if value is msgspec.UNSET else _written(media_type, media, value, _Names.of(body), schemas)
+
+
+def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, Any], schemas: Schemas) -> Any:
+    """What the body says; UNSET for no body."""
+    if not body.arguments:
+        if body.argument in arguments:
+            _check(body.argument, arguments[body.argument], media.schema, schemas)
+        elif body.required:
+            raise _missing(body.argument)
+        return arguments.get(body.argument, msgspec.UNSET)
+    value = {name: arguments[argument] for name, argument in body.arguments.items() if argument in arguments}
+    if not value and not body.required:
+        return msgspec.UNSET
+    problem = maybe_problem(value, media.schema, schemas, is_strict=True)
+    if problem is not None:
+        raise _of_argument(problem, body.arguments)
+    return value
+
+
+def _of_argument(problem: Problem, arguments: Mapping[str, str]) -> BadInput:
+    """A problem with an object, as one with the argument that became its property."""
+    if problem.path and (argument := arguments.get(str(problem.path[0]))) is not None:
+        return _misfit(argument, problem._replace(path=problem.path[1:]))
+    if problem.missing is not None and problem.missing in arguments and not problem.path:
+        return _missing(arguments[problem.missing])
+    return BadInput(f"the arguments do not fit together: {problem.place or 'the body'} {problem.words}")
+
+
+class _Names(NamedTuple):
+    """What a body's properties are called by the caller."""
+
+    argument: str
+    arguments: Mapping[str, str]
+
+    @classmethod
+    def of(cls, body: RequestBody) -> _Names:
+        return cls(body.argument, body.arguments)
+
+    def argument_of(self, name: str) -> str:
+        return self.arguments.get(name, self.argument)
+
+
+def _written(media_type: str, media: Media, value: Any, names: _Names, schemas: Schemas) -> tuple[str, bytes]:
+    kind: Kind = kind_of(media_type)
+    if kind == "json":
+        return media_type, msgspec.json.encode(value)
+    if kind == "text":
+        return _with_charset(media_type), _text(names.argument, value).encode("utf-8", "replace")
+    if kind == "binary":
+        return media_type if "*" not in media_type else _ANY_BYTES, _decoded(names.argument, value)
+    if not isinstance(value, dict):
+        raise BadInput(f"argument {names.argument!r} is not an object", argument=names.argument)
+    if kind == "form":
+        return media_type, _form([pair for name in value for pair in _form_pairs(name, value[name], media)]).encode()
+    return _multipart(list(_parts(media, value, names, schemas)))
+
+
+_ANY_BYTES: Final = "application/octet-stream"
+
+
+def _with_charset(media_type: str) -> str:
+    """RFC 2046: text/plain without a charset is ASCII."""
+    return media_type if "charset" in media_type.lower() else f"{media_type}; charset=utf-8"
+
+
+def _text(argument: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise BadInput(f"argument {argument!r} is not a string", argument=argument)
+    return value
+
+
+def _decoded(argument: str, value: Any) -> bytes:
+    try:
+        return base64.b64decode(_text(argument, value), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadInput(f"argument {argument!r} is not base64, which bytes are given as", argument=argument) from error
+
+
+def _form_pairs(name: str, value: Any, media: Media) -> list[Pair]:
+    """A property of a form. Without a style it is what HTML forms send, and an object is JSON."""
+    encoding = media.encoding.get(name, Encoding())
+    if encoding.style is not None or encoding.explode is not None or encoding.allow_reserved:
+        return styles.query(name, value, Way.of(encoding.style, encoding.explode, "form", encoding.allow_reserved))
+    members = value if isinstance(value, list) and kind_of(encoding.content_type) != "json" else [value]
+    return [(styles.encoded(name), styles.encoded(styles.scalar(one))) for one in members if one is not None]
+
+
+class _Part(NamedTuple):
+    """One part of a multipart body."""
+
+    name: str
+    filename: str
+    content_type: str
+    content: bytes
+
+
+def _parts(media: Media, value: dict[str, Any], names: _Names, schemas: Schemas) -> Iterator[_Part]:
+    properties = schemas.resolved(media.schema).get("properties", {})
+    for name, one in value.items():
+        schema = schemas.resolved(properties.get(name, {}))
+        content_type = media.encoding.get(name, Encoding()).content_type.partition(",")[0].strip()
+        is_list = isinstance(one, list) and kind_of(content_type) != "json"
+        rule = schemas.resolved(schema.get("items", {})) if is_list else schema
+        for member in one if is_list else [one]:
+            if member is not None:
+                yield _part(name, member, rule, content_type, names.argument_of(name))
+
+
+def _part(name: str, value: Any, schema: Mapping[str, Any], content_type: str, argument: str) -> _Part:
+    if _is_file(schema, content_type) and isinstance(value, str):
+        declared = content_type if "*" not in content_type else ""
+        content_type = declared or schema.get("contentMediaType", _ANY_BYTES)
+        return _Part(name, name, content_type, _decoded(argument, value))
+    if isinstance(value, dict | list):
+        return _Part(name, "", content_type or "application/json", msgspec.json.encode(value))
+    return _Part(name, "", content_type, styles.scalar(value).encode("utf-8", "replace"))
+
+
+def _is_file(schema: Mapping[str, Any], content_type: str) -> bool:
+    """A property that has bytes: its argument is base64."""
+    if schema.get("format") == "binary" or schema.get("contentEncoding") == "base64" or "contentMediaType" in schema:
+        return True
+    return bool(content_type) and kind_of(content_type) == "binary"
+
+
+def _multipart(parts: list[_Part]) -> tuple[str, bytes]:
+    boundary = _boundary([part.content for part in parts])
+    pieces = []
+    for part in parts:
+        filename = f'; filename="{part.filename.translate(_QUOTED_NAME)}"' if part.filename else ""
+        lines = [
+            f"--{boundary}",
+            f'Content-Disposition: form-data; name="{part.name.translate(_QUOTED_NAME)}"{filename}',
+            *([f"Content-Type: {part.content_type}"] if part.content_type else []),
+        ]
+        pieces += ["\r\n".join(lines).encode(), b"\r\n\r\n", part.content, b"\r\n"]
+    return f"multipart/form-data; boundary={boundary}", b"".join([*pieces, f"--{boundary}--\r\n".encode()])
+
+
+def _boundary(contents: list[bytes]) -> str:
+    """A line that no part has. It is random, so that nobody writes a part that has it, and looked for nevertheless."""
+    while True:
+        boundary = f"aileron-{os.urandom(16).hex()}"
+        if not any(boundary.encode() in content for content in contents):
+            return boundary

@@ -1,0 +1,142 @@
+"""What a service says when it refuses: words for a person, facts for a program, both bounded.
+
+    said(b'{"title": "Out of credit", "detail": "Your balance is 30"}', "application/problem+json", text)
+    # Said("Out of credit: Your balance is 30", {"problem": {…}})
+
+Services say it in a dozen ways; RFC 9457 is one of them. Words are looked for where they usually are; what is not found there is
+still among the facts. An answer is data of somebody else's: it becomes part of one line of at most MAX_WORDS characters, and
+nothing but JSON and text is passed on.
+
+Pure. Source: RFC 9457; RFC 6749 section 5.2 (`error_description`); JSON:API 1.1, "Error Objects".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector.openapi.media import essence, kind_of
+from aileron_sandbox.frames import FrameError, check_json
+
+__all__ = ["MAX_FACTS_BYTES", "MAX_WORDS", "Said", "one_line", "said"]
+
+MAX_WORDS: Final = 300
+"""Characters of the service's words in a message."""
+MAX_FACTS_BYTES: Final = 2 << 10
+"""2 KiB of its answer in the details: an error with its fields fits, a page of HTML does not."""
+
+_MESSAGES: Final = ("message", "error_description", "error_message", "errorMessage", "msg", "detail", "title", "reason")
+"""Where services put their sentence, the likelier first."""
+_MAX_PARTS: Final = 5
+"""Errors of a list that are told in words."""
+_MAX_LEVELS: Final = 4
+
+
+class Said(NamedTuple):
+    """Words may be empty. `facts` are details of a failure: `problem`, `answer` or `text`, or none."""
+
+    words: str
+    facts: dict[str, Any]
+
+
+def said(body: bytes, content_type: str, text: str) -> Said:
+    """What an answer with an error says. `text` is `body` decoded."""
+    name = essence(content_type)
+    value = _json(body) if not name or kind_of(name) == "json" or name == "text/plain" else msgspec.UNSET
+    if value is msgspec.UNSET:
+        is_text = name.startswith("text/") or (bool(name) and kind_of(name) in ("text", "json"))
+        return _as_text(text, is_markup=name in _MARKUP) if is_text else Said("", {})
+    words = one_line("; ".join(dict.fromkeys(_problem_words(value) or _words(value, _MAX_LEVELS))))
+    return Said(
+        words, _facts(value, text, is_problem=name == "application/problem+json" or bool(_problem_words(value)))
+    )
+
+
+_MARKUP: Final = frozenset({"text/html", "application/xhtml+xml", "text/xml", "application/xml"})
+
+
+def one_line(text: str) -> str:
+    """Without line ends and control characters, and no longer than MAX_WORDS."""
+    line = " ".join("".join([char if char.isprintable() else " " for char in text[: 8 * MAX_WORDS]]).split())
+    return line if len(line) <= MAX_WORDS else f"{line[: MAX_WORDS - 1]}…"
+
+
+def _json(body: bytes) -> Any:
+    try:
+        value = msgspec.json.decode(body)
+        check_json(value)
+        msgspec.msgpack.encode(value)  # an integer of more than 64 bits has no frame
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, FrameError, OverflowError):
+        return msgspec.UNSET
+    return value
+
+
+def _as_text(text: str, *, is_markup: bool) -> Said:
+    cut = text.encode("utf-8", "replace")[:MAX_FACTS_BYTES].decode("utf-8", "ignore")
+    return Said("" if is_markup else one_line(text), {"text": cut} if cut.strip() else {})
+
+
+def _facts(value: Any, text: str, *, is_problem: bool) -> dict[str, Any]:
+    if len(msgspec.json.encode(value)) > MAX_FACTS_BYTES:
+        return _as_text(text, is_markup=True).facts
+    return {"problem" if is_problem else "answer": value}
+
+
+def _problem_words(value: Any) -> list[str]:
+    """Of problem details: `title: detail (type)`."""
+    if not isinstance(value, dict) or not isinstance(value.get("title"), str):
+        return []
+    kind = value.get("type")
+    if not isinstance(value.get("detail", ""), str) or not ("detail" in value or isinstance(kind, str)):
+        return []
+    words = f"{value['title']}: {value['detail']}" if value.get("detail") else value["title"]
+    named = isinstance(kind, str) and kind not in ("", "about:blank")
+    return [f"{words} ({kind})" if named else words]
+
+
+def _words(value: Any, levels: int) -> Iterator[str]:
+    """Sentences of an answer, in the order in which they matter."""
+    if isinstance(value, str):
+        if value.strip():
+            yield value.strip()
+    elif isinstance(value, list) and levels:
+        for one in value[:_MAX_PARTS]:
+            yield from _words(one, levels - 1)
+    elif isinstance(value, dict) and levels:
+        yield from _words_of_object(value, levels - 1)
+
+
+def _words_of_object(value: dict[str, Any], levels: int) -> Iterator[str]:
+    error = value.get("error")
+    if isinstance(error, dict | list):
+        yield from _words(error, levels)
+    elif isinstance(error, str):
+        yield error
+    sentence = next((value[key] for key in _MESSAGES if isinstance(value.get(key), str) and value[key]), "")
+    if sentence:
+        where = _where(value)
+        yield f"{where}: {sentence}" if where else sentence
+    elif isinstance(value.get("code"), str):
+        yield " ".join(str(value[key]) for key in ("field", "code") if isinstance(value.get(key), str))
+    for key in ("detail", "errors"):
+        yield from _words_of_list(value.get(key), levels)
+
+
+def _words_of_list(value: Any, levels: int) -> Iterator[str]:
+    """`errors` as a list, or by field as Rails and Laravel have it: `{"name": ["is too short"]}`."""
+    if isinstance(value, list):
+        yield from _words(value, levels)
+    elif isinstance(value, dict):
+        for name, one in list(value.items())[:_MAX_PARTS]:
+            yield from (f"{name}: {words}" for words in _words(one, levels))
+
+
+def _where(value: dict[str, Any]) -> str:
+    """Which part of the request an error is about: FastAPI's `loc`, others' `field`."""
+    place = value.get("loc")
+    if isinstance(place, list):
+        return ".".join([str(step) for step in place[:_MAX_PARTS] if isinstance(step, str | int)])
+    field = value.get("field")
+    return field if isinstance(field, str) else ""

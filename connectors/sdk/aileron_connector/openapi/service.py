@@ -1,0 +1,161 @@
+"""A packed document at work: the operations that it has, and a call to one of them.
+
+    declare("service")              # reads service/document.json beside the program, and makes its operations known
+    run("service")                  # the same, and serves the invocation: all that a connector has to do
+
+Runs in the jail. The document was installed with the program and is as trusted as it: it decides which request an operation
+makes, and the host decides whether that is sent.
+
+Rules
+- Nothing but what is needed is decoded: which operations there are when the document is read, one of them when it is called.
+- A request goes to the first host of this invocation, which may be one that was bound when the connector was built, or to the
+  host that the operation names, if it is granted.
+- The credential is the one that the operation's `security` names. The host adds it.
+- Redirects are not followed, and nothing is repeated: the first would leave what was granted, the second is the host's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector import http, loop, operation
+from aileron_connector.failures import ConnectorError
+from aileron_connector.openapi import answer
+from aileron_connector.openapi.check import Schemas
+from aileron_connector.openapi.document import Document, Operation
+from aileron_connector.openapi.request import Endpoint, prepared
+from aileron_sandbox.frames import GrantedHost
+
+__all__ = ["Service", "base_url", "declare", "run"]
+
+_FILE: Final = "document.json"
+
+
+class _Named(msgspec.Struct, rename="camel"):
+    """Of an operation, its name."""
+
+    operation_id: str
+
+
+class _Place(NamedTuple):
+    """Where an operation stands in the document."""
+
+    method: str
+    path: str
+    raw: msgspec.Raw
+
+
+class Service:
+    """The operations of one document. ConnectorError if it is none."""
+
+    def __init__(self, document: bytes) -> None:
+        try:
+            self._document: Final = msgspec.json.decode(document, type=Document)
+            self._places: Final = _places(self._document)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _broken(error) from error
+        self._schemas: Final = Schemas(self._document.components.schemas)
+
+    @property
+    def names(self) -> list[str]:
+        """The operations, in the document's order."""
+        return list(self._places)
+
+    def endpoint(self, name: str) -> Endpoint:
+        """One operation, decoded."""
+        place = self._places[name]
+        try:
+            decoded = msgspec.json.decode(place.raw, type=Operation)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _broken(error) from error
+        return Endpoint(place.method.upper(), place.path, decoded)
+
+    def declare(self) -> None:
+        """Make the operations known. ValueError if there is one of such a name already."""
+        for name in self._places:
+            if name in operation.OPERATIONS:
+                raise ValueError(f"operation {name!r} is declared twice")
+            operation.OPERATIONS[name] = _function(self, name)
+
+    def call(self, name: str, arguments: dict[str, Any]) -> Any:
+        """Make the request of an operation, and its output of the answer."""
+        endpoint = self.endpoint(name)
+        base = base_url(self._document, endpoint.operation, http.hosts())
+        request = prepared(endpoint, arguments, base, self._schemas)
+        security = endpoint.operation.security
+        credential = next(iter(security[0]), None) if security else None
+        with http.request(request.method, request.url, request.headers, request.body, credential) as response:
+            return answer.output(response, answer.Asked(endpoint, request.url, arguments), self._schemas)
+
+
+def _places(document: Document) -> dict[str, _Place]:
+    decoder = msgspec.json.Decoder(_Named)
+    return {
+        decoder.decode(raw).operation_id: _Place(method, path, raw)
+        for path, methods in document.paths.items()
+        for method, raw in methods.items()
+    }
+
+
+def _broken(error: Exception) -> ConnectorError:
+    return ConnectorError("connector_runtime_error", f"the connector's document cannot be read: {error}")
+
+
+def base_url(document: Document, called: Operation, hosts: Sequence[GrantedHost]) -> str:
+    """What the operation's path follows: an origin of this invocation and a base path. ConnectorError if it has none."""
+    url = (called.servers or document.servers)[0].url if called.servers or document.servers else ""
+    if url and not url.startswith("/"):
+        granted, path = _granted(url, hosts)
+        return f"{granted.url}{path}".rstrip("/")
+    if not hosts:
+        raise ConnectorError("connector_runtime_error", "no host is granted, so that there is nobody to ask")
+    return f"{hosts[0].url}{url}".rstrip("/")
+
+
+def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
+    """The granted host of an absolute URL, and the URL's path."""
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    name, _, port_text = authority.partition(":")
+    port = int(port_text) if port_text.isdecimal() else 80 if scheme.lower() == "http" else 443
+    for one in hosts:
+        if one.host == name.lower() and one.port == port:
+            return one, slash + path
+    raise ConnectorError(
+        "connector_runtime_error",
+        f"this operation is at {name[:253]}:{port}, which is not among the hosts of the connector's manifest",
+    )
+
+
+def declare(package: str) -> Service:
+    """Make known the operations of the `document.json` in this package, which lies beside the program."""
+    service = Service(_document_of(package))
+    service.declare()
+    return service
+
+
+def run(package: str) -> None:
+    """Declare the operations, and serve the one invocation that this process was started for. Call it last."""
+    declare(package)
+    loop.run()
+
+
+def _document_of(package: str) -> bytes:
+    """What `pkgutil.get_data` gives, without importing it: the package's loader has it, in a zip and in a folder."""
+    __import__(package)
+    module = sys.modules[package]
+    data: bytes = module.__loader__.get_data(f"{module.__path__[0]}/{_FILE}")  # type: ignore[union-attr]
+    return data
+
+
+def _function(service: Service, name: str) -> Callable[..., Any]:
+    """An operation as operation.py knows them: any arguments, which are checked against the document instead."""
+
+    def called(**arguments: Any) -> Any:
+        return service.call(name, arguments)
+
+    return called

@@ -1,0 +1,152 @@
+"""How values are written into paths, queries, headers and forms: the styles of OpenAPI, and percent-encoding.
+
+    query("color", ["blue", "black"], Way("form", True))        # [("color", "blue"), ("color", "black")], percent-encoded
+    segment("color", ["blue", "black"], Way("matrix", False))   # ';color=blue,black'
+
+Rules
+- Everything but RFC 3986's unreserved characters is percent-encoded, with `allowReserved` all but `_RESERVED`: no value can
+  end its parameter, its path segment or the URL. Header fields are not encoded; request.py holds them to what a field may have.
+- Booleans are `true` and `false`, numbers as in JSON, but whole ones without a fraction. null is not written, and neither are
+  empty lists and empty objects: RFC 6570 calls them undefined.
+- Where OpenAPI leaves a case undefined: what is nested deeper than a style goes is written as JSON. `spaceDelimited` and
+  `pipeDelimited` with `explode` are `form`. A `deepObject` is nested as far as the value is, `a[b][c]=1`, with `a[]=1` for
+  members of a list, or `a[0][b]=1` where they have members of their own.
+
+Pure. Source: OpenAPI 3.1.1, sections 4.8.12.2 to 4.8.12.6 and appendices C and E; RFC 6570 sections 2.3 and 3.2; RFC 3986.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector.openapi.document import Style
+
+__all__ = ["Pair", "Way", "encoded", "field", "query", "scalar", "segment"]
+
+Pair = tuple[str, str]
+"""Name and value, percent-encoded."""
+
+_UNRESERVED: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
+_RESERVED: Final = frozenset(b":/?@!$'()*,=")
+"""What `allowReserved` leaves alone. Of RFC 3986's reserved characters these are the ones that a query may have and that no
+server takes for the end of a parameter. `%` is not among them either: an argument is what is meant, not a spelling of it."""
+
+
+class Way(NamedTuple):
+    """One style with its `explode` and `allowReserved`."""
+
+    style: Style
+    explode: bool
+    allow_reserved: bool = False
+
+    @classmethod
+    def of(cls, style: Style | None, explode: bool | None, default: Style, allow_reserved: bool = False) -> Way:
+        """With what a document leaves out: `explode` is true for `form` only."""
+        chosen = style or default
+        return cls(chosen, chosen == "form" if explode is None else explode, allow_reserved)
+
+
+def _table(kept: frozenset[int]) -> list[str]:
+    return [chr(byte) if byte in kept else f"%{byte:02X}" for byte in range(256)]
+
+
+_STRICT: Final = _table(_UNRESERVED)
+_LOOSE: Final = _table(_UNRESERVED | _RESERVED)
+_LOOSE_MEMBER: Final = _table((_UNRESERVED | _RESERVED) - frozenset(b",="))
+"""Of a list or an object, whose members commas and equals signs tell apart."""
+
+
+def encoded(text: str) -> str:
+    """Percent-encoded, so that nothing but letters, digits and `-._~%` is left."""
+    return _by(_STRICT, text)
+
+
+def _by(table: list[str], text: str) -> str:
+    return "".join([table[byte] for byte in text.encode("utf-8", "replace")])
+
+
+def scalar(value: Any) -> str:
+    """One value as text; one that has members as JSON."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
+        value = int(value)
+    return msgspec.json.encode(value).decode()
+
+
+def segment(name: str, value: Any, way: Way) -> str:
+    """The expansion of a parameter in a path, percent-encoded; empty where there is nothing to write."""
+    write = encoded
+    if way.style == "label":
+        pieces = _pieces(value, way.explode, write)
+        return "" if pieces is None else "." + ("." if way.explode else ",").join(pieces)
+    if way.style == "matrix":
+        return _matrix(write(name), value, way.explode, write)
+    return ",".join(_pieces(value, way.explode, write) or ())
+
+
+def field(value: Any, explode: bool) -> str:
+    """The value of a header field (style `simple`), not encoded."""
+    return ",".join(_pieces(value, explode, str) or ())
+
+
+def _matrix(name: str, value: Any, explode: bool, write: Callable[[str], str]) -> str:
+    pieces = _pieces(value, explode, write)
+    if pieces is None:
+        return ""
+    if not explode or not isinstance(value, list | dict):
+        text = ",".join(pieces)
+        return f";{name}={text}" if text else f";{name}"
+    return "".join([f";{piece}" if isinstance(value, dict) else f";{name}={piece}" for piece in pieces])
+
+
+def _pieces(value: Any, explode: bool, write: Callable[[str], str]) -> list[str] | None:
+    """What a delimiter stands between. None if there is nothing to write."""
+    if isinstance(value, dict):
+        pairs = [(write(name), write(scalar(one))) for name, one in value.items() if one is not None]
+        if explode:
+            return [f"{name}={one}" for name, one in pairs] or None
+        return [piece for pair in pairs for piece in pair] or None
+    if isinstance(value, list):
+        return [write(scalar(one)) for one in value if one is not None] or None
+    return None if value is None else [write(scalar(value))]
+
+
+def query(name: str, value: Any, way: Way) -> list[Pair]:
+    """The pairs of a parameter in a query or a form."""
+    if way.style == "deepObject" and isinstance(value, dict | list):
+        return list(_deep(name, value, _LOOSE if way.allow_reserved else _STRICT))
+    is_apart = way.explode and way.style != "deepObject"
+    table = _STRICT if not way.allow_reserved else _LOOSE_MEMBER if isinstance(value, list | dict) else _LOOSE
+
+    def write(text: str) -> str:
+        return _by(table, text)
+
+    if is_apart and isinstance(value, dict):
+        return [(encoded(key), write(scalar(one))) for key, one in value.items() if one is not None]
+    pieces = _pieces(value, False, write)
+    if pieces is None:
+        return []
+    if is_apart:
+        return [(encoded(name), piece) for piece in pieces]
+    return [(encoded(name), _DELIMITERS.get(way.style, ",").join(pieces))]
+
+
+_DELIMITERS: Final[dict[str, str]] = {"spaceDelimited": "%20", "pipeDelimited": "%7C"}
+
+
+def _deep(name: str, value: Any, table: list[str]) -> list[Pair]:
+    """`name[key]=…`, all the way down. Not deeper than the value, which a frame brought and so has 64 levels at most."""
+    if isinstance(value, dict):
+        return [pair for key, one in value.items() for pair in _deep(f"{name}[{key}]", one, table)]
+    if isinstance(value, list):
+        has_members = any(isinstance(one, dict | list) for one in value)
+        return [
+            pair
+            for index, one in enumerate(value)
+            for pair in _deep(f"{name}[{index if has_members else ''}]", one, table)
+        ]
+    return [] if value is None else [(encoded(name), _by(table, scalar(value)))]

@@ -1,0 +1,76 @@
+"""A packed document written by hand, and one operation at a time of it: what the tests of this folder start from."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from aileron_connector import operation
+from aileron_connector.openapi.check import Schemas
+from aileron_connector.openapi.document import Document, Operation
+from aileron_connector.openapi.request import Endpoint, Request, prepared
+from aileron_connector.openapi.service import Service
+from aileron_connector.testing import Answer, Done, call
+
+BASE = "https://api.example.com/v1"
+ORIGIN = "https://api.example.com"
+
+
+def endpoint(method: str = "GET", path: str = "/items", **operation: Any) -> Endpoint:
+    """An operation, spelled as in a document."""
+    return Endpoint(method, path, msgspec.convert({"operationId": "x", **operation}, Operation))
+
+
+def parameter(name: str, place: str = "query", **more: Any) -> dict[str, Any]:
+    """A parameter whose argument has its name; required in a path."""
+    required = {"required": True} if place == "path" else {}
+    return {"name": name, "in": place, "x-aileron-argument": name, "schema": {}, **required, **more}
+
+
+def request(of: Endpoint, schemas: dict[str, Any] | None = None, /, **arguments: Any) -> Request:
+    """The request of a call."""
+    return prepared(of, arguments, BASE, named(schemas or {}))
+
+
+def named(schemas: dict[str, Any]) -> Schemas:
+    """Named schemas, undecoded."""
+    return Schemas({name: msgspec.Raw(json.dumps(schema).encode()) for name, schema in schemas.items()})
+
+
+def document(paths: dict[str, Any], schemas: dict[str, Any] | None = None, server: str = "/v1") -> bytes:
+    """A packed document of these paths."""
+    whole = {
+        "openapi": "3.1.1",
+        "info": {"title": "Items", "version": "1"},
+        "servers": [{"url": server}],
+        "paths": paths,
+        "components": {"schemas": schemas or {}},
+    }
+    msgspec.convert(whole, dict[str, Any])
+    assert msgspec.json.decode(json.dumps(whole), type=Document).paths.keys() == paths.keys()
+    return json.dumps(whole).encode()
+
+
+@contextlib.contextmanager
+def declared(data: bytes) -> Iterator[Service]:
+    """The operations of a document, known for as long as the block."""
+    service = Service(data)
+    known = dict(operation.OPERATIONS)
+    try:
+        service.declare()
+        yield service
+    finally:
+        operation.OPERATIONS.clear()
+        operation.OPERATIONS.update(known)
+
+
+def answered(
+    of: dict[str, Any], answer: Answer, /, method: str = "get", path: str = "/items", **arguments: Any
+) -> Done:
+    """Call the one operation of a document."""
+    with declared(document({path: {method: {"operationId": "x", **of}}})):
+        return call("x", arguments, answer=answer, hosts=[ORIGIN])
