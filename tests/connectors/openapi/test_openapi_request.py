@@ -1,0 +1,377 @@
+"""From arguments to a request: what is sent, and which arguments are refused by which words."""
+
+from __future__ import annotations
+
+import base64
+import email.parser
+import email.policy
+import urllib.parse
+from typing import Any
+
+import pytest
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+
+from aileron.egress.refusal import RefusedError
+from aileron.egress.url import parse_url
+from aileron_connector import BadInput
+from tests.connectors.openapi.packed import BASE, endpoint, parameter, request
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def refusal(of: Any, schemas: dict[str, Any] | None = None, /, **arguments: Any) -> tuple[str, Any]:
+    """The message, and the argument that it names."""
+    with pytest.raises(BadInput) as caught:
+        request(of, schemas, **arguments)
+    return caught.value.message, caught.value.details.get("argument")
+
+
+def body(content: str, schema: Any = True, **more: Any) -> dict[str, Any]:
+    """A request body of one media type; its properties are arguments of their names."""
+    encoding = more.pop("encoding", {})
+    names = {} if "argument" in more else {name: name for name in schema.get("properties", {})}
+    whole = {"x-aileron-argument": more.pop("argument")} if not names else {"x-aileron-arguments": names}
+    return {"content": {content: {"schema": schema, "encoding": encoding}}, **whole, **more}
+
+
+# Arguments
+
+
+LIMIT = parameter("per_page", schema={"type": "integer", "maximum": 100}, **{"x-aileron-argument": "limit"})
+
+
+def test_an_argument_may_have_another_name_than_its_parameter() -> None:
+    """The document says which goes where."""
+    assert request(endpoint(parameters=[LIMIT]), limit=5).url == f"{BASE}/items?per_page=5"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "argument"),
+    [
+        ({"limit": 101}, "argument 'limit' is more than 100", "limit"),
+        ({"limit": 1.0}, "argument 'limit' is not an integer", "limit"),
+        ({"per_page": 1}, "unknown argument 'per_page'; expected limit, tags, fields", "per_page"),
+        ({"tags": ["a", 1]}, "argument 'tags', at [1], is not a string", "tags"),
+        ({"fields": "id"}, None, "fields"),
+        ({"fields": []}, None, "fields"),
+        ({"fields": [""]}, None, "fields"),
+    ],
+)
+def test_arguments_are_checked_and_named(arguments: dict[str, Any], words: str | None, argument: str) -> None:
+    """By the name the caller knows."""
+    tags = parameter("tags", schema={"type": "array", "items": {"$ref": "#/components/schemas/Tag"}})
+    of = endpoint(parameters=[LIMIT, tags], **{"x-aileron-list": {"argument": "fields"}})
+
+    said, named = refusal(of, {"Tag": {"type": "string"}}, **arguments)
+
+    assert named == argument
+    assert words is None or said == words
+
+
+def test_a_required_argument_that_is_missing_is_named() -> None:
+    """Of a path, of a query, of a body."""
+    of = endpoint(
+        "POST",
+        "/items/{id}",
+        parameters=[parameter("id", "path"), parameter("q", required=True)],
+        requestBody=body("application/json", {"required": ["text"], "properties": {"text": {}}}, required=True),
+    )
+    assert refusal(of, q=1, text="") == ("argument 'id' is missing", "id")
+    assert refusal(of, id=1, text="") == ("argument 'q' is missing", "q")
+    assert refusal(of, id=1, q=1) == ("argument 'text' is missing", "text")
+
+
+def test_the_argument_that_chooses_fields_is_not_sent() -> None:
+    """It is for the answer."""
+    of = endpoint(**{"x-aileron-list": {"fields": ["id"], "argument": "fields"}})
+    assert request(of, fields=["id", "a.b"]).url == f"{BASE}/items"
+
+
+# Paths
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        ".",
+        "..",
+        "../x",
+        "a/../b",
+        "..\\x",
+        "%2e%2e",
+        "a%2F..",
+        "%2E",
+        "./a",
+        "a/.",
+        "..;x",
+        [],
+        ["", ".."],
+        {"a": ".."},
+    ],
+)
+def test_an_argument_cannot_lead_out_of_its_segment(value: Any) -> None:
+    """Also where a server decodes twice, or cuts parameters off a segment before it looks."""
+    said, argument = refusal(endpoint(path="/items/{id}/x", parameters=[parameter("id", "path")]), id=value)
+    assert argument == "id"
+    assert "path" in said
+
+
+@pytest.mark.parametrize("arguments", [{"a": ".", "b": "x"}, {"a": "x", "b": "."}])
+def test_neither_can_two_together(arguments: dict[str, str]) -> None:
+    """`{a}{b}` with two dots, in either half; a label brings one of its own."""
+    of = endpoint(path="/items/{a}{b}", parameters=[parameter("a", "path"), parameter("b", "path", style="label")])
+    refusal(of, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("value", "segment"),
+    [
+        ("a/b", "a%2Fb"),
+        ("a?b#c", "a%3Fb%23c"),
+        ("%2f", "%252f"),
+        ("...", "..."),
+        ("a..b", "a..b"),
+        (".git", ".git"),
+        ("ü \n", "%C3%BC%20%0A"),
+        (7, "7"),
+        (True, "true"),
+        (["a", "b/c"], "a,b%2Fc"),
+        ("a//b", "a%2F%2Fb"),
+    ],
+)
+def test_everything_else_is_one_segment(value: Any, segment: str) -> None:
+    """Percent-encoded."""
+    of = endpoint(path="/items/{id}/x", parameters=[parameter("id", "path")])
+    assert request(of, id=value).url == f"{BASE}/items/{segment}/x"
+
+
+@given(
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+    | st.text(st.sampled_from("./\\%2eEfF5cC;?#"), max_size=8)
+    | st.lists(st.text(st.sampled_from("./%2ef;,"), max_size=4), max_size=3),
+    st.sampled_from(["simple", "label", "matrix"]),
+    st.booleans(),
+    st.sampled_from(["/items/{id}/x", "/items/{id}", "/items/a.{id}.b/x", "/items/{id}{id}"]),
+)
+@example("..", "simple", False, "/items/{id}")
+def test_whatever_an_argument_is_the_path_has_its_segments(value: Any, style: str, explode: bool, path: str) -> None:
+    """It is refused, or the URL is one that the host takes, with as many segments as the document's, and decodes to it."""
+    of = endpoint(path=path, parameters=[parameter("id", "path", style=style, explode=explode)])
+    try:
+        url = request(of, id=value).url
+    except BadInput:
+        return
+    parsed = parse_url(url)
+    assert (parsed.host, parsed.query) == ("api.example.com", None)
+    assert len(parsed.path.split("/")) == len(f"/v1{path}".split("/"))
+    if isinstance(value, str) and style == "simple":
+        assert urllib.parse.unquote(parsed.path, errors="strict") == f"/v1{path}".replace("{id}", value)
+
+
+def test_a_path_with_a_query_of_its_own_keeps_it() -> None:
+    """Some documents tell operations apart by one."""
+    assert (
+        request(endpoint(path="/x?action=list", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?action=list&q=a"
+    )
+
+
+def test_a_parameter_with_content_is_json() -> None:
+    """In a query and in a path."""
+    content = {"content": {"application/json": {"schema": {"type": "object"}}}}
+    of = endpoint(path="/x/{p}", parameters=[parameter("q", **content), parameter("p", "path", **content)])
+    assert request(of, q={"a": 1}, p={}).url == f"{BASE}/x/%7B%7D?q=%7B%22a%22%3A1%7D"
+    assert refusal(of, q=1, p={}) == ("argument 'q' is not an object", "q")
+
+
+# Header fields
+
+
+def test_header_parameters_are_header_fields() -> None:
+    """With ours beside them, where the document has none of the name."""
+    of = endpoint(
+        parameters=[parameter("X-Ids", "header"), parameter("accept", "header"), parameter("Authorization", "header")],
+        responses={"200": {"content": {"application/json": {}}}},
+    )
+    assert dict(request(of, **{"X-Ids": [1, 2]}).headers) == {
+        "X-Ids": "1,2",
+        "Accept": "application/json",
+        "User-Agent": "aileron",
+    }
+    sent = dict(request(of, accept="text/csv", Authorization="Bearer x").headers)
+    assert sent == {"accept": "text/csv", "User-Agent": "aileron"}
+
+
+@pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "\0", "ü", " a", "a\t", "a\x7f"])
+def test_a_header_field_cannot_be_ended_by_an_argument(value: str) -> None:
+    """Nor have a character that the host would refuse, or strip."""
+    said, argument = refusal(endpoint(parameters=[parameter("x", "header")]), x=value)
+    assert (argument, "visible ASCII" in said) == ("x", True)
+
+
+# Bodies
+
+
+ITEM = {
+    "type": "object",
+    "properties": {"text": {"type": "string"}, "tags": {"type": "array", "items": {"type": "string"}}, "meta": {}},
+    "additionalProperties": False,
+}
+
+
+def test_a_json_body_is_made_of_its_arguments() -> None:
+    """Those that are given."""
+    sent = request(endpoint("POST", requestBody=body("application/vnd.x+json", ITEM)), text="ü", meta=None)
+
+    assert sent.body == '{"text":"ü","meta":null}'.encode()
+    assert dict(sent.headers)["Content-Type"] == "application/vnd.x+json"
+
+
+def test_an_optional_body_of_which_nothing_is_given_is_not_sent() -> None:
+    """A required one is sent empty."""
+    assert request(endpoint("POST", requestBody=body("application/json", ITEM))).body is None
+    assert "Content-Type" not in dict(request(endpoint("POST", requestBody=body("application/json", ITEM))).headers)
+    assert request(endpoint("POST", requestBody=body("application/json", ITEM, required=True))).body == b"{}"
+    assert request(endpoint("POST", requestBody=body("application/json", ITEM, argument="all"))).body is None
+
+
+def test_a_body_can_be_one_argument() -> None:
+    """A list, for instance."""
+    of = endpoint("POST", requestBody=body("application/json", {"type": "array"}, argument="all", required=True))
+    assert request(of, all=[1]).body == b"[1]"
+    assert refusal(of, all={}) == ("argument 'all' is not an array", "all")
+    assert refusal(of) == ("argument 'all' is missing", "all")
+
+
+def test_a_problem_in_a_body_names_the_argument() -> None:
+    """And the place in it. One of the whole names none."""
+    whole = {**ITEM, "maxProperties": 2}
+    of = endpoint("POST", requestBody=body("application/json", whole))
+    assert refusal(of, tags=["a", 1]) == ("argument 'tags', at [1], is not a string", "tags")
+    assert refusal(of, text="", tags=[], meta=1) == (
+        "the arguments do not fit together: the body has more than 2 properties",
+        None,
+    )
+
+
+STRIPE = {"properties": {name: {} for name in ("amount", "metadata", "expand", "items", "plain", "list", "json")}}
+DEEP = {"style": "deepObject", "explode": True}
+
+
+def test_a_form_is_written_as_its_encoding_says() -> None:
+    """Deep objects as Stripe has them; without an encoding as HTML forms are, and objects as JSON."""
+    encoding = {"metadata": DEEP, "expand": DEEP, "items": DEEP, "json": {"contentType": "application/json"}}
+    of = endpoint("POST", requestBody=body(FORM, STRIPE, encoding=encoding))
+    sent = request(
+        of,
+        amount=10,
+        metadata={"a b": "c&d"},
+        expand=["x", "y"],
+        items=[{"price": "p"}],
+        plain={"a": 1},
+        list=["1", "2"],
+        json=["3"],
+    )
+    assert sent.body is not None
+    assert urllib.parse.parse_qsl(sent.body.decode(), strict_parsing=True) == [
+        ("amount", "10"),
+        ("metadata[a b]", "c&d"),
+        ("expand[]", "x"),
+        ("expand[]", "y"),
+        ("items[0][price]", "p"),
+        ("plain", '{"a":1}'),
+        ("list", "1"),
+        ("list", "2"),
+        ("json", '["3"]'),
+    ]
+
+
+@given(st.dictionaries(st.sampled_from(["a", "b"]), st.text(st.characters(exclude_categories=["Cs"]))))
+def test_a_form_decodes_to_what_was_given(values: dict[str, str]) -> None:
+    """Whatever it is."""
+    assume(values)
+    sent = request(endpoint("POST", requestBody=body(FORM, {"properties": {"a": {}, "b": {}}})), **values)
+    assert dict(urllib.parse.parse_qsl((sent.body or b"").decode(), keep_blank_values=True)) == values
+
+
+UPLOAD = {
+    "properties": {
+        'na"me\r\n': {"type": "string"},
+        "file": {"$ref": "#/components/schemas/File"},
+        "files": {"type": "array", "items": {"type": "string", "contentMediaType": "image/png"}},
+        "meta": {"type": "object"},
+        "photo": {"type": "string"},
+        "csv": {"type": "string"},
+    }
+}
+
+
+def parts(sent: Any) -> list[Any]:
+    """A multipart body as the standard library reads it."""
+    head = f"Content-Type: {dict(sent.headers)['Content-Type']}\r\n\r\n".encode()
+    return email.parser.BytesParser(policy=email.policy.HTTP).parsebytes(head + sent.body).get_payload()  # type: ignore[return-value]
+
+
+def test_a_multipart_body_has_files_text_and_json() -> None:
+    """Files are given as base64, and are called as their property is."""
+    encoding = {"photo": {"contentType": "image/jpeg, image/png"}, "csv": {"contentType": "text/csv"}}
+    of = endpoint("POST", requestBody=body("multipart/form-data", UPLOAD, encoding=encoding))
+    png = base64.b64encode(b"\x89PNG\r\n--aileron").decode()
+    given_ = {'na"me\r\n': "ü", "file": png, "files": [png, png], "meta": {"a": 1}, "photo": png, "csv": "a,b"}
+
+    found = parts(request(of, {"File": {"type": "string", "format": "binary"}}, **given_))
+
+    def shown(one: Any) -> tuple[Any, ...]:
+        name = one.get_param("name", header="content-disposition")
+        return name, one.get_filename(), one.get("Content-Type"), one.get_payload(decode=True)
+
+    assert [shown(one) for one in found] == [
+        ("na%22me%0D%0A", None, None, "ü".encode()),
+        ("file", "file", "application/octet-stream", b"\x89PNG\r\n--aileron"),
+        ("files", "files", "image/png", b"\x89PNG\r\n--aileron"),
+        ("files", "files", "image/png", b"\x89PNG\r\n--aileron"),
+        ("meta", None, "application/json", b'{"a":1}'),
+        ("photo", "photo", "image/jpeg", b"\x89PNG\r\n--aileron"),
+        ("csv", None, "text/csv", b"a,b"),
+    ]
+    assert refusal(of, {"File": {"type": "string", "format": "binary"}}, file="no!")[1] == "file"
+
+
+def test_a_boundary_is_another_each_time() -> None:
+    """Nobody can write a part that has it."""
+    of = endpoint("POST", requestBody=body("multipart/form-data", UPLOAD))
+    assert len({dict(request(of, csv="x").headers)["Content-Type"] for _ in range(8)}) == 8
+
+
+@pytest.mark.parametrize(
+    ("content", "given_", "content_type", "sent"),
+    [
+        ("text/plain", "ü", "text/plain; charset=utf-8", "ü".encode()),
+        ("application/xml", "<a/>", "application/xml; charset=utf-8", b"<a/>"),
+        ("application/octet-stream", "AAE=", "application/octet-stream", b"\0\1"),
+        ("image/png", "AAE=", "image/png", b"\0\1"),
+        ("*/*", "AAE=", "application/octet-stream", b"\0\1"),
+    ],
+)
+def test_text_is_given_as_text_and_bytes_as_base64(content: str, given_: str, content_type: str, sent: bytes) -> None:
+    """By the media type."""
+    made = request(endpoint("PUT", requestBody=body(content, argument="content")), content=given_)
+    assert (dict(made.headers)["Content-Type"], made.body) == (content_type, sent)
+
+
+@pytest.mark.parametrize(("content", "value"), [("text/plain", 1), ("image/png", "no!"), ("image/png", 1), (FORM, 1)])
+def test_a_body_of_the_wrong_kind_names_its_argument(content: str, value: Any) -> None:
+    """Also where the document has no schema that says so."""
+    assert refusal(endpoint("PUT", requestBody=body(content, argument="content")), content=value)[1] == "content"
+
+
+def test_the_host_takes_what_is_made() -> None:
+    """Brackets, spaces and all, by the parser that decides about requests."""
+    made = request(
+        endpoint(parameters=[parameter("a[b]", style="deepObject"), parameter("c")]), **{"a[b]": {"x y": 1}, "c": "[]"}
+    )
+    try:
+        parse_url(made.url)
+    except RefusedError as error:
+        pytest.fail(str(error))
