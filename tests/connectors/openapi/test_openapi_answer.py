@@ -1,0 +1,398 @@
+"""From a service's answer to an output, or to a failure that says what the service said."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from aileron_connector.openapi.saying import MAX_FACTS_BYTES, MAX_WORDS, said
+from aileron_connector.testing import Reply
+from tests.connectors.openapi.packed import answered, parameter
+
+JSON = "application/json"
+
+
+def says(body: Any, status: int = 200, content_type: str = JSON, **headers: str) -> list[Reply]:
+    """One answer; what is not bytes is JSON."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = [("content-type", content_type)] if content_type else []
+    return [Reply(status, data, (*named, *((name.replace("_", "-"), value) for name, value in headers.items())))]
+
+
+def declares(schema: Any = True, content: str = JSON, status: str = "200", **more: Any) -> dict[str, Any]:
+    """An operation with one response."""
+    return {"responses": {status: {"content": {content: {"schema": schema}}}}, **more}
+
+
+def failed(of: dict[str, Any], answer: list[Reply], /, method: str = "get") -> tuple[str, dict[str, Any]]:
+    """Words and details of an `external_api_error`."""
+    failure = answered(of, answer, method=method).failure
+    assert failure.failure_class == "external_api_error"
+    return failure.message, failure.details
+
+
+# What was asked for
+
+
+def test_json_is_the_output() -> None:
+    """An object as it is, a list as `items`, anything else as it is."""
+    assert answered(declares(), says({"a": 1})).output == {"a": 1}
+    assert answered(declares(), says([1])).output == {"items": [1]}
+    assert answered(declares(), says("ok")).output == "ok"
+
+
+@pytest.mark.parametrize(("status", "body"), [(204, b""), (205, b"x"), (200, b""), (202, b"")])
+def test_no_body_is_the_status(status: int, body: bytes) -> None:
+    """Whatever the document says about one."""
+    assert answered(declares({"type": "object"}), says(body, status)).output == {"status": status}
+
+
+@pytest.mark.parametrize(
+    ("responses", "status", "fits"),
+    [
+        ({"200": "A", "2XX": "B", "default": "B"}, 200, True),
+        ({"200": "B", "2XX": "A", "default": "B"}, 201, True),
+        ({"200": "B", "2xx": "A"}, 201, True),
+        ({"200": "B", "default": "A"}, 201, True),
+        ({"200": "B"}, 201, True),
+        ({"200": "B", "2XX": "A"}, 200, False),
+    ],
+)
+def test_the_response_is_that_of_the_status_then_of_its_class(responses: Any, status: int, fits: bool) -> None:
+    """Then `default`; of a status that the document does not know, nothing is said."""
+    kinds = {"A": {"type": "object"}, "B": {"type": "array"}}
+    of = {"responses": {key: {"content": {JSON: {"schema": kinds[kind]}}} for key, kind in responses.items()}}
+    done = answered(of, says({}, status))
+    assert (getattr(done.answer, "output", None) == {}) is fits
+
+
+def test_an_answer_that_does_not_fit_says_where_and_why() -> None:
+    """And of a request that may have changed something, that it was carried out."""
+    of = declares({"properties": {"id": {"type": "integer"}}})
+
+    assert failed(of, says({"id": "s3cret"})) == (
+        "the answer does not fit the service's document: .id is not an integer",
+        {"status": 200},
+    )
+    words, details = failed({"responses": {"201": of["responses"]["200"]}}, says({"id": "x"}, 201), method="post")
+    assert details == {"status": 201}
+    assert words.endswith("; the request itself was carried out (status 201), so do not simply repeat it")
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("body", [b"<html>", b"[" * 2000, b'{"a": NaN}', b"\xff"])
+def test_what_is_not_json_although_it_should_be(method: str, body: bytes) -> None:
+    """A page of a proxy, for instance."""
+    words, details = failed(declares(), says(body, content_type="text/html"), method=method)
+    assert words.startswith("the answer is not JSON, but says that it is text/html")
+    assert ("carried out" in words) is (method == "post")
+    assert details == {"status": 200}
+
+
+@pytest.mark.parametrize("content_type", ["", "text/html", "application/octet-stream", "application/vnd.x+json", "x"])
+def test_json_of_another_content_type_is_still_json(content_type: str) -> None:
+    """If the document says JSON."""
+    assert answered(declares({"type": "object"}), says({"a": 1}, content_type=content_type)).output == {"a": 1}
+
+
+def test_a_byte_order_mark_is_no_reason() -> None:
+    """Some services of Windows begin with one."""
+    assert answered(declares(), says(b"\xef\xbb\xbf{}")).output == {}
+
+
+def test_of_several_media_types_the_answers_own_counts() -> None:
+    """By name, then by a range of names."""
+    of = {
+        "responses": {
+            "200": {"content": {"text/csv": {}, "image/*": {}, JSON: {"schema": {"type": "array"}}}},
+        }
+    }
+    assert answered(of, says(b"a,b", content_type="text/csv; charset=latin-1")).output["text"] == "a,b"
+    assert answered(of, says(b"\x89", content_type="image/png")).output["base64"] == "iQ=="
+    assert failed(of, says(b"{}"))[0].endswith("is not an array")
+
+
+def test_text_is_text_in_its_charset() -> None:
+    """Lines of JSON too."""
+    done = answered({}, says("ü\n".encode("latin-1"), content_type="text/plain; charset=latin-1"))
+    assert done.output == {"text": "ü\n", "content_type": "text/plain; charset=latin-1"}
+    done = answered({}, says(b"{}\n{}\n", content_type="application/x-ndjson"))
+    assert done.output["text"] == "{}\n{}\n"
+
+
+@pytest.mark.parametrize("charset", ["idna", "hex", "unicode_escape", "utf-7", "nothing", "a\tb"])
+def test_no_charset_is_a_failure(charset: str) -> None:
+    """Also those that decode to halves of characters."""
+    done = answered({}, says(rb"\ud800 \xff" + b"+2AA-\xff", content_type=f"text/plain; charset={charset}"))
+    assert isinstance(done.output["text"], str)
+
+
+def test_text_that_does_not_fit_is_cut() -> None:
+    """And it says how much is missing."""
+    done = answered({}, says("ü".encode() * (1 << 20), content_type="text/plain"))
+    assert len(done.output["text"]) + done.output["left_out"] == 1 << 20
+    assert len(done.output["text"].encode()) > (1 << 20) - 5000
+
+
+def test_bytes_are_base64_as_far_as_they_fit() -> None:
+    """What does not fit is an error that says so, and a second request is not advised if the first did something."""
+    data = bytes(range(256)) * 3000
+    done = answered({}, says(data, content_type="image/png"))
+    assert done.output == {"content_type": "image/png", "bytes": 768_000, "base64": base64.b64encode(data).decode()}
+
+    failure = answered({}, says(data * 2, content_type="image/png")).failure
+    assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
+    assert "1536000 bytes" in failure.message
+    failure = answered({}, says(data * 2, content_type="image/png"), method="post").failure
+    assert "carried out" in failure.message
+    failure = answered({}, says(data * 12, content_type="image/png"), method="post").failure
+    assert "larger than 8388608 bytes; the request itself was carried out" in failure.message
+
+
+def test_a_head_request_returns_headers() -> None:
+    """Some of them."""
+    done = answered(
+        {}, [Reply(200, b"", (("Content-Length", "7"), ("ETag", '"x"'), ("Set-Cookie", "s")))], method="head"
+    )
+    assert done.output == {"status": 200, "headers": {"content-length": "7", "etag": '"x"'}}
+
+
+@pytest.mark.parametrize("body", [b"[1180591620717411303424]", b"[" * 70 + b"]" * 70])
+def test_json_that_no_frame_holds_is_the_services_matter(body: bytes) -> None:
+    """Integers of more than 64 bits, nesting beyond 64 levels."""
+    assert failed({}, says(body))[0].startswith("the answer cannot be returned")
+
+
+# Lists
+
+
+LISTING = {"fields": ["id", "user.login", "labels.name"], "argument": "fields"}
+MEMBER = {
+    "id": 1,
+    "text": "x" * 500,
+    "user": {"login": "ada", "url": "u"},
+    "labels": [{"name": "a", "color": "c"}, {"color": "d"}],
+}
+PICKED = {"id": 1, "user": {"login": "ada"}, "labels": [{"name": "a"}, {}]}
+
+
+def test_a_large_list_tells_some_fields_of_its_members() -> None:
+    """A small one tells all."""
+    of = declares(**{"x-aileron-list": LISTING})
+    assert answered(of, says([MEMBER] * 3)).output == {"items": [MEMBER] * 3}
+    assert answered(of, says([MEMBER] * 20)).output == {"items": [PICKED] * 20, "fields": LISTING["fields"]}
+
+
+def test_the_caller_chooses_fields() -> None:
+    """Exactly these, also of a small list; or all."""
+    of = declares(**{"x-aileron-list": LISTING})
+    done = answered(of, says([MEMBER]), fields=["user", "user.login", "none.such"])
+    assert done.output == {"items": [{"user": MEMBER["user"]}], "fields": ["user", "user.login", "none.such"]}
+    assert answered(of, says([MEMBER] * 20), fields=["*"]).output == {"items": [MEMBER] * 20}
+
+
+def test_a_list_inside_of_an_answer_is_found_by_its_keys() -> None:
+    """And what stands beside it stays."""
+    of = declares(**{"x-aileron-list": {**LISTING, "at": ["data", "rows"]}})
+    answer = {"data": {"rows": [MEMBER] * 20, "total": 20}, "fields": "taken"}
+    assert answered(of, says(answer)).output == {
+        "data": {"rows": [PICKED] * 20, "total": 20},
+        "fields": "taken",
+        "aileron_fields": LISTING["fields"],
+    }
+    assert answered(of, says({"data": None, "x": "y" * 9000})).output == {"data": None, "x": "y" * 9000}
+
+
+def test_null_where_an_object_could_be_stays() -> None:
+    """That there is none is an answer."""
+    of = declares(**{"x-aileron-list": LISTING})
+    assert answered(of, says([{"user": None}]), fields=["user.login"]).output["items"] == [{"user": None}]
+
+
+def test_what_does_not_fit_a_frame_is_left_out_at_the_end() -> None:
+    """As little as possible."""
+    of = declares(**{"x-aileron-list": {**LISTING, "at": ["rows"]}})
+    many = [{**MEMBER, "id": number, "text": "x" * 1000} for number in range(2000)]
+
+    for answer, at in (many, "items"), ({"rows": many}, "rows"):
+        output = answered(of, says(answer), fields=["*"]).output
+        assert [one["id"] for one in output[at]] == list(range(len(output[at])))
+        assert len(output[at]) + output["left_out"] == 2000
+        assert 850 < len(output[at]) < 1048
+    assert answered(of, says(many)).output == {
+        "items": [{**PICKED, "id": number} for number in range(2000)],
+        "fields": LISTING["fields"],
+    }
+    output = answered({}, says([[]] * 200_000)).output
+    assert len(output["items"]) + output["left_out"] == 200_000
+
+
+def test_what_is_no_list_and_does_not_fit_is_an_error() -> None:
+    """That says how large it was."""
+    failure = answered({}, says({"a": "x" * (2 << 20)})).failure
+    assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
+    of = declares(**{"x-aileron-list": {"at": ["rows"]}})
+    assert answered(of, says({"a": "x" * (2 << 20), "rows": []})).failure.failure_class == "resource_limit_exceeded"
+
+
+# The next page
+
+
+PAGED = declares(parameters=[parameter("page", schema={"type": "integer"})])
+
+
+def test_the_next_page_is_arguments() -> None:
+    """Beside a list and in an object, under a key that is free."""
+    link = '<https://api.example.com/v1/items?page=2>; rel="next"'
+    assert answered(PAGED, says([1], link=link), page=1).output == {"items": [1], "next": {"page": 2}}
+    assert answered(PAGED, says({"a": 1}, link=link)).output == {"a": 1, "next": {"page": 2}}
+    assert answered(PAGED, says({"next": 1}, link=link)).output == {"next": 1, "aileron_next": {"page": 2}}
+
+
+def test_a_next_page_that_arguments_cannot_name_is_only_said() -> None:
+    """`more` is true."""
+    link = "</v1/items?cursor=x>; rel=next"
+    assert answered(PAGED, says([1], link=link)).output == {"items": [1], "more": True}
+
+
+# What was not
+
+
+def test_a_refusal_says_what_the_service_said() -> None:
+    """Its status, when to come back, and its words; the rest in the details."""
+    words, details = failed({}, says({"message": "Slow\ndown"}, 429, Retry_After="7"))
+    assert words == "the service answered with status 429: Slow down"
+    assert details == {"status": 429, "retry_after_s": 7, "answer": {"message": "Slow\ndown"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ({"message": "no"}, "no"),
+        ({"error": "no"}, "no"),
+        ({"error": {"message": "no", "code": 7}}, "no"),
+        ({"error": "invalid_grant", "error_description": "expired"}, "invalid_grant; expired"),
+        ({"errors": ["a", "b"]}, "a; b"),
+        ({"errors": [{"message": "a"}, {"detail": "b"}]}, "a; b"),
+        ({"errors": {"name": ["is short", "is bad"]}}, "name: is short; name: is bad"),
+        ({"detail": "no"}, "no"),
+        (
+            {"detail": [{"loc": ["body", "n"], "msg": "field required", "type": "missing"}]},
+            "body.n: field required",
+        ),
+        ({"message": "Failed", "errors": [{"field": "t", "code": "missing"}]}, "Failed; t missing"),
+        ([{"message": "no"}], "no"),
+        ("no", "no"),
+        ({"status": 3}, ""),
+        ({"message": {"a": 1}}, ""),
+        (None, ""),
+    ],
+)
+def test_words_are_found_where_services_put_them(answer: Any, words: str) -> None:
+    """The shapes that are common."""
+    message, details = failed({}, says(answer, 400))
+    assert message == "the service answered with status 400" + (f": {words}" if words else "")
+    assert details == {"status": 400, "answer": answer}
+
+
+@pytest.mark.parametrize(
+    ("problem", "words"),
+    [
+        (
+            {"title": "Out of credit", "detail": "30 left", "type": "https://x/oc"},
+            "Out of credit: 30 left (https://x/oc)",
+        ),
+        ({"title": "Forbidden", "type": "about:blank"}, "Forbidden"),
+    ],
+)
+def test_problem_details_are_told_whole(problem: dict[str, Any], words: str) -> None:
+    """RFC 9457."""
+    message, details = failed({}, says(problem, 403, "application/problem+json"))
+    assert message == f"the service answered with status 403: {words}"
+    assert details == {"status": 403, "problem": problem}
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "words", "facts"),
+    [
+        (b"no such\r\nthing", "text/plain", ": no such thing", {"text": "no such\r\nthing"}),
+        (b"<html>no", "text/html", "", {"text": "<html>no"}),
+        (b'{"message": "no"}', "", ": no", {"answer": {"message": "no"}}),
+        (b"\x89PNG", "image/png", "", {}),
+        (b"no", "", "", {}),
+        (b"", "text/plain", "", {}),
+        (b"not json", JSON, ": not json", {"text": "not json"}),
+    ],
+)
+def test_only_json_and_text_are_passed_on(body: bytes, content_type: str, words: str, facts: dict[str, Any]) -> None:
+    """Of text that is markup, no words."""
+    assert failed({}, says(body, 500, content_type)) == (
+        f"the service answered with status 500{words}",
+        {"status": 500, **facts},
+    )
+
+
+def test_what_a_service_says_is_bounded() -> None:
+    """In words and in facts, however long it is."""
+    message, details = failed({}, says({"message": "x" * 10_000}, 500))
+    assert len(message) < MAX_WORDS + 50
+    assert len(details["text"]) == MAX_FACTS_BYTES
+    assert failed({}, says(b"x" * (10 << 20), 500, "text/plain"))[1]["text"] == "x" * MAX_FACTS_BYTES
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(
+                ["message", "error", "errors", "detail", "title", "type", "loc", "msg", "code", "field", "x"]
+            ),
+            inner,
+            max_size=5,
+        )
+    ),
+)
+
+
+@given(anything | st.binary(max_size=50), st.sampled_from([JSON, "text/plain", "", "application/problem+json"]))
+@settings(suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_a_service_says_is_one_line(answer: Any, content_type: str) -> None:
+    """Of printable characters, and facts that are bounded."""
+    data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
+    words, facts = said(data, content_type, data.decode("utf-8", "replace"))
+    assert len(words) <= MAX_WORDS
+    assert words.isprintable()
+    assert len(facts) <= 1
+    assert len(json.dumps(facts, ensure_ascii=False).encode()) < 2 * MAX_FACTS_BYTES
+
+
+@pytest.mark.parametrize(
+    ("location", "place"),
+    [
+        ("https://u:p@other.example.com:8443/a?key=s3cret#f", "https://other.example.com:8443/a"),
+        ("/login?next=x", "https://api.example.com/login"),
+        ("../b", "https://api.example.com/b"),
+        ("mailto:a", ""),
+        ("https://[", ""),
+        ("", ""),
+    ],
+)
+def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: str) -> None:
+    """Without what could have a key in it, and nobody goes there."""
+    message, details = failed({}, [Reply(302, b"", (("Location", location),))])
+    if place:
+        assert message == f"the service redirects to {place}, which is not followed (status 302)"
+    assert details == {"status": 302, **({"location": place} if place else {})}
+
+
+def test_nothing_of_an_answer_goes_into_the_log(capfd: pytest.CaptureFixture[str]) -> None:
+    """Neither of one that fits nor of others."""
+    for reply in says({"a": "s3cret"}), says(b"s3cret"), says({"message": "s3cret"}, 500):
+        assert answered(declares(), reply).logs == ()
+    assert capfd.readouterr() == ("", "")
