@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -74,3 +75,39 @@ def answered(
     """Call the one operation of a document."""
     with declared(document({path: {method: {"operationId": "x", **of}}})):
         return call("x", arguments, answer=answer, hosts=[ORIGIN])
+
+
+PROGRAM = '''\
+"""Items: operations of an OpenAPI document."""
+
+from aileron_connector import openapi
+
+if __name__ == "__main__":
+    openapi.run("service")
+'''
+MANIFEST = """\
+[connector]
+name = "github://acme/connector-items"
+version = "0.0.0-dev"
+
+[capabilities.network]
+hosts = ["api.example.com:443"]
+
+[capabilities.credential]
+kind = "api_key"
+scope = "Read and write items"
+
+[capabilities.runtime]
+imports = ["http"]
+"""
+
+
+def connector_of(folder: Path, data: bytes) -> Path:
+    """The sources of a connector as an import writes them."""
+    service = folder / "service"
+    service.mkdir(parents=True)
+    (service / "__init__.py").write_text('"""The document of the service."""\n')
+    (service / "document.json").write_bytes(data)
+    (folder / "connector.py").write_text(PROGRAM)
+    (folder / "manifest.toml").write_text(MANIFEST)
+    return folder

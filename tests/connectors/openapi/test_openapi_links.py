@@ -1,0 +1,164 @@
+"""RFC 8288 links, and the arguments that lead to the next page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron_connector.openapi.links import Next, next_page, targets
+from tests.connectors.openapi.packed import BASE, endpoint, named, parameter
+
+PAGE = parameter("page", schema={"type": "integer"})
+
+
+@pytest.mark.parametrize(
+    ("header", "found"),
+    [
+        ('<a>; rel="next"', ["a"]),
+        ("<a>; rel=next", ["a"]),
+        ("<a>;REL=NEXT", ["a"]),
+        ('<a>; rel="prev next"', ["a"]),
+        ('<a?x=1,2>; rel="prev", <b>; rel="next"', ["b"]),
+        ('<a>; title="x, <c>; rel=\\"next\\""; rel="next", <b>; rel="next"', ["a", "b"]),
+        ('<a>; title="a;b"; rel="next"', ["a"]),
+        ('<a>; rel="prev"; rel="next"', []),
+        ("<a>; rel*=utf-8''next", []),
+        ("<a>; flag; rel=next", ["a"]),
+        ("<a>;; rel=next;", ["a"]),
+        (",, <a> ; rel = next ,", ["a"]),
+        ("<a>, <b>; rel=next", ["b"]),
+        ("<a>; rel=next junk, <b>; rel=next", ["a"]),
+        ("junk <a>; rel=next", []),
+        ('<a>; rel="next', []),
+        ("<a; rel=next", []),
+        ("", []),
+    ],
+)
+def test_links_are_read_as_the_rfc_writes_them(header: str, found: list[str]) -> None:
+    """Quotes, commas inside of them, several links, case."""
+    assert targets(header, "next") == found
+
+
+tokens = st.text("abcXYZ09-_", min_size=1, max_size=6)
+quoted = st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=10)
+uris = st.text("abc/?&=,;%:. ", max_size=10)
+
+
+def spelled(text: str) -> str:
+    """As a quoted string."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+@given(
+    st.lists(
+        st.tuples(uris, st.lists(st.tuples(tokens, quoted), max_size=3), st.sampled_from(["next", "prev", "x next"])),
+        max_size=4,
+    ),
+    st.sampled_from([", ", ",", " ,\t", ",,"]),
+)
+def test_what_is_written_is_read(links: list[tuple[str, list[tuple[str, str]], str]], comma: str) -> None:
+    """Any targets, any parameters beside `rel`."""
+    header = comma.join(
+        f"<{uri}>" + "".join(f"; {name}={spelled(value)}" for name, value in extra if name.lower() != "rel") + f'; rel="{rel}"'
+        for uri, extra, rel in links
+    )  # fmt: skip
+    assert targets(header, "next") == [uri.strip() for uri, _, rel in links if "next" in rel]
+
+
+@given(st.text() | st.text('<>;,="\\ relnxt?&/', max_size=60))
+def test_whatever_a_header_is_it_is_read(header: str) -> None:
+    """And what is found becomes arguments, or that there is more, or nothing."""
+    assert all(target in header for target in targets(header, "next"))
+    found = next_page([header, f"<{header}>; rel=next"], f"{BASE}/items?q=1", endpoint(parameters=[PAGE]), named({}))
+    assert found is None or isinstance(found, Next)
+
+
+def test_reading_takes_no_longer_than_the_header_is_long() -> None:
+    """What a pattern could try again and again."""
+    for piece in ('<a>; x="', "<a>;", "; ", ' "\\', "<", "<a>;x ", "\t"):
+        targets(piece * 20_000, "next")
+
+
+def arguments(
+    link: str, url: str = f"{BASE}/items?q=1&page=1", *parameters: Any, path: str = "/items", **schemas: Any
+) -> Any:
+    """Those of the next page; None for one that they cannot name."""
+    of = endpoint(path=path, parameters=[*(parameters or (PAGE,)), parameter("q", schema={"type": "string"})])
+    found = next_page([f'<{link}>; rel="next"'], url, of, named(schemas))
+    assert found is not None
+    return found.arguments
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        (f"{BASE}/items?q=1&page=2", {"page": 2}),
+        ("?q=1&page=2", {"page": 2}),
+        ("/v1/items?page=2", {"page": 2}),
+        ("items?page=2&q=a%20b", {"page": 2, "q": "a b"}),
+        ("http://api.example.com/v1/items?page=2", {"page": 2}),
+        ("https://api.example.com:443/v1/items?page=2", {"page": 2}),
+        (f"{BASE}/items?page=2&cursor=x", None),
+        (f"{BASE}/items?page=x", None),
+        (f"{BASE}/items?page=2&page=3", None),
+        (f"{BASE}/items?q=1&page=1", None),
+        (f"{BASE}/others?page=2", None),
+        ("https://evil.example.com/v1/items?page=2", None),
+        ("https://api.example.com:8443/v1/items?page=2", None),
+        ("https://[/v1/items?page=2", None),
+        ("https://api.example.com:x/v1/items?page=2", None),
+        ("?" + "&".join(["a"] * 300), None),
+    ],
+)
+def test_a_link_becomes_arguments_or_is_only_said(link: str, expected: Any) -> None:
+    """Those that differ, if the operation has them all and the link leads to the same place."""
+    assert arguments(link) == expected
+
+
+@pytest.mark.parametrize(
+    ("schema", "more", "query", "expected"),
+    [
+        ({"type": "string"}, {}, "x=2", "2"),
+        ({"type": ["string", "null"]}, {}, "x=2", "2"),
+        ({"type": "boolean"}, {}, "x=true", True),
+        ({"type": "number"}, {}, "x=0.5", 0.5),
+        ({"type": ["integer", "null"]}, {}, "x=7", 7),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {}, "x=7", 7),
+        ({"$ref": "#/components/schemas/Id"}, {}, "x=7", 7),
+        ({"type": "array", "items": {"type": "integer"}}, {}, "x=1&x=2", [1, 2]),
+        ({"type": "array", "items": {"type": "integer"}}, {}, "x=1", [1]),
+        ({"type": "array", "items": {"type": "string"}}, {"explode": False}, "x=1,b", ["1", "b"]),
+        ({"type": "integer", "maximum": 5}, {}, "x=7", None),
+        ({"type": "object"}, {"style": "deepObject"}, "x=7", None),
+        ({"type": "integer"}, {}, "x=9999999999999999999999", None),
+    ],
+)
+def test_a_links_values_are_typed_as_the_operation_has_them(schema: Any, more: Any, query: str, expected: Any) -> None:
+    """So that they can be given as they are."""
+    found = arguments(f"?{query}", f"{BASE}/items", parameter("x", schema=schema, **more), Id={"type": "integer"})
+    assert found == (None if expected is None else {"x": expected})
+
+
+def test_an_argument_has_the_name_that_callers_know() -> None:
+    """Not the parameter's."""
+    page = parameter("page[number]", schema={"type": "integer"}, **{"x-aileron-argument": "page_number"})
+    assert arguments("?page%5Bnumber%5D=2", f"{BASE}/items", page) == {"page_number": 2}
+
+
+def test_a_thing_may_be_linked_by_its_number() -> None:
+    """GitHub answers for /repos/o/r/issues with a link to /repositories/7/issues."""
+    of = "/repos/{owner}/{repo}/issues"
+    owner, repo = parameter("owner", "path"), parameter("repo", "path")
+    url = f"{BASE}/repos/o/r/issues"
+
+    assert arguments(f"{BASE}/repositories/7/issues?page=2", url, PAGE, owner, repo, path=of) == {"page": 2}
+    assert arguments(f"{BASE}/repositories/7/pulls?page=2", url, PAGE, owner, repo, path=of) is None
+    assert arguments(f"{BASE}/x/8?page=2", f"{BASE}/x/7", PAGE, path="/x/{id}") is None
+
+
+def test_no_link_is_no_next_page() -> None:
+    """Nor one of another relation."""
+    assert next_page(['<?page=9>; rel="last"'], BASE, endpoint(), named({})) is None

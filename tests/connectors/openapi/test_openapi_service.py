@@ -1,0 +1,133 @@
+"""A packed document at work: which operations there are, where their requests go, and that it is not read for nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.registry.build import build
+from aileron_connector import ConnectorError, openapi, operation
+from aileron_connector.openapi.service import Service
+from aileron_connector.testing import Reply, call
+from tests.connectors.openapi.packed import connector_of, declared, document, parameter
+from tests.support.plain_host import IMPORTABLE, ConnectorProcess, invoke
+
+GET = {"operationId": "list_items", "responses": {}}
+
+
+def asked(of: dict[str, Any], hosts: list[str], server: str = "/v1") -> Any:
+    """What came of calling one operation."""
+    with declared(document({"/items": {"get": {**GET, **of}}}, server=server)):
+        return call("list_items", {}, answer=lambda _: Reply.of({}), hosts=hosts)
+
+
+@pytest.mark.parametrize(
+    ("server", "servers", "url"),
+    [
+        ("/v1", [], "http://127.0.0.1:8080/v1/items"),
+        ("/v1/", [], "http://127.0.0.1:8080/v1/items"),
+        ("", [], "http://127.0.0.1:8080/items"),
+        ("/", [], "http://127.0.0.1:8080/items"),
+        ("/v1", [{"url": "/v2"}], "http://127.0.0.1:8080/v2/items"),
+        ("/v1", [{"url": "https://UP.example.com/a"}], "https://up.example.com/a/items"),
+        ("/v1", [{"url": "https://up.example.com:443"}], "https://up.example.com/items"),
+    ],
+)
+def test_a_request_goes_to_the_first_host_or_to_the_operations_own(server: str, servers: Any, url: str) -> None:
+    """The first may have been bound when the connector was built."""
+    done = asked({"servers": servers}, ["http://127.0.0.1:8080", "https://up.example.com"], server)
+    assert [one.url for one in done.requests] == [url]
+
+
+@pytest.mark.parametrize("url", ["https://other.example.com/a", "https://up.example.com:8443", "http://up.example.com"])
+def test_an_operation_elsewhere_needs_its_host_in_the_manifest(url: str) -> None:
+    """By name and port; the error says which is missing, and nothing is sent."""
+    done = asked({"servers": [{"url": url}]}, ["http://127.0.0.1:8080", "https://up.example.com"])
+    assert "which is not among the hosts of the connector's manifest" in done.failure.message
+    assert done.requests == ()
+
+
+@pytest.mark.parametrize(("security", "kind"), [([{"api_key": []}], "api_key"), ([], None), ([{}], None)])
+def test_the_credential_is_the_operations(security: Any, kind: str | None) -> None:
+    """Or none."""
+    assert asked({"security": security}, ["https://api.example.com"]).requests[0].credential == kind
+
+
+def test_operations_are_called_by_their_ids() -> None:
+    """An argument may have any name; an operation that there is not is told with those there are."""
+    paths = {
+        "/items": {"get": GET, "post": {**GET, "operationId": "add_item"}},
+        "/self": {"get": {**GET, "operationId": "me", "parameters": [parameter("self"), parameter("name")]}},
+    }
+    with declared(document(paths)) as service:
+        assert service.names == ["list_items", "add_item", "me"]
+        done = call("me", {"self": 1, "name": 2}, answer=[Reply.of({})], hosts=["https://api.example.com"])
+        assert done.requests[0].url == "https://api.example.com/v1/self?self=1&name=2"
+        failure = call("gone").failure
+        assert (failure.failure_class, failure.details) == (
+            "unknown_op",
+            {"operations": ["add_item", "list_items", "me"]},
+        )
+        failure = call("list_items", {"x": 1}).failure
+        assert (failure.failure_class, failure.details) == ("bad_input", {"argument": "x"})
+
+
+def test_an_operation_is_declared_once() -> None:
+    """Two documents that both have it are a mistake of whoever wrote the connector."""
+    with declared(document({"/items": {"get": GET}})) as service, pytest.raises(ValueError, match="declared twice"):
+        service.declare()
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[" * 5000, document({"/x": {"get": {}}})])
+def test_what_is_no_packed_document_says_so(data: bytes) -> None:
+    """Before anything is called."""
+    with pytest.raises(ConnectorError, match="the connector's document cannot be read"):
+        Service(data)
+
+
+def test_a_broken_operation_leaves_the_others() -> None:
+    """It is decoded when it is called."""
+    with declared(document({"/x": {"get": GET, "post": {"operationId": "broken", "parameters": 7}}})):
+        assert call("list_items", {}, answer=[Reply.of({})]).output == {}
+        assert "the connector's document cannot be read" in call("broken").failure.message
+
+
+def test_a_connector_of_one_line_serves(tmp_path: Path) -> None:
+    """The document is read from the package beside it, in the one file that is built of them."""
+    program = tmp_path / "built"
+    program.write_bytes(build(connector_of(tmp_path, document({"/items": {"get": GET}}))).connector)
+    with ConnectorProcess(program, invoke("gone")) as process:
+        message: Any = process.receive_until_over()
+    assert message.failure_class == "unknown_op"
+    assert message.details == {"operations": ["list_items"]}
+
+
+def test_operations_are_declared_for_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without serving."""
+    connector_of(tmp_path, document({"/items": {"get": GET}}))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    known = dict(operation.OPERATIONS)
+    try:
+        assert openapi.declare("service").names == ["list_items"]
+        assert call("list_items", {}, answer=[Reply.of([])]).output == {"items": []}
+    finally:
+        operation.OPERATIONS.clear()
+        operation.OPERATIONS.update(known)
+        sys.modules.pop("service", None)
+
+
+def test_a_connector_that_has_no_document_does_not_load_this() -> None:
+    """It is some milliseconds in each jail that is not made from a template."""
+    program = "import sys, aileron_connector; print(json.dumps([name for name in sys.modules if 'openapi' in name]))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import json, sys; sys.path[:0] = {IMPORTABLE!r}; {program}"],
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    assert json.loads(done.stdout) == []
