@@ -200,6 +200,9 @@ def test_neither_time_nor_stack_is_without_bounds() -> None:
             deep, {"$ref": "#/components/schemas/L"}, named({"L": {"items": {"$ref": "#/components/schemas/L"}}})
         )
     )
+    for keyword in "anyOf", "oneOf", "allOf":
+        around = named({"L": {keyword: [{"items": {"$ref": "#/components/schemas/L"}}]}})
+        assert "deeper" in str(maybe_problem(deep, {"$ref": "#/components/schemas/L"}, around))
     assert "deeper" in str(maybe_problem([deep], {"const": [deep]}, named({})))
     assert "deeper" in str(maybe_problem(deep, {"uniqueItems": True}, named({})))
 

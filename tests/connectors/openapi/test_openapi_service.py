@@ -14,6 +14,7 @@ from aileron.registry.build import build
 from aileron_connector import ConnectorError, openapi, operation
 from aileron_connector.openapi.service import Service
 from aileron_connector.testing import Reply, call
+from aileron_sandbox.frames import Chunk, FrameFailure, GrantedHost, HttpHead, HttpRequest, Refused
 from tests.connectors.openapi.packed import connector_of, declared, document, parameter
 from tests.support.plain_host import IMPORTABLE, ConnectorProcess, invoke
 
@@ -105,6 +106,21 @@ def test_a_connector_of_one_line_serves(tmp_path: Path) -> None:
         message: Any = process.receive_until_over()
     assert message.failure_class == "unknown_op"
     assert message.details == {"operations": ["list_items"]}
+
+
+def test_an_error_that_breaks_off_is_still_that_error(tmp_path: Path) -> None:
+    """Its status came, and decides what the caller does."""
+    program = tmp_path / "built"
+    program.write_bytes(build(connector_of(tmp_path, document({"/items": {"get": GET}}))).connector)
+    with ConnectorProcess(program, invoke("list_items", hosts=[GrantedHost("api.example.com", 443, False)])) as process:
+        asked = process.receive().message
+        assert isinstance(asked, HttpRequest)
+        process.send(HttpHead(id=asked.id, status=429, headers=[("Retry-After", "7"), ("Content-Type", "text/plain")]))
+        process.send(Chunk(id=asked.id), b"slow do")
+        process.send(Refused(id=asked.id, error=FrameFailure(failure_class="network_error", message="gone")))
+        message: Any = process.receive_until_over()
+    assert message.message == "the service answered with status 429: slow do"
+    assert message.details == {"status": 429, "retry_after_s": 7, "text": "slow do"}
 
 
 def test_operations_are_declared_for_tests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

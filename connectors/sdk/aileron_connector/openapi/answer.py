@@ -6,7 +6,8 @@ Runs in the jail. The service is not trusted: what it says is bounded, becomes d
 
 Rules
 - Status 400 and above, and redirects, are ExternalApiError. A redirect is not followed; where it leads is said without its query.
-- The response of a document is that of the exact status, else that of its class (`2XX`), else `default`.
+- The response of a document is that of the exact status, else that of its class (`2XX`), else `default`, unless there is one for
+  another status of that class: then `default` describes errors.
 - JSON that does not fit its schema is ExternalApiError. For a method that may have changed something, the message says that the
   request was carried out: a failure that sounds as if nothing had happened is repeated.
 - A list at the top is `{"items": […]}`. Of a list in an answer of more than PAGE_BYTES, members have the fields that the document
@@ -20,22 +21,23 @@ Source: OpenAPI 3.1.1, sections 4.8.16 and 4.8.17; RFC 9110 section 15. Not here
 from __future__ import annotations
 
 import base64
-import urllib.parse
+import contextlib
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
 from aileron_connector import http
-from aileron_connector.failures import ConnectorError, ExternalApiError
+from aileron_connector.failures import ConnectorError, ExternalApiError, Refused
 from aileron_connector.openapi.check import Schemas, maybe_problem
 from aileron_connector.openapi.document import ListShape, Media, Response
-from aileron_connector.openapi.links import next_page
 from aileron_connector.openapi.lists import chosen, fitting, list_at
 from aileron_connector.openapi.media import essence, kind_of
 from aileron_connector.openapi.request import Endpoint
-from aileron_connector.openapi.saying import MAX_WORDS, said
 from aileron_sandbox.frames import MAX_BODY_BYTES, FrameError, FrameTooLargeError, Result, encode
+
+if TYPE_CHECKING:
+    from aileron_connector.openapi.links import Next
 
 __all__ = ["PAGE_BYTES", "Asked", "output"]
 
@@ -49,7 +51,7 @@ _MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
 _NO_CONTENT: Final = frozenset({204, 205})
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN_OF_HEAD: Final = ("content-type", "content-length", "etag", "last-modified", "accept-ranges", "link", "location")
-_MAX_FIELD_CHARACTERS: Final = 1000
+_MAX_FIELD_CHARACTERS: Final = 300
 
 
 class Asked(NamedTuple):
@@ -78,6 +80,10 @@ def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
 
 
 def _refusal(answer: http.Response) -> ExternalApiError:
+    from aileron_connector.openapi.saying import (
+        said,
+    )  # as links.py, only where it is needed: a millisecond of most runs
+
     body = _beginning(answer)
     content_type = answer.headers.get("content-type", "") or ""
     words, facts = said(body, content_type, answer.decoded(body).encode("utf-8", "replace").decode())
@@ -92,12 +98,14 @@ def _refusal(answer: http.Response) -> ExternalApiError:
 
 def _beginning(answer: http.Response) -> bytes:
     pieces, size = [], 0
-    for piece in answer.iter_bytes():
-        pieces.append(piece)
-        size += len(piece)
-        if size >= _MAX_SAID_BYTES:
-            answer.close()
-            break
+    # If it breaks off, its status is still what the caller has to know.
+    with contextlib.suppress(Refused):
+        for piece in answer.iter_bytes():
+            pieces.append(piece)
+            size += len(piece)
+            if size >= _MAX_SAID_BYTES:
+                answer.close()
+                break
     return b"".join(pieces)[:_MAX_SAID_BYTES]
 
 
@@ -110,6 +118,8 @@ def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
 
 def _place_of(location: str, url: str) -> str:
     """Scheme, host and path: a query can have a key in it, and so can what stands before an @."""
+    import urllib.parse
+
     try:
         place = urllib.parse.urlsplit(urllib.parse.urljoin(url, location)) if location else None
         if place is None or not place.hostname:
@@ -118,7 +128,7 @@ def _place_of(location: str, url: str) -> str:
     except ValueError:
         return ""
     text = f"{place.scheme}://{place.hostname}{port}{place.path}"
-    return "".join([char if char.isprintable() else "?" for char in text])[:MAX_WORDS]
+    return "".join([char if char.isprintable() else "?" for char in text])[:_MAX_FIELD_CHARACTERS]
 
 
 def _carried_out(answer: http.Response, asked: Asked) -> str:
@@ -156,7 +166,7 @@ class _Body:
         self._asked: Final = asked
         self._schemas: Final = schemas
         self._data: Final = data
-        self._content_type: Final = _clean(answer.headers.get("content-type", "") or "")[:MAX_WORDS]
+        self._content_type: Final = _clean(answer.headers.get("content-type", "") or "")[:_MAX_FIELD_CHARACTERS]
         declared = _declared(asked.endpoint, answer.status)
         self._media_type, self._media = _chosen_media(declared.content, self._content_type)
 
@@ -229,12 +239,19 @@ class _Body:
         told[_free(told, "fields")] = wanted
 
     def _with_next(self, told: dict[str, Any], keys: list[str] | None) -> Any:
-        links = self._answer.headers.get_all("link")
-        page = next_page(links, self._asked.url, self._asked.endpoint, self._schemas)
+        page = self._next_page()
         if page is not None:
             key, value = ("more", True) if page.arguments is None else ("next", page.arguments)
             told[_free(told, key)] = value
         return self._fitted(told, keys)
+
+    def _next_page(self) -> Next | None:
+        headers = self._answer.headers.get_all("link")
+        if not headers:
+            return None
+        from aileron_connector.openapi.links import next_page  # as saying.py
+
+        return next_page(headers, self._asked.url, self._asked.endpoint, self._schemas)
 
     def _fitted(self, told: Any, keys: list[str] | None) -> Any:
         """The same in one frame: members of its list are left out at the end. ConnectorError if that does not help."""
@@ -279,8 +296,10 @@ _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES - (4 << 10)
 
 
 def _declared(endpoint: Endpoint, status: int) -> Response:
+    """The document's response. If it has one for what goes well, `default` is for what does not."""
     responses = endpoint.operation.responses
-    names = (str(status), f"{status // 100}XX", f"{status // 100}xx", "default")
+    default = "" if any(name[:1] == "2" for name in responses) else "default"
+    names = (str(status), f"{status // 100}XX", f"{status // 100}xx", default)
     return next((responses[name] for name in names if name in responses), Response())
 
 

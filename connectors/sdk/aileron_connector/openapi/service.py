@@ -41,6 +41,12 @@ class _Named(msgspec.Struct, rename="camel"):
     operation_id: str
 
 
+_DOCUMENT: Final = msgspec.json.Decoder(Document)
+_OPERATION: Final = msgspec.json.Decoder(Operation)
+_NAMED: Final = msgspec.json.Decoder(_Named)
+"""Made when this is loaded, which may be ahead of a run: the second takes longer than what it decodes."""
+
+
 class _Place(NamedTuple):
     """Where an operation stands in the document."""
 
@@ -54,7 +60,7 @@ class Service:
 
     def __init__(self, document: bytes) -> None:
         try:
-            self._document: Final = msgspec.json.decode(document, type=Document)
+            self._document: Final = _DOCUMENT.decode(document)
             self._places: Final = _places(self._document)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _broken(error) from error
@@ -69,7 +75,7 @@ class Service:
         """One operation, decoded."""
         place = self._places[name]
         try:
-            decoded = msgspec.json.decode(place.raw, type=Operation)
+            decoded = _OPERATION.decode(place.raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _broken(error) from error
         return Endpoint(place.method.upper(), place.path, decoded)
@@ -93,9 +99,8 @@ class Service:
 
 
 def _places(document: Document) -> dict[str, _Place]:
-    decoder = msgspec.json.Decoder(_Named)
     return {
-        decoder.decode(raw).operation_id: _Place(method, path, raw)
+        _NAMED.decode(raw).operation_id: _Place(method, path, raw)
         for path, methods in document.paths.items()
         for method, raw in methods.items()
     }
