@@ -388,8 +388,8 @@ def test_whatever_a_service_says_is_one_line(answer: Any, content_type: str) -> 
 def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: str) -> None:
     """Without what could have a key in it, and nobody goes there."""
     message, details = failed({}, [Reply(302, b"", (("Location", location),))])
-    if place:
-        assert message == f"the service redirects to {place}, which is not followed (status 302)"
+    where = f"redirects to {place}, which is not followed" if place else "names no place where the answer is"
+    assert message == f"the service {where} (status 302)"
     assert details == {"status": 302, **({"location": place} if place else {})}
 
 

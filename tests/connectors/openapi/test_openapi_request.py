@@ -255,6 +255,14 @@ def test_a_problem_in_a_body_names_the_argument() -> None:
     )
 
 
+def test_one_of_several_arguments_that_would_do_is_not_said_to_be_missing() -> None:
+    """Another would do as well."""
+    either = {"properties": {"a": {}, "b": {}, "c": {}}, "anyOf": [{"required": ["a"]}, {"required": ["b"]}]}
+    of = endpoint("POST", requestBody=body("application/json", either))
+    words = 'the arguments do not fit together: the body has no "a" (closest of 2 alternatives)'
+    assert refusal(of, c=1) == (words, None)
+
+
 STRIPE = {"properties": {name: {} for name in ("amount", "metadata", "expand", "items", "plain", "list", "json")}}
 DEEP = {"style": "deepObject", "explode": True}
 

@@ -111,9 +111,9 @@ def _beginning(answer: http.Response) -> bytes:
 
 def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
     place = _place_of(answer.headers.get("location", "") or "", asked.url)
-    where = f" redirects to {place}, which is not followed" if place else " answered with a redirect that leads nowhere"
+    where = f"redirects to {place}, which is not followed" if place else "names no place where the answer is"
     details = {"location": place} if place else {}
-    return ExternalApiError(f"the service{where} (status {answer.status})", status=answer.status, details=details)
+    return ExternalApiError(f"the service {where} (status {answer.status})", status=answer.status, details=details)
 
 
 def _place_of(location: str, url: str) -> str:

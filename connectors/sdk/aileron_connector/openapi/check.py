@@ -388,7 +388,8 @@ def _furthest(problems: list[Problem]) -> Problem:
     furthest = max(problems, key=lambda one: (not (one.is_of_kind and len(one.path) < 2), len(one.path)))
     if len(problems) == 1:
         return furthest
-    return furthest._replace(words=f"{furthest.words} (closest of {len(problems)} alternatives)")
+    # Another alternative may not need the property that this one misses.
+    return furthest._replace(words=f"{furthest.words} (closest of {len(problems)} alternatives)", missing=None)
 
 
 _RULES: Final[dict[str, _Rule]] = {
