@@ -291,6 +291,7 @@ def test_a_refusal_says_what_the_service_said() -> None:
         ([{"message": "no"}], "no"),
         ("no", "no"),
         ({"status": 3}, ""),
+        ({"title": "no", "detail": [{"msg": "b"}]}, "no; b"),
         ({"message": {"a": 1}}, ""),
         (None, ""),
     ],

@@ -109,6 +109,16 @@ def is_valid(value: Any, schema: Any) -> bool:
 @example({"a": [0]}, {"const": {"a": [False]}})
 @example(1.0, {"type": "integer"})
 @example(True, {"type": "integer"})
+@example(True, {"enum": [1, True]})
+@example(True, {"enum": [1, False]})
+@example(0, {"enum": [False]})
+@example(1e300, {"multipleOf": 3})
+@example(1e300, {"multipleOf": 2})
+@example(2.5, {"multipleOf": 2})
+@example(3, {"maximum": 3})
+@example(3, {"minimum": 3})
+@example(3, {"exclusiveMaximum": 3})
+@example(3, {"exclusiveMinimum": 3})
 @example([[], {}], {"enum": [[{}, []]]})
 @example({"a": [{"a": [{"b": "x"}]}]}, {"$ref": "#/components/schemas/Tree"})
 def test_a_verdict_is_that_of_another_implementation(value: Any, schema: Any) -> None:
@@ -134,6 +144,7 @@ def test_a_verdict_is_that_of_another_implementation(value: Any, schema: Any) ->
         (7, {"multipleOf": 2}, "the value is not a multiple of 2"),
         (7, {"not": {"type": "integer"}}, "the value is what the schema excludes"),
         (7, {"oneOf": [True, True, False]}, "the value fits 2 of 3 alternatives, of which it must fit one"),
+        (7, {"anyOf": []}, "the value has no alternative to fit"),
         (7, {"const": {"a": 1}}, 'the value is not {"a":1}'),
     ],
 )
@@ -167,6 +178,15 @@ def test_of_alternatives_the_one_that_was_meant_says_what_is_wrong(keyword: str,
     assert problem(value, {keyword: [{"type": "null"}, *typed]}) == words
 
 
+def test_what_is_wrong_deep_inside_was_meant() -> None:
+    """A type too: only near the top does it tell alternatives apart."""
+    deep = {"properties": {"a": {"properties": {"b": {"type": "string"}}}}}
+    assert (
+        problem({"a": {"b": 1}}, {"anyOf": [{"required": ["x"]}, deep]})
+        == ".a.b is not a string (closest of 2 alternatives)"
+    )
+
+
 def test_a_whole_number_is_an_integer_unless_one_is_strict() -> None:
     """JSON Schema says that 1.0 is one; many services do not."""
     assert problem(1.0, {"type": "integer"}) is None
@@ -179,6 +199,8 @@ def test_binary_fractions_are_no_reason() -> None:
     assert problem(19.99, {"multipleOf": 0.01}) is None
     assert problem(19.995, {"multipleOf": 0.01}) is not None
     assert problem(1e308, {"multipleOf": 1e-5}) is not None
+    assert problem(10**400, {"multipleOf": 0.5}) is not None
+    assert problem(0, {"multipleOf": 0}) is not None
 
 
 def test_neither_time_nor_stack_is_without_bounds() -> None:
@@ -220,3 +242,14 @@ def test_a_reference_that_leads_nowhere_is_the_documents_fault() -> None:
     """Not the value's."""
     with pytest.raises(ConnectorError, match="the document has no schema '#/components/schemas/Gone'"):
         maybe_problem(1, {"$ref": "#/components/schemas/Gone"}, named({}))
+
+
+def test_a_reference_is_followed_as_far_as_it_leads() -> None:
+    """To a schema, to `true`, or round and round."""
+    schemas = named({"A": {"$ref": "#/components/schemas/B"}, "B": {"type": "string"}, "C": True, "D": {"$ref": D}})
+    assert schemas.resolved({"$ref": "#/components/schemas/A"}) == {"type": "string"}
+    assert schemas.resolved({"$ref": "#/components/schemas/C"}) == {}
+    assert schemas.resolved({"$ref": D}) == {}
+
+
+D = "#/components/schemas/D"

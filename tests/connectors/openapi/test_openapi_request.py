@@ -125,6 +125,12 @@ def test_neither_can_two_together(arguments: dict[str, str]) -> None:
     refusal(of, **arguments)
 
 
+def test_a_segment_that_a_server_would_cut_to_a_dot_is_refused() -> None:
+    """The document's dot, with parameters of the segment behind it."""
+    said, _ = refusal(endpoint(path="/items/.{id}", parameters=[parameter("id", "path", style="matrix")]), id=7)
+    assert said == "argument 'id' would change the path"
+
+
 @pytest.mark.parametrize(
     ("value", "segment"),
     [
@@ -183,6 +189,8 @@ def test_a_parameter_with_content_is_json() -> None:
     of = endpoint(path="/x/{p}", parameters=[parameter("q", **content), parameter("p", "path", **content)])
     assert request(of, q={"a": 1}, p={}).url == f"{BASE}/x/%7B%7D?q=%7B%22a%22%3A1%7D"
     assert refusal(of, q=1, p={}) == ("argument 'q' is not an object", "q")
+    of = endpoint(parameters=[parameter("h", "header", **content)])
+    assert dict(request(of, h={"a": [1]}).headers)["h"] == '{"a":[1]}'
 
 
 # Header fields
@@ -311,6 +319,7 @@ UPLOAD = {
         "meta": {"type": "object"},
         "photo": {"type": "string"},
         "csv": {"type": "string"},
+        "none": {},
     }
 }
 
@@ -326,7 +335,15 @@ def test_a_multipart_body_has_files_text_and_json() -> None:
     encoding = {"photo": {"contentType": "image/jpeg, image/png"}, "csv": {"contentType": "text/csv"}}
     of = endpoint("POST", requestBody=body("multipart/form-data", UPLOAD, encoding=encoding))
     png = base64.b64encode(b"\x89PNG\r\n--aileron").decode()
-    given_ = {'na"me\r\n': "ü", "file": png, "files": [png, png], "meta": {"a": 1}, "photo": png, "csv": "a,b"}
+    given_ = {
+        'na"me\r\n': "ü",
+        "file": png,
+        "files": [png, png],
+        "meta": {"a": 1},
+        "photo": png,
+        "csv": "a,b",
+        "none": None,
+    }
 
     found = parts(request(of, {"File": {"type": "string", "format": "binary"}}, **given_))
 

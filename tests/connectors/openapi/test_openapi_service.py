@@ -53,6 +53,11 @@ def test_an_operation_elsewhere_needs_its_host_in_the_manifest(url: str) -> None
     assert done.requests == ()
 
 
+def test_without_a_host_there_is_nobody_to_ask() -> None:
+    """A manifest without a network."""
+    assert asked({}, []).failure.message == "no host is granted, so that there is nobody to ask"
+
+
 @pytest.mark.parametrize(("security", "kind"), [([{"api_key": []}], "api_key"), ([], None), ([{}], None)])
 def test_the_credential_is_the_operations(security: Any, kind: str | None) -> None:
     """Or none."""

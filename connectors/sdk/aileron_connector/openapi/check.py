@@ -230,7 +230,7 @@ def _multiple_of(_check: _Check, value: Any, schema: dict[str, Any], _depth: int
 
 
 def _is_multiple(value: float, unit: float) -> bool:
-    if type(value) is int and type(unit) is int and unit:
+    if type(unit) is int and unit:
         return value % unit == 0
     try:
         quotient = value / unit
