@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from aileron_connector.openapi.answer import PAGE_BYTES
 from aileron_connector.openapi.saying import MAX_FACTS_BYTES, MAX_WORDS, said
 from aileron_connector.testing import Reply
 from tests.connectors.openapi.packed import answered, parameter
@@ -188,6 +189,15 @@ def test_a_large_list_tells_some_fields_of_its_members() -> None:
     of = declares(**{"x-aileron-list": LISTING})
     assert answered(of, says([MEMBER] * 3)).output == {"items": [MEMBER] * 3}
     assert answered(of, says([MEMBER] * 20)).output == {"items": [PICKED] * 20, "fields": LISTING["fields"]}
+
+
+def test_a_page_is_not_a_large_list() -> None:
+    """8 KiB are one page; a byte more is not."""
+    of = declares(**{"x-aileron-list": LISTING})
+    page = b'[{"id":1,"text":"%s"}]' % (b"x" * (PAGE_BYTES - 20))
+    assert len(page) == PAGE_BYTES
+    assert "fields" not in answered(of, says(page)).output
+    assert "fields" in answered(of, says(page + b" ")).output
 
 
 def test_the_caller_chooses_fields() -> None:

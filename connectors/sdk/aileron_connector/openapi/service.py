@@ -153,7 +153,8 @@ def _document_of(package: str) -> bytes:
     """What `pkgutil.get_data` gives, without importing it: the package's loader has it, in a zip and in a folder."""
     __import__(package)
     module = sys.modules[package]
-    data: bytes = module.__loader__.get_data(f"{module.__path__[0]}/{_FILE}")  # type: ignore[union-attr]
+    loader: Any = module.__spec__.loader if module.__spec__ is not None else None
+    data: bytes = loader.get_data(f"{module.__path__[0]}/{_FILE}")
     return data
 
 
