@@ -396,12 +396,13 @@ def test_whatever_a_service_says_is_one_line(answer: Any, content_type: str) -> 
         ("", ""),
     ],
 )
-def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: str) -> None:
+@pytest.mark.parametrize("status", [300, 308])
+def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: str, status: int) -> None:
     """Without what could have a key in it, and nobody goes there."""
-    message, details = failed({}, [Reply(302, b"", (("Location", location),))])
+    message, details = failed({}, [Reply(status, b"", (("Location", location),))])
     where = f"redirects to {place}, which is not followed" if place else "names no place where the answer is"
-    assert message == f"the service {where} (status 302)"
-    assert details == {"status": 302, **({"location": place} if place else {})}
+    assert message == f"the service {where} (status {status})"
+    assert details == {"status": status, **({"location": place} if place else {})}
 
 
 def test_nothing_of_an_answer_goes_into_the_log(capfd: pytest.CaptureFixture[str]) -> None:

@@ -126,6 +126,41 @@ def test_a_verdict_is_that_of_another_implementation(value: Any, schema: Any) ->
     assert (problem(value, schema) is None) == is_valid(value, schema)
 
 
+@given(values(), schemas())
+@example({"a": 1}, {"not": {"required": ["b"]}})
+@example({"a": 1}, {"anyOf": [{"not": {"additionalProperties": False}}, {"required": ["b"]}]})
+def test_an_answer_that_fits_to_the_letter_fits(value: Any, schema: Any) -> None:
+    """What is not looked at in answers can only let more pass."""
+    if problem(value, schema) is None:
+        assert problem(value, schema, reading="answer") is None
+
+
+@pytest.mark.parametrize(
+    ("value", "fits"),
+    [
+        ({"id": 1}, True),
+        ({}, True),
+        ({"id": 1, "new": 1}, True),
+        ({"id": 1, "owner": {"login": "a", "name": "b"}}, True),
+        ({"id": "1"}, False),
+        ({"id": 1, "owner": {"login": 1}}, False),
+        ({"id": 1, "state": "new"}, False),
+        ([], False),
+    ],
+)
+def test_an_answer_may_have_less_and_more_than_its_document(value: Any, fits: bool) -> None:
+    """But nothing of another type: whoever uses it would stumble there."""
+    owner = {"type": "object", "properties": {"login": {"type": "string"}}, "required": ["login"]}
+    schema = {
+        "type": "object",
+        "properties": {"id": {"type": "integer"}, "state": {"enum": ["open"]}, "owner": {"oneOf": [owner, {**owner}]}},
+        "required": ["id", "state"],
+        "additionalProperties": False,
+    }
+    assert (problem(value, schema, reading="answer") is None) is fits
+    assert problem(value, schema) is not None
+
+
 @pytest.mark.parametrize(
     ("value", "schema", "words"),
     [
@@ -187,11 +222,11 @@ def test_what_is_wrong_deep_inside_was_meant() -> None:
     )
 
 
-def test_a_whole_number_is_an_integer_unless_one_is_strict() -> None:
+def test_a_whole_number_is_an_integer_but_not_as_an_argument() -> None:
     """JSON Schema says that 1.0 is one; many services do not."""
     assert problem(1.0, {"type": "integer"}) is None
-    assert problem(1.0, {"type": "integer"}, is_strict=True) == "the value is not an integer"
-    assert problem(1.0, {"type": "number"}, is_strict=True) is None
+    assert problem(1.0, {"type": "integer"}, reading="argument") == "the value is not an integer"
+    assert problem(1.0, {"type": "number"}, reading="argument") is None
 
 
 def test_binary_fractions_are_no_reason() -> None:

@@ -8,8 +8,8 @@ Rules
 - Status 400 and above, and redirects, are ExternalApiError. A redirect is not followed; where it leads is said without its query.
 - The response of a document is that of the exact status, else that of its class (`2XX`), else `default`, unless there is one for
   another status of that class: then `default` describes errors.
-- JSON that does not fit its schema is ExternalApiError. For a method that may have changed something, the message says that the
-  request was carried out: a failure that sounds as if nothing had happened is repeated.
+- JSON that does not fit its schema, read as an answer's (check.py), is ExternalApiError. For a method that may have changed
+  something, the message says that the request was carried out: a failure that sounds as if nothing had happened is repeated.
 - A list at the top is `{"items": […]}`. Of a list in an answer of more than PAGE_BYTES, members have the fields that the document
   names, and `fields` says which; what does not fit a frame then is left out at the end, and `left_out` says how much.
 - Other JSON, and bytes, that do not fit a frame are an error. Text is cut, and `left_out` says how many characters are.
@@ -187,7 +187,8 @@ class _Body:
             raise self._misfit(f"the answer is not JSON{named}") from error
 
     def _checked(self, value: Any) -> Any:
-        problem = None if self._media is None else maybe_problem(value, self._media.schema, self._schemas)
+        schema = True if self._media is None else self._media.schema
+        problem = maybe_problem(value, schema, self._schemas, reading="answer")
         if problem is not None:
             where = problem.place or "the whole"
             raise self._misfit(f"the answer does not fit the service's document: {where} {problem.words}")

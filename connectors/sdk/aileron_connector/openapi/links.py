@@ -129,7 +129,7 @@ def _typed(values: list[str], parameter: Parameter, schemas: Schemas) -> Any:
     members = schemas.resolved(rule.get("items", {}))
     candidates: list[Any] = [*_readings(values[0], rule)] if len(values) == 1 else []
     candidates += [[_readings(text, members)[0] for text in texts], texts]
-    fitting = (one for one in candidates if maybe_problem(one, schema, schemas, is_strict=True) is None)
+    fitting = (one for one in candidates if maybe_problem(one, schema, schemas, reading="argument") is None)
     return next(fitting, msgspec.UNSET)
 
 

@@ -119,7 +119,7 @@ def _check_parameter(parameter: Parameter, arguments: Mapping[str, Any], schemas
 
 
 def _check(argument: str, value: Any, schema: Any, schemas: Schemas) -> None:
-    problem = maybe_problem(value, schema, schemas, is_strict=True)
+    problem = maybe_problem(value, schema, schemas, reading="argument")
     if problem is not None:
         raise _misfit(argument, problem)
 
@@ -270,7 +270,7 @@ def _checked_value(body: RequestBody, media: Media, arguments: Mapping[str, Any]
     value = {name: arguments[argument] for name, argument in body.arguments.items() if argument in arguments}
     if not value and not body.required:
         return msgspec.UNSET
-    problem = maybe_problem(value, media.schema, schemas, is_strict=True)
+    problem = maybe_problem(value, media.schema, schemas, reading="argument")
     if problem is not None:
         raise _of_argument(problem, body.arguments)
     return value
