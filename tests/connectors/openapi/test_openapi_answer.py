@@ -47,7 +47,7 @@ def test_json_is_the_output() -> None:
     assert answered(declares(), says("ok")).output == "ok"
 
 
-@pytest.mark.parametrize(("status", "body"), [(204, b""), (205, b"x"), (200, b""), (202, b"")])
+@pytest.mark.parametrize(("status", "body"), [(204, b""), (205, b"x"), (200, b""), (202, b""), (304, b"")])
 def test_no_body_is_the_status(status: int, body: bytes) -> None:
     """Whatever the document says about one."""
     assert answered(declares({"type": "object"}), says(body, status)).output == {"status": status}

@@ -48,6 +48,7 @@ _MAX_SAID_BYTES: Final = 64 << 10
 """What is read of an answer with an error: JSON that is larger cannot be parsed, and nobody needs its end."""
 _MAX_BINARY_BYTES: Final = (MAX_BODY_BYTES - (4 << 10)) // 4 * 3
 """What is 1 MiB as base64, less what stands around it."""
+_NOT_MODIFIED: Final = 304
 _NO_CONTENT: Final = frozenset({204, 205})
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _SHOWN_OF_HEAD: Final = ("content-type", "content-length", "etag", "last-modified", "accept-ranges", "link", "location")
@@ -66,6 +67,8 @@ def output(answer: http.Response, asked: Asked, schemas: Schemas) -> Any:
     """What the operation returns. ExternalApiError if the service refused, or answered what its document does not say."""
     if answer.status >= 400:
         raise _refusal(answer)
+    if answer.status == _NOT_MODIFIED:  # no redirect, and only sent to who asked for it with If-None-Match or the like
+        return {"status": answer.status}
     if answer.status >= 300:
         raise _redirect(answer, asked)
     if asked.endpoint.method == "HEAD":
