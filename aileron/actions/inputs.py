@@ -35,6 +35,7 @@ __all__ = [
     "argument_problem",
     "fragment",
     "is_narrower",
+    "rule_problem",
     "scalar_rule",
     "schema_rule",
 ]
@@ -52,8 +53,8 @@ _SPELLED: Final = {"minLength": "min_length", "maxLength": "max_length"}
 """How the file calls a keyword, where that is not the same."""
 SCALAR_KEYS: Final = tuple(_SPELLED.get(keyword, keyword) for keyword in _FITS)
 """The same as keys of one `[[inputs]]`."""
-MAX_CHOICES: Final = 100
-"""Values of one `enum`: what a model, and a person, can still look over."""
+MAX_CHOICES: Final = 256
+"""Values of one `enum`: all countries and all currencies, which are the longest lists that people choose from."""
 MAX_PATTERN: Final = 512
 """Characters; RFC 5322's address in full has fewer than 450."""
 _MAX_RULE_BYTES: Final = 16 << 10
@@ -117,6 +118,16 @@ def schema_rule(entry: Table, kind: str) -> dict[str, Any]:
     except ValueError as error:
         raise entry.refuse("schema", f"input {entry.string('name')!r}: {error}") from None
     return rule
+
+
+def rule_problem(rule: dict[str, Any]) -> str | None:
+    """Why a rule, with its type, cannot be an input's; None if it can."""
+    try:
+        _check(rule, "")
+    except ValueError as error:
+        return str(error)
+    size = len(canonical_json(rule))
+    return f"its schema is larger than {_MAX_RULE_BYTES} bytes" if size > _MAX_RULE_BYTES else None
 
 
 def _spelled(keyword: str) -> str:

@@ -1,9 +1,10 @@
 """A new connector's repository: the files in templates/, with its names in the places that are kept for them.
 
-Pure, but for reading the files, which are shipped with the program. `templates/common` is every repository's, `templates/python`
-and `templates/c` are one language's, `templates/releasing` is a part of the README. `templates/operations` has what one operation
-adds to the program, to its cases and tests, and its action, for each shape an operation may have: which one, its name says.
-`%%word%%` is a place; one alone on its line that is empty takes the line along.
+Pure, but for reading the files, which are shipped with the program. `templates/common` is every repository's,
+`templates/python` and `templates/c` are one language's, `templates/imported` is for what was made of a document,
+`templates/releasing` is a part of the README. `templates/operations` has what one operation adds to the program, to its
+cases and tests, and its action, for each shape an operation may have: which one, its name says. `%%word%%` is a place; one
+alone on its line that is empty takes the line along.
 
 Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_author.py),
 what a name says (operation_names.py).
@@ -15,20 +16,20 @@ import json
 import keyword
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from aileron import __version__
-from aileron.cli.operation_names import guessed_effect, words_of
+from aileron.actions.operation_names import guessed_effect, words_of
 from aileron.model.manifest import Effect
 
 if TYPE_CHECKING:
     from aileron.model.names import Fqn, HostPort
     from aileron.registry.signatures import PublicKey
 
-__all__ = ["FIRST_OPERATIONS", "Language", "check_operation", "repository"]
+__all__ = ["FIRST_OPERATIONS", "Language", "check_operation", "imported_repository", "repository"]
 
 Language = Literal["python", "c"]
 FIRST_OPERATIONS: Final[dict[Language, tuple[str, ...]]] = {
@@ -151,6 +152,48 @@ def repository(
     found |= _program(language, every) | _actions(every)
     made = {path: _filled(text, words).encode() for path, text in found.items()}
     return {**made, "keys/publisher.pub": key.to_pem().encode()}
+
+
+def imported_repository(
+    name: Fqn, made: Mapping[str, bytes], key: PublicKey, key_file: str, *, title: str, licence: str
+) -> dict[str, bytes]:
+    """The files that an import made, with those that every repository has.
+
+    `title` is the document's, `licence` what it says of itself; empty: nothing.
+    """
+    actions = sorted({path.split("/")[1] for path in made if path.startswith("actions/")})
+    words = {
+        **_WORDS["python"],
+        "releasing": _read(f"releasing/{name.scheme}.md"),
+        "repository": "/".join(name.path),
+        "name": str(name),
+        "title": name.path[-1],
+        "key": shlex.quote(key_file),
+        "fingerprint": key.fingerprint,
+        "aileron": __version__,
+        "firstaction": actions[0],
+        "document": title,
+        "licence": f", whose licence is {licence}" if licence else "",
+    }
+    found = {**_below("python"), **_below("imported")}
+    if name.scheme == "github":
+        found[_WORKFLOW] = _read(f"common/{_WORKFLOW}")
+    found |= _suites(name.path[-1], actions)
+    shared = {path: _filled(text, words).encode() for path, text in found.items()}
+    return {**shared, **made, "keys/publisher.pub": key.to_pem().encode()}
+
+
+def _suites(title: str, actions: Sequence[str]) -> dict[str, str]:
+    """All actions as things to install: one, or as many as it takes."""
+    from aileron.registry.suite import MAX_ENTRIES
+
+    parts = [actions[at : at + MAX_ENTRIES] for at in range(0, len(actions), MAX_ENTRIES)]
+    made = {}
+    for number, part in enumerate(parts, 1):
+        words = {"title": title, "actions": ", ".join(json.dumps(f"actions/{one}") for one in part)}
+        path = "suite.toml" if len(parts) == 1 else f"suites/part-{number}.toml"
+        made[path] = _filled(_read("common/suite.toml"), words)
+    return made
 
 
 def _operation(name: str) -> _Operation:

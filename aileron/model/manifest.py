@@ -153,6 +153,8 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     publisher: str | None = None
     provenance_hash: str | None = None
+    document_hash: str | None = None
+    """Of the document that it was made from."""
     idempotent_by_default: bool = True
     hosts: tuple[HostPort, ...] = ()
     credential: CredentialNeed | None = None

@@ -72,7 +72,7 @@ MAX_OPERATIONS: Final = 256
 """Operations of one connector; the widest API wrapped so far has about a hundred."""
 MAX_PARAMETERS: Final = 64
 """Parameters of one operation: as many as a table of an action's input may have."""
-MAX_ENUM: Final = 100
+MAX_ENUM: Final = 256
 """Values of one `enum`, as of an action's input."""
 MAX_LENGTH: Final = 1 << 20
 """The largest count that a parameter may name: all arguments of a step together have 48 KiB."""
@@ -312,6 +312,11 @@ SCHEMA: Final = {
                 example="1.2.0",
             ),
             "publisher": Field(Kind.STRING, says="name of the publisher, as people read it", example="Acme, Inc."),
+            "document_hash": Field(
+                Kind.STRING,
+                says="sha256 of the OpenAPI document that it was [made from](../how-to/import-an-api.md), for whoever compares",
+                pattern=PIN.pattern,
+            ),
             "provenance_hash": Field(
                 Kind.STRING,
                 says="sha256 of the program alone, as the publisher released it; checked before every run",
@@ -450,6 +455,7 @@ def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = Fa
         name=connector.parsed("name", Fqn.parse),
         version=connector.parsed("version", check_semver),
         publisher=connector.maybe_string("publisher"),
+        document_hash=connector.parsed("document_hash", check_pin) if "document_hash" in connector else None,
         provenance_hash=connector.parsed("provenance_hash", check_pin) if "provenance_hash" in connector else None,
         idempotent_by_default=_is_idempotent(connector),
         hosts=hosts,

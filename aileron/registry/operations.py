@@ -118,9 +118,9 @@ def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
     return tuple(found[name] for name in sorted(found)) if 0 < len(found) <= MAX_OPERATIONS else None
 
 
-def as_toml(operations: Iterable[Operation]) -> str:
-    """The same as tables to be put behind a manifest."""
-    lines = [_HEADER]
+def as_toml(operations: Iterable[Operation], header: str = _HEADER) -> str:
+    """The same as tables to be put behind a manifest. `header`: a comment that says where they are from."""
+    lines = [header]
     for operation in operations:
         lines += ["", "[[operations]]", f"name = {_toml(operation.name)}", *(["rest = true"] if operation.rest else [])]
         lines += [f"{key} = false" for key in ("network", "credential") if not getattr(operation, key)]

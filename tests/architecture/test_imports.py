@@ -95,6 +95,21 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron_sandbox.ending",
         "aileron_sandbox.runtime",
     ),
+    # A document of a service, made into a connector's repository, on the author's machine: docs/adr/0054-openapi-documents.md.
+    "aileron.importing": (
+        *BASE,
+        "aileron.actions.inputs",
+        "aileron.actions.manifest",
+        "aileron.actions.operation_names",
+        "aileron.actions.summary",
+        "aileron.registry.manifest",
+        "aileron.registry.operations",
+        "aileron.registry.placeholders",
+        "aileron.tls",
+        # what a packed document is, and what a call of it sends
+        "aileron_connector.failures",
+        "aileron_connector.openapi",
+    ),
     "aileron.runs": (
         *BASE,
         "aileron.actions",
@@ -171,6 +186,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.review",
         "aileron.actions.fitting",
         "aileron.actions.manifest",
+        "aileron.actions.operation_names",
+        "aileron.importing",
         "aileron.trial",
         "aileron.audit.verify",
         "aileron_sandbox.support",

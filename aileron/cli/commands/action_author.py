@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import UNSET
 
+from aileron.actions.operation_names import guessed_effect, words_of
 from aileron.api.connectors import ConnectorEntry, ConnectorList
 from aileron.cli import output
-from aileron.cli.operation_names import guessed_effect, words_of
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.supervisor import Supervisor
 from aileron.model.manifest import Effect

@@ -5,9 +5,10 @@ All of it runs here, on the author's files, without daemon, home or network. `te
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,9 +68,63 @@ def new(
         typer.Option("--op", metavar="OP", help="Operation to create, such as delete_note. Repeatable."),
     ] = None,
     host: Annotated[
-        str, typer.Option("--host", metavar="NAME:PORT", help="Host of the service to call.")
-    ] = "api.example.com:443",
+        str | None,
+        typer.Option(
+            "--host",
+            metavar="NAME:PORT",
+            help="Host of the service to call. Default: the document's, or api.example.com:443. With --from also bound-at-build.",
+        ),
+    ] = None,
     lang: Annotated[Lang, typer.Option("--lang", help="Programming language.")] = Lang.PYTHON,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--from",
+            metavar="FILE|URL",
+            help="OpenAPI document to make the connector from. Repeat it for files that it refers to, or for a folder of them.",
+        ),
+    ] = None,
+    ops: Annotated[
+        list[str] | None,
+        typer.Option("--ops", metavar="OP,OP", help="With --from: import these operations. Repeatable."),
+    ] = None,
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="With --from: import the operations with this tag. Repeatable."),
+    ] = None,
+    grep: Annotated[
+        str,
+        typer.Option(
+            "--grep", metavar="TEXT", help="With --from: import operations whose name, path or words have TEXT."
+        ),
+    ] = "",
+    everything: Annotated[bool, typer.Option("--all", help="With --from: import every operation.")] = False,
+    auth: Annotated[
+        str | None,
+        typer.Option(
+            "--auth",
+            metavar="HOW",
+            help="With --from: bearer, basic, header:NAME, query:NAME, none, or a security scheme of the document.",
+        ),
+    ] = None,
+    variable: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--variable", metavar="NAME=VALUE", help="With --from: variable of the document's server URL. Repeatable."
+        ),
+    ] = None,
+    client_id: Annotated[
+        str | None,
+        typer.Option("--client-id", metavar="ID", help="With --from: your OAuth application at the provider."),
+    ] = None,
+    fields: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fields",
+            metavar="OP=FIELD,FIELD",
+            help="With --from: fields that OP returns of each member of a large list. Repeatable.",
+        ),
+    ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
@@ -82,31 +137,57 @@ def new(
 
     You also get a signing key, outside the repository. An existing key in FILE is reused. Each operation gets an action and test
     cases; its first word (list, get, add, change, delete …) selects the template.
+
+    With --from, the connector is made from an OpenAPI document instead: what reads runs, everything else waits for a person.
+    Without --ops, --tag, --grep or --all, you choose from a list, or get the operations that read.
     """
-    from aileron.cli.template import FIRST_OPERATIONS, repository
+    from aileron.cli.connector_import import Wanted, import_document, tell_made
+    from aileron.cli.template import FIRST_OPERATIONS, imported_repository, repository
 
     fqn = _repository_name(name)
-    operations, service = op or FIRST_OPERATIONS[lang.value], _host(host)
-    _check_operations(operations, lang)
     place = Path(fqn.path[-1]) if directory is None else directory
     key_file = place.with_name(f"{place.name}.signing-key") if key is None else key
     _check_place(place, key_file, name)
-    signing_key, is_new = _key_for(key_file, may_exist=key is not None)
-    try:
-        made = repository(fqn, lang.value, signing_key.public, key_file.name, operations=operations, host=service)
-        _write_tree(place, made)
-    except BaseException:
-        if is_new:
-            key_file.unlink(missing_ok=True)
-        raise
+    wanted = Wanted(
+        sources=source or (),
+        ops=ops or (),
+        tags=tag or (),
+        grep=grep,
+        everything=everything,
+        host=host,
+        variables=variable or (),
+        auth=auth,
+        client_id=client_id,
+        fields=fields or (),
+    )
+    if source:
+        if op or lang is not Lang.PYTHON:
+            raise Problem.usage("--op and --lang are for connectors without --from", fix="--ops OP,OP")
+        made = import_document(fqn, wanted)
+    else:
+        if wanted.is_chosen or auth or variable or client_id or fields:
+            raise Problem.usage("--ops, --tag, --grep, --all, --auth and the like require --from FILE")
+        made = None
+        operations, service = op or FIRST_OPERATIONS[lang.value], _host(host or "api.example.com:443")
+        _check_operations(operations, lang)
+    with _new_key(key_file, may_exist=key is not None) as (signing_key, is_new):
+        if made is None:
+            files = repository(fqn, lang.value, signing_key.public, key_file.name, operations=operations, host=service)
+        else:
+            files = imported_repository(
+                fqn, made.files, signing_key.public, key_file.name, title=made.title, licence=made.license
+            )
+        _write_tree(place, files)
     told = {
         "directory": str(place),
         "name": str(fqn),
         "fingerprint": signing_key.public.fingerprint,
         "signing_key": str(key_file),
     }
-    if as_json:
-        output.print_json({**told, "files": sorted(made)})
+    if made is not None:
+        tell_made(made, told, as_json=as_json)
+    elif as_json:
+        output.print_json({**told, "files": sorted(files)})
     else:
         output.print_facts([(word.replace("_", " "), value) for word, value in told.items()])
     _tell_next(fqn, place, key_file, is_new=is_new)
@@ -316,6 +397,18 @@ def _check_place(directory: Path, key_file: Path, name: str) -> None:
         raise Problem.usage(
             f"--key {key_file} is inside the repository", why=why, fix="give a FILE outside the repository"
         )
+
+
+@contextlib.contextmanager
+def _new_key(file: Path, *, may_exist: bool) -> Iterator[tuple[SigningKey, bool]]:
+    """The key of `_key_for`; a new one is removed if what it is for fails."""
+    key, is_new = _key_for(file, may_exist=may_exist)
+    try:
+        yield key, is_new
+    except BaseException:
+        if is_new:
+            file.unlink(missing_ok=True)
+        raise
 
 
 def _key_for(file: Path, *, may_exist: bool) -> tuple[SigningKey, bool]:

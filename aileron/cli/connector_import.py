@@ -1,0 +1,195 @@
+"""`aileron connector new --from`: reads a document, lets its author choose, and says what was made of it.
+
+Runs in the command, on the author's machine. Importing a document is aileron/importing's; the files that every repository
+has are template.py's.
+
+Source: docs/how-to/import-an-api.md. Not here: the key and writing the files (commands/connector_author.py).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aileron.cli import output, prompts
+from aileron.cli.problem import Problem
+from aileron.model.visible import visible
+
+if TYPE_CHECKING:
+    from aileron.importing.found import Described, FoundOperation
+    from aileron.importing.repository import Choices, Made
+    from aileron.model.names import Fqn
+
+__all__ = ["Wanted", "import_document", "tell_made"]
+
+_MAX_TOLD: Final = 12
+"""Lines of what was not imported; all of it is in --json."""
+_MAX_TAGS: Final = 40
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """What the options say."""
+
+    sources: Sequence[str]
+    ops: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    grep: str = ""
+    everything: bool = False
+    host: str | None = None
+    variables: Sequence[str] = ()
+    auth: str | None = None
+    client_id: str | None = None
+    fields: Sequence[str] = ()
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether operations are named."""
+        return bool(self.ops or self.tags or self.grep or self.everything)
+
+
+def import_document(name: Fqn, wanted: Wanted) -> Made:
+    """Read, choose, make. Problem(usage) for what cannot be done, with what to give instead."""
+    from aileron.importing.fetching import load
+    from aileron.importing.found import described
+    from aileron.importing.reading import DocumentError
+    from aileron.importing.repository import make
+
+    try:
+        found = described(load(wanted.sources))
+        operations = _operations(found, wanted)
+        if not operations:
+            raise DocumentError("no operation is chosen")
+        return make(found, operations, name, _choices(wanted))
+    except DocumentError as error:
+        raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
+
+
+def _choices(wanted: Wanted) -> Choices:
+    from aileron.importing.fetching import is_url
+    from aileron.importing.repository import Choices
+    from aileron.model.names import HostPort
+    from aileron.registry.manifest import UNBOUND_HOSTS
+
+    host = None
+    if wanted.host is not None and wanted.host != UNBOUND_HOSTS:
+        try:
+            host = HostPort.parse(wanted.host)
+        except ValueError as error:
+            raise Problem.usage(f"--host {error}") from None
+    return Choices(
+        found_at=wanted.sources[0] if is_url(wanted.sources[0]) else None,
+        host=host,
+        is_host_open=wanted.host == UNBOUND_HOSTS,
+        variables=dict(_pairs("--variable", wanted.variables)),
+        auth=wanted.auth,
+        client_id=wanted.client_id,
+        fields={op: tuple(names.split(",")) for op, names in _pairs("--fields", wanted.fields)},
+    )
+
+
+def _pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for text in texts:
+        key, separator, value = text.partition("=")
+        if not key or not separator or not value:
+            raise Problem.usage(f"{option} {text!r} is not NAME=VALUE")
+        yield key, value
+
+
+# Choosing
+
+
+def _operations(found: Described, wanted: Wanted) -> list[FoundOperation]:
+    from aileron.importing.choosing import by_words
+    from aileron.importing.choosing import wanted as named
+
+    if wanted.is_chosen or not (prompts.can_ask() and output.is_terminal()):
+        return named(
+            found,
+            ops=[op for text in wanted.ops for op in text.split(",") if op],
+            tags=wanted.tags,
+            grep=wanted.grep,
+            everything=wanted.everything,
+        )
+    _tell_found(found)
+    answer = prompts.ask("Import which (reads, all, tags or operations, with commas)", default="reads")
+    return by_words(found, [word.strip() for word in answer.split(",") if word.strip()])
+
+
+def _tell_found(found: Described) -> None:
+    from aileron.importing.choosing import tags_of
+
+    tags = tags_of(found)
+    output.note(f"{visible(found.title)} {visible(found.version)}: {len(found.operations)} operations\n")
+    rows = [(visible(tag), str(every), str(reads), str(every - reads)) for tag, every, reads in tags[:_MAX_TAGS]]
+    output.print_table(("TAG", "OPERATIONS", "READ", "WAIT FOR YOU"), rows, empty="")
+    if len(tags) > _MAX_TAGS:
+        output.note(f"and {len(tags) - _MAX_TAGS} more tags")
+    output.note("")
+
+
+# Telling
+
+
+def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
+    """What is there now, what is not, and what to look at before it is built."""
+    if as_json:
+        output.print_json({**facts, **_as_json(made)})
+        return
+    asks = [one for one in made.actions if one.asks]
+    effects = Counter(one.effect for one in asks)
+    told = ", ".join(f"{number} {effect}" for effect, number in effects.most_common())
+    hosts = [str(one.host) for one in made.origins] or ["named when it is built: --host NAME:PORT"]
+    output.print_facts(
+        [
+            *((word.replace("_", " "), value) for word, value in facts.items()),
+            ("hosts", ", ".join(hosts)),
+            ("credential", made.credential.words),
+            ("actions", f"{len(made.actions)}: {len(made.actions) - len(asks)} run, {len(asks)} wait for a person"),
+            *([("those that wait", told)] if asks else []),
+            ("packed document", f"{(made.document_bytes + 1023) >> 10} KiB"),
+        ]
+    )
+    for remark in _remarks(made):
+        output.note(f"\n{visible(remark)}")
+    _tell_unimported(made)
+
+
+def _remarks(made: Made) -> Iterator[str]:
+    from aileron.importing.servers import remarks
+
+    for origin in made.origins:
+        yield from remarks(origin)
+    if made.credential.kind is None:
+        yield (
+            "no credential: the document declares none\n  if the service needs one: --auth bearer, --auth basic, "
+            "--auth header:NAME or --auth query:NAME"
+        )
+    if not made.license:
+        yield "the document names no licence: before you publish the connector, find out whether you may share its text"
+
+
+def _tell_unimported(made: Made) -> None:
+    if made.unimported:
+        output.note(f"\nnot imported: {len(made.unimported)}")
+        rows = [(visible(one.found.name), visible(one.reason)) for one in made.unimported[:_MAX_TOLD]]
+        output.print_table(("OPERATION", "REASON"), rows, empty="", folds=("REASON",))
+        if len(made.unimported) > _MAX_TOLD:
+            output.note(f"and {len(made.unimported) - _MAX_TOLD} more: --json lists them")
+    if made.left_out:
+        number = sum(map(len, made.left_out.values()))
+        output.note(f"\n{number} optional inputs of {len(made.left_out)} operations were left out: --json says why")
+
+
+def _as_json(made: Made) -> dict[str, Any]:
+    return {
+        "hosts": [str(one.host) for one in made.origins],
+        "credential": made.credential.kind,
+        "actions": [msgspec.to_builtins(one) for one in made.actions],
+        "not_imported": [{"op": one.found.name, "reason": one.reason} for one in made.unimported],
+        "left_out": {op: list(reasons) for op, reasons in made.left_out.items()},
+        "document_bytes": made.document_bytes,
+        "files": sorted(made.files),
+    }

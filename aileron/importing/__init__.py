@@ -1,0 +1,13 @@
+"""A connector's repository made from the document with which a service describes itself.
+
+Data flows down this list, once for each import:
+
+reading.py what was named, as plain values · references.py `$ref` · swagger.py Swagger 2.0 in the shape of 3.0 · found.py
+the operations there are · servers.py, security.py where they are and what they need · schemas.py schemas in the keywords
+that a connector checks · rules.py the same in the keywords that an action has, never wider · operations.py one operation
+whole, or why not · actions.py, manifest.py, cases.py its files · repository.py all of them
+
+Runs in `aileron connector new --from`, on the author's machine: no daemon, no home, no key. The document is a stranger's:
+it is bounded, nothing of it runs, and nothing is read or fetched that was not named. Why as it is:
+docs/adr/0054-openapi-documents.md.
+"""

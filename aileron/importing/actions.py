@@ -1,0 +1,231 @@
+"""The action file of an imported operation: its inputs, its gate, what a person sees before they decide.
+
+Pure. What reads runs; everything else waits for a person. Where the document has the same path to be read, that is the
+preview of a change or a deletion.
+
+Source: docs/reference/action-file.md. Not here: what an operation takes (operations.py), writing (repository.py).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from aileron.actions.summary import MAX_SUMMARY
+from aileron.importing.effects import needs_person
+from aileron.importing.listing import Lookup, fields_of, properties_of
+from aileron.importing.operations import Imported, Input
+from aileron.importing.words import first_sentence, line, paragraph
+from aileron.model.manifest import Effect
+from aileron.model.names import RESERVED_TOOLS, Fqn, tool_name
+from aileron.registry.placeholders import UNRELEASED
+
+__all__ = ["Names", "action_text", "preview_of"]
+
+_MAX_ACTION: Final = 64
+_MAX_INTENT: Final = 80
+_MAX_BODY: Final = 700
+"""Characters of the document's description: what a model needs to choose, and not the manual."""
+_MAX_TITLE: Final = 56
+"""Characters of a summary's words, so that there is room for values."""
+_MAX_SHOWN: Final = 6
+"""Lines of a preview: what tells which thing it is."""
+_TITLES: Final = (
+    "title name subject summary label text message body content description email to recipient amount login username "
+    "key id"
+).split()
+"""Inputs that tell this call from its siblings, the most telling first."""
+_LONG: Final = frozenset("body text message content description notes comment markdown html".split())
+"""Strings with more than one line, mostly."""
+_TIMES: Final = re.compile(r"(?i)^(created|updated|modified|timestamp)")
+_QUOTES: Final = str.maketrans("", "", '"“”„«»{}[]')
+_CHANGES: Final = frozenset({Effect.CHANGE, Effect.DELETE, Effect.PAY, Effect.SEND})
+_MIME_HINT: Final = "Large answers have the most telling fields of each; `{argument}` chooses others."
+
+
+class Names:
+    """Names of actions, each given once: with the service's in front, as an agent has actions of many services."""
+
+    def __init__(self, service: str) -> None:
+        self._service: Final = service
+        self._tools: Final[set[str]] = set(RESERVED_TOOLS)
+
+    def of(self, op: str) -> str:
+        """The name of the action of an operation."""
+        name = op.replace("_", "-")
+        whole = name if name == self._service or name.startswith(f"{self._service}-") else f"{self._service}-{name}"
+        candidate, number = whole[:_MAX_ACTION].rstrip("-"), 2
+        while tool_name(candidate) in self._tools:
+            candidate, number = f"{whole[: _MAX_ACTION - 4].rstrip('-')}-{number}", number + 1
+        self._tools.add(tool_name(candidate))
+        return candidate
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """An operation that shows what a call is about to change. `shown`: label to path."""
+
+    op: str
+    inputs: tuple[str, ...]
+    shown: Mapping[str, str]
+
+
+def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Preview | None:
+    """What a person sees before this one is done: the same path as it can be read. None where it cannot, or says nothing."""
+    if reader is None or one.effect not in _CHANGES or one.found.method not in ("put", "patch", "delete", "post"):
+        return None
+    mine = {given.name: given.kind for given in one.inputs if given.required}
+    needed = tuple(given.name for given in reader.inputs if given.required)
+    if any(mine.get(given.name) != given.kind for given in reader.inputs if given.required):
+        return None
+    shown = dict(_shown(reader, {given.name.replace("_", " ") for given in one.inputs}, lookup, one.effect))
+    return Preview(reader.name, needed, shown) if shown else None
+
+
+def _shown(reader: Imported, inputs: set[str], lookup: Lookup, effect: Effect) -> Iterator[tuple[str, str]]:
+    """Labels and paths. What is about to be changed is `… now`: the new value is an input, and differs on purpose."""
+    answer = reader.answer
+    if reader.packed.listing is not None and not reader.packed.listing.at:
+        return
+    at = ""
+    for wrapper in ("data", "result", "item"):
+        properties = properties_of(answer, lookup)
+        inner = properties.get(wrapper)
+        if inner is not None and len(properties) <= 3 and properties_of(inner, lookup):
+            answer, at = inner, f"{at}{wrapper}."
+    given: set[str] = set()
+    fields = fields_of(answer, lookup)
+    if effect is not Effect.DELETE:  # what is about to be overwritten tells more than when it was made
+        mine = [name for name in properties_of(answer, lookup) if name.replace("_", " ") in inputs and "." not in name]
+        fields = [*fields[:2], *mine, *(name for name in fields if not _TIMES.search(name))]
+    for field in fields:
+        label = line(field.replace(".", " ").replace("_", " ").strip().capitalize(), 50)
+        if effect is not Effect.DELETE or label.lower() in inputs:
+            label = f"{label} now"
+        if len(given) == _MAX_SHOWN or not label or label in given or len(f"{at}{field}") > 200:
+            continue
+        given.add(label)
+        yield label, f"{at}{field}"
+
+
+def action_text(
+    name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, alike: bool = False
+) -> str:
+    """The whole file, with the placeholders of a source."""
+    asks = needs_person(one.found.method, one.effect)
+    capabilities = [one.name, *([preview.op] if preview else [])]
+    lines = [
+        "+++",
+        f"name = {_toml(name)}",
+        f"version = {_toml(UNRELEASED)}",
+        f"source = {_toml(f'{connector}/actions/{name}@{UNRELEASED}')}",
+        f"summary = {_toml(_summary(one, preview))}",
+        "",
+        "[[requires.connectors]]",
+        f"name = {_toml(str(connector))}",
+        f"version = {_toml(UNRELEASED)}",
+        'hash = "sha256:bound-at-release"',
+        f"capabilities = {_toml(capabilities)}",
+        "",
+        "[match]",
+        f"intent = {_toml(_intent(one, service))}",
+    ]
+    for given in one.inputs:
+        lines += ["", *_input_lines(given)]
+    lines += [
+        "",
+        "[[execute]]",
+        'id = "call"',
+        f"connector = {_toml(str(connector))}",
+        f"op = {_toml(one.name)}",
+        f"idempotent = {_toml(not asks)}",
+        f"effect = {_toml(one.effect.value)}",
+    ]
+    if asks:
+        lines += ["", "[approval]", "required = true"]
+    if preview is not None:
+        references = {given: f"${{args.{given}}}" for given in preview.inputs}
+        lines += ["", "[approval.preview]", f"op = {_toml(preview.op)}"]
+        lines += [f"inputs = {_toml(references)}"] if references else []
+        lines += [f"render = {_toml(dict(preview.shown))}"]
+    return "\n".join([*lines, "+++", "", *_body(one, service)]) + "\n"
+
+
+def _input_lines(given: Input) -> Iterator[str]:
+    yield "[[inputs]]"
+    yield f"name = {_toml(given.name)}"
+    yield f"type = {_toml(given.kind)}"
+    yield f"description = {_toml(given.description)}"
+    if not given.required:
+        yield "required = false"
+    rule = {key: value for key, value in given.rule.items() if key != "type"}
+    if given.kind in ("array", "object"):
+        yield f"schema = {_toml(rule)}"
+        return
+    if given.kind == "string" and given.name in _LONG and "enum" not in rule:
+        yield "multiline = true"
+    spelled = {"minLength": "min_length", "maxLength": "max_length"}
+    for key in ("enum", "pattern", "minimum", "maximum", "minLength", "maxLength"):
+        if key in rule:
+            yield f"{spelled.get(key, key)} = {_toml(rule[key])}"
+
+
+def _title(one: Imported) -> str:
+    said = first_sentence(one.found.summary, _MAX_TITLE).translate(_QUOTES).strip()
+    return said or line(one.name.replace("_", " ").capitalize(), _MAX_TITLE)
+
+
+def _intent(one: Imported, service: str) -> str:
+    words = _title(one)
+    return line(f"{words} ({service})" if service.lower() not in words.lower() else words, _MAX_INTENT)
+
+
+def _summary(one: Imported, preview: Preview | None) -> str:
+    """The document's words, then the values that tell this call from others: required ones, or what the preview found."""
+    places = [
+        f"[{{{label}}}]" for label in (list(preview.shown) if preview and one.effect is Effect.DELETE else [])[:2]
+    ]
+    ranked = sorted(
+        (given for given in one.inputs if given.kind not in ("array", "object")),
+        key=lambda given: (_TITLES.index(given.name) if given.name in _TITLES else 50, not given.required),
+    )
+    telling = [given for given in ranked if given.name in _TITLES and not given.is_path]
+    paths = [given for given in one.inputs if given.is_path]
+    rest = [given for given in ranked if given.required and given not in telling and not given.is_path]
+    for given in [*telling[:2], *paths, *rest]:
+        places.append(f"{{{given.name}}}" if given.required else f"[{{{given.name}}}]")
+    text = _title(one)
+    for number, place in enumerate(dict.fromkeys(places)):
+        joint = ": " if number == 0 else ", "
+        piece = f"{joint}{place}" if place.startswith("{") else f"[{joint}{place[1:]}"
+        if number == 4 or len(text) + len(piece) > MAX_SUMMARY:
+            break
+        text += piece
+    return text
+
+
+def _body(one: Imported, service: str) -> Iterator[str]:
+    yield f"# {_title(one)}"
+    said = paragraph(str(one.found.raw.get("description") or ""), _MAX_BODY).replace("+++", "")
+    if said and said.rstrip(".") != _title(one):
+        yield ""
+        yield said
+    listing = one.packed.listing
+    if listing is not None and listing.argument:
+        yield ""
+        yield _MIME_HINT.format(argument=listing.argument)
+    yield ""
+    yield f"{service}: `{one.found.method.upper()} {one.found.path}`."
+
+
+def _toml(value: Any) -> str:
+    """A value on one line. Names of keys are quoted: a document may have any."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)  # visible text and finite numbers are spelled alike in both

@@ -1,0 +1,190 @@
+"""Test cases of an imported connector: a call of each operation with the document's examples, and what it sends.
+
+Pure. Where an operation has an example of its answer, the case has that; otherwise the service answers 204. A case is left
+out where no value is known that fits: an author who knows one writes it.
+
+Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from aileron.actions.inputs import argument_problem
+from aileron.importing.operations import Imported, Input
+from aileron.importing.references import References
+from aileron.importing.rules import Rule
+from aileron.model.manifest import InputSpec
+from aileron.model.text import hidden_at
+from aileron_connector.failures import ConnectorError
+from aileron_connector.openapi.check import Schemas, maybe_problem
+from aileron_connector.openapi.document import Document
+from aileron_connector.openapi.request import Endpoint, Request, prepared
+
+__all__ = ["cases_text"]
+
+_HEADER: Final = (
+    "# A call of each operation with the document's examples. `aileron connector test` runs them in a real jail.\n"
+)
+_ORIGIN: Final = "https://host.invalid"
+_MAX_FILE: Final = 200 << 10
+"""Bytes: what is read as one file of cases has at most 256 KiB."""
+_MAX_EXAMPLE: Final = 4 << 10
+"""Bytes of one answer, so that it is told whole, and can be read here."""
+_MAX_DEPTH: Final = 12
+
+
+def cases_text(document: Document, operations: Sequence[Imported], references: References) -> str | None:
+    """The file; None where there is no case at all. `document`: the packed one."""
+    schemas = Schemas(document.components.schemas)
+    base = _ORIGIN + document.servers[0].url
+    text = _HEADER
+    for one in operations:
+        case = "\n".join(_case(one, base, schemas, references))
+        if case and len(text) + len(case) < _MAX_FILE:
+            text += f"\n{case}\n"
+    return text if text != _HEADER else None
+
+
+def _case(one: Imported, base: str, schemas: Schemas, references: References) -> Iterator[str]:
+    args = dict(_arguments(one.inputs))
+    if any(given.required and given.name not in args for given in one.inputs):
+        return
+    try:
+        where = base if one.origin is None else _ORIGIN + one.origin.base
+        request = prepared(Endpoint(one.found.method.upper(), one.found.path, one.packed), args, where, schemas)
+    except ConnectorError:
+        return
+    found = _example(one, references)
+    answer = found if found is not None and maybe_problem(found[1], one.answer, schemas) is None else None
+    yield "[[case]]"
+    yield f"name = {_toml(f'{one.name} with the example of the document')}"
+    yield f"op = {_toml(one.name)}"
+    if args:
+        yield f"args = {_toml(args)}"
+    output: Any = {"status": 204}
+    if answer is not None:
+        output = {"items": answer[1]} if isinstance(answer[1], list) else answer[1]
+    if one.found.method == "head":
+        answer, output = None, {"status": 204, "headers": {}}
+    yield f"output_json = {_toml(json.dumps(output, ensure_ascii=False))}"
+    yield ""
+    yield "[[case.exchange]]"
+    yield f"method = {_toml(request.method)}"
+    yield f"path = {_toml(request.url.removeprefix(_ORIGIN))}"
+    if one.origin is not None:
+        yield f"host = {_toml(str(one.origin.host))}"
+    if (sent := _sent(request)) is not None:
+        yield f"sends = {_toml(sent)}"
+    if one.packed.security:
+        yield f"credential = {_toml(next(iter(one.packed.security[0])))}"
+    yield f"status = {204 if answer is None else answer[0]}"
+    if answer is not None:
+        yield 'headers = { "Content-Type" = "application/json" }'
+        yield f"body = {_toml(json.dumps(answer[1], ensure_ascii=False))}"
+
+
+def _sent(request: Request) -> str | None:
+    """The body as text, where a case can have it."""
+    if request.body is None or any(
+        "multipart" in value for name, value in request.headers if name.lower() == "content-type"
+    ):
+        return None
+    try:
+        text = request.body.decode()
+    except UnicodeDecodeError:
+        return None
+    return text if hidden_at(text, prose=True) is None and len(text) < _MAX_EXAMPLE else None
+
+
+def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
+    """What is required, and what the document has an example of."""
+    for given in inputs:
+        spec = InputSpec(name=given.name, type=given.kind, description="", rule=_without_type(given.rule))  # type: ignore[arg-type]
+        has_example = given.example != _NOTHING and argument_problem(spec, given.example) is None
+        if has_example:
+            yield given.name, given.example
+        elif given.required:
+            value = _value(given.rule, _MAX_DEPTH)
+            if argument_problem(spec, value) is None:
+                yield given.name, value
+
+
+def _without_type(rule: Rule) -> Rule:
+    return {key: value for key, value in rule.items() if key != "type"}
+
+
+def _value(rule: Rule, depth: int) -> Any:
+    """Some value that fits, mostly: what a pattern wants is not known."""
+    if "enum" in rule:
+        return rule["enum"][0]
+    if "const" in rule:
+        return rule["const"]
+    match rule.get("type"):
+        case "boolean":
+            return True
+        case "integer" | "number":
+            return _number(rule)
+        case "array":
+            items = rule.get("items", {"type": "string"})
+            return [_value(items, depth - 1)] * max(1, rule.get("minItems", 0)) if depth else []
+        case "object":
+            needed = rule.get("required", ())
+            return {name: _value(rule["properties"][name], depth - 1) for name in needed} if depth else {}
+        case _:
+            text = "example"
+            text += "x" * (rule.get("minLength", 0) - len(text))
+            return text[: rule.get("maxLength", len(text))]
+
+
+def _number(rule: Rule) -> int | float:
+    least: int | float = rule["minimum"] if "minimum" in rule else rule.get("exclusiveMinimum", -1) + 1
+    most: int | float = rule["maximum"] if "maximum" in rule else rule.get("exclusiveMaximum", math.inf)
+    value = least if least > 1 or most < 1 else 1
+    return math.ceil(value) if rule["type"] == "integer" else value
+
+
+_NOTHING: Final = Input(name="", rule={}, description="", required=False).example
+
+
+def _example(one: Imported, references: References) -> tuple[int, Any] | None:
+    """Status and body of the document's example of what is answered as JSON."""
+    responses = one.found.raw.get("responses")
+    for status, raw in responses.items() if isinstance(responses, dict) else ():
+        if not (str(status).isdigit() and 200 <= int(status) < 300 and int(status) not in (204, 205)):
+            continue
+        media = references.maybe(raw, one.found.file).get("content")
+        said = media.get("application/json") if isinstance(media, dict) else None
+        for value in _examples(said, references, one.found.file):
+            text = json.dumps(value, ensure_ascii=False)
+            if (
+                isinstance(value, dict | list)
+                and len(text.encode()) < _MAX_EXAMPLE
+                and hidden_at(text, prose=True) is None
+            ):
+                return int(status), value
+    return None
+
+
+def _examples(media: Any, references: References, file: str) -> Iterator[Any]:
+    if not isinstance(media, dict):
+        return
+    if "example" in media:
+        yield media["example"]
+    several = media.get("examples")
+    for raw in several.values() if isinstance(several, dict) else ():
+        example = references.maybe(raw, file)
+        if "value" in example:
+            yield example["value"]
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)

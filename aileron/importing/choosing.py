@@ -1,0 +1,88 @@
+"""Which operations of a document are meant.
+
+Pure. Words are names of operations, tags, or a text that is looked for; several of one kind add up. Without any, the
+operations that read.
+
+    wanted(described, ops=["list_pets"], tags=["store"], grep="")
+
+Not here: asking a person (aileron/cli/connector_import.py).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Sequence
+
+from aileron.importing.found import Described, FoundOperation
+from aileron.importing.reading import DocumentError
+
+__all__ = ["by_words", "tags_of", "wanted"]
+
+UNTAGGED = "(untagged)"
+
+
+def tags_of(described: Described) -> list[tuple[str, int, int]]:
+    """Each tag with the number of its operations and of those that read, in the order of the document."""
+    every: Counter[str] = Counter()
+    reads: Counter[str] = Counter()
+    for one in described.operations:
+        for tag in one.tags or (UNTAGGED,):
+            every[tag] += 1
+            reads[tag] += one.reads
+    return [(tag, every[tag], reads[tag]) for tag in every]
+
+
+def wanted(
+    described: Described, *, ops: Sequence[str] = (), tags: Sequence[str] = (), grep: str = "", everything: bool = False
+) -> list[FoundOperation]:
+    """The operations that were named, in the order of the document. DocumentError for a name that there is not."""
+    if everything:
+        return list(described.operations)
+    if not (ops or tags or grep):
+        return [one for one in described.operations if one.reads and not one.is_old]
+    names = set(ops)
+    _check_known(names, {one.name for one in described.operations} | _ids(described), "operation")
+    wanted_tags = {tag.casefold() for tag in tags}
+    _check_known(wanted_tags, {tag.casefold() for tag, _, _ in tags_of(described)}, "tag")
+    text = grep.casefold()
+    return [
+        one
+        for one in described.operations
+        if one.name in names
+        or one.raw.get("operationId") in names
+        or wanted_tags & {tag.casefold() for tag in one.tags or (UNTAGGED,)}
+        or (text and text in _text(one))
+    ]
+
+
+def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]:
+    """As a person types it: `reads`, `all`, a tag, or an operation. DocumentError."""
+    known_tags = {tag.casefold() for tag, _, _ in tags_of(described)}
+    chosen: dict[str, FoundOperation] = {}
+    for word in words:
+        if word == "reads":
+            found = wanted(described)
+        elif word == "all":
+            found = wanted(described, everything=True)
+        elif word.casefold() in known_tags:
+            found = wanted(described, tags=[word])
+        else:
+            found = wanted(described, ops=[word])
+        chosen |= {one.name: one for one in found}
+    return [one for one in described.operations if one.name in chosen]
+
+
+def _ids(described: Described) -> set[str]:
+    return {said for one in described.operations if isinstance(said := one.raw.get("operationId"), str)}
+
+
+def _text(one: FoundOperation) -> str:
+    return f"{one.name} {one.method} {one.path} {one.summary} {one.raw.get('description', '')}".casefold()
+
+
+def _check_known(names: set[str], known: set[str], what: str) -> None:
+    for name in sorted(names - known):
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise DocumentError(f"the document has no {what} {name[:80]!r}{hint}")

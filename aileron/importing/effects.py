@@ -1,0 +1,67 @@
+"""What an operation does to the world, as far as its method and its words tell: a guess for the author to read, on the careful
+side.
+
+Pure. What has a safe method reads, unless its name begins with a verb that does not. Everything else waits for a person, so
+that a wrong guess costs a quieter or a louder card, and never an effect that nobody saw.
+
+Source: RFC 9110 section 9.2.1; docs/reference/action-file.md (Effects).
+
+>>> effect_of("delete", "orgs_remove_member", "/orgs/{org}/members/{user}")
+<Effect.DELETE: 'delete'>
+>>> effect_of("post", "create_refund", "/refunds")
+<Effect.PAY: 'pay'>
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aileron.actions.operation_names import guessed_effect
+from aileron.model.manifest import Effect
+
+__all__ = ["effect_of", "needs_person"]
+
+_PAYS: Final = frozenset(
+    "buy capture charge charges checkout pay payment payments payout payouts purchase purchases refund refunds topup topups "
+    "transfer transfers".split()
+)
+_SENDS: Final = frozenset(
+    "announce broadcast dispatch email emails forward invitation invitations invite invites mail message messages notification "
+    "notifications notify publish reply send share sms tweet".split()
+)
+_DELETES: Final = frozenset(
+    "cancel clear delete deactivate destroy drop erase purge remove reset revoke terminate wipe".split()
+)
+_CHANGES: Final = frozenset(
+    "activate assign change disable edit enable mark merge modify move patch rename replace rotate set "
+    "transition update upsert".split()
+)
+_WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
+
+
+def effect_of(method: str, name: str, path: str) -> Effect:
+    """The heaviest that its method, its name and the end of its path speak of."""
+    if method in ("get", "head"):
+        said = guessed_effect(name)
+        return said if said in _WRITES else Effect.READ
+    words = set(name.split("_")) | set(_last_words(path))
+    if words & _PAYS:
+        return Effect.PAY
+    if method == "delete" or words & _DELETES:
+        return Effect.DELETE
+    if words & _SENDS:
+        return Effect.SEND
+    if method in ("put", "patch") or words & _CHANGES or path.endswith("}"):
+        return Effect.CHANGE
+    return Effect.CREATE
+
+
+def needs_person(method: str, effect: Effect) -> bool:
+    """Whether somebody decides first: whatever is not read with a safe method."""
+    return method not in ("get", "head") or effect is not Effect.READ
+
+
+def _last_words(path: str) -> list[str]:
+    """Of the last segment that is no parameter: what the request is about."""
+    named = [segment for segment in path.split("/") if segment and "{" not in segment]
+    return named[-1].lower().replace("-", "_").replace(":", "_").split("_") if named else []

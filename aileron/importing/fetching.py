@@ -1,0 +1,160 @@
+"""The document's bytes: from files, folders, or one URL that was named. Nothing else is opened or asked.
+
+Rules
+- A folder stands for the JSON and YAML files in it; symbolic links in it are not followed, and nothing above it is read.
+- A URL is https, or http on this machine. Redirects are followed within its own origin. No credential is sent.
+- Sizes, numbers and seconds are bounded before anything is parsed.
+
+Runs in the author's command. Not here: what the bytes say (reading.py).
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.importing.reading import MAX_BYTES, MAX_FILES, DocumentError, Files, read_all
+from aileron.tls import client_context
+
+__all__ = ["is_url", "load"]
+
+_SUFFIXES: Final = (".json", ".yaml", ".yml")
+_DEADLINE_S: Final = 60.0
+_MAX_REDIRECTS: Final = 3
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
+
+
+def is_url(source: str) -> bool:
+    """Whether it names a document by its address, and not a file."""
+    return "://" in source
+
+
+def load(sources: Sequence[str]) -> Files:
+    """Read what was named; the first is the document, the others are what it may refer to. DocumentError."""
+    first = sources[0]
+    if is_url(first):
+        if len(sources) > 1:
+            raise DocumentError("a document with a URL is one file: its other files are not fetched")
+        name = Path(urllib.parse.urlsplit(first).path).name or "document"
+        return read_all(name, {name: _fetched(first)})
+    if any(is_url(source) for source in sources[1:]):
+        raise DocumentError("only the first --from can be a URL")
+    return _read_files([Path(source) for source in sources])
+
+
+# Files
+
+
+def _read_files(paths: Sequence[Path]) -> Files:
+    root, *more = paths
+    if root.is_dir():
+        raise DocumentError(f"{root} is a folder; name the document first, and the folder with another --from")
+    found = [root, *(file for path in more for file in (_below(path) if path.is_dir() else [path]))]
+    absolute = list(dict.fromkeys(Path(os.path.abspath(path)) for path in found))
+    if len(absolute) > MAX_FILES:
+        raise DocumentError(f"{len(absolute)} files; at most {MAX_FILES}")
+    base = Path(os.path.commonpath([path.parent for path in absolute]))
+    room = MAX_BYTES
+    files: dict[str, bytes] = {}
+    for path in absolute:
+        data = _read(path, room)
+        room -= len(data)
+        files[path.relative_to(base).as_posix()] = data
+    return read_all(absolute[0].relative_to(base).as_posix(), files)
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    for where, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in sorted(names):
+            path = Path(where, name)
+            if name.endswith(_SUFFIXES) and not name.startswith(".") and not path.is_symlink():
+                yield path
+
+
+def _read(path: Path, most: int) -> bytes:
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK | os.O_CLOEXEC)) as opened:
+            if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+                raise DocumentError(f"{path} is not a file")
+            data = opened.read(most + 1)
+    except FileNotFoundError:
+        raise DocumentError(f"no such file: {path}") from None
+    except OSError as error:
+        raise DocumentError(f"{path}: {error.strerror or error}") from None
+    if len(data) > most:
+        raise DocumentError(f"{path}: more than {MAX_BYTES} bytes in all")
+    return data
+
+
+# A URL
+
+
+def _fetched(url: str) -> bytes:
+    import httpcore2  # 60 ms, and most documents are files
+
+    until = time.monotonic() + _DEADLINE_S
+    try:
+        with httpcore2.ConnectionPool(ssl_context=client_context(None, ("http/1.1",)), max_connections=1) as pool:
+            for _ in range(_MAX_REDIRECTS + 1):
+                _check_url(url)
+                status, headers, data = _asked(pool, url, until)
+                if status not in (301, 302, 303, 307, 308):
+                    break
+                url = _next(url, headers)
+            else:
+                raise DocumentError(f"{url}: more than {_MAX_REDIRECTS} redirects")
+    except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
+        raise DocumentError(f"{url} cannot be fetched: {error or type(error).__name__}") from None
+    if status != 200:
+        raise DocumentError(f"{url} answered with status {status}; download the document and give the file")
+    return data
+
+
+def _check_url(url: str) -> None:
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        raise DocumentError(f"{url[:200]!r} is not a URL") from None
+    if parts.username is not None:
+        raise DocumentError("the URL has a user or a password in it: download the document and give the file")
+    if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
+        raise DocumentError(
+            f"{url[:200]}: expected https://…, or http:// on this machine; or download it and give the file"
+        )
+
+
+def _asked(pool: Any, url: str, until: float) -> tuple[int, dict[bytes, bytes], bytes]:
+    left = {"connect": 20.0, "read": 20.0, "write": 20.0, "pool": 20.0}
+    headers = [
+        (b"Host", urllib.parse.urlsplit(url).netloc.encode()),
+        (b"Accept", b"application/json, application/yaml, */*"),
+    ]
+    with pool.stream(
+        "GET", url, headers=[*headers, (b"User-Agent", b"aileron")], extensions={"timeout": left}
+    ) as answer:
+        data = bytearray()
+        for piece in answer.iter_stream():
+            data += piece
+            if len(data) > MAX_BYTES:
+                raise DocumentError(f"{url}: more than {MAX_BYTES} bytes")
+            if time.monotonic() > until:
+                raise DocumentError(f"{url}: not complete after {_DEADLINE_S:.0f} s")
+        return answer.status, {name.lower(): value for name, value in answer.headers}, bytes(data)
+
+
+def _next(url: str, headers: dict[bytes, bytes]) -> str:
+    target = urllib.parse.urljoin(url, headers.get(b"location", b"").decode("latin-1"))
+    here, there = urllib.parse.urlsplit(url), urllib.parse.urlsplit(target)
+    if (here.scheme, here.netloc) != (there.scheme, there.netloc):
+        raise DocumentError(
+            f"{url} redirects to {there.scheme}://{there.netloc[:100]}: name that address if you mean it"
+        )
+    return target

@@ -1,0 +1,187 @@
+"""The operations that a document describes, before any is looked at closely: what a person chooses from.
+
+Reading is kind here, since a broken operation must not hide the others: what is wrong with one is told when it is imported.
+
+Source: OpenAPI Specification 3.1.1, sections 4.8.1 (OpenAPI Object), 4.8.8 (Paths Object), 4.8.9 (Path Item Object). Not
+here: what one takes and answers (operations.py), Swagger 2.0 (swagger.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from aileron.importing.reading import DocumentError, Files
+from aileron.importing.references import References
+from aileron.importing.swagger import as_openapi_3
+
+__all__ = ["METHODS", "Described", "FoundOperation", "described"]
+
+METHODS: Final = ("get", "head", "post", "put", "patch", "delete")
+"""Methods that egress sends. OPTIONS and TRACE are about the connection, and no operation of a service."""
+_READS: Final = ("get", "head")
+_MAX_OPERATIONS: Final = 20_000
+"""Of one document: the largest known has 1,200."""
+_MAX_NAME: Final = 64
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
+
+
+class FoundOperation(msgspec.Struct, frozen=True):
+    """One operation as it stands in the document. `name` is unique, in snake case."""
+
+    name: str
+    path: str
+    method: str
+    tags: tuple[str, ...]
+    summary: str
+    raw: dict[str, Any]
+    """The Operation Object."""
+    shared: tuple[Any, ...]
+    """The parameters of its path."""
+    servers: tuple[Any, ...]
+    """Of its path or its own; empty: those of the document."""
+    file: str
+    """Where it stands, for its references."""
+    is_old: bool = False
+    """The document calls it deprecated."""
+
+    @property
+    def reads(self) -> bool:
+        """By its method: a safe one (RFC 9110 section 9.2.1)."""
+        return self.method in _READS
+
+
+class Described(msgspec.Struct, frozen=True):
+    """A document with its operations. `is_3_0`: schemas are those of OpenAPI 3.0, which Swagger's are too."""
+
+    title: str
+    version: str
+    license: dict[str, str]
+    is_3_0: bool
+    servers: tuple[Any, ...]
+    security: list[Any] | None
+    schemes: dict[str, Any]
+    operations: tuple[FoundOperation, ...]
+    references: References
+    digest: str
+
+
+def described(files: Files) -> Described:
+    """Everything that can be chosen. DocumentError for what is no description of an API."""
+    document = files.document
+    if not isinstance(document, dict):
+        raise DocumentError(f"{files.root}: not an OpenAPI document: it is no object")
+    references = References(files)
+    if "swagger" in document:
+        document = as_openapi_3(document, references)
+        is_3_0 = True
+    else:
+        is_3_0 = _is_3_0(document, files.root)
+    info = _object(document.get("info"))
+    found = tuple(_operations(document, references))
+    if not found:
+        raise DocumentError(f"{files.root}: no operations: `paths` is empty")
+    components = _object(document.get("components"))
+    return Described(
+        title=_line(info.get("title")) or "API",
+        version=_line(info.get("version")),
+        license={key: _line(value) for key, value in _object(info.get("license")).items() if isinstance(value, str)},
+        is_3_0=is_3_0,
+        servers=tuple(_list(document.get("servers"))),
+        security=document.get("security") if isinstance(document.get("security"), list) else None,
+        schemes=_object(components.get("securitySchemes")),
+        operations=found,
+        references=references,
+        digest=files.digest,
+    )
+
+
+def _is_3_0(document: dict[str, Any], name: str) -> bool:
+    version = document.get("openapi")
+    if not isinstance(version, str) or not version.startswith(("3.0", "3.1")):
+        said = "no `openapi` key" if version is None else f"openapi: {str(version)[:20]}"
+        raise DocumentError(f"{name}: {said}; expected OpenAPI 3.0 or 3.1, or Swagger 2.0")
+    return version.startswith("3.0")
+
+
+def _operations(document: dict[str, Any], references: References) -> Iterator[FoundOperation]:
+    names = _Names()
+    number = 0
+    for path, item in _object(document.get("paths")).items():
+        try:
+            place = references.resolved(item, references.root)
+        except DocumentError:
+            continue
+        shared, servers = _list(_object(place.value).get("parameters")), _list(_object(place.value).get("servers"))
+        for method in METHODS:
+            raw = _object(place.value).get(method)
+            if not isinstance(raw, dict):
+                continue
+            number += 1
+            if number > _MAX_OPERATIONS:
+                raise DocumentError(f"more than {_MAX_OPERATIONS} operations")
+            yield FoundOperation(
+                name=names.of(raw, path, method),
+                path=path,
+                method=method,
+                tags=tuple(_line(tag) for tag in _list(raw.get("tags")) if isinstance(tag, str)),
+                summary=_line(raw.get("summary")),
+                raw=raw,
+                shared=tuple(shared),
+                servers=tuple(_list(raw.get("servers")) or servers),
+                file=place.file,
+                is_old=raw.get("deprecated") is True,
+            )
+
+
+class _Names:
+    """Names of operations, each given once."""
+
+    def __init__(self) -> None:
+        self._given: set[str] = set()
+
+    def of(self, raw: dict[str, Any], path: str, method: str) -> str:
+        by_path = _snake(f"{method} {re.sub(r'[{}]', ' ', path)}")
+        said = raw.get("operationId")
+        name = (_snake(_without_path(said, path, method)) if isinstance(said, str) else "") or by_path
+        for candidate in (name, f"{name}_{method}", by_path):
+            if candidate not in self._given and len(candidate) <= _MAX_NAME:
+                return self._take(candidate)
+        number = 2
+        while f"{name[: _MAX_NAME - 6]}_{number}" in self._given:
+            number += 1
+        return self._take(f"{name[: _MAX_NAME - 6]}_{number}")
+
+    def _take(self, name: str) -> str:
+        self._given.add(name)
+        return name
+
+
+def _without_path(name: str, path: str, method: str) -> str:
+    """`read_item_items__item_id__get`, as FastAPI makes them, without what path and method say already."""
+    tail = f"{re.sub(r'[^A-Za-z0-9_]', '_', path)}_{method}"
+    return name.removesuffix(tail) or name
+
+
+def _snake(text: str) -> str:
+    name = "_".join(word.lower() for word in _WORDS.findall(text)).strip("_")
+    name = name if name[:1].isalpha() else f"op_{name}" if name else ""
+    return name[:_MAX_NAME].rstrip("_")
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _line(value: Any) -> str:
+    """A title or the like as one visible line, empty where it is no text."""
+    from aileron.importing.words import line
+
+    return line(value) if isinstance(value, str) else ""

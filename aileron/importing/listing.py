@@ -1,0 +1,122 @@
+"""Where an answer has its list, and which fields of the members an agent is told if the list is large.
+
+Pure. A guess by the schema: what is required, and what names a thing, says where it is and when it was. An author can
+choose others, and so can each call.
+
+Source: docs/reference/packed-openapi.md. Not here: cutting an answer down to them (aileron_connector/openapi/answer.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from aileron.importing.schemas import UnusableError
+from aileron.importing.words import is_visible
+from aileron_connector.openapi.document import ListShape
+
+__all__ = ["fields_of", "listing_of", "properties_of"]
+
+Lookup = Callable[[str], dict[str, Any] | bool]
+
+_MAX_FIELDS: Final = 12
+"""Of one member: a line or two of what a person or a model takes in of each."""
+_MAX_HOPS: Final = 12
+_WRAPPERS: Final = ("data", "items", "results", "values", "entries", "records", "list", "content", "chunk", "objects")
+_TELLING: Final = (
+    "id number key name title login username email subject summary slug label status state type kind path full_name "
+    "display_name displayName html_url web_url price amount currency total count date start end due created created_at "
+    "createdAt updated updated_at updatedAt modified timestamp"
+).split()
+"""Properties that say what a thing is, the most telling first."""
+_NAMES: Final = (
+    "name",
+    "title",
+    "login",
+    "username",
+    "email",
+    "id",
+    "key",
+    "slug",
+    "login",
+    "displayName",
+    "display_name",
+)
+"""Of what hangs on a member, one that tells which it is."""
+
+
+def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | None:
+    """The list of an answer: the answer itself, or the one array of objects that it is around. None where it is none."""
+    found = _seen(answer, lookup)
+    if found.get("type") == "array" or "items" in found:
+        return ListShape(at=[], fields=fields_of(found.get("items", True), lookup))
+    arrays = [
+        name
+        for name, inner in properties_of(found, lookup).items()
+        if "items" in (seen := _seen(inner, lookup)) and properties_of(_seen(seen["items"], lookup), lookup)
+    ]
+    wrapped = [name for name in _WRAPPERS if name in arrays]
+    if len(arrays) != 1 and not wrapped:
+        return None
+    name = wrapped[0] if wrapped else arrays[0]
+    items = _seen(properties_of(found, lookup)[name], lookup).get("items", True)
+    return ListShape(at=[name], fields=fields_of(items, lookup))
+
+
+def fields_of(member: dict[str, Any] | bool, lookup: Lookup) -> list[str]:
+    """The fields of an object that tell most, dotted where they are of an object in it."""
+    found = _seen(member, lookup)
+    properties = properties_of(found, lookup)
+    required = set(found.get("required", ()))
+    telling = [name for name in _TELLING if name in properties]
+    other = [name for name in properties if name in required and name not in telling]
+    fields: list[str] = []
+    for name in (*telling, *other):
+        if len(fields) == _MAX_FIELDS:
+            break
+        if "." in name or not is_visible(name) or (name not in telling and name.endswith("_url")):
+            continue
+        fields += _of_one(name, properties[name], lookup)
+    return fields
+
+
+def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
+    """The property itself if it is a plain value, or the name of the thing that it is."""
+    seen = _seen(inner, lookup)
+    if "items" in seen:
+        seen = _seen(seen["items"], lookup)
+    own = properties_of(seen, lookup)
+    if not own:
+        return [] if "additionalProperties" in seen else [name]
+    best = next((one for one in _NAMES if one in own and not properties_of(_seen(own[one], lookup), lookup)), None)
+    return [] if best is None else [f"{name}.{best}"]
+
+
+def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
+    """The properties of an object, those of `allOf` and of the first branch of a choice included."""
+    seen = _seen(schema, lookup)
+    found = dict(seen.get("properties", {}))
+    for part in seen.get("allOf", ()):
+        found |= properties_of(part, lookup)
+    return {name: inner for name, inner in found.items() if inner is not False}
+
+
+def _seen(schema: Any, lookup: Lookup) -> dict[str, Any]:
+    """A schema with references followed, and of a choice the first branch that is not null."""
+    for _ in range(_MAX_HOPS):
+        if not isinstance(schema, dict):
+            return {}
+        if "$ref" in schema:
+            try:
+                schema = lookup(schema["$ref"])
+            except (UnusableError, KeyError):
+                return {}
+        elif len(schema.get("allOf", ())) == 1 and "properties" not in schema:
+            schema = schema["allOf"][0]
+        elif branches := [one for key in ("anyOf", "oneOf") for one in schema.get(key, ()) if one != {"type": "null"}]:
+            if "properties" in schema:
+                return schema
+            schema = branches[0]
+        else:
+            return schema
+    return {}

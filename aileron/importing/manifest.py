@@ -1,0 +1,121 @@
+"""The manifest of an imported connector: hosts, credential and operations, and nothing that the chosen operations do not need.
+
+Pure. Source: docs/reference/connector-manifest.md. Not here: what an operation takes (operations.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, cast
+
+from aileron.importing.operations import Imported, Input
+from aileron.importing.security import Credential
+from aileron.importing.words import line
+from aileron.model.manifest import Operation, Parameter, ParameterType
+from aileron.model.names import Fqn
+from aileron.registry.operations import as_toml
+from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED
+
+__all__ = ["manifest_text", "operations_of"]
+
+_HEADER: Final = """\
+# What this connector asks for; nothing that is not named here is granted. A release binds the version.
+# Made from {title} {version}, an OpenAPI document. `aileron connector new --from` made it; change it as you like.
+"""
+_OPERATIONS: Final = "# What the document says that each operation takes."
+_TIMEOUT_S: Final = 60
+_MEMORY_MB: Final = 128
+"""Twice the usual: an answer of some MiB is parsed, checked and written again."""
+_MAX_INTENTS: Final = 64
+_MAX_SCOPE: Final = 200
+_SCALARS: Final = frozenset({"string", "integer", "number", "boolean"})
+_LARGEST: Final = 1 << 20
+
+
+def manifest_text(
+    connector: Fqn,
+    title: str,
+    version: str,
+    digest: str,
+    hosts: Sequence[str],
+    credential: Credential,
+    client_id: str | None,
+    operations: Sequence[Imported],
+) -> str:
+    """The whole file. `hosts`: the first is where requests go unless an operation says otherwise."""
+    parts = [
+        _HEADER.format(title=title, version=version),
+        "\n".join(
+            [
+                "[connector]",
+                f"name = {_toml(str(connector))}",
+                f"version = {_toml(UNRELEASED)}",
+                f"document_hash = {_toml(digest)}",
+            ]
+        ),
+        "\n".join(["[capabilities.network]", f"hosts = {_toml(list(hosts))}"]),
+        "\n".join(_credential(credential, client_id, title, operations)),
+        "\n".join(["[capabilities.runtime]", 'imports = ["http", "log"]']),
+        "\n".join(["[limits]", f"memory_mb = {_MEMORY_MB}", f"timeout_s = {_TIMEOUT_S}"]),
+        "\n".join(["[provides]", f"intents = {_toml([one.name for one in operations][:_MAX_INTENTS])}"]),
+        as_toml(operations_of(operations), header=_OPERATIONS),
+    ]
+    return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
+
+
+def _credential(
+    credential: Credential, client_id: str | None, title: str, operations: Sequence[Imported]
+) -> Iterator[str]:
+    if credential.kind is None:
+        return
+    changes = any(not one.found.reads for one in operations)
+    words = f"{'Read and change' if changes else 'Read'} your data at {title}"
+    yield "[capabilities.credential]"
+    yield f"kind = {_toml(credential.kind)}"
+    yield f"scope = {_toml(line(words, _MAX_SCOPE))}"
+    for key in ("header", "format", "query"):
+        if getattr(credential, key) is not None:
+            yield f"{key} = {_toml(getattr(credential, key))}"
+    if credential.kind == "oauth2":
+        yield ""
+        yield "[capabilities.credential.oauth2]"
+        yield f"authorize_url = {_toml(credential.authorize_url)}"
+        yield f"token_url = {_toml(credential.token_url)}"
+        yield f"client_id = {_toml(client_id or UNBOUND_CLIENT)}"
+        yield f"scopes = {_toml(list(credential.scopes))}"
+
+
+def operations_of(operations: Sequence[Imported]) -> list[Operation]:
+    """As a manifest records them, so that a call that does not fit is refused before a person is asked."""
+    return [
+        Operation(
+            name=one.name,
+            parameters=tuple(_parameter(given) for given in one.inputs),
+            credential=bool(one.packed.security),
+        )
+        for one in operations
+    ]
+
+
+def _parameter(given: Input) -> Parameter:
+    rule, kind = given.rule, cast(ParameterType, given.kind)
+    items = rule.get("items", {}).get("type") if kind == "array" else None
+    choices = [value for value in rule.get("enum", ()) if isinstance(value, str | int) and not isinstance(value, bool)]
+    return Parameter(
+        name=given.name,
+        required=given.required,
+        types=(kind,),
+        items=(items,) if items in _SCALARS else (),
+        enum=tuple(choices)
+        if kind in ("string", "integer", "number") and len(choices) == len(rule.get("enum", ()))
+        else (),
+        minimum=rule.get("minimum"),
+        maximum=rule.get("maximum"),
+        min_length=rule.get("minLength"),
+        max_length=rule.get("maxLength"),
+    )
+
+
+def _toml(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,554 @@
+"""One operation of a document, whole: what it sends and takes back as a packed document has it, and the inputs that an agent
+gives.
+
+Pure. It comes out whole or with the reason why not. What is optional and cannot be said is left out, and named; nothing
+that is required ever is.
+
+Rules
+- Each argument has a name of its own, in snake case. Where two places have one name, the place is added: `id` and `id_body`.
+- A JSON object or a form is given property by property; any other body is one argument, `body`.
+- A credential is no argument: the header or query parameter that carries it is left out.
+- An input has words, and what a model need not read is not there: 16 KiB of rules in all, the required ones first.
+
+Source: OpenAPI Specification 3.1.1, sections 4.8.10 (Operation), 4.8.12 (Parameter), 4.8.13 (Request Body), 4.8.17
+(Response). Not here: gates, previews and summaries (actions.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, get_args
+
+import msgspec
+
+from aileron.actions.inputs import EXPECTED
+from aileron.importing.effects import effect_of
+from aileron.importing.found import Described, FoundOperation
+from aileron.importing.listing import listing_of
+from aileron.importing.reading import DocumentError
+from aileron.importing.references import Place
+from aileron.importing.rules import Rule, Rules, size_of
+from aileron.importing.schemas import Packed, Packer, UnusableError, plain
+from aileron.importing.security import Credential, needs_of
+from aileron.importing.servers import Origin
+from aileron.importing.words import is_visible, line
+from aileron.model.manifest import Effect
+from aileron.model.names import INPUT_NAME
+from aileron_connector.openapi.document import (
+    Encoding,
+    ListShape,
+    Media,
+    Operation,
+    Parameter,
+    RequestBody,
+    Response,
+    Server,
+    Style,
+)
+
+__all__ = ["Imported", "Importer", "Input", "Unimported"]
+
+_MAX_INPUTS: Final = 60
+"""Of one action: operations of a manifest have at most 64 parameters."""
+_MAX_RULES: Final = 16 << 10
+"""16 KiB of one action's rules together: each of them is in the context of a model with every request."""
+_MAX_OPTIONAL: Final = 2 << 10
+_MAX_WORDS: Final = 200
+_STYLES: Final[tuple[str, ...]] = get_args(Style)
+_PLACES: Final = ("path", "query", "header")
+_IGNORED: Final = frozenset({"accept", "content-type", "authorization"})
+"""Header parameters that the specification has readers ignore."""
+_RESERVED: Final = frozenset(
+    "accept-encoding connection content-encoding content-length cookie date expect host keep-alive location origin "
+    "referer set-cookie te "
+    "trailer transfer-encoding upgrade via proxy-authorization".split()
+)
+"""What frames or routes a request is egress's to write."""
+_HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
+_TEMPLATE: Final = re.compile(r"\{([^{}/]+)\}")
+_PATH: Final = re.compile(
+    r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|\{[^{}/?#]+\})*)+(?:\?[A-Za-z0-9._~=&-]+)?(?:#[A-Za-z0-9._~-]*)?"
+)
+"""With a query that is always the same, or a name behind `#` that tells two operations of one path apart."""
+_SECRETS: Final = frozenset("api_key apikey access_token auth_token authtoken x_api_key api_token".split())
+"""Parameters that carry a credential wherever there is one."""
+_PERHAPS_SECRETS: Final = frozenset("token key secret".split())
+"""Those that do if their description says so."""
+_ABOUT_SECRETS: Final = re.compile(r"\bapi[ -]?key|\bauth|\bcredential|\bbearer", re.IGNORECASE)
+_NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
+_JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json|\*/\*")
+_FORM: Final = "application/x-www-form-urlencoded"
+_MULTIPART: Final = "multipart/form-data"
+_MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+*-]+")
+_FIELDS: Final = (
+    'Names of the fields to return of each member, such as those of a shorter answer. ["*"] returns all of them.'
+)
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument: `rule` has its type, in the keywords of actions/inputs.py."""
+
+    name: str
+    rule: Rule
+    description: str
+    required: bool
+    is_path: bool = False
+    example: Any = msgspec.UNSET
+
+    @property
+    def kind(self) -> str:
+        """Its type."""
+        return str(self.rule["type"])
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """One operation that can be called. `left_out`: optional things of it that cannot be given, with the reason."""
+
+    found: FoundOperation
+    packed: Operation
+    inputs: tuple[Input, ...]
+    origin: Origin | None
+    """Its own; None: the document's."""
+    effect: Effect
+    answer: Packed
+    """The schema of what it answers as JSON, where it says so; true: anything."""
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """As the connector calls it."""
+        return self.found.name
+
+
+class Unimported(msgspec.Struct, frozen=True):
+    """One that is not there, and why."""
+
+    found: FoundOperation
+    reason: str
+
+
+class Importer:
+    """Imports operations of one document for one credential."""
+
+    def __init__(self, described: Described, credential: Credential) -> None:
+        self.packer: Final = Packer(described.references, is_3_0=described.is_3_0)
+        self._rules: Final = Rules(self.packer.lookup)
+        self._described: Final = described
+        self._credential: Final = credential
+
+    def operation(self, found: FoundOperation, origin: Origin | None) -> Imported | Unimported:
+        """One of them. `origin`: its own host, where it has one."""
+        try:
+            return _Reading(found, self._described, self._credential, self.packer, self._rules).imported(origin)
+        except (UnusableError, DocumentError) as error:
+            return Unimported(found, str(error))
+        except msgspec.ValidationError as error:
+            return Unimported(found, f"not valid OpenAPI: {error}")
+
+
+class _Reading:
+    """One operation while it is read."""
+
+    def __init__(
+        self, found: FoundOperation, described: Described, credential: Credential, packer: Packer, rules: Rules
+    ) -> None:
+        self._found = found
+        self._described = described
+        self._credential = credential
+        self._packer = packer
+        self._rules = rules
+        self._inputs: list[Input] = []
+        self._left_out: list[str] = []
+        self._taken: set[str] = set()
+
+    def imported(self, origin: Origin | None) -> Imported:
+        found = self._found
+        if not _PATH.fullmatch(found.path):
+            raise UnusableError("its path has characters that a path does not have")
+        security = self._security()
+        parameters = list(self._parameters())
+        self._check_path(parameters)
+        body = self._body()
+        responses, answer = self._responses()
+        listing = self._listing(answer)
+        self._fit()
+        kept = {one.name for one in self._inputs}
+        return Imported(
+            found=found,
+            packed=Operation(
+                operation_id=found.name,
+                summary=line(found.summary, 120),
+                security=security,
+                parameters=[one for one in parameters if one.argument in kept],
+                request_body=_with_arguments(body, kept),
+                responses=responses,
+                servers=[] if origin is None else [Server(origin.url)],
+                listing=listing,
+            ),
+            inputs=tuple(self._inputs),
+            origin=origin,
+            effect=effect_of(found.method, found.name, found.path),
+            answer=answer,
+            left_out=tuple(self._left_out),
+        )
+
+    # Credential
+
+    def _security(self) -> list[dict[str, list[str]]]:
+        need, credential = needs_of(self._found, self._described), self._credential
+        if credential.kind is None:
+            if need.ways and not need.is_optional and self._described.schemes:
+                raise UnusableError(f"it needs a credential ({_ways(need.ways)}), and the connector has none")
+            return []
+        if not credential.scheme:
+            return [{credential.kind: []}]
+        if need.scopes(credential.scheme) is not None:
+            return [{credential.kind: []}]
+        if need.is_optional:
+            return []
+        raise UnusableError(f"it needs another credential: {_ways(need.ways)}")
+
+    # Parameters
+
+    def _parameters(self) -> Iterator[Parameter]:
+        for place in self._declared():
+            raw = place.value
+            if (needed := raw.get("required") is True) and raw.get("in") == "cookie":
+                raise UnusableError(f"a cookie is required: {line(str(raw.get('name')), 60)}")
+            try:
+                if (parameter := self._parameter(raw, place.file)) is not None:
+                    yield parameter
+            except UnusableError as error:
+                if needed or raw.get("in") == "path":
+                    raise UnusableError(f"{line(str(raw.get('name')), 60)}: {error}") from None
+                self._leave_out(str(raw.get("name")), str(error))
+
+    def _declared(self) -> list[Place]:
+        """The path's and the operation's own, which take the place of the path's."""
+        declared: dict[tuple[Any, Any], Place] = {}
+        own = self._found.raw.get("parameters")
+        for raw in (*self._found.shared, *(own if isinstance(own, list) else ())):
+            place = self._described.references.resolved(raw, self._found.file)
+            if not isinstance(place.value, dict) or not isinstance(place.value.get("name"), str):
+                raise UnusableError("a parameter without a name")
+            declared[place.value.get("in"), place.value["name"]] = place
+        # Path parameters first, in the order of the path: what a call is about.
+        order = _TEMPLATE.findall(self._found.path)
+        return sorted(
+            declared.values(),
+            key=lambda one: (
+                one.value.get("in") != "path",
+                order.index(one.value["name"]) if one.value["name"] in order else 0,
+                one.value.get("required") is not True,
+            ),
+        )
+
+    def _parameter(self, raw: dict[str, Any], file: str) -> Parameter | None:
+        name, where = raw["name"], raw.get("in")
+        if where not in _PLACES:
+            raise UnusableError(f"a parameter in {str(where)[:20]!r}")
+        if not is_visible(name) or not name:
+            raise UnusableError("a hidden character in its name")
+        if where == "path" and f"{{{name}}}" not in self._found.path:
+            return None
+        if self._is_credential(where, name):
+            return None
+        if where != "path" and _is_secret(raw):
+            if self._credential.kind is not None:
+                return None
+            raise UnusableError(f"it looks like a credential, which no agent may hold; give --auth {where}:{name}")
+        if where == "header" and (name.lower() in _RESERVED or not _HEADER.fullmatch(name)):
+            raise UnusableError("a header that a connector cannot send")
+        content = raw.get("content")
+        is_json = isinstance(content, dict) and len(content) == 1 and bool(_JSON.fullmatch(next(iter(content))))
+        if isinstance(content, dict) and content and not is_json:
+            raise UnusableError("a parameter that is written as another media type than JSON")
+        said = next(iter(content.values())) if isinstance(content, dict) and is_json else raw
+        schema = self._packer.sent(said.get("schema", True) if isinstance(said, dict) else True, file)
+        style = raw.get("style")
+        if style is not None and style not in _STYLES:
+            raise UnusableError(f"the style {str(style)[:30]!r} is not supported")
+        required = raw.get("required") is True or where == "path"
+        argument = self._argument(name, where)
+        self._add(argument, schema, raw, required=required, is_path=where == "path")
+        packed = _as_schema(plain(schema))
+        return Parameter(
+            name=name,
+            place=where,
+            argument=argument,
+            required=required,
+            schema={} if is_json else packed,
+            style=style,
+            explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
+            allow_reserved=raw.get("allowReserved") is True,
+            content={"application/json": {"schema": packed}} if is_json else {},
+        )
+
+    def _is_credential(self, where: str, name: str) -> bool:
+        if where == "header":
+            return name.lower() in _IGNORED or name.lower() == (self._credential.header or "").lower()
+        return where == "query" and self._credential.query == name
+
+    def _check_path(self, parameters: list[Parameter]) -> None:
+        known = {one.name for one in parameters if one.place == "path"}
+        for name in _TEMPLATE.findall(self._found.path):
+            if name not in known:
+                raise UnusableError(f"its path has {{{line(name, 60)}}}, which is not described")
+
+    # Body
+
+    def _body(self) -> RequestBody | None:
+        raw = self._found.raw.get("requestBody")
+        if raw is None:
+            return None
+        place = self._described.references.resolved(raw, self._found.file)
+        content = place.value.get("content") if isinstance(place.value, dict) else None
+        if not isinstance(content, dict) or not content:
+            return None
+        kind, media = _chosen_media(content)
+        required = place.value.get("required") is True
+        try:
+            return self._body_of(kind, media, place, required=required)
+        except UnusableError as error:
+            if required:
+                raise UnusableError(f"body: {error}") from None
+            self._leave_out("body", str(error))
+            return None
+
+    def _body_of(self, kind: str, media: dict[str, Any], place: Place, *, required: bool) -> RequestBody | None:
+        schema = self._packer.sent(media.get("schema", True), place.file)
+        is_form = kind in (_FORM, _MULTIPART)
+        if _JSON.fullmatch(kind) or is_form:
+            found = self._rules.objects(schema)
+            if found is not None:
+                return self._by_property(kind, media, schema, found, required=required)
+            if is_form or (isinstance(schema, dict) and schema.get("additionalProperties") is False):
+                return None  # a form without fields: nothing is sent
+        if not is_form and not _JSON.fullmatch(kind):
+            schema = {"type": "string"}
+        argument = self._argument("body", "body")
+        self._add(argument, schema, {"description": _body_words(kind, place.value)}, required=required)
+        return RequestBody(content={kind: Media(_as_schema(plain(schema)))}, required=required, argument=argument)
+
+    def _by_property(
+        self, kind: str, media: dict[str, Any], schema: Packed, found: dict[str, Any], *, required: bool
+    ) -> RequestBody:
+        arguments: dict[str, str] = {}
+        needed = found.get("required", ()) if required else ()
+        names = sorted(found["properties"], key=lambda name: name not in needed)
+        for name in names:
+            inner = found["properties"][name]
+            if inner is False and name not in needed:
+                continue
+            argument = self._argument(name, "body")
+            try:
+                self._add(argument, inner, inner if isinstance(inner, dict) else {}, required=name in needed)
+            except UnusableError as error:
+                if name in needed:
+                    raise UnusableError(f"{line(name, 60)}: {error}") from None
+                self._leave_out(name, str(error))
+                continue
+            arguments[name] = argument
+        missing = [name for name in needed if name not in arguments]
+        if missing:
+            raise UnusableError(f"{line(missing[0], 60)}: required, and not described")
+        encoding = {name: one for name, one in _encodings(media) if name in arguments}
+        return RequestBody(
+            content={kind: Media(_as_schema(plain(schema)), encoding)}, required=required, arguments=arguments
+        )
+
+    # Answers
+
+    def _responses(self) -> tuple[dict[str, Response], Packed]:
+        raw = self._found.raw.get("responses")
+        found: dict[str, Response] = {}
+        answer: Packed = True
+        for status, one in raw.items() if isinstance(raw, dict) else ():
+            if not re.fullmatch(r"2(?:[0-9]{2}|XX)|default", str(status)):
+                continue
+            if status == "default" and found:
+                continue  # what is left are errors
+            try:
+                place = self._described.references.resolved(one, self._found.file)
+            except DocumentError:
+                continue
+            content = place.value.get("content") if isinstance(place.value, dict) else None
+            media = dict(self._media(content if isinstance(content, dict) else {}, place.file))
+            found[status] = Response(content=media)
+            for kind, one_media in media.items():
+                if answer is True and _JSON.fullmatch(kind) and isinstance(one_media.schema, dict):
+                    answer = one_media.schema
+        return found, answer
+
+    def _media(self, content: dict[str, Any], file: str) -> Iterator[tuple[str, Media]]:
+        for kind, media in list(content.items())[:8]:
+            name = kind.partition(";")[0].strip().lower()
+            if not _MEDIA_TYPE.fullmatch(name) and name != "*/*":
+                continue
+            schema: Packed = True
+            if _JSON.fullmatch(name) and isinstance(media, dict) and isinstance(media.get("schema"), dict | bool):
+                schema = self._packer.answered(media["schema"], file)
+            yield name, Media(schema)
+
+    def _listing(self, answer: Packed) -> ListShape | None:
+        if not self._found.reads:
+            return None
+        shape = listing_of(answer, self._packer.lookup)
+        if shape is None:
+            return None
+        argument = next((name for name in ("fields", "answer_fields") if name not in self._taken), "")
+        if argument:
+            self._taken.add(argument)
+            rule = {"type": "array", "items": {"type": "string"}, "maxItems": 50}
+            self._inputs.append(Input(name=argument, rule=rule, description=_FIELDS, required=False))
+        return msgspec.structs.replace(shape, argument=argument)
+
+    # Inputs
+
+    def _add(
+        self, argument: str, schema: Packed, said: dict[str, Any], *, required: bool, is_path: bool = False
+    ) -> None:
+        """An input for an argument. UnusableError where it would take more than the schema."""
+        try:
+            rule = self._rules.rule(schema, _MAX_RULES if required else _MAX_OPTIONAL)
+        except UnusableError:
+            self._taken.discard(argument)
+            raise
+        words = rule.pop("description", "")
+        packed = schema if isinstance(schema, dict) else {}
+        told = said.get("description") if isinstance(said.get("description"), str) else ""
+        example = next(
+            (one[key] for one in (said, packed) for key in ("example", "default") if key in one), msgspec.UNSET
+        )
+        self._inputs.append(
+            Input(
+                name=argument,
+                rule=rule,
+                description=_described(line(told or words, _MAX_WORDS), argument, packed, rule),
+                required=required,
+                is_path=is_path,
+                example=example if isinstance(example, str | int | float | bool) else msgspec.UNSET,
+            )
+        )
+
+    def _argument(self, name: str, place: str) -> str:
+        base = _snake(name) or place
+        for candidate in (base, f"{base}_{place}", *(f"{base}_{number}" for number in range(2, 100))):
+            if candidate not in self._taken and INPUT_NAME.fullmatch(candidate):
+                self._taken.add(candidate)
+                return candidate
+        raise UnusableError("no name is left for it")
+
+    def _leave_out(self, name: str, reason: str) -> None:
+        self._left_out.append(f"{line(name, 60)}: {reason}")
+
+    def _fit(self) -> None:
+        """Optional inputs beyond what a model should read are left out, the last first."""
+        room = _MAX_RULES - sum(_weight(one) for one in self._inputs if one.required)
+        count = sum(one.required for one in self._inputs)
+        if room < 0 or count > _MAX_INPUTS:
+            raise UnusableError(f"what it requires is more than {_MAX_RULES} bytes of schemas, or {_MAX_INPUTS} inputs")
+        kept = []
+        for one in self._inputs:
+            if not one.required:
+                count += 1
+                room -= _weight(one)
+                if room < 0 or count > _MAX_INPUTS:
+                    self._leave_out(one.name, "an action has no room for it")
+                    continue
+            kept.append(one)
+        self._inputs = kept
+
+
+def _is_secret(raw: dict[str, Any]) -> bool:
+    name = _snake(raw["name"])
+    is_said = bool(_ABOUT_SECRETS.search(str(raw.get("description", ""))))
+    return name in _SECRETS or (name in _PERHAPS_SECRETS and is_said)
+
+
+def _weight(one: Input) -> int:
+    return size_of(one.rule) + len(one.description) + len(one.name)
+
+
+def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | None:
+    """The body without properties whose inputs there was no room for."""
+    if body is None or not body.arguments:
+        return body if body is None or body.argument in kept else None
+    arguments = {name: argument for name, argument in body.arguments.items() if argument in kept}
+    return msgspec.structs.replace(body, arguments=arguments) if arguments else None
+
+
+def _ways(ways: tuple[Any, ...]) -> str:
+    return line(" or ".join(" and ".join(way) for way in ways), 120)
+
+
+def _as_schema(schema: Packed) -> dict[str, Any]:
+    if schema is True:
+        return {}
+    return {"not": {}} if schema is False else schema
+
+
+def _snake(name: str) -> str:
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    made = _NOT_NAME.sub("_", words.lower()).strip("_")[:60].rstrip("_")
+    return made if made[:1].isalpha() else f"arg_{made}" if made else ""
+
+
+def _chosen_media(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """JSON where there is a choice, then forms, then text, then bytes. UnusableError where there is none that can be sent."""
+    ranked: list[tuple[int, int, str, dict[str, Any]]] = []
+    for number, (said, media) in enumerate(content.items()):
+        kind = str(said).partition(";")[0].strip().lower()
+        if not isinstance(media, dict):
+            continue
+        if kind in ("*/*", "application/*"):
+            kind = "application/json"
+        if _MEDIA_TYPE.fullmatch(kind) and "*" not in kind and kind != "multipart/mixed":
+            ranked.append((_rank(kind), number, kind, media))
+    if not ranked:
+        raise UnusableError("no media type of its body can be sent")
+    _, _, kind, media = min(ranked, key=lambda one: one[:2])
+    return kind, media
+
+
+def _rank(kind: str) -> int:
+    if kind == "application/json":
+        return 0
+    if _JSON.fullmatch(kind):
+        return 1
+    return {_FORM: 2, _MULTIPART: 3}.get(kind, 4 if kind.startswith("text/") else 5)
+
+
+def _encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
+    said = media.get("encoding")
+    for name, raw in said.items() if isinstance(said, dict) else ():
+        if isinstance(raw, dict):
+            style = raw.get("style")
+            yield (
+                name,
+                Encoding(
+                    content_type=raw["contentType"] if isinstance(raw.get("contentType"), str) else "",
+                    style=style if style in _STYLES else None,
+                    explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
+                    allow_reserved=raw.get("allowReserved") is True,
+                ),
+            )
+
+
+def _body_words(kind: str, raw: dict[str, Any]) -> str:
+    said = line(str(raw.get("description", "")), 120)
+    is_text = _JSON.fullmatch(kind) or kind.startswith("text/") or kind in (_FORM, _MULTIPART)
+    how = f"The content ({kind})" if is_text else f"The content ({kind}), as base64"
+    return f"{how}: {said}" if said else f"{how}."
+
+
+def _described(words: str, name: str, schema: dict[str, Any], rule: Rule) -> str:
+    """The document's words, or those of its name; and what is sent if it is left out."""
+    told = words or f"{name.replace('_', ' ').capitalize()}: {EXPECTED[rule['type']]}."
+    if schema.get("format") in ("binary", "byte") or schema.get("contentEncoding") == "base64":
+        told = f"{told} As base64."
+    default = schema.get("default")
+    if isinstance(default, str | int | float | bool) and default != "" and "default" not in told.lower():
+        told = f"{told.rstrip('. ')}. Default: {line(str(default).lower() if isinstance(default, bool) else str(default), 60)}."
+    return told

@@ -1,0 +1,318 @@
+"""An imported connector's files: from a document and a choice of its operations to what `connector build` takes.
+
+Pure: what was read comes in, files by their paths go out. Each file is read back by the parser that will read it when it is
+installed; an operation whose action would be refused there is not imported, with that reason.
+
+Source: docs/how-to/import-an-api.md, docs/adr/0054-openapi-documents.md. Not here: reading and fetching the document, the
+repository's other files (aileron/cli/template.py), asking.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aileron.actions.manifest import parse_action
+from aileron.importing.actions import Names, action_text, preview_of
+from aileron.importing.cases import cases_text
+from aileron.importing.found import Described, FoundOperation
+from aileron.importing.manifest import manifest_text
+from aileron.importing.operations import Imported, Importer, Unimported
+from aileron.importing.reading import DocumentError
+from aileron.importing.security import Credential, choose
+from aileron.importing.servers import Origin, chosen
+from aileron.importing.words import line
+from aileron.model.failure import AileronError
+from aileron.model.names import Fqn, HostPort
+from aileron.registry.manifest import MAX_OPERATIONS, UNBOUND_HOSTS, parse_connector_manifest
+from aileron_connector.openapi.document import VERSION, Components, Document, Info, ListShape, Server
+
+__all__ = ["Choices", "Made", "MadeAction", "make", "service_of"]
+
+_PACKAGE: Final = "service"
+"""The folder of the packed document: a package, so that `connector build` packs its data."""
+_PROGRAM: Final = '''\
+"""{title}: operations of its OpenAPI document, which is service/document.json."""
+
+from aileron_connector import openapi
+
+if __name__ == "__main__":
+    openapi.run("{package}")
+'''
+_PACKAGED: Final = (
+    '"""The document: what each operation sends and what comes back. docs/reference/packed-openapi.md of Aileron."""\n'
+)
+_MAX_HOSTS: Final = 32
+_AFFIX: Final = re.compile(r"^(?:aileron-)?connector-|-connector$")
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True):
+    """What the author said beside the operations."""
+
+    found_at: str | None = None
+    """The URL of the document, which relative servers are relative to."""
+    host: HostPort | None = None
+    """In the place of the document's."""
+    is_host_open: bool = False
+    """The host is named when the connector is built."""
+    variables: Mapping[str, str] = {}
+    auth: str | None = None
+    client_id: str | None = None
+    fields: Mapping[str, tuple[str, ...]] = {}
+    """Of an operation with a list, the fields that are told of each member."""
+
+
+class MadeAction(msgspec.Struct, frozen=True):
+    """One action, for a list of what was made."""
+
+    name: str
+    op: str
+    effect: str
+    asks: bool
+    has_preview: bool
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """The files, and what there is to say of them."""
+
+    files: dict[str, bytes]
+    actions: tuple[MadeAction, ...]
+    unimported: tuple[Unimported, ...]
+    left_out: dict[str, tuple[str, ...]]
+    """Optional things that cannot be given, by operation."""
+    credential: Credential
+    origins: tuple[Origin, ...]
+    """Those that requests go to; empty where the host is named at build."""
+    document_bytes: int
+    title: str
+    license: str
+    """The licence of the document, as it says; empty: it says none."""
+
+
+def service_of(connector: Fqn) -> str:
+    """What agents call the service: the repository's name without `connector`."""
+    name = _AFFIX.sub("", connector.path[-1].lower())
+    return re.sub(r"[^a-z0-9]+", "-", name).strip("-")[:24].strip("-") or "service"
+
+
+def make(described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices) -> Made:
+    """Everything. DocumentError where nothing can be made of it; what goes for one operation alone is in `unimported`."""
+    origin = _origin(described, choices)
+    credential = choose(described, operations, choices.auth)
+    importer = Importer(described, credential)
+    imported, unimported = _imported(importer, described, operations, choices, origin)
+    readers, hidden = _readers(importer, described, operations, imported, choices, origin)
+    service = service_of(connector)
+    made: list[MadeAction] = []
+    files: dict[str, bytes] = {}
+    names = Names(service)
+    kept: list[Imported] = []
+    for one in imported:
+        preview = preview_of(one, readers.get(one.found.path), importer.packer.lookup)
+        name = names.of(one.name)
+        text = action_text(name, connector, one, preview, line(described.title, 60))
+        path = f"actions/{name}/action.md"
+        try:
+            action = parse_action(text, file=path, allow_placeholder=True)
+        except AileronError as error:
+            unimported.append(Unimported(one.found, f"its action would not be valid: {error.failure.message}"))
+            continue
+        files[path] = text.encode()
+        kept.append(one)
+        made.append(MadeAction(name, one.name, one.effect.value, action.approval.required, preview is not None))
+    if not kept:
+        raise DocumentError(_nothing(unimported))
+    used = {
+        preview.op for one in kept if (preview := preview_of(one, readers.get(one.found.path), importer.packer.lookup))
+    }
+    kept += [reader for reader in hidden if reader.name in used and reader not in kept]
+    if len(kept) > MAX_OPERATIONS:
+        raise DocumentError(
+            f"{len(kept)} operations; a connector has at most {MAX_OPERATIONS}: choose fewer with --tag, --ops or --grep"
+        )
+    origins = _origins(origin, kept)
+    document = _document(described, importer, kept, credential, origin)
+    manifest = manifest_text(
+        connector,
+        line(described.title, 80),
+        line(described.version, 40),
+        described.digest,
+        [UNBOUND_HOSTS] if origin is None else [str(one.host) for one in origins],
+        credential,
+        choices.client_id,
+        kept,
+    ).encode()
+    parse_connector_manifest(manifest, file="manifest.toml", allow_unbound=True)
+    files |= {
+        "manifest.toml": manifest,
+        "connector.py": _PROGRAM.format(title=_docstring(described.title), package=_PACKAGE).encode(),
+        f"{_PACKAGE}/__init__.py": _PACKAGED.encode(),
+        f"{_PACKAGE}/document.json": msgspec.json.format(msgspec.json.encode(document), indent=1),
+    }
+    if (cases := cases_text(document, kept, described.references)) is not None:
+        files["tests/cases.toml"] = cases.encode()
+    return Made(
+        files=files,
+        actions=tuple(made),
+        unimported=tuple(unimported),
+        left_out={one.name: one.left_out for one in kept if one.left_out},
+        credential=credential,
+        origins=origins,
+        document_bytes=len(files[f"{_PACKAGE}/document.json"]),
+        title=line(described.title, 80),
+        license=next(
+            (described.license[key] for key in ("identifier", "name", "url") if described.license.get(key)), ""
+        ),
+    )
+
+
+def _docstring(title: str) -> str:
+    return line(title, 60).replace("\\", "").replace('"', "'")
+
+
+def _nothing(unimported: Sequence[Unimported]) -> str:
+    first = unimported[0] if unimported else None
+    why = "" if first is None else f"; {first.found.name}: {first.reason}"
+    return f"none of the {len(unimported)} operations can be imported{why}"
+
+
+def _origin(described: Described, choices: Choices) -> Origin | None:
+    """The first host; None: it is named when the connector is built."""
+    if choices.is_host_open:
+        return None
+    origin = chosen(described.servers, choices.found_at, choices.host, choices.variables)
+    if origin is None:
+        raise DocumentError("the document does not say where its service is; give --host NAME:PORT")
+    return origin
+
+
+def _imported(
+    importer: Importer,
+    described: Described,
+    operations: Iterable[FoundOperation],
+    choices: Choices,
+    origin: Origin | None,
+) -> tuple[list[Imported], list[Unimported]]:
+    imported: list[Imported] = []
+    unimported: list[Unimported] = []
+    for found in operations:
+        one = _one(importer, found, choices, origin)
+        if isinstance(one, Imported):
+            imported.append(_with_fields(one, choices))
+        else:
+            unimported.append(one)
+    unknown = choices.fields.keys() - {one.name for one in imported if one.packed.listing is not None}
+    if unknown:
+        raise DocumentError(f"--fields {min(unknown)}: no imported operation of that name has a list")
+    return imported, unimported
+
+
+def _one(importer: Importer, found: FoundOperation, choices: Choices, origin: Origin | None) -> Imported | Unimported:
+    own = None
+    if found.servers and choices.host is None and not choices.is_host_open:
+        try:
+            own = chosen(found.servers, choices.found_at, None, choices.variables)
+        except DocumentError as error:
+            return Unimported(found, str(error))
+    return importer.operation(found, None if own == origin else own)
+
+
+def _with_fields(one: Imported, choices: Choices) -> Imported:
+    fields = choices.fields.get(one.name)
+    if fields is None or one.packed.listing is None:
+        return one
+    listing: ListShape = msgspec.structs.replace(one.packed.listing, fields=list(fields))
+    return msgspec.structs.replace(one, packed=msgspec.structs.replace(one.packed, listing=listing))
+
+
+def _readers(
+    importer: Importer,
+    described: Described,
+    operations: Sequence[FoundOperation],
+    imported: Sequence[Imported],
+    choices: Choices,
+    origin: Origin | None,
+) -> tuple[dict[str, Imported], list[Imported]]:
+    """What reads each path; and those of them that were not chosen, which have no action and are there for previews."""
+    readers = {one.found.path: one for one in imported if one.found.method == "get"}
+    wanted = {one.found.path for one in imported} - readers.keys()
+    hidden = []
+    for found in described.operations:
+        if found.method == "get" and found.path in wanted:
+            one = _one(importer, found, choices, origin)
+            if isinstance(one, Imported):
+                readers[found.path] = one
+                hidden.append(one)
+    return readers, hidden
+
+
+def _origins(origin: Origin | None, operations: Iterable[Imported]) -> tuple[Origin, ...]:
+    """Each host once, the document's first."""
+    every = [*([] if origin is None else [origin]), *(one.origin for one in operations if one.origin is not None)]
+    found = {one.host: one for one in reversed(every)}
+    ordered = tuple(found[host] for host in dict.fromkeys(one.host for one in every))
+    if len(ordered) > _MAX_HOSTS:
+        raise DocumentError(f"{len(ordered)} hosts; a connector has at most {_MAX_HOSTS}: choose fewer operations")
+    return ordered
+
+
+def _document(
+    described: Described,
+    importer: Importer,
+    operations: Sequence[Imported],
+    credential: Credential,
+    origin: Origin | None,
+) -> Document:
+    """The packed document."""
+    paths: dict[str, dict[str, msgspec.Raw]] = {}
+    for one in operations:
+        packed = msgspec.Raw(msgspec.json.encode(one.packed))
+        paths.setdefault(one.found.path, {})[one.found.method] = packed
+    schemas = importer.packer.reachable(_schemas(operations))
+    return Document(
+        openapi=VERSION,
+        info=Info(
+            title=line(described.title, 200),
+            version=line(described.version, 100),
+            source=described.digest,
+            license={key: value for key, value in described.license.items() if key in ("name", "url", "identifier")},
+        ),
+        servers=[Server("" if origin is None else origin.base)],
+        paths=paths,
+        components=Components(
+            schemas={name: msgspec.Raw(msgspec.json.encode(schema)) for name, schema in schemas.items()},
+            security_schemes={} if credential.kind is None else {credential.kind: _scheme(credential)},
+        ),
+    )
+
+
+def _scheme(credential: Credential) -> dict[str, Any]:
+    """Valid OpenAPI, for tools that read the document; the manifest decides what is sent."""
+    match credential.kind:
+        case "basic":
+            return {"type": "http", "scheme": "basic"}
+        case "oauth2":
+            flow = {
+                "authorizationUrl": credential.authorize_url,
+                "tokenUrl": credential.token_url,
+                "scopes": dict.fromkeys(credential.scopes, ""),
+            }
+            return {"type": "oauth2", "flows": {"authorizationCode": flow}}
+        case _ if credential.query or credential.header:
+            place = "query" if credential.query else "header"
+            return {"type": "apiKey", "in": place, "name": credential.query or credential.header}
+        case _:
+            return {"type": "http", "scheme": "bearer"}
+
+
+def _schemas(operations: Iterable[Imported]) -> Iterator[Any]:
+    for one in operations:
+        packed = one.packed
+        yield from (parameter.schema for parameter in packed.parameters)
+        yield from (media.get("schema") for parameter in packed.parameters for media in parameter.content.values())
+        if packed.request_body is not None:
+            yield from (media.schema for media in packed.request_body.content.values())
+        yield from (media.schema for answer in packed.responses.values() for media in answer.content.values())

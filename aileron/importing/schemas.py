@@ -1,0 +1,360 @@
+"""Schemas of a document, in the keywords of a packed one: JSON Schema 2020-12, with references to named schemas only.
+
+Two ways to read a schema, as it stands on either side of a request:
+
+    sent      exact. A keyword that a connector could not hold a value against makes the schema unusable; an optional
+              property with such a schema is one that is never sent. Properties that the service alone writes (`readOnly`)
+              are left out.
+    answered  generous. What a connector does not know is not checked; a description is dropped.
+
+So nothing is sent that the document forbids, and an answer is refused only for what the document plainly says.
+
+Pure. The document is a stranger's: values are counted, and depth is bounded. Source: OpenAPI 3.0.4 section 4.7.24 and 3.1.1
+section 4.8.24 (Schema Object); JSON Schema 2020-12. Not here: the rules of an action's inputs (rules.py), checking
+(aileron_connector/openapi/check.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal, TypeAlias
+
+from aileron.importing.reading import DocumentError
+from aileron.importing.references import References
+from aileron.importing.words import is_visible, line
+
+__all__ = ["Mode", "Packed", "Packer", "UnusableError", "plain"]
+
+Mode = Literal["sent", "answered"]
+Packed: TypeAlias = dict[str, Any] | bool
+
+REF: Final = "#/components/schemas/"
+_MAX_DEPTH: Final = 60
+"""Levels of one schema, references followed: twice what known ones have."""
+_MAX_SCHEMAS: Final = 3_000_000
+"""Schemas that one import looks at: each of GitHub's is looked at 600,000 times in all."""
+_MAX_ENUM: Final = 2_000
+_MAX_PROPERTIES: Final = 2_000
+_MAX_WORDS: Final = 300
+_NAME: Final = re.compile(r"[^A-Za-z0-9._-]+")
+_TYPES: Final = frozenset({"string", "integer", "number", "boolean", "array", "object", "null"})
+_NUMBERS: Final = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
+_COUNTS: Final = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties")
+_LISTS: Final = ("allOf", "anyOf", "oneOf", "prefixItems")
+_UNKNOWN: Final = frozenset(
+    "if then else dependentRequired dependentSchemas dependencies patternProperties propertyNames contains "
+    "minContains maxContains "
+    "unevaluatedItems unevaluatedProperties additionalItems $dynamicRef $recursiveRef $anchor $dynamicAnchor $id".split()
+)
+"""Keywords that say something about a value, which a connector does not know."""
+_WORDS: Final = ("title", "description", "default", "example", "examples")
+_CONTENT: Final = ("contentEncoding", "contentMediaType")
+
+
+class UnusableError(ValueError):
+    """Nothing can be sent by this schema, and why."""
+
+
+class Packer:
+    """All schemas of one import. `schemas` are the named ones, as far as they were reached."""
+
+    def __init__(self, references: References, *, is_3_0: bool) -> None:
+        self.schemas: Final[dict[str, Packed]] = {}
+        self._references: Final = references
+        self._is_3_0: Final = is_3_0
+        self._names: Final[dict[tuple[str, Mode], str]] = {}
+        self._waiting: Final[list[tuple[str, Any, str]]] = []
+        self._broken: Final[dict[str, str]] = {}
+        self._looked_at = 0
+
+    def answered(self, schema: Any, file: str) -> Packed:
+        """What an answer has to fit, as far as it is known."""
+        packed = self._pack(schema, file, "answered", 0)
+        while self._waiting:
+            name, value, place = self._waiting.pop()
+            self.schemas[name] = self._pack(value, place, "answered", 0)
+        return packed
+
+    def sent(self, schema: Any, file: str) -> Packed:
+        """What a value has to fit exactly, with words and examples for whoever gives it. UnusableError."""
+        return self._pack(schema, file, "sent", 0)
+
+    def lookup(self, reference: str) -> Packed:
+        """A named schema. UnusableError for one that could not be packed."""
+        name = reference.removeprefix(REF)
+        if name in self._broken:
+            raise UnusableError(self._broken[name])
+        return self.schemas[name]
+
+    def reachable(self, schemas: Iterator[Any]) -> dict[str, Packed]:
+        """The named schemas that these refer to, by way of others too, without words."""
+        found: dict[str, Packed] = {}
+        waiting = [name for schema in schemas for name in _referred(schema)]
+        while waiting:
+            name = waiting.pop()
+            if name not in found:
+                found[name] = plain(self.schemas.get(name, False)) if name not in self._broken else False
+                waiting += _referred(found[name])
+        return dict(sorted(found.items()))
+
+    def _pack(self, schema: Any, file: str, mode: Mode, depth: int) -> Packed:
+        self._looked_at += 1
+        if self._looked_at > _MAX_SCHEMAS:
+            raise DocumentError(f"its schemas expand to more than {_MAX_SCHEMAS}: choose fewer operations")
+        if isinstance(schema, bool):
+            return schema
+        if not isinstance(schema, dict):
+            raise UnusableError("a schema that is no object")
+        if depth > _MAX_DEPTH:
+            if mode == "answered":
+                return True
+            raise UnusableError(f"nested deeper than {_MAX_DEPTH} levels")
+        reference = schema.get("$ref")
+        if isinstance(reference, str):
+            packed = self._referred(reference, file, mode, depth)
+            beside = {
+                key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions", "$schema")
+            }
+            if self._is_3_0 or not beside:
+                return self._with_words(packed, schema, mode)
+            inner = self._pack(beside, file, mode, depth + 1)
+            return self._with_words({"allOf": [packed, inner]} if plain(inner) else packed, schema, mode)
+        return self._object(schema, file, mode, depth)
+
+    def _with_words(self, packed: Packed, schema: Mapping[str, Any], mode: Mode) -> Packed:
+        """A reference with what is said of it here, for whoever gives the value."""
+        words = dict(_words_of(schema)) if mode == "sent" else {}
+        return {**packed, **words} if words and isinstance(packed, dict) else packed
+
+    def _referred(self, reference: str, file: str, mode: Mode, depth: int) -> Packed:
+        try:
+            place = self._references.lookup(reference, file)
+        except DocumentError as error:
+            if mode == "answered":
+                return True
+            raise UnusableError(str(error)) from None
+        name = self._names.get((place.at, mode))
+        if name is None:
+            name = self._names[place.at, mode] = self._new_name(place.at, mode)
+            self._begin(name, place.value, place.file, mode, depth)
+        if name in self._broken:
+            raise UnusableError(self._broken[name])
+        return {"$ref": REF + name}
+
+    def _begin(self, name: str, value: Any, file: str, mode: Mode, depth: int) -> None:
+        if mode == "answered":
+            self.schemas[name] = True
+            self._waiting.append((name, value, file))
+            return
+        self.schemas[name] = False  # a schema within itself is looked up once all is there
+        try:
+            self.schemas[name] = self._pack(value, file, mode, depth + 1)
+        except UnusableError as error:
+            self._broken[name] = str(error)
+
+    def _new_name(self, at: str, mode: Mode) -> str:
+        said = _NAME.sub("_", at.rpartition("/")[2].rpartition("#")[2])[:80].strip("_") or "schema"
+        base = said if mode == "answered" else f"{said}.sent"
+        name, number = base, 2
+        while name in self.schemas:
+            name, number = f"{base}.{number}", number + 1
+        return name
+
+    def _object(self, schema: dict[str, Any], file: str, mode: Mode, depth: int) -> Packed:
+        exact = mode == "sent"
+        if exact and (unknown := sorted(_UNKNOWN & schema.keys())):
+            raise UnusableError(f"the keyword {unknown[0]!r} is not supported")
+        made: dict[str, Any] = {}
+        for key in _LISTS:
+            if isinstance(schema.get(key), list) and schema[key]:
+                made[key] = self._list(key, schema[key], file, mode, depth)
+        if isinstance(schema.get("not"), dict):
+            made["not"] = self._pack(schema["not"], file, mode, depth + 1)
+        for key in ("items", "additionalProperties"):
+            if isinstance(schema.get(key), dict | bool):
+                made[key] = self._pack(schema[key], file, mode, depth + 1)
+        self._properties(schema, made, file, mode, depth)
+        _scalars(schema, made, exact=exact)
+        self._typed(schema, made)
+        if exact:
+            made |= _words_of(schema)
+            made |= {key: schema[key] for key in _CONTENT if isinstance(schema.get(key), str)}
+            if schema.get("format") in ("binary", "byte"):
+                made["format"] = schema["format"]
+        return _nullable(made) if self._is_3_0 and schema.get("nullable") is True else made
+
+    def _list(self, key: str, members: list[Any], file: str, mode: Mode, depth: int) -> list[Packed]:
+        """Of a choice, what is unusable is no choice; anything else has to be usable whole."""
+        packed: list[Packed] = []
+        problem: UnusableError | None = None
+        for member in members:
+            try:
+                packed.append(self._pack(member, file, mode, depth + 1))
+            except UnusableError as error:
+                if key not in ("anyOf", "oneOf"):
+                    raise
+                # It could match too, and then `oneOf` is broken: nobody can tell. For `anyOf` one that is left is enough.
+                problem = error
+        if problem is not None and (key == "oneOf" or not packed):
+            raise problem
+        return packed
+
+    def _properties(self, schema: dict[str, Any], made: dict[str, Any], file: str, mode: Mode, depth: int) -> None:
+        properties = schema.get("properties")
+        required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+        if isinstance(properties, dict):
+            if len(properties) > _MAX_PROPERTIES:
+                if mode == "answered":
+                    return
+                raise UnusableError(f"an object with {len(properties)} properties")
+            packed: dict[str, Packed] = {}
+            hidden = "readOnly" if mode == "sent" else "writeOnly"
+            for name, inner in properties.items():
+                if self._is_marked(inner, hidden, file):
+                    required = [one for one in required if one != name]
+                    if mode == "sent":
+                        packed[name] = False
+                    continue
+                packed[name] = self._property(name, inner, file, mode, depth, is_needed=name in required)
+            made["properties"] = packed
+        if required:
+            made["required"] = list(dict.fromkeys(required))
+
+    def _property(self, name: str, inner: Any, file: str, mode: Mode, depth: int, *, is_needed: bool) -> Packed:
+        if mode == "answered":
+            return self._pack(inner, file, mode, depth + 1) if isinstance(inner, dict | bool) else True
+        try:
+            if not is_visible(name):
+                raise UnusableError(f"property {line(name, 60)!r} has a hidden character in its name")
+            return self._pack(inner, file, mode, depth + 1)
+        except UnusableError as error:
+            if is_needed:
+                raise UnusableError(f"{line(name, 60)}: {error}") from None
+            return False
+
+    def _is_marked(self, inner: Any, mark: str, file: str) -> bool:
+        if not isinstance(inner, dict):
+            return False
+        if inner.get(mark) is True:
+            return True
+        try:
+            value = self._references.resolved(inner, file).value
+        except DocumentError:
+            return False
+        return isinstance(value, dict) and value.get(mark) is True
+
+    def _typed(self, schema: Mapping[str, Any], made: dict[str, Any]) -> None:
+        said = schema.get("type")
+        types = [
+            kind for kind in (said if isinstance(said, list) else [said]) if isinstance(kind, str) and kind in _TYPES
+        ]
+        if schema.get("type") == "file":
+            types = ["string"]
+        if types:
+            made["type"] = types[0] if len(types) == 1 else types
+
+
+def _scalars(schema: Mapping[str, Any], made: dict[str, Any], *, exact: bool) -> None:
+    for key in _NUMBERS:
+        value = schema.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            made[key] = value
+    for key, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if schema.get(key) is True and bound in made:  # as 3.0 spells it
+            made[key] = made.pop(bound)
+    for key in _COUNTS:
+        value = schema.get(key)
+        if isinstance(value, int | float) and not isinstance(value, bool) and value == int(value) and value >= 0:
+            made[key] = int(value)
+    if schema.get("uniqueItems") is True:
+        made["uniqueItems"] = True
+    if "const" in schema:
+        made["const"] = schema["const"]
+    choices = schema.get("enum")
+    if isinstance(choices, list) and choices:
+        if len(choices) <= _MAX_ENUM:
+            made["enum"] = choices
+        elif exact:
+            raise UnusableError(f"an enum of {len(choices)} values")
+    pattern = schema.get("pattern")
+    if isinstance(pattern, str):
+        if _is_pattern(pattern):
+            made["pattern"] = pattern
+        elif exact:
+            raise UnusableError("a pattern that is too long, or that Python reads otherwise than JavaScript")
+
+
+def _is_pattern(pattern: str) -> bool:
+    """Whether it means the same to Python's `re` as to ECMA 262, which the documents are written for."""
+    if len(pattern) > 1000 or re.search(r"\\[pPuxckAZzGK]|\(\?[<P]|\[\[|&&|\\[0-9]", pattern):
+        return False
+    try:
+        re.compile(pattern)
+    except (re.error, RecursionError, OverflowError, ValueError):
+        return False
+    return True
+
+
+def _nullable(made: dict[str, Any]) -> dict[str, Any]:
+    """OpenAPI 3.0's `nullable`, as 3.1 says it."""
+    words = {key: made.pop(key) for key in [*_WORDS] if key in made}
+    if isinstance(made.get("type"), str) and not any(
+        key in made for key in ("allOf", "anyOf", "oneOf", "not", "const")
+    ):
+        made["type"] = [made["type"], "null"]
+        if "enum" in made and None not in made["enum"]:
+            made["enum"] = [*made["enum"], None]
+        return {**made, **words}
+    return {"anyOf": [made, {"type": "null"}], **words} if made else {**words}
+
+
+def _words_of(schema: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    for key in ("title", "description"):
+        if isinstance(schema.get(key), str) and (told := line(schema[key], _MAX_WORDS)):
+            yield key, told
+    for key in ("default", "example"):
+        value = schema.get(key)
+        if isinstance(value, str | int | float | bool):
+            yield key, value
+    examples = schema.get("examples")
+    if isinstance(examples, list) and examples and isinstance(examples[0], str | int | float | bool):
+        yield "example", examples[0]
+
+
+def plain(schema: Packed) -> Packed:
+    """Without words: what says something about a value."""
+    if isinstance(schema, bool):
+        return schema
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _WORDS:
+            continue
+        if key in _LISTS:
+            made[key] = [plain(one) for one in value]
+        elif key == "properties":
+            made[key] = {name: plain(one) for name, one in value.items()}
+        elif key in ("items", "additionalProperties", "not"):
+            made[key] = plain(value)
+        else:
+            made[key] = value
+    return made
+
+
+def _referred(schema: Any) -> list[str]:
+    """The named schemas in one."""
+    if isinstance(schema, bool) or not isinstance(schema, dict):
+        return []
+    found = [schema["$ref"].removeprefix(REF)] if isinstance(schema.get("$ref"), str) else []
+    for key, value in schema.items():
+        if key in _LISTS:
+            found += [name for one in value for name in _referred(one)]
+        elif key == "properties":
+            found += [name for one in value.values() for name in _referred(one)]
+        elif key in ("items", "additionalProperties", "not"):
+            found += _referred(value)
+    return found
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

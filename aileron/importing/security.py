@@ -1,0 +1,226 @@
+"""Which credential the chosen operations need: one, as a manifest declares it.
+
+Pure. A connector has one kind of credential. The scheme is chosen that serves the most operations; an operation that needs
+another, or two at once, is not imported and says so. An author may name a scheme, or say what the document leaves out.
+
+Source: OpenAPI Specification 3.1.1, sections 4.8.27 (Security Scheme Object) to 4.8.30 (Security Requirement Object);
+docs/reference/connector-manifest.md. Not here: the manifest's text (manifest.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from aileron.importing.found import Described, FoundOperation
+from aileron.importing.reading import DocumentError
+from aileron.importing.words import is_visible
+from aileron.model.manifest import CredentialKind
+
+__all__ = ["NONE", "Credential", "Need", "choose", "needs_of"]
+
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
+_QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
+_URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
+_GIVEN: Final = re.compile(r"(bearer|basic|none)|(header|query):(.+)")
+
+
+class Credential(msgspec.Struct, frozen=True, kw_only=True):
+    """What a manifest says under [capabilities.credential]. `scheme`: the document's name for it; empty: the author's word."""
+
+    scheme: str
+    kind: CredentialKind | None
+    """None: there is none."""
+    header: str | None = None
+    format: str | None = None
+    query: str | None = None
+    authorize_url: str = ""
+    token_url: str = ""
+    scopes: tuple[str, ...] = ()
+    """Of OAuth: those that the chosen operations name."""
+
+    @property
+    def words(self) -> str:
+        """As a person reads it."""
+        match self.kind:
+            case None:
+                return "none"
+            case "basic":
+                return "a user name and a password"
+            case "oauth2":
+                return f"a sign-in (OAuth 2), scopes {' '.join(self.scopes) or 'none'}"
+            case _ if self.query:
+                return f"an API key, as the query parameter {self.query}"
+            case _ if self.header:
+                return f"an API key, as the header {self.header}"
+            case _:
+                return "a token, as Authorization: Bearer"
+
+
+NONE: Final = Credential(scheme="", kind=None)
+
+
+class Need(msgspec.Struct, frozen=True):
+    """What one operation accepts: sets of schemes with scopes, any of which will do. `is_optional`: none will do as well.
+
+    `bearers` are the schemes that all are `Authorization: Bearer`: a set of these is one token, got in one of several ways.
+    """
+
+    ways: tuple[Mapping[str, tuple[str, ...]], ...]
+    is_optional: bool
+    bearers: frozenset[str] = frozenset()
+
+    def scopes(self, scheme: str) -> tuple[str, ...] | None:
+        """The scopes with which this scheme alone will do; None where it will not."""
+        for way in self.ways:
+            if scheme in way and (set(way) == {scheme} or set(way) <= self.bearers):
+                return way[scheme]
+        return None
+
+
+def needs_of(operation: FoundOperation, described: Described) -> Need:
+    """By the operation's own word, or the document's."""
+    raw = operation.raw.get("security")
+    said = raw if isinstance(raw, list) else described.security
+    if not said:
+        return Need((), is_optional=True)
+    ways = [_way(one) for one in said if isinstance(one, dict)]
+    bearers = frozenset(name for name, raw in described.schemes.items() if _is_bearer(raw))
+    return Need(tuple(way for way in ways if way), is_optional=any(not way for way in ways), bearers=bearers)
+
+
+def _is_bearer(raw: Any) -> bool:
+    return isinstance(raw, dict) and (
+        raw.get("type") in ("oauth2", "openIdConnect") or str(raw.get("scheme", "")).lower() == "bearer"
+    )
+
+
+def _way(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
+    return {
+        name: tuple(scope for scope in scopes if isinstance(scope, str)) if isinstance(scopes, list) else ()
+        for name, scopes in raw.items()
+    }
+
+
+def choose(described: Described, operations: Iterable[FoundOperation], given: str | None) -> Credential:
+    """The credential of a connector with these operations.
+
+    `given`: `bearer`, `basic`, `none`, `header:NAME`, `query:NAME`, or a scheme of the document.
+
+    DocumentError for a scheme that the document does not have, or that cannot be had.
+    """
+    needs = [needs_of(operation, described) for operation in operations]
+    if given is not None:
+        if given in described.schemes:
+            return _checked(_credential(given, described, needs), given)
+        return _own(given, described)
+    usable: dict[str, Credential] = {}
+    for name in described.schemes:
+        credential = _credential(name, described, needs)
+        if isinstance(credential, Credential):
+            usable[name] = credential
+    served = Counter({name: sum(need.scopes(name) is not None for need in needs) for name in usable})
+    order = list(usable)
+    best = max(
+        usable,
+        key=lambda name: (served[name], _rank(usable[name], _type(described, name)), -order.index(name)),
+        default=None,
+    )
+    return NONE if best is None or not served[best] else usable[best]
+
+
+def _type(described: Described, name: str) -> object:
+    raw = described.schemes[name]
+    return raw.get("type") if isinstance(raw, dict) else None
+
+
+def _rank(credential: Credential, type_: object) -> int:
+    """Of schemes that serve as many: a token that can be pasted is less to set up than an application at the provider.
+
+    A token of OAuth that nobody can sign in for here is the last resort.
+    """
+    if credential.kind == "oauth2":
+        return 4
+    if type_ == "oauth2":
+        return 1
+    if credential.kind == "basic":
+        return 3
+    return 2 if credential.query else 6 if credential.header is None else 5
+
+
+def _checked(found: Credential | str, name: str) -> Credential:
+    if isinstance(found, str):
+        raise DocumentError(f"security scheme {name}: {found}")
+    return found
+
+
+def _own(given: str, described: Described) -> Credential:
+    match = _GIVEN.fullmatch(given)
+    if match is None:
+        known = ", ".join(sorted(described.schemes)[:20]) or "none"
+        raise DocumentError(
+            f"--auth {given[:64]!r} is not bearer, basic, none, header:NAME, query:NAME "
+            f"or a security scheme of the document ({known})"
+        )
+    word, place, name = match.groups()
+    if word is not None:
+        return {"none": NONE, "basic": Credential(scheme="", kind="basic")}.get(
+            word, Credential(scheme="", kind="api_key")
+        )
+    return _checked(_key(place, name, ""), given)
+
+
+def _credential(name: str, described: Described, needs: Iterable[Need]) -> Credential | str:
+    """The scheme as a credential, or why it cannot be one."""
+    try:
+        raw = described.references.resolved(described.schemes[name], described.references.root).value
+    except DocumentError as error:
+        return str(error)
+    if not isinstance(raw, dict):
+        return "it is no object"
+    match raw.get("type"), str(raw.get("scheme", "")).lower():
+        case "http", "basic":
+            return Credential(scheme=name, kind="basic")
+        case ("http", "bearer") | ("openIdConnect", _):
+            return Credential(scheme=name, kind="api_key")
+        case "apiKey", _:
+            return _key(str(raw.get("in")), str(raw.get("name", "")), name)
+        case "oauth2", _:
+            return _oauth2(name, raw, needs)
+        case kind, scheme:
+            return f"{str(scheme or kind)[:40]!r} is not supported"
+
+
+def _key(place: str, name: str, scheme: str) -> Credential | str:
+    if place == "header" and _TOKEN.fullmatch(name):
+        if name.lower() == "authorization":
+            # Documents say so of tokens as well as of keys as they are: a token is what nearly all of them mean.
+            return Credential(scheme=scheme, kind="api_key")
+        return Credential(scheme=scheme, kind="api_key", header=name, format="{key}")
+    if place == "query" and _QUERY.fullmatch(name):
+        return Credential(scheme=scheme, kind="api_key", query=name)
+    return f"a key in {place[:20]!r} is not supported"
+
+
+def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential:
+    """With the flow a person goes through; without one, its tokens are pasted like keys."""
+    flows = raw.get("flows")
+    flow = flows.get("authorizationCode") if isinstance(flows, dict) else None
+    scopes: dict[str, None] = {}
+    for need in needs:
+        scopes |= dict.fromkeys(scope for scope in need.scopes(name) or () if _is_scope(scope))
+    addresses = [str(flow.get(key, "")) for key in ("authorizationUrl", "tokenUrl")] if isinstance(flow, dict) else []
+    if not scopes or not addresses or not all(map(_URL.fullmatch, addresses)):
+        return Credential(scheme=name, kind="api_key")
+    return Credential(
+        scheme=name, kind="oauth2", authorize_url=addresses[0], token_url=addresses[1], scopes=tuple(sorted(scopes))
+    )
+
+
+def _is_scope(text: str) -> bool:
+    """RFC 6749 section 3.3."""
+    return 0 < len(text) <= 256 and is_visible(text) and text.isascii() and not set(text) & set(' "\\')

@@ -1,0 +1,136 @@
+"""Where a document says its service is, as exact hosts.
+
+Pure. A server's URL may have variables, and may be relative to where the document was found. What comes out is an origin
+that a manifest can name and a path below it; anything else is an error that says what to give.
+
+Source: OpenAPI Specification 3.1.1, sections 4.8.5 (Server Object) and 4.8.6 (Server Variable Object); RFC 3986 section 5.
+Not here: whether a host may be reached (egress, when it is asked).
+
+>>> origin_of("https://api.example.com/v1/")
+Origin(host=HostPort(host='api.example.com', port=443), is_plain=False, base='/v1')
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aileron.importing.reading import DocumentError
+from aileron.model.names import HostPort
+
+__all__ = ["Origin", "chosen", "origin_of", "remarks", "url_of"]
+
+_VARIABLE: Final = re.compile(r"\{([^{}]{1,64})\}")
+_BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)*")
+_MAX_URL: Final = 1000
+_PORTS: Final = {"https": 443, "http": 80}
+
+
+class Origin(msgspec.Struct, frozen=True):
+    """One host, whether it is asked without TLS, and the path that every request to it begins with (`` or `/v1`)."""
+
+    host: HostPort
+    is_plain: bool
+    base: str
+
+    @property
+    def url(self) -> str:
+        """As a packed document has it."""
+        scheme = "http" if self.is_plain else "https"
+        port = "" if self.host.port == _PORTS[scheme] else f":{self.host.port}"
+        return f"{scheme}://{self.host.host}{port}{self.base}"
+
+
+def chosen(
+    servers: Sequence[Any], found_at: str | None, given: HostPort | None, variables: Mapping[str, str]
+) -> Origin | None:
+    """The first server of a document, or of an operation. None where only a host is missing, which the author has to name.
+
+    `found_at`: the URL the document came from. `given` takes the place of the host. DocumentError for a URL that is no address.
+    """
+    url = url_of(servers[0] if servers else {"url": "/"}, variables)
+    if found_at is not None:
+        url = urllib.parse.urljoin(found_at, url)
+    if given is not None:
+        base = _base(urllib.parse.urlsplit(url).path, url)
+        return Origin(given, is_plain=False, base=base)
+    if not url.startswith(("https://", "http://")):
+        return None
+    return origin_of(url)
+
+
+def url_of(server: Any, variables: Mapping[str, str]) -> str:
+    """Its URL with a value for each variable: as given, or its default. DocumentError where neither is known."""
+    if not isinstance(server, dict) or not isinstance(server.get("url"), str) or len(server["url"]) > _MAX_URL:
+        raise DocumentError("a server without a URL")
+    known = server.get("variables")
+
+    def value(place: re.Match[str]) -> str:
+        name = place[1]
+        if name in variables:
+            return variables[name]
+        variable = known.get(name) if isinstance(known, dict) else None
+        default = variable.get("default") if isinstance(variable, dict) else None
+        if not isinstance(default, str):
+            raise DocumentError(f"server {server['url'][:200]}: no value for {name}; give --variable {name}=VALUE")
+        return default
+
+    url: str = server["url"]
+    for _ in range(2):  # a default may have a variable in it
+        url = _VARIABLE.sub(value, url)
+    return url
+
+
+def origin_of(url: str) -> Origin:
+    """The parts of an absolute URL. DocumentError for one that a manifest cannot name."""
+    told = url[:200]
+    try:
+        parts = urllib.parse.urlsplit(url)
+        port = parts.port or _PORTS.get(parts.scheme, 0)
+        host = parts.hostname or ""
+        if not host.isascii():
+            raise ValueError(f"{host!r} is not ASCII; if it is the host that you mean, give its xn-- form with --host")
+        found = HostPort.parse(f"{host}:{port}")
+    except ValueError as error:
+        raise DocumentError(f"server {told}: {error}") from None
+    if parts.scheme not in _PORTS or parts.username is not None or parts.query or parts.fragment:
+        raise DocumentError(f"server {told}: expected https://HOST/PATH, without user, query and fragment")
+    return Origin(found, parts.scheme == "http", _base(parts.path, told))
+
+
+def _base(path: str, told: str) -> str:
+    base = path.rstrip("/")
+    if not _BASE.fullmatch(base) or {".", ".."} & set(base.split("/")):
+        raise DocumentError(f"server {told}: the path {base!r} is not plain; give the address of the API with --server")
+    return base
+
+
+def remarks(origin: Origin) -> list[str]:
+    """What a person should notice about a host before a key is bound to it."""
+    host, told = origin.host.host, []
+    if any(label.startswith("xn--") for label in host.split(".")):
+        spelled = _spelled(host)
+        told.append(f"{origin.host} is an international name ({spelled}), which can look like another one")
+    try:
+        is_private = not ipaddress.ip_address(host).is_global
+    except ValueError:
+        is_private = host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".localhost"))
+    if is_private:
+        told.append(
+            f"{origin.host} is on this machine or in a private network: egress refuses it unless settings allow it"
+        )
+    if origin.is_plain:
+        told.append(f"{origin.host} is asked without TLS: egress refuses that unless settings allow it")
+    return told
+
+
+def _spelled(host: str) -> str:
+    try:
+        return host.encode("ascii").decode("idna")
+    except UnicodeError:
+        return "not a valid one"

@@ -1,0 +1,197 @@
+"""A Swagger 2.0 document in the shape of OpenAPI 3.0, as far as an operation is read from it.
+
+Pure. Schemas are left where they are, with their references: 2.0's are nearly those of 3.0. What differs is around them:
+bodies and forms are parameters there, types of parameters stand beside their names, hosts are in three keys.
+
+Source: OpenAPI Specification 2.0; its differences to 3.0 in "Upgrading from Swagger 2.0 to OpenAPI 3.0". Not here: anything
+of 3.x.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from aileron.importing.reading import DocumentError
+from aileron.importing.references import References
+
+__all__ = ["as_openapi_3"]
+
+_SCHEMA_KEYS: Final = (
+    "type format items default maximum exclusiveMaximum minimum exclusiveMinimum maxLength minLength pattern maxItems "
+    "minItems uniqueItems enum multipleOf"
+).split()
+_STYLES: Final = {
+    "csv": ("form", False),
+    "ssv": ("spaceDelimited", False),
+    "pipes": ("pipeDelimited", False),
+    "multi": ("form", True),
+}
+_FORM: Final = "application/x-www-form-urlencoded"
+_MULTIPART: Final = "multipart/form-data"
+_JSON: Final = "application/json"
+_FLOWS: Final = {
+    "accessCode": "authorizationCode",
+    "application": "clientCredentials",
+    "implicit": "implicit",
+    "password": "password",
+}
+
+
+def as_openapi_3(document: dict[str, Any], references: References) -> dict[str, Any]:
+    """The document with `servers`, `components.securitySchemes` and operations as 3.0 has them."""
+    if str(document.get("swagger")) != "2.0":
+        raise DocumentError(f"swagger: {str(document.get('swagger'))[:20]}; expected 2.0, or OpenAPI 3.0 or 3.1")
+    paths = document.get("paths")
+    made: dict[str, Any] = {}
+    for path, item in paths.items() if isinstance(paths, dict) else ():
+        if isinstance(item, dict):
+            made[path] = {key: _item_part(key, value, document, references) for key, value in item.items()}
+            shared = [one for one in _list(item.get("parameters")) if not _is_body(one, references)]
+            bodies = [one for one in _list(item.get("parameters")) if _is_body(one, references)]
+            made[path]["parameters"] = [_parameter(one, references) for one in shared]
+            if bodies:
+                _give_bodies(made[path], item, bodies, document, references)
+    schemes = document.get("securityDefinitions")
+    return {
+        **{key: document[key] for key in ("info", "security") if key in document},
+        "servers": list(_servers(document)),
+        "paths": made,
+        "components": {
+            "securitySchemes": {
+                name: _scheme(scheme) for name, scheme in (schemes if isinstance(schemes, dict) else {}).items()
+            }
+        },
+    }
+
+
+def _item_part(key: str, value: Any, document: dict[str, Any], references: References) -> Any:
+    if key in ("get", "head", "post", "put", "patch", "delete") and isinstance(value, dict):
+        return _operation(value, _list(value.get("parameters")), document, references)
+    return value
+
+
+def _give_bodies(
+    made: dict[str, Any], item: dict[str, Any], bodies: list[Any], document: dict[str, Any], references: References
+) -> None:
+    """A path's own body parameters are each operation's."""
+    for method, raw in item.items():
+        if isinstance(made.get(method), dict) and method != "parameters" and isinstance(raw, dict):
+            made[method] = _operation(raw, [*bodies, *_list(raw.get("parameters"))], document, references)
+
+
+def _operation(
+    raw: dict[str, Any], parameters: list[Any], document: dict[str, Any], references: References
+) -> dict[str, Any]:
+    """An operation with `requestBody` and `responses` of 3.0."""
+    consumes = _list(raw.get("consumes")) or _list(document.get("consumes")) or [_JSON]
+    produces = _list(raw.get("produces")) or _list(document.get("produces")) or [_JSON]
+    operation = {key: value for key, value in raw.items() if key not in ("consumes", "produces", "schemes")}
+    operation["parameters"] = [_parameter(one, references) for one in parameters if not _is_body(one, references)]
+    bodies = [_value(one, references) for one in parameters if _is_body(one, references)]
+    if bodies:
+        operation["requestBody"] = _request_body(bodies, [kind for kind in consumes if isinstance(kind, str)])
+    responses = raw.get("responses")
+    operation["responses"] = {
+        status: _response(answer, [kind for kind in produces if isinstance(kind, str)], references)
+        for status, answer in (responses if isinstance(responses, dict) else {}).items()
+    }
+    return operation
+
+
+def _value(raw: Any, references: References) -> dict[str, Any]:
+    try:
+        value = references.resolved(raw, references.root).value
+    except DocumentError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _is_body(raw: Any, references: References) -> bool:
+    return _value(raw, references).get("in") in ("body", "formData")
+
+
+def _parameter(raw: Any, references: References) -> dict[str, Any]:
+    """One of path, query or header; one that leads nowhere stays as it is, so that it is told."""
+    value = _value(raw, references)
+    if not value:
+        return raw if isinstance(raw, dict) else {}
+    made = {key: item for key, item in value.items() if key not in _SCHEMA_KEYS and key != "collectionFormat"}
+    made["schema"] = _inline_schema(value)
+    if value.get("type") == "array":
+        style, explode = _STYLES.get(value.get("collectionFormat", "csv"), ("form", False))
+        if value.get("in") in ("path", "header"):
+            style, explode = "simple", False
+        made |= {"style": style, "explode": explode}
+    return made
+
+
+def _inline_schema(value: dict[str, Any]) -> dict[str, Any]:
+    schema = {key: value[key] for key in _SCHEMA_KEYS if key in value}
+    if schema.get("type") == "file":
+        schema |= {"type": "string", "format": "binary"}
+    return schema
+
+
+def _request_body(bodies: list[dict[str, Any]], consumes: list[str]) -> dict[str, Any]:
+    whole = next((body for body in bodies if body.get("in") == "body"), None)
+    if whole is not None:
+        content = {kind: {"schema": whole.get("schema", {})} for kind in consumes}
+        return {
+            "required": whole.get("required") is True,
+            "content": content,
+            "description": whole.get("description", ""),
+        }
+    fields = [body for body in bodies if isinstance(body.get("name"), str)]
+    has_file = any(body.get("type") == "file" for body in fields)
+    kind = _MULTIPART if has_file or (_MULTIPART in consumes and _FORM not in consumes) else _FORM
+    schema = {
+        "type": "object",
+        "properties": {
+            body["name"]: {**_inline_schema(body), "description": body.get("description", "")} for body in fields
+        },
+        "required": [body["name"] for body in fields if body.get("required") is True],
+    }
+    encoding = {}
+    for body in fields:
+        if body.get("type") == "array":
+            style, explode = _STYLES.get(body.get("collectionFormat", "csv"), ("form", False))
+            encoding[body["name"]] = {"style": style, "explode": explode}
+    return {"required": bool(schema["required"]), "content": {kind: {"schema": schema, "encoding": encoding}}}
+
+
+def _response(raw: Any, produces: list[str], references: References) -> dict[str, Any]:
+    value = _value(raw, references)
+    made: dict[str, Any] = {"description": value.get("description", "")}
+    schema = value.get("schema")
+    if isinstance(schema, dict):
+        if schema.get("type") == "file":
+            schema = {"type": "string", "format": "binary"}
+        made["content"] = {kind: {"schema": schema} for kind in produces}
+    return made
+
+
+def _servers(document: dict[str, Any]) -> Iterator[dict[str, str]]:
+    host, base = document.get("host"), document.get("basePath")
+    path = base if isinstance(base, str) and base != "/" else ""
+    if not isinstance(host, str):
+        if path:
+            yield {"url": path}
+        return
+    schemes = [scheme for scheme in _list(document.get("schemes")) if scheme in ("https", "http")]
+    yield {"url": f"{'https' if 'https' in schemes or not schemes else 'http'}://{host}{path}"}
+
+
+def _scheme(raw: Any) -> Any:
+    if not isinstance(raw, dict):
+        return {}
+    if raw.get("type") == "basic":
+        return {"type": "http", "scheme": "basic", "description": raw.get("description", "")}
+    if raw.get("type") == "oauth2":
+        flow = {key: raw[key] for key in ("authorizationUrl", "tokenUrl", "scopes") if key in raw}
+        return {"type": "oauth2", "flows": {_FLOWS.get(str(raw.get("flow")), "implicit"): flow}}
+    return raw
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []

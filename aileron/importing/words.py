@@ -1,0 +1,66 @@
+r"""A document's prose as an action's: one line or a few, visible, and no longer than a model or a person needs.
+
+Pure. The document is a stranger's and its words are data: hidden characters are taken out, markup that would not be shown
+is, and what is long is cut at the end of a sentence.
+
+>>> line("Lists <b>all</b> pets.\n\nMore.")
+'Lists all pets. More.'
+>>> first_sentence("Lists pets. Only yours, e.g. cats.", 200)
+'Lists pets'
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Final
+
+from aileron.model.text import hidden_at
+
+__all__ = ["first_sentence", "is_visible", "line", "paragraph"]
+
+_TAG: Final = re.compile(r"</?[A-Za-z][^<>]{0,500}>")
+_LINK: Final = re.compile(r"!?\[([^\[\]]{0,300})\]\([^()\s]{0,2000}(?:\s[^()]{0,300})?\)")
+_MARKS: Final = re.compile(r"[*_]{2,}|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`+|^#+\s+", re.MULTILINE)
+_END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?:]?(?:\s+(?=[A-Z\"“(`])|\s*$)")
+_MAX_READ: Final = 20_000
+"""Characters of a description that are looked at: the beginning is what is kept."""
+
+
+def is_visible(text: str) -> bool:
+    """Whether every character of it can be seen, and it is one line."""
+    return hidden_at(text) is None
+
+
+def line(text: str, most: int = 300) -> str:
+    """As one line of plain text, at most so many characters."""
+    plain = _LINK.sub(r"\1", html.unescape(_TAG.sub("", text[:_MAX_READ])))
+    words = " ".join(_MARKS.sub("", plain).split())
+    seen = "".join(character for character in words if hidden_at(character) is None)
+    return seen if len(seen) <= most else f"{seen[: most - 1].rsplit(' ', 1)[0]}…"
+
+
+def first_sentence(text: str, most: int) -> str:
+    """The first sentence of it, without its full stop; cut where it is longer."""
+    whole = line(text, _MAX_READ)
+    for stop in re.finditer(r"[.!?](?=\s+[A-Z\"“(`\[]|$)", whole):
+        before = whole[: stop.start()]
+        if not re.search(r"(?:\be\.g|\bi\.e|\betc|\bvs|\b[A-Z])$", before):
+            whole = before
+            break
+    return line(whole, most)
+
+
+def paragraph(text: str, most: int) -> str:
+    """Its first paragraph, and the next ones while there is room, as lines of plain text."""
+    told: list[str] = []
+    room = most
+    for part in re.split(r"\n\s*\n", text[:_MAX_READ]):
+        plain = line(part, max(room, 2))
+        if not plain:
+            continue
+        told.append(plain)
+        room -= len(plain) + 2
+        if room < 40 or plain.endswith("…"):
+            break
+    return "\n\n".join(told)
