@@ -10,7 +10,9 @@ Rules
     GET /notes?limit=N      the newest notes, newest first
     POST /notes             {"text": "…"}; the new note, 201
     GET /notes/ID           one note
+    PUT /notes/ID           {"text": "…"}; the note as it is then
     DELETE /notes/ID        204, and the note is gone
+    GET /openapi.json       what it can do, as OpenAPI 3.1; takes no key
 
 Source: docs/reference/cli.md. Not here: what the command prints (commands/demo_server.py).
 """
@@ -20,7 +22,7 @@ from __future__ import annotations
 import hmac
 import socket
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from hypercorn.asyncio import serve as serve_http
@@ -79,7 +81,9 @@ class NotesServer:
                 Route(many, self._answering(self._list), methods=["GET"]),
                 Route(many, self._answering(self._add), methods=["POST"]),
                 Route(one, self._answering(self._read), methods=["GET"]),
+                Route(one, self._answering(self._change), methods=["PUT"]),
                 Route(one, self._answering(self._delete), methods=["DELETE"]),
+                Route("/openapi.json", self._describe, methods=["GET"]),
             ],
             exception_handlers={HTTPException: self._answer_unknown},
         )
@@ -127,9 +131,19 @@ class NotesServer:
     async def _read(self, request: Request) -> Response:
         return _json(self._find(request))
 
+    async def _change(self, request: Request) -> Response:
+        note = self._find(request)
+        changed = _Note(note.id, await _text_of(request))
+        self._notes[self._notes.index(note)] = changed
+        return _json(changed)
+
     async def _delete(self, request: Request) -> Response:
         self._notes.remove(self._find(request))
         return Response(status_code=204)
+
+    async def _describe(self, request: Request) -> Response:
+        self._log(request.method, _path_of(request), 200)
+        return _json(_DOCUMENT)
 
     def _find(self, request: Request) -> _Note:
         wanted = request.path_params["id"]
@@ -137,6 +151,112 @@ class NotesServer:
             if note.id == wanted:
                 return note
         raise _Refused(404, "no such note")
+
+
+def _answers(schema: dict[str, Any], status: str = "200", *, can_miss: bool = False) -> dict[str, Any]:
+    """The responses of an operation."""
+    content = {"application/json": {"schema": schema}}
+    told = {status: {"description": "As asked.", "content": content}}
+    return {**told, "404": {"description": "There is no such note."}} if can_miss else told
+
+
+_A_NOTE: Final = {"$ref": "#/components/schemas/Note"}
+_ITS_ID: Final = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "description": "The number of the note.",
+    "schema": {"type": "integer", "minimum": 1},
+    "example": 1,
+}
+_ITS_TEXT: Final = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["text"],
+                "additionalProperties": False,
+                "properties": {
+                    "text": {
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": MAX_TEXT,
+                        "description": "What the note says.",
+                        "example": "Buy milk",
+                    }
+                },
+            }
+        }
+    },
+}
+_DOCUMENT: Final[dict[str, Any]] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Notes", "version": "1.0.0", "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
+    "security": [{"key": []}],
+    "paths": {
+        "/notes": {
+            "get": {
+                "operationId": "listNotes",
+                "summary": "List notes",
+                "description": "The newest notes, the newest first.",
+                "tags": ["notes"],
+                "parameters": [
+                    {
+                        "name": "limit",
+                        "in": "query",
+                        "description": "How many at most.",
+                        "schema": {"type": "integer", "minimum": 1, "maximum": MAX_NOTES, "default": MAX_NOTES},
+                    }
+                ],
+                "responses": _answers({"type": "array", "items": _A_NOTE}),
+            },
+            "post": {
+                "operationId": "addNote",
+                "summary": "Add a note",
+                "tags": ["notes"],
+                "requestBody": _ITS_TEXT,
+                "responses": _answers(_A_NOTE, "201"),
+            },
+        },
+        "/notes/{id}": {
+            "parameters": [_ITS_ID],
+            "get": {
+                "operationId": "getNote",
+                "summary": "Read a note",
+                "tags": ["notes"],
+                "responses": _answers(_A_NOTE, can_miss=True),
+            },
+            "put": {
+                "operationId": "changeNote",
+                "summary": "Change a note",
+                "tags": ["notes"],
+                "requestBody": _ITS_TEXT,
+                "responses": _answers(_A_NOTE, can_miss=True),
+            },
+            "delete": {
+                "operationId": "deleteNote",
+                "summary": "Delete a note",
+                "tags": ["notes"],
+                "responses": {
+                    "204": {"description": "The note is gone."},
+                    "404": {"description": "There is no such note."},
+                },
+            },
+        },
+    },
+    "components": {
+        "schemas": {
+            "Note": {
+                "type": "object",
+                "required": ["id", "text"],
+                "properties": {"id": {"type": "integer"}, "text": {"type": "string"}},
+            }
+        },
+        "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+    },
+}
+"""What the server can do. It names no server: who asks knows where it is."""
 
 
 async def serve(app: Starlette, listener: socket.socket, stopped: Callable[[], Awaitable[None]]) -> None:

@@ -32,6 +32,8 @@ _MAX_BODY: Final = 700
 """Characters of the document's description: what a model needs to choose, and not the manual."""
 _MAX_TITLE: Final = 56
 """Characters of a summary's words, so that there is room for values."""
+_MAX_PLACES: Final = 4
+"""Values in one summary."""
 _MAX_SHOWN: Final = 6
 """Lines of a preview: what tells which thing it is."""
 _TITLES: Final = (
@@ -44,7 +46,6 @@ _LONG: Final = frozenset("body text message content description notes comment ma
 _TIMES: Final = re.compile(r"(?i)^(created|updated|modified|timestamp)")
 _QUOTES: Final = str.maketrans("", "", '"“”„«»{}[]')
 _CHANGES: Final = frozenset({Effect.CHANGE, Effect.DELETE, Effect.PAY, Effect.SEND})
-_MIME_HINT: Final = "Large answers have the most telling fields of each; `{argument}` chooses others."
 
 
 class Names:
@@ -81,13 +82,18 @@ def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Previe
     needed = tuple(given.name for given in reader.inputs if given.required)
     if any(mine.get(given.name) != given.kind for given in reader.inputs if given.required):
         return None
-    shown = dict(_shown(reader, {given.name.replace("_", " ") for given in one.inputs}, lookup, one.effect))
+    shown = dict(_shown(reader, one, lookup))
     return Preview(reader.name, needed, shown) if shown else None
 
 
-def _shown(reader: Imported, inputs: set[str], lookup: Lookup, effect: Effect) -> Iterator[tuple[str, str]]:
-    """Labels and paths. What is about to be changed is `… now`: the new value is an input, and differs on purpose."""
-    answer = reader.answer
+def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[str, str]]:
+    """Labels and paths. What is about to be changed is `… now`: the new value is an input, and differs on purpose.
+
+    What the path says already is not shown again.
+    """
+    answer, effect = reader.answer, one.effect
+    inputs = {given.name.replace("_", " ") for given in one.inputs}
+    asked = {given.name for given in one.inputs if given.is_path}
     if reader.packed.listing is not None and not reader.packed.listing.at:
         return
     at = ""
@@ -105,7 +111,7 @@ def _shown(reader: Imported, inputs: set[str], lookup: Lookup, effect: Effect) -
         label = line(field.replace(".", " ").replace("_", " ").strip().capitalize(), 50)
         if effect is not Effect.DELETE or label.lower() in inputs:
             label = f"{label} now"
-        if len(given) == _MAX_SHOWN or not label or label in given or len(f"{at}{field}") > 200:
+        if len(given) == _MAX_SHOWN or not label or label in given or field in asked or len(f"{at}{field}") > 200:
             continue
         given.add(label)
         yield label, f"{at}{field}"
@@ -184,27 +190,45 @@ def _intent(one: Imported, service: str) -> str:
 
 
 def _summary(one: Imported, preview: Preview | None) -> str:
-    """The document's words, then the values that tell this call from others: required ones, or what the preview found."""
-    places = [
-        f"[{{{label}}}]" for label in (list(preview.shown) if preview and one.effect is Effect.DELETE else [])[:2]
-    ]
-    ranked = sorted(
-        (given for given in one.inputs if given.kind not in ("array", "object")),
-        key=lambda given: (_TITLES.index(given.name) if given.name in _TITLES else 50, not given.required),
-    )
-    telling = [given for given in ranked if given.name in _TITLES and not given.is_path]
-    paths = [given for given in one.inputs if given.is_path]
-    rest = [given for given in ranked if given.required and given not in telling and not given.is_path]
-    for given in [*telling[:2], *paths, *rest]:
-        places.append(f"{{{given.name}}}" if given.required else f"[{{{given.name}}}]")
+    """The document's words, then the values that tell this call from others, as many as there is room for.
+
+    What is deleted is called what the preview found, with the values of the path behind it.
+    """
+    if preview is not None and one.effect is Effect.DELETE:
+        shown = sorted(
+            preview.shown, key=lambda label: _TITLES.index(label.lower()) if label.lower() in _TITLES else 50
+        )
+        return _filled(_title(one), [f" [{{{label}}}]" for label in shown[:2]], one)
+    pieces = [f"{{{given.name}}}" if given.required else f"[{{{given.name}}}]" for given in _telling(one)]
     text = _title(one)
-    for number, place in enumerate(dict.fromkeys(places)):
+    for number, piece in enumerate(pieces):
         joint = ": " if number == 0 else ", "
-        piece = f"{joint}{place}" if place.startswith("{") else f"[{joint}{place[1:]}"
-        if number == 4 or len(text) + len(piece) > MAX_SUMMARY:
+        joined = f"{joint}{piece}" if piece.startswith("{") else f"[{joint}{piece[1:]}"
+        if number == _MAX_PLACES or len(text) + len(joined) > MAX_SUMMARY:
             break
-        text += piece
+        text += joined
     return text
+
+
+def _filled(title: str, found: list[str], one: Imported) -> str:
+    text = title
+    for number, piece in enumerate(found):
+        text += piece if number == 0 else piece.replace(" [", "[, ")
+    text = text.replace(" [", "[ ", 1)
+    path = ", ".join(f"{{{given.name}}}" for given in [given for given in one.inputs if given.is_path][-_MAX_PLACES:])
+    whole = f"{text} ({path})" if path else text
+    return whole if len(whole) <= MAX_SUMMARY else line(title, MAX_SUMMARY)
+
+
+def _telling(one: Imported) -> list[Input]:
+    """Titles and the like, then what the path says, then the rest of what is required."""
+    plain = [given for given in one.inputs if given.kind not in ("array", "object")]
+    titles = sorted(
+        (given for given in plain if given.name in _TITLES and not given.is_path),
+        key=lambda given: (_TITLES.index(given.name), not given.required),
+    )
+    rest = [given for given in plain if given.required and given not in titles and not given.is_path]
+    return [*titles[:2], *(given for given in one.inputs if given.is_path), *rest]
 
 
 def _body(one: Imported, service: str) -> Iterator[str]:
@@ -213,10 +237,6 @@ def _body(one: Imported, service: str) -> Iterator[str]:
     if said and said.rstrip(".") != _title(one):
         yield ""
         yield said
-    listing = one.packed.listing
-    if listing is not None and listing.argument:
-        yield ""
-        yield _MIME_HINT.format(argument=listing.argument)
     yield ""
     yield f"{service}: `{one.found.method.upper()} {one.found.path}`."
 

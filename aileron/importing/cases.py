@@ -61,7 +61,7 @@ def _case(one: Imported, base: str, schemas: Schemas, references: References) ->
     found = _example(one, references)
     answer = found if found is not None and maybe_problem(found[1], one.answer, schemas) is None else None
     yield "[[case]]"
-    yield f"name = {_toml(f'{one.name} with the example of the document')}"
+    yield f"name = {_toml(f'{one.name} sends what the document says')}"
     yield f"op = {_toml(one.name)}"
     if args:
         yield f"args = {_toml(args)}"

@@ -16,6 +16,7 @@ Source: OpenAPI Specification 3.1.1, sections 4.8.10 (Operation), 4.8.12 (Parame
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final, get_args
@@ -81,9 +82,7 @@ _JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json|\*/\*")
 _FORM: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = "multipart/form-data"
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+*-]+")
-_FIELDS: Final = (
-    'Names of the fields to return of each member, such as those of a shorter answer. ["*"] returns all of them.'
-)
+_FIELDS: Final = 'Fields to return of each item{such_as}; ["*"] for all. Long answers have the most telling ones.'
 
 
 class Input(msgspec.Struct, frozen=True, kw_only=True):
@@ -401,7 +400,9 @@ class _Reading:
         if argument:
             self._taken.add(argument)
             rule = {"type": "array", "items": {"type": "string"}, "maxItems": 50}
-            self._inputs.append(Input(name=argument, rule=rule, description=_FIELDS, required=False))
+            named = json.dumps(shape.fields[:3], ensure_ascii=False)
+            told = _FIELDS.format(such_as=f", such as {named}" if shape.fields else "")
+            self._inputs.append(Input(name=argument, rule=rule, description=told, required=False))
         return msgspec.structs.replace(shape, argument=argument)
 
     # Inputs

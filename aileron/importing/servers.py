@@ -120,12 +120,12 @@ def remarks(origin: Origin) -> list[str]:
         is_private = not ipaddress.ip_address(host).is_global
     except ValueError:
         is_private = host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".localhost"))
-    if is_private:
+    if is_private or origin.is_plain:
+        what = "has no TLS" if origin.is_plain else "is in a private network"
+        key = "private_plain" if origin.is_plain else "private"
         told.append(
-            f"{origin.host} is on this machine or in a private network: egress refuses it unless settings allow it"
+            f"{origin.host} {what}, so it is refused until you allow it: aileron config set egress.{key} {origin.host}"
         )
-    if origin.is_plain:
-        told.append(f"{origin.host} is asked without TLS: egress refuses that unless settings allow it")
     return told
 
 

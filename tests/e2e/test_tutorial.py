@@ -32,8 +32,9 @@ import pytest
 pytestmark = [pytest.mark.jail, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {
-    "first-action.md": ("aileron-lesson", 4),
-    "publish-and-update.md": ("aileron-publishing", 6),
+    "tutorial/first-action.md": ("aileron-lesson", 4),
+    "tutorial/publish-and-update.md": ("aileron-publishing", 6),
+    "how-to/import-an-api.md": ("aileron-import", 0),
 }
 """Each page with the reader's directory, and how many files they make at least."""
 PORT = "8765"
@@ -191,7 +192,7 @@ def wait_answering(port: str, *, over_tls: bool) -> None:
 def test_the_tutorial_does_what_it_says(shell: Shell, home: Path, page: str) -> None:
     """Every file and every command, from nothing to the audit trail, on a clean home."""
     port, (folder, files) = free_port(), PAGES[page]
-    text = (ROOT / "docs" / "tutorial" / page).read_text(encoding="utf-8")
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8")
     todo = list(steps(text.replace(PORT, port)))
     assert sum(isinstance(step, File) for step in todo) >= files
     for step, after in zip(todo, [*todo[1:], None], strict=True):

@@ -50,10 +50,11 @@ Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action fil
 
 
 def add(
-    target: Annotated[
-        str,
+    targets: Annotated[
+        list[str],
         typer.Argument(
-            metavar="NAME@VERSION|FILE", help="Name of a published action, or path of your own action file."
+            metavar="NAME@VERSION|FILE|DIR...",
+            help="Published action, your own action file, or a directory of action files.",
         ),
     ],
     force: Annotated[bool, typer.Option("--force", help="Replace an installed action of the same name.")] = False,
@@ -61,19 +62,44 @@ def add(
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Install an action.
+    """Install actions.
 
     For a published action, Aileron fetches it and the connectors it is pinned to, shows them, and asks before it installs them
     together. In your own file, a placeholder hash is replaced with that of the one installed connector of that name and version.
     If decisions are signed, the approver must sign at a terminal.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    if is_published(target):
-        raise typer.Exit(_add_published(supervisor, target, force=force, yes=yes, as_json=as_json))
-    file = Path(target)
-    asked = AddAction(text=_text_of(file), file=str(file), replace=force)
+    every = [one for target in targets for one in ([target] if is_published(target) else _files_of(Path(target)))]
+    if len(every) == 1:
+        raise typer.Exit(_add_one(supervisor, every[0], force=force, yes=yes, as_json=as_json))
+    codes = []
+    for one in every:
+        try:
+            codes.append(_add_one(supervisor, one, force=force, yes=yes, as_json=as_json))
+        except Problem as problem:  # one that cannot be installed does not keep the others from it
+            codes.append(report(problem, as_json=as_json))
+    if not as_json:
+        output.note(f"{sum(code == OK for code in codes)} of {len(codes)} installed")
+    raise typer.Exit(exit_of(codes))
+
+
+def _add_one(supervisor: Supervisor, target: str | Path, *, force: bool, yes: bool, as_json: bool) -> int:
+    if isinstance(target, str):
+        return _add_published(supervisor, target, force=force, yes=yes, as_json=as_json)
+    asked = AddAction(text=_text_of(target), file=str(target), replace=force)
     answer = supervisor.change(AddedAction, "POST", "/v1/actions", asked)
-    raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
+    return carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json)
+
+
+def _files_of(path: Path) -> list[str | Path]:
+    """The file, or the action files of a directory, NAME/action.md as in repositories or NAME.md. Problem(usage) if none."""
+    if not path.is_dir():
+        return [path]
+    top = path / "actions" if (path / "actions").is_dir() else path
+    found: list[str | Path] = [*sorted(top.glob("*/action.md")), *sorted(top.glob("*.md"))]
+    if not found:
+        raise Problem.usage(f"{path} has no action files", fix="name a file, or a directory with NAME/action.md in it")
+    return found
 
 
 def _add_published(supervisor: Supervisor, name: str, *, force: bool, yes: bool, as_json: bool) -> int:
