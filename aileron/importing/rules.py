@@ -299,7 +299,7 @@ def _choices(found: Mapping[str, Any], kind: str) -> list[Any] | None:
         return None
     values = found["enum"] if "enum" in found else [found["const"]]
     if "enum" in found and "const" in found:
-        values = [value for value in values if value == found["const"]]
+        values = [value for value in values if _is_same(value, found["const"])]
     allowed = {"number": ("integer", "number")}.get(kind, (kind,))
     fitting = _once(value for value in values if _kind(value) in allowed)
     fitting = [value for value in fitting if not isinstance(value, str) or is_visible(value)]
@@ -352,7 +352,7 @@ def _both(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
             made[key] = max(made[key], value)
         elif key in _MOST:
             made[key] = min(made[key], value)
-        elif made[key] != value:
+        elif not _is_same(made[key], value):
             made[key] = _narrower(key, made[key], value)
     _close(one, other, made)
     return made
@@ -363,7 +363,7 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
         case "type":
             return _types(one, other)
         case "enum":
-            shared = [value for value in one if value in other]
+            shared = [value for value in one if any(_is_same(value, their) for their in other)]
             if not shared:
                 raise UnusableError("choices that exclude each other")
             return shared
@@ -383,13 +383,12 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
 
 
 def _close(one: Mapping[str, Any], other: Mapping[str, Any], made: dict[str, Any]) -> None:
-    """A part of `allOf` that allows no further properties rules out those of the others."""
+    """What a part of `allOf` says of further properties goes for those of the others."""
     for closed, open_one in ((one, other), (other, one)):
-        if closed.get("additionalProperties") is not False:
-            continue
-        for name in open_one.get("properties", {}):
+        more = closed.get("additionalProperties", True)
+        for name in open_one.get("properties", {}) if more is not True else ():
             if name not in closed.get("properties", {}):
-                made["properties"] = {**made["properties"], name: False}
+                made["properties"] = {**made["properties"], name: _all_of(made["properties"][name], more)}
 
 
 def _types(one: Any, other: Any) -> Any:
@@ -403,8 +402,13 @@ def _types(one: Any, other: Any) -> Any:
     return shared[0] if len(shared) == 1 else shared
 
 
+def _is_same(one: Any, other: Any) -> bool:
+    """As JSON: false is not 0. 1 and 1.0 pass for two, which is narrower."""
+    return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
+
+
 def _all_of(one: Any, other: Any) -> Any:
-    if one is True or one == other:
+    if one is True or _is_same(one, other):
         return other
     if other is True:
         return one
