@@ -9,7 +9,8 @@ Source: docs/how-to/import-an-api.md. Not here: the key and writing the files (c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -20,14 +21,19 @@ from aileron.model.visible import visible
 
 if TYPE_CHECKING:
     from aileron.importing.found import Described, FoundOperation
-    from aileron.importing.repository import Choices, Made
+    from aileron.importing.record import Choices
+    from aileron.importing.repository import Made
+    from aileron.importing.updating import Update
+    from aileron.model.consent import Change
     from aileron.model.names import Fqn
 
-__all__ = ["Wanted", "import_document", "tell_made"]
+__all__ = ["Wanted", "import_document", "tell_made", "tell_updated", "update_document"]
 
 _MAX_TOLD: Final = 12
 """Lines of what was not imported; all of it is in --json."""
 _MAX_TAGS: Final = 40
+_MAX_SHOWN: Final = 160
+"""Characters of one side of a change."""
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +73,69 @@ def import_document(name: Fqn, wanted: Wanted) -> Made:
         raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
 
 
+def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
+    """Import the document again into a repository that was made from an older one, and write it. Problem(usage)."""
+    from aileron.importing.fetching import load
+    from aileron.importing.found import described
+    from aileron.importing.reading import DocumentError
+    from aileron.importing.record import RECORD, parse_record
+    from aileron.importing.updating import chosen_again, update
+
+    try:
+        record = parse_record(_file(directory, RECORD))
+        given = _choices(wanted)
+        changed = {key: value for key, value in msgspec.structs.asdict(given).items() if value}
+        record = msgspec.structs.replace(record, choices=msgspec.structs.replace(record.choices, **changed))
+        found = described(load(wanted.sources))
+        chosen = {one.name: one for one in chosen_again(found, record)}
+        chosen |= {one.name: one for one in (_named(found, wanted) if wanted.is_chosen else ())}
+        operations = [one for one in found.operations if one.name in chosen]
+        now = {path: _file(directory, path) for path in _paths(directory, record.texts)}
+        done = update(name, found, operations, record, now)
+    except DocumentError as error:
+        raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
+    _write(directory, done)
+    return done
+
+
+def _paths(directory: Path, texts: Iterable[str]) -> Iterator[str]:
+    return (path for path in (*texts, "service/document.json") if (directory / path).is_file())
+
+
+def _file(directory: Path, path: str) -> bytes:
+    """A file of the repository. A record is a file like any other: a path in it does not lead out of the repository."""
+    if path.startswith("/") or ".." in path.split("/"):
+        raise Problem.usage(f"import.json names {visible(path)}, which is not a path in the repository")
+    try:
+        return (directory / path).read_bytes()
+    except FileNotFoundError:
+        raise Problem.missing(
+            f"{directory / path} does not exist: the connector was not made with --from",
+            fix="aileron connector new NAME DIR --from FILE",
+        ) from None
+    except OSError as error:
+        raise Problem.usage(f"{directory / path}: {error.strerror or error}") from None
+
+
+def _write(directory: Path, done: Update) -> None:
+    """Each file whole, the record last: until then, the same update can be made again."""
+    from aileron.importing.record import RECORD
+
+    try:
+        for path in sorted(done.files, key=lambda path: path == RECORD):
+            (directory / path).parent.mkdir(parents=True, exist_ok=True)
+            staged = directory / f"{path}.new"
+            staged.write_bytes(done.files[path])
+            staged.replace(directory / path)
+        for path in done.removed:
+            (directory / path).unlink(missing_ok=True)
+    except OSError as error:
+        raise Problem.usage(f"cannot write {directory}: {error.strerror or error}") from None
+
+
 def _choices(wanted: Wanted) -> Choices:
     from aileron.importing.fetching import is_url
-    from aileron.importing.repository import Choices
+    from aileron.importing.record import Choices
     from aileron.model.names import HostPort
     from aileron.registry.manifest import UNBOUND_HOSTS
 
@@ -103,19 +169,24 @@ def _pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _operations(found: Described, wanted: Wanted) -> list[FoundOperation]:
     from aileron.importing.choosing import by_words
-    from aileron.importing.choosing import wanted as named
 
     if wanted.is_chosen or not (prompts.can_ask() and output.is_terminal()):
-        return named(
-            found,
-            ops=[op for text in wanted.ops for op in text.split(",") if op],
-            tags=wanted.tags,
-            grep=wanted.grep,
-            everything=wanted.everything,
-        )
+        return _named(found, wanted)
     _tell_found(found)
     answer = prompts.ask("Import which (reads, all, tags or operations, with commas)", default="reads")
     return by_words(found, [word.strip() for word in answer.split(",") if word.strip()])
+
+
+def _named(found: Described, wanted: Wanted) -> list[FoundOperation]:
+    from aileron.importing.choosing import wanted as named
+
+    return named(
+        found,
+        ops=[op for text in wanted.ops for op in text.split(",") if op],
+        tags=wanted.tags,
+        grep=wanted.grep,
+        everything=wanted.everything,
+    )
 
 
 def _tell_found(found: Described) -> None:
@@ -193,3 +264,54 @@ def _as_json(made: Made) -> dict[str, Any]:
         "document_bytes": made.document_bytes,
         "files": sorted(made.files),
     }
+
+
+def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
+    """What changed, operation by operation, what widens first; and what is left to do by hand."""
+    if as_json:
+        output.print_json(
+            {
+                "connector": done.connector,
+                "operations": done.operations,
+                "conflicts": done.conflicts,
+                "kept": done.kept,
+                "new_operations": done.not_chosen,
+                "files": sorted(done.files),
+                "removed": done.removed,
+                "not_imported": _as_json(done.made)["not_imported"],
+            }
+        )
+        return
+    if done.is_empty:
+        output.note("no operation that you chose has changed")
+    _tell_changes("the connector", done.connector)
+    for one in sorted(done.operations, key=lambda one: not one.widens):
+        _tell_changes(f"{one.kind}: {one.op}", one.changes, one.reason)
+    for path in done.kept:
+        output.note(f"\n{visible(path)} is yours and its operation is gone: remove the file")
+    for path in done.conflicts:
+        output.note(f"\n{visible(path)}: you and the document changed the same lines; they are marked, choose one")
+    if done.not_chosen:
+        output.note(
+            f"\nthe document has {done.not_chosen} operations that you did not choose: --tag, --ops or --grep adds them"
+        )
+    if not done.is_empty:
+        output.note(f"\nnext:  aileron connector test {visible(str(directory))}")
+
+
+def _tell_changes(heading: str, changes: Iterable[Change], reason: str = "") -> None:
+    told = list(changes)
+    if not told and not reason and not heading.startswith("added"):
+        return
+    mark = " (more than before)" if any(one.widens for one in told) else ""
+    output.note(f"\n{visible(heading)}{mark}{f': {visible(reason)}' if reason else ''}")
+    for one in sorted(told, key=lambda one: not one.widens):
+        was, is_now = (visible(_short(text)) for text in (one.before, one.after))
+        output.note(f"{output.GUTTER}{'! ' if one.widens else '  '}{visible(one.where)}: {was} -> {is_now}")
+
+
+def _short(text: str | None) -> str:
+    if text is None:
+        return "none"
+    first = " ".join(text.split())
+    return first if len(first) <= _MAX_SHOWN else f"{first[:_MAX_SHOWN]}…"

@@ -22,6 +22,7 @@ from aileron.importing.found import Described, FoundOperation
 from aileron.importing.manifest import manifest_text
 from aileron.importing.operations import Imported, Importer, Unimported
 from aileron.importing.reading import DocumentError
+from aileron.importing.record import RECORD, Choices, ImportRecord
 from aileron.importing.security import Credential, choose
 from aileron.importing.servers import Origin, chosen
 from aileron.importing.words import line
@@ -30,7 +31,7 @@ from aileron.model.names import Fqn, HostPort
 from aileron.registry.manifest import MAX_OPERATIONS, UNBOUND_HOSTS, parse_connector_manifest
 from aileron_connector.openapi.document import VERSION, Components, Document, Info, ListShape, Server
 
-__all__ = ["Choices", "Made", "MadeAction", "make", "service_of"]
+__all__ = ["Made", "MadeAction", "make", "service_of"]
 
 _PACKAGE: Final = "service"
 """The folder of the packed document: a package, so that `connector build` packs its data."""
@@ -46,23 +47,9 @@ _PACKAGED: Final = (
     '"""The document: what each operation sends and what comes back. docs/reference/packed-openapi.md of Aileron."""\n'
 )
 _MAX_HOSTS: Final = 32
+_OPEN: Final = HostPort("host.invalid", 443)
+"""In the place of a host that is not known yet."""
 _AFFIX: Final = re.compile(r"^(?:aileron-)?connector-|-connector$")
-
-
-class Choices(msgspec.Struct, frozen=True, kw_only=True):
-    """What the author said beside the operations."""
-
-    found_at: str | None = None
-    """The URL of the document, which relative servers are relative to."""
-    host: HostPort | None = None
-    """In the place of the document's."""
-    is_host_open: bool = False
-    """The host is named when the connector is built."""
-    variables: Mapping[str, str] = {}
-    auth: str | None = None
-    client_id: str | None = None
-    fields: Mapping[str, tuple[str, ...]] = {}
-    """Of an operation with a list, the fields that are told of each member."""
 
 
 class MadeAction(msgspec.Struct, frozen=True):
@@ -140,7 +127,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
         line(described.title, 80),
         line(described.version, 40),
         described.digest,
-        [UNBOUND_HOSTS] if origin is None else [str(one.host) for one in origins],
+        [UNBOUND_HOSTS] if choices.is_host_open else [str(one.host) for one in origins],
         credential,
         choices.client_id,
         kept,
@@ -154,18 +141,32 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     }
     if (cases := cases_text(document, kept, described.references)) is not None:
         files["tests/cases.toml"] = cases.encode()
+    files[RECORD] = _record(described, operations, choices, files).encoded()
     return Made(
         files=files,
         actions=tuple(made),
         unimported=tuple(unimported),
         left_out={one.name: one.left_out for one in kept if one.left_out},
         credential=credential,
-        origins=origins,
+        origins=() if choices.is_host_open else origins,
         document_bytes=len(files[f"{_PACKAGE}/document.json"]),
         title=line(described.title, 80),
         license=next(
             (described.license[key] for key in ("identifier", "name", "url") if described.license.get(key)), ""
         ),
+    )
+
+
+def _record(
+    described: Described, operations: Sequence[FoundOperation], choices: Choices, files: Mapping[str, bytes]
+) -> ImportRecord:
+    """What was chosen, and the files that an author may change."""
+    mine = [path for path in files if not path.startswith(f"{_PACKAGE}/")]
+    return ImportRecord(
+        document_hash=described.digest,
+        operations=tuple(one.name for one in operations),
+        choices=choices,
+        texts={path: files[path].decode() for path in sorted(mine)},
     )
 
 
@@ -179,10 +180,10 @@ def _nothing(unimported: Sequence[Unimported]) -> str:
     return f"none of the {len(unimported)} operations can be imported{why}"
 
 
-def _origin(described: Described, choices: Choices) -> Origin | None:
-    """The first host; None: it is named when the connector is built."""
+def _origin(described: Described, choices: Choices) -> Origin:
+    """The first host; a made-up one where it is named when the connector is built, for the path behind it."""
     if choices.is_host_open:
-        return None
+        choices = msgspec.structs.replace(choices, host=_OPEN)
     origin = chosen(described.servers, choices.found_at, choices.host, choices.variables)
     if origin is None:
         raise DocumentError("the document does not say where its service is; give --host NAME:PORT")
@@ -194,12 +195,12 @@ def _imported(
     described: Described,
     operations: Iterable[FoundOperation],
     choices: Choices,
-    origin: Origin | None,
+    origin: Origin,
 ) -> tuple[list[Imported], list[Unimported]]:
     imported: list[Imported] = []
     unimported: list[Unimported] = []
     for found in operations:
-        one = _one(importer, found, choices, origin)
+        one = _one(importer, found, described, choices, origin)
         if isinstance(one, Imported):
             imported.append(_with_fields(one, choices))
         else:
@@ -210,14 +211,27 @@ def _imported(
     return imported, unimported
 
 
-def _one(importer: Importer, found: FoundOperation, choices: Choices, origin: Origin | None) -> Imported | Unimported:
-    own = None
-    if found.servers and choices.host is None and not choices.is_host_open:
-        try:
-            own = chosen(found.servers, choices.found_at, None, choices.variables)
-        except DocumentError as error:
-            return Unimported(found, str(error))
+def _one(
+    importer: Importer, found: FoundOperation, described: Described, choices: Choices, origin: Origin
+) -> Imported | Unimported:
+    try:
+        own = _own_origin(found, described, choices, origin) if found.servers else None
+    except DocumentError as error:
+        return Unimported(found, str(error))
     return importer.operation(found, None if own == origin else own)
+
+
+def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
+    """An operation's own server. A host that the author named takes the place of the document's, and of no other."""
+    own = chosen(found.servers, choices.found_at, None, choices.variables)
+    if own is None:  # a path alone
+        return chosen(found.servers, None, origin.host, choices.variables)
+    usual = chosen(described.servers, choices.found_at, None, choices.variables)
+    if origin.host == own.host or (usual is not None and usual.host == own.host):
+        return msgspec.structs.replace(own, host=origin.host, is_plain=origin.is_plain)
+    if choices.is_host_open:
+        raise DocumentError(f"it is at {own.host}, and a connector whose host is named at build has no other")
+    return own
 
 
 def _with_fields(one: Imported, choices: Choices) -> Imported:
@@ -234,7 +248,7 @@ def _readers(
     operations: Sequence[FoundOperation],
     imported: Sequence[Imported],
     choices: Choices,
-    origin: Origin | None,
+    origin: Origin,
 ) -> tuple[dict[str, Imported], list[Imported]]:
     """What reads each path; and those of them that were not chosen, which have no action and are there for previews."""
     readers = {one.found.path: one for one in imported if one.found.method == "get"}
@@ -242,16 +256,16 @@ def _readers(
     hidden = []
     for found in described.operations:
         if found.method == "get" and found.path in wanted:
-            one = _one(importer, found, choices, origin)
+            one = _one(importer, found, described, choices, origin)
             if isinstance(one, Imported):
                 readers[found.path] = one
                 hidden.append(one)
     return readers, hidden
 
 
-def _origins(origin: Origin | None, operations: Iterable[Imported]) -> tuple[Origin, ...]:
+def _origins(origin: Origin, operations: Iterable[Imported]) -> tuple[Origin, ...]:
     """Each host once, the document's first."""
-    every = [*([] if origin is None else [origin]), *(one.origin for one in operations if one.origin is not None)]
+    every = [origin, *(one.origin for one in operations if one.origin is not None)]
     found = {one.host: one for one in reversed(every)}
     ordered = tuple(found[host] for host in dict.fromkeys(one.host for one in every))
     if len(ordered) > _MAX_HOSTS:
@@ -264,7 +278,7 @@ def _document(
     importer: Importer,
     operations: Sequence[Imported],
     credential: Credential,
-    origin: Origin | None,
+    origin: Origin,
 ) -> Document:
     """The packed document."""
     paths: dict[str, dict[str, msgspec.Raw]] = {}
@@ -280,7 +294,7 @@ def _document(
             source=described.digest,
             license={key: value for key, value in described.license.items() if key in ("name", "url", "identifier")},
         ),
-        servers=[Server("" if origin is None else origin.base)],
+        servers=[Server(origin.base)],
         paths=paths,
         components=Components(
             schemas={name: msgspec.Raw(msgspec.json.encode(schema)) for name, schema in schemas.items()},

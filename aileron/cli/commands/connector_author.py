@@ -107,6 +107,10 @@ def new(
             help="With --from: bearer, basic, header:NAME, query:NAME, none, or a security scheme of the document.",
         ),
     ] = None,
+    update: Annotated[
+        bool,
+        typer.Option("--update", help="With --from: DIR was made from an older document. Your own changes are kept."),
+    ] = False,
     variable: Annotated[
         list[str] | None,
         typer.Option(
@@ -141,13 +145,12 @@ def new(
     With --from, the connector is made from an OpenAPI document instead: what reads runs, everything else waits for a person.
     Without --ops, --tag, --grep or --all, you choose from a list, or get the operations that read.
     """
-    from aileron.cli.connector_import import Wanted, import_document, tell_made
+    from aileron.cli.connector_import import Wanted, import_document, tell_made, tell_updated, update_document
     from aileron.cli.template import FIRST_OPERATIONS, imported_repository, repository
 
     fqn = _repository_name(name)
     place = Path(fqn.path[-1]) if directory is None else directory
     key_file = place.with_name(f"{place.name}.signing-key") if key is None else key
-    _check_place(place, key_file, name)
     wanted = Wanted(
         sources=source or (),
         ops=ops or (),
@@ -160,12 +163,17 @@ def new(
         client_id=client_id,
         fields=fields or (),
     )
+    if update and source:
+        done = update_document(fqn, place, wanted)
+        tell_updated(done, place, as_json=as_json)
+        raise typer.Exit(FAILED if done.conflicts else 0)
+    _check_place(place, key_file, name)
     if source:
         if op or lang is not Lang.PYTHON:
             raise Problem.usage("--op and --lang are for connectors without --from", fix="--ops OP,OP")
         made = import_document(fqn, wanted)
     else:
-        if wanted.is_chosen or auth or variable or client_id or fields:
+        if wanted.is_chosen or auth or variable or client_id or fields or update:
             raise Problem.usage("--ops, --tag, --grep, --all, --auth and the like require --from FILE")
         made = None
         operations, service = op or FIRST_OPERATIONS[lang.value], _host(host or "api.example.com:443")

@@ -1,0 +1,68 @@
+"""What an import did, kept beside what it made: which operations were chosen, with which words of the author, and the files as
+they were made.
+
+So a new document can be imported in the same way, and what the author changed since is told from what the document changed.
+
+Pure. The record is a file of the repository, `import.json`; it is not packed. Not here: comparing (updating.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from aileron.importing.reading import DocumentError
+from aileron.model.names import HostPort
+
+__all__ = ["RECORD", "Choices", "ImportRecord", "parse_record"]
+
+RECORD: Final = "import.json"
+_VERSION: Final = 1
+_MAX_BYTES: Final = 8 << 20
+"""8 MiB: 256 actions of 32 KiB, which is sixteen times what they have."""
+
+
+class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the author said beside the operations."""
+
+    found_at: str | None = None
+    """The URL of the document, which relative servers are relative to."""
+    host: HostPort | None = None
+    """In the place of the document's."""
+    is_host_open: bool = False
+    """The host is named when the connector is built."""
+    variables: Mapping[str, str] = {}
+    auth: str | None = None
+    client_id: str | None = None
+    fields: Mapping[str, Sequence[str]] = {}
+    """Of an operation with a list, the fields that are told of each member."""
+
+
+class ImportRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it. `texts` are the files that an author may change, by their paths, as they were made."""
+
+    version: int = _VERSION
+    document_hash: str
+    operations: tuple[str, ...]
+    """Those that were chosen, imported or not."""
+    choices: Choices
+    texts: dict[str, str]
+
+    def encoded(self) -> bytes:
+        """As it is kept."""
+        return msgspec.json.format(msgspec.json.encode(self, order="deterministic"), indent=1) + b"\n"
+
+
+def parse_record(data: bytes) -> ImportRecord:
+    """Read one. DocumentError for a file that is none."""
+    try:
+        if len(data) > _MAX_BYTES:
+            raise ValueError(f"more than {_MAX_BYTES} bytes")
+        found = msgspec.json.decode(data, type=ImportRecord)
+    except (ValueError, RecursionError) as error:
+        raise DocumentError(f"{RECORD} cannot be read: {error}") from None
+    if found.version != _VERSION:
+        raise DocumentError(f"{RECORD} is of version {found.version}; expected {_VERSION}: import into a new directory")
+    return found

@@ -1,0 +1,185 @@
+"""An import repeated with a newer document: what it changes, and the author's own changes kept.
+
+Pure. Files that an author may change are merged line by line, with the file as it was made before as the base. What the
+change means is told per operation, in the same words, and with the same weight, in which whoever installs it is asked: an
+action file's by actions/widening.py, the manifest's by registry/consent.py.
+
+Source: docs/how-to/import-an-api.md (A newer document). Not here: reading and writing the files
+(aileron/cli/connector_import.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from aileron.actions.manifest import parse_action
+from aileron.actions.merging import merged
+from aileron.actions.widening import changes
+from aileron.importing.found import Described, FoundOperation
+from aileron.importing.reading import DocumentError
+from aileron.importing.record import RECORD, ImportRecord, parse_record
+from aileron.importing.repository import Made, make
+from aileron.model.consent import Change
+from aileron.model.manifest import ActionFile
+from aileron.model.names import Fqn
+from aileron.registry.consent import capability_changes
+from aileron.registry.manifest import parse_connector_manifest
+from aileron_connector.openapi.document import Document, Operation
+
+__all__ = ["OperationUpdate", "Update", "chosen_again", "update"]
+
+_MANIFEST: Final = "manifest.toml"
+_DOCUMENT: Final = "service/document.json"
+
+
+class OperationUpdate(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of one operation. `kind` says it in a word."""
+
+    op: str
+    kind: str
+    """`changed`, `added` or `removed`."""
+    changes: tuple[Change, ...] = ()
+    reason: str = ""
+    """Of what was removed: why."""
+
+    @property
+    def widens(self) -> bool:
+        """Whether more can be done, or something else is asked."""
+        return self.kind == "added" or any(one.widens for one in self.changes)
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True):
+    """The files to write and to remove, and what it means."""
+
+    made: Made
+    files: dict[str, bytes]
+    removed: tuple[str, ...]
+    kept: tuple[str, ...]
+    """Action files whose operation is gone, but which the author changed."""
+    conflicts: tuple[str, ...]
+    """Files in which both changed the same lines; each place is marked."""
+    connector: tuple[Change, ...]
+    """What the connector may do, compared."""
+    operations: tuple[OperationUpdate, ...]
+    not_chosen: int
+    """Operations of the document that are new in it, and were not chosen."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing changes but the document's hash."""
+        return not (self.connector or self.operations or self.conflicts)
+
+
+def chosen_again(described: Described, record: ImportRecord) -> list[FoundOperation]:
+    """The operations that were chosen before, as far as the document still has them."""
+    names = set(record.operations)
+    return [one for one in described.operations if one.name in names]
+
+
+def update(
+    connector: Fqn,
+    described: Described,
+    operations: Sequence[FoundOperation],
+    record: ImportRecord,
+    now: Mapping[str, bytes],
+) -> Update:
+    """Import `operations` of the newer document into a repository whose files are `now`. DocumentError."""
+    made = make(described, operations, connector, record.choices)
+    fresh = parse_record(made.files[RECORD]).texts
+    files = {path: data for path, data in made.files.items() if path not in fresh}
+    conflicts: list[str] = []
+    for path, text in fresh.items():
+        whole = merged(record.texts.get(path, ""), _text(now, path, record.texts.get(path, "")), text)
+        files[path] = whole.text.encode()
+        if whole.conflicts:
+            conflicts.append(path)
+    gone = [path for path in record.texts if path not in fresh and path in now]
+    kept = tuple(path for path in gone if now[path] != record.texts[path].encode())
+    return Update(
+        made=made,
+        files={path: data for path, data in files.items() if now.get(path) != data},
+        removed=tuple(path for path in gone if path not in kept),
+        kept=kept,
+        conflicts=tuple(conflicts),
+        connector=_connector_changes(record, made),
+        operations=tuple(_operation_updates(record, made, fresh, now)),
+        not_chosen=len(
+            {one.name for one in described.operations} - {one.name for one in operations} - set(record.operations)
+        ),
+    )
+
+
+def _text(now: Mapping[str, bytes], path: str, before: str) -> str:
+    """The author's file; where they removed it, the one that was made."""
+    try:
+        return now[path].decode() if path in now else before
+    except UnicodeDecodeError:
+        raise DocumentError(f"{path} is not valid UTF-8") from None
+
+
+def _connector_changes(record: ImportRecord, made: Made) -> tuple[Change, ...]:
+    before, after = (
+        parse_connector_manifest(data, file=_MANIFEST, allow_unbound=True)
+        for data in (record.texts[_MANIFEST].encode(), made.files[_MANIFEST])
+    )
+    return capability_changes(before, after)
+
+
+def _operation_updates(
+    record: ImportRecord, made: Made, fresh: Mapping[str, str], now: Mapping[str, bytes]
+) -> Iterator[OperationUpdate]:
+    before, after = _actions(record.texts), _actions(fresh)
+    answers_before, answers_after = _answers(now.get(_DOCUMENT)), _answers(made.files[_DOCUMENT])
+    reasons = {one.found.name: one.reason for one in made.unimported}
+    for op, action in after.items():
+        if op not in before:
+            yield OperationUpdate(op=op, kind="added")
+            continue
+        found = list(changes(before[op], action))
+        if answers_before.get(op) != answers_after.get(op):
+            found.append(Change.of("answer", "as it was", "differs", widens=False))
+        if found:
+            yield OperationUpdate(op=op, kind="changed", changes=tuple(found))
+    for op in before:
+        if op not in after:
+            yield OperationUpdate(op=op, kind="removed", reason=reasons.get(op, "the document no longer has it"))
+
+
+def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
+    """Actions by the operation that they call."""
+    parsed = (
+        parse_action(text, file=path, allow_placeholder=True)
+        for path, text in texts.items()
+        if path.startswith("actions/")
+    )
+    return {action.steps[0].op: action for action in parsed}
+
+
+def _answers(document: bytes | None) -> dict[str, bytes]:
+    """What each operation of a packed document answers, schemas by name included, for telling whether it is the same."""
+    if document is None:
+        return {}
+    try:
+        found = msgspec.json.decode(document, type=Document)
+        operations = [
+            msgspec.json.decode(raw, type=Operation) for path in found.paths.values() for raw in path.values()
+        ]
+    except (ValueError, RecursionError):
+        return {}
+    return {one.operation_id: _with_schemas(msgspec.json.encode(one.responses), found) for one in operations}
+
+
+def _with_schemas(responses: bytes, document: Document) -> bytes:
+    """Answers with the schemas that they name, by way of others too."""
+    text, told = responses, dict[str, bytes]()
+    waiting = [text]
+    while waiting:
+        part = waiting.pop()
+        for name, raw in document.components.schemas.items():
+            if name not in told and f'"#/components/schemas/{name}"'.encode() in part:
+                told[name] = bytes(raw)
+                waiting.append(told[name])
+    return text + b"".join(told[name] for name in sorted(told))
