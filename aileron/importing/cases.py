@@ -24,7 +24,7 @@ from aileron_connector.openapi.check import Schemas, maybe_problem
 from aileron_connector.openapi.document import Document
 from aileron_connector.openapi.request import Endpoint, Request, prepared
 
-__all__ = ["cases_text"]
+__all__ = ["cases_text", "example_arguments"]
 
 _HEADER: Final = (
     "# A call of each operation with the document's examples. `aileron connector test` runs them in a real jail.\n"
@@ -35,6 +35,16 @@ _MAX_FILE: Final = 200 << 10
 _MAX_EXAMPLE: Final = 4 << 10
 """Bytes of one answer, so that it is told whole, and can be read here."""
 _MAX_DEPTH: Final = 12
+_FORMATTED: Final = {
+    "base64": "ZXhhbXBsZQ==",
+    "date-time": "2026-11-24T10:00:00Z",
+    "date": "2026-11-24",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+    "email": "ann@example.com",
+    "uri": "https://example.com/",
+    "ipv4": "192.0.2.1",
+}
+"""A value of each format."""
 
 
 def cases_text(document: Document, operations: Sequence[Imported], references: References) -> str | None:
@@ -49,9 +59,15 @@ def cases_text(document: Document, operations: Sequence[Imported], references: R
     return text if text != _HEADER else None
 
 
-def _case(one: Imported, base: str, schemas: Schemas, references: References) -> Iterator[str]:
+def example_arguments(one: Imported) -> dict[str, Any] | None:
+    """A call: what is required, and what the document has an example of. None where no value is known that fits."""
     args = dict(_arguments(one.inputs))
-    if any(given.required and given.name not in args for given in one.inputs):
+    return None if any(given.required and given.name not in args for given in one.inputs) else args
+
+
+def _case(one: Imported, base: str, schemas: Schemas, references: References) -> Iterator[str]:
+    args = example_arguments(one)
+    if args is None:
         return
     try:
         where = base if one.origin is None else _ORIGIN + one.origin.base
@@ -108,7 +124,9 @@ def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
         if has_example:
             yield given.name, given.example
         elif given.required:
-            value = _value(given.rule, _MAX_DEPTH)
+            value = _FORMATTED.get("base64" if given.is_base64 else given.format) if given.kind == "string" else None
+            if value is None or argument_problem(spec, value) is not None:
+                value = _value(given.rule, _MAX_DEPTH)
             if argument_problem(spec, value) is None:
                 yield given.name, value
 

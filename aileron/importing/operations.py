@@ -47,6 +47,7 @@ from aileron_connector.openapi.document import (
     Server,
     Style,
 )
+from aileron_connector.openapi.media import kind_of
 
 __all__ = ["Imported", "Importer", "Input", "Unimported"]
 
@@ -79,6 +80,18 @@ _PERHAPS_SECRETS: Final = frozenset("token key secret".split())
 _ABOUT_SECRETS: Final = re.compile(r"\bapi[ -]?key|\bauth|\bcredential|\bbearer", re.IGNORECASE)
 _NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
 _JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json|\*/\*")
+_FORMATS: Final[dict[str, tuple[str, str]]] = {
+    "date-time": ("Date and time, such as 2026-11-24T10:00:00Z", "iso 8601"),
+    "date": ("Date, such as 2026-11-24", "yyyy"),
+    "time": ("Time, such as 10:00:00Z", "hh:"),
+    "duration": ("ISO 8601 duration, such as PT15M", "iso 8601"),
+    "uuid": ("A UUID", "uuid"),
+    "email": ("A mail address", "mail"),
+    "uri": ("A URL", "url"),
+    "ipv4": ("An IPv4 address", "ip"),
+    "ipv6": ("An IPv6 address", "ip"),
+}
+"""What a model is told of a format, unless the document says that word already."""
 _FORM: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = "multipart/form-data"
 _MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+*-]+")
@@ -93,6 +106,9 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     description: str
     required: bool
     is_path: bool = False
+    is_base64: bool = False
+    format: str = ""
+    """As the document says it: `uuid`, `date-time`."""
     example: Any = msgspec.UNSET
 
     @property
@@ -325,7 +341,7 @@ class _Reading:
             if is_form or (isinstance(schema, dict) and schema.get("additionalProperties") is False):
                 return None  # a form without fields: nothing is sent
         if not is_form and not _JSON.fullmatch(kind):
-            schema = {"type": "string"}
+            schema = {"type": "string"} if _is_text(kind) else {"type": "string", "format": "binary"}
         argument = self._argument("body", "body")
         self._add(argument, schema, {"description": _body_words(kind, place.value)}, required=required)
         return RequestBody(content={kind: Media(_as_schema(plain(schema)))}, required=required, argument=argument)
@@ -429,6 +445,8 @@ class _Reading:
                 description=_described(line(told or words, _MAX_WORDS), argument, packed, rule),
                 required=required,
                 is_path=is_path,
+                is_base64=_is_base64(packed),
+                format=packed.get("format", ""),
                 example=example if isinstance(example, str | int | float | bool) else msgspec.UNSET,
             )
         )
@@ -539,16 +557,24 @@ def _encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
 
 def _body_words(kind: str, raw: dict[str, Any]) -> str:
     said = line(str(raw.get("description", "")), 120)
-    is_text = _JSON.fullmatch(kind) or kind.startswith("text/") or kind in (_FORM, _MULTIPART)
-    how = f"The content ({kind})" if is_text else f"The content ({kind}), as base64"
-    return f"{how}: {said}" if said else f"{how}."
+    return f"The content ({kind}): {said}" if said else f"The content ({kind})."
+
+
+def _is_text(kind: str) -> bool:
+    return kind_of(kind) != "binary"
+
+
+def _is_base64(schema: dict[str, Any]) -> bool:
+    return schema.get("format") in ("binary", "byte") or schema.get("contentEncoding") == "base64"
 
 
 def _described(words: str, name: str, schema: dict[str, Any], rule: Rule) -> str:
     """The document's words, or those of its name; and what is sent if it is left out."""
     told = words or f"{name.replace('_', ' ').capitalize()}: {EXPECTED[rule['type']]}."
-    if schema.get("format") in ("binary", "byte") or schema.get("contentEncoding") == "base64":
-        told = f"{told} As base64."
+    if _is_base64(schema):
+        told = f"{told.rstrip('. ')}. As base64."
+    elif (form := _FORMATS.get(schema.get("format", ""))) and rule["type"] == "string" and form[1] not in told.lower():
+        told = f"{told.rstrip('. ')}. {form[0]}."
     default = schema.get("default")
     if isinstance(default, str | int | float | bool) and default != "" and "default" not in told.lower():
         told = f"{told.rstrip('. ')}. Default: {line(str(default).lower() if isinstance(default, bool) else str(default), 60)}."

@@ -67,6 +67,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
     files: dict[str, bytes]
     actions: tuple[MadeAction, ...]
+    imported: tuple[Imported, ...]
+    """What is called: the chosen ones, and those that only previews call."""
     unimported: tuple[Unimported, ...]
     left_out: dict[str, tuple[str, ...]]
     """Optional things that cannot be given, by operation."""
@@ -145,6 +147,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     return Made(
         files=files,
         actions=tuple(made),
+        imported=tuple(kept),
         unimported=tuple(unimported),
         left_out={one.name: one.left_out for one in kept if one.left_out},
         credential=credential,

@@ -122,7 +122,7 @@ class Rules:
     def _rule_of(self, found: dict[str, Any], depth: int, within: tuple[str, ...]) -> Rule:
         kind = _type_of(found)
         rule: Rule = {"type": kind}
-        if told := found.get("description") or found.get("title"):
+        if told := found.get("description") or found.get("title") or found.get("format"):
             rule["description"] = line(told, _MAX_WORDS)
         choices = _choices(found, kind)
         if choices is not None and not (kind == "boolean" and len(choices) == 2):

@@ -180,9 +180,13 @@ class Packer:
         if exact:
             made |= _words_of(schema)
             made |= {key: schema[key] for key in _CONTENT if isinstance(schema.get(key), str)}
-            if schema.get("format") in ("binary", "byte"):
-                made["format"] = schema["format"]
-        return _nullable(made) if self._is_3_0 and schema.get("nullable") is True else made
+            if isinstance(schema.get("format"), str) and is_visible(schema["format"]):
+                made["format"] = schema["format"][:40]
+        is_nullable = self._is_3_0 and True in (
+            schema.get("nullable"),
+            schema.get("x-nullable"),
+        )  # Swagger has the second
+        return _nullable(made) if is_nullable else made
 
     def _list(self, key: str, members: list[Any], file: str, mode: Mode, depth: int) -> list[Packed]:
         """Of a choice, what is unusable is no choice; anything else has to be usable whole."""

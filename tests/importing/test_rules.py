@@ -80,7 +80,10 @@ TAKEN = [
     ({"anyOf": [{"enum": ["a"]}, {"enum": ["b", "a"]}]}, {"type": "string", "enum": ["a", "b"]}),
     ({"anyOf": [{"type": "null"}, {"type": "boolean"}]}, {"type": "boolean"}),
     ({"type": "array"}, {"type": "array"}),
-    ({"type": "array", "items": {"type": "string", "format": "uuid"}}, {"type": "array", "items": {"type": "string"}}),
+    (
+        {"type": "array", "items": {"type": "string", "format": "uuid"}},
+        {"type": "array", "items": {"type": "string", "description": "uuid"}},
+    ),
     ({"type": "object"}, {"type": "object"}),
     (
         {"type": "object", "additionalProperties": {"type": "string"}},
