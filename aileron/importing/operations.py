@@ -56,6 +56,7 @@ _MAX_INPUTS: Final = 60
 _MAX_RULES: Final = 16 << 10
 """16 KiB of one action's rules together: each of them is in the context of a model with every request."""
 _MAX_OPTIONAL: Final = 2 << 10
+"""2 KiB of one that is optional, unless it is all that there is to give."""
 _MAX_WORDS: Final = 200
 _STYLES: Final[tuple[str, ...]] = get_args(Style)
 _PLACES: Final = ("path", "query", "header")
@@ -222,7 +223,9 @@ class _Reading:
             return [{credential.kind: []}]
         if need.is_optional:
             return []
-        raise UnusableError(f"it needs another credential: {_ways(need.ways)}")
+        raise UnusableError(
+            f"it needs another credential ({_ways(need.ways)}): import it with --auth into another connector"
+        )
 
     # Parameters
 
@@ -350,7 +353,9 @@ class _Reading:
         self, kind: str, media: dict[str, Any], schema: Packed, found: dict[str, Any], *, required: bool
     ) -> RequestBody:
         arguments: dict[str, str] = {}
-        needed = found.get("required", ()) if required else ()
+        # Documents seldom say that a body is required, and mean it: one without what it requires is of no use.
+        needed = found.get("required", ()) if required or self._found.method in ("post", "put") else ()
+        most = _MAX_RULES // 2 if len(found["properties"]) == 1 else _MAX_OPTIONAL
         names = sorted(found["properties"], key=lambda name: name not in needed)
         for name in names:
             inner = found["properties"][name]
@@ -358,20 +363,22 @@ class _Reading:
                 continue
             argument = self._argument(name, "body")
             try:
-                self._add(argument, inner, inner if isinstance(inner, dict) else {}, required=name in needed)
+                said = inner if isinstance(inner, dict) else {}
+                self._add(argument, inner, said, required=name in needed, most_bytes=most)
             except UnusableError as error:
                 if name in needed:
                     raise UnusableError(f"{line(name, 60)}: {error}") from None
                 self._leave_out(name, str(error))
                 continue
             arguments[name] = argument
+        if required and not arguments:
+            raise UnusableError("none of its properties can be given")
         missing = [name for name in needed if name not in arguments]
         if missing:
             raise UnusableError(f"{line(missing[0], 60)}: required, and not described")
         encoding = {name: one for name, one in _encodings(media) if name in arguments}
-        return RequestBody(
-            content={kind: Media(_as_schema(plain(schema)), encoding)}, required=required, arguments=arguments
-        )
+        content = {kind: Media(_as_schema(plain(schema)), encoding)}
+        return RequestBody(content=content, required=required or bool(needed), arguments=arguments)
 
     # Answers
 
@@ -424,11 +431,18 @@ class _Reading:
     # Inputs
 
     def _add(
-        self, argument: str, schema: Packed, said: dict[str, Any], *, required: bool, is_path: bool = False
+        self,
+        argument: str,
+        schema: Packed,
+        said: dict[str, Any],
+        *,
+        required: bool,
+        is_path: bool = False,
+        most_bytes: int = _MAX_OPTIONAL,
     ) -> None:
         """An input for an argument. UnusableError where it would take more than the schema."""
         try:
-            rule = self._rules.rule(schema, _MAX_RULES if required else _MAX_OPTIONAL)
+            rule = self._rules.rule(schema, _MAX_RULES if required else most_bytes)
         except UnusableError:
             self._taken.discard(argument)
             raise
@@ -495,6 +509,8 @@ def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | N
     if body is None or not body.arguments:
         return body if body is None or body.argument in kept else None
     arguments = {name: argument for name, argument in body.arguments.items() if argument in kept}
+    if not arguments and body.required:
+        raise UnusableError("an action has no room for its body")
     return msgspec.structs.replace(body, arguments=arguments) if arguments else None
 
 

@@ -33,6 +33,7 @@ MAX_DEPTH: Final = 6
 _MAX_PROPERTIES: Final = 64
 _MAX_WORDS: Final = 120
 """Characters of the description of what is inside an input."""
+_FEW_WORDS: Final = 40
 _MAX_ALTERNATIVES: Final = 32
 """Of one schema: choices within choices multiply."""
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
@@ -70,6 +71,44 @@ def size_of(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode())
 
 
+def _checked(rule: Rule) -> Rule:
+    if (problem := rule_problem(rule)) is not None:
+        raise UnusableError(problem)
+    return rule
+
+
+def _with_words(rule: Rule, characters: int) -> Rule:
+    """With descriptions of at most so many characters."""
+    made: Rule = {}
+    for key, value in rule.items():
+        if key == "description":
+            if characters:
+                made[key] = line(value, characters)
+        elif key == "properties":
+            made[key] = {name: _with_words(one, characters) for name, one in value.items()}
+        elif key in ("items", "additionalProperties") and isinstance(value, dict):
+            made[key] = _with_words(value, characters)
+        else:
+            made[key] = value
+    return made
+
+
+def _pruned(rule: Rule, most_bytes: int) -> Rule:
+    """Without the optional properties for which there is no room. UnusableError if what is left is still too large."""
+    if "items" in rule:
+        around = size_of({**rule, "items": {}})
+        return {**rule, "items": _pruned(rule["items"], most_bytes - around)}
+    kept = dict(rule.get("properties", {}))
+    required = rule.get("required", ())
+    for name in [name for name in reversed(kept) if name not in required]:
+        if size_of({**rule, "properties": kept}) <= most_bytes:
+            break
+        del kept[name]
+    if not kept or size_of(pruned := {**rule, "properties": kept}) > most_bytes:
+        raise UnusableError(f"its schema has more than {most_bytes} bytes")
+    return pruned
+
+
 class Rules:
     """Rules of the schemas of one import; `lookup` gives a named schema, or UnusableError."""
 
@@ -78,23 +117,26 @@ class Rules:
         self._steps = 0
 
     def rule(self, schema: dict[str, Any] | bool, most_bytes: int) -> Rule:
-        """The widest rule that is not wider than the schema and not larger than so many bytes. UnusableError."""
-        problem = UnusableError("too large")
+        """The widest rule that is not wider than the schema and not larger than so many bytes. UnusableError.
+
+        For room, words are cut first, then what is deep, then optional properties, the last first.
+        """
+        problem: UnusableError | None = None
+        smallest: Rule | None = None
         for depth in range(MAX_DEPTH, -1, -1):
             self._steps = 0
             try:
                 made = self._rule(schema, depth, ())
             except UnusableError as error:
-                problem = error
-                if depth < MAX_DEPTH and "levels" not in str(error):
-                    break
+                problem = problem or error
                 continue
-            if size_of(made) <= most_bytes and (wrong := rule_problem(made)) is None:
-                return made
-            problem = UnusableError(
-                f"its schema has more than {most_bytes} bytes" if size_of(made) > most_bytes else wrong
-            )
-        raise problem
+            for characters in (_MAX_WORDS, _FEW_WORDS, 0):
+                smallest = _with_words(made, characters)
+                if size_of(smallest) <= most_bytes:
+                    return _checked(smallest)
+        if smallest is None:
+            raise problem or UnusableError("it has no value")
+        return _checked(_pruned(smallest, most_bytes))
 
     def objects(self, schema: dict[str, Any] | bool) -> dict[str, Any] | None:
         """The schema's first alternative that is an object with properties, references resolved; None if it is no object."""

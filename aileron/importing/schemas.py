@@ -117,6 +117,8 @@ class Packer:
                 key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions", "$schema")
             }
             if self._is_3_0 or not beside:
+                if mode == "answered" and schema.get("nullable") is True:  # ignored by the letter, and meant
+                    return {"anyOf": [packed, {"type": "null"}]}
                 return self._with_words(packed, schema, mode)
             inner = self._pack(beside, file, mode, depth + 1)
             return self._with_words({"allOf": [packed, inner]} if plain(inner) else packed, schema, mode)

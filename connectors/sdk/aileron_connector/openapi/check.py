@@ -107,7 +107,7 @@ Reading = Literal["schema", "argument", "answer"]
 """As what a value is checked.
 
 `schema`: JSON Schema to the letter. `argument`: 1.0 is no integer, because many services say so. `answer`: properties may be
-missing and others there, a value may fit several of `oneOf`, and `not` is not looked at.
+missing and others there, a value may be new to `enum` and `const`, may fit several of `oneOf`, and `not` is not looked at.
 
 Services add properties without calling it a change, and require what they do not send: of the examples in GitHub's own document
 22% do not fit it to the letter, and in Jira's 13%. As answers it is 7% and 4%, most of which are examples of something else. What
@@ -444,7 +444,7 @@ def _one_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int
 
 
 _RULES_OF_ANSWERS: Final[dict[str, _Rule]] = {
-    keyword: rule for keyword, rule in _RULES.items() if keyword not in ("required", "not")
+    keyword: rule for keyword, rule in _RULES.items() if keyword not in ("required", "not", "enum", "const")
 } | {"additionalProperties": _additional_of_answer, "oneOf": _one_of_answer}
 """Each is as `_RULES` or lets more pass, so that what is inside of others does so too. `not` would turn that round."""
 
