@@ -407,7 +407,7 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
         case "enum":
             shared = [value for value in one if any(_is_same(value, their) for their in other)]
             if not shared:
-                raise UnusableError("choices that exclude each other")
+                raise UnusableError("choices that have no value in common")
             return shared
         case "required":
             return list(dict.fromkeys([*one, *other]))
@@ -440,7 +440,7 @@ def _types(one: Any, other: Any) -> Any:
             wide.add("integer")
     shared = [kind for kind in (*_PREFERRED, "null") if kind in mine & theirs]
     if not shared:
-        raise UnusableError("types that exclude each other")
+        raise UnusableError("types that have no value in common")
     return shared[0] if len(shared) == 1 else shared
 
 

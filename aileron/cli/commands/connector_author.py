@@ -72,7 +72,7 @@ def new(
         typer.Option(
             "--host",
             metavar="NAME:PORT",
-            help="Host of the service to call. Default: the document's, or api.example.com:443. With --from also bound-at-build.",
+            help="Host of the service to call, or bound-at-build with --from.",
         ),
     ] = None,
     lang: Annotated[Lang, typer.Option("--lang", help="Programming language.")] = Lang.PYTHON,
@@ -81,7 +81,7 @@ def new(
         typer.Option(
             "--from",
             metavar="FILE|URL",
-            help="OpenAPI document to make the connector from. Repeat it for files that it refers to, or for a folder of them.",
+            help="OpenAPI document to make the connector from. Repeatable, for its other files.",
         ),
     ] = None,
     ops: Annotated[
