@@ -233,6 +233,11 @@ def _remarks(made: Made) -> Iterator[str]:
 
     for origin in made.origins:
         yield from remarks(origin)
+    if made.credential.kind == "oauth2" and not made.has_client:
+        yield (
+            "signing in needs your application at the provider\n  fix: --client-id ID, or later: aileron connector build "
+            "DIR --client-id ID"
+        )
     if made.credential.kind is None:
         yield (
             "no credential: the document declares none\n  if the service needs one: --auth bearer, --auth basic, "

@@ -73,6 +73,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     left_out: dict[str, tuple[str, ...]]
     """Optional things that cannot be given, by operation."""
     credential: Credential
+    has_client: bool
+    """The application at an OAuth provider is named."""
     origins: tuple[Origin, ...]
     """Those that requests go to; empty where the host is named at build."""
     document_bytes: int
@@ -151,6 +153,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
         unimported=tuple(unimported),
         left_out={one.name: one.left_out for one in kept if one.left_out},
         credential=credential,
+        has_client=choices.client_id is not None,
         origins=() if choices.is_host_open else origins,
         document_bytes=len(files[f"{_PACKAGE}/document.json"]),
         title=line(described.title, 80),

@@ -1,0 +1,188 @@
+"""A newer document: what it changes is told with its weight, and what the author changed is kept."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from aileron.importing.found import Described, described
+from aileron.importing.reading import DocumentError, read_all
+from aileron.importing.record import RECORD, Choices, parse_record
+from aileron.importing.repository import make
+from aileron.importing.updating import Update, chosen_again, update
+from aileron.model.names import Fqn
+
+NAME = Fqn.parse("github://acme/connector-notes")
+NOTE = {"type": "object", "properties": {"id": {"type": "integer"}, "text": {"type": "string"}}}
+TEXT = {"type": "object", "required": ["text"], "properties": {"text": {"type": "string", "maxLength": 500}}}
+
+
+def document() -> dict[str, Any]:
+    """Notes: list, add, change."""
+    answer = {
+        "200": {"description": "", "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Note"}}}}
+    }
+    body = {"required": True, "content": {"application/json": {"schema": copy.deepcopy(TEXT)}}}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Notes", "version": "1"},
+        "servers": [{"url": "https://notes.example"}],
+        "paths": {
+            "/notes": {
+                "get": {"operationId": "list_notes", "summary": "List notes", "parameters": [], "responses": answer},
+                "post": {"operationId": "add_note", "summary": "Add a note", "requestBody": body, "responses": answer},
+            },
+            "/notes/{id}": {
+                "parameters": [{"name": "id", "in": "path", "required": True, "schema": {"type": "integer"}}],
+                "put": {"operationId": "change_note", "requestBody": copy.deepcopy(body), "responses": answer},
+            },
+        },
+        "components": {"schemas": {"Note": copy.deepcopy(NOTE)}},
+    }
+
+
+def read(values: dict[str, Any]) -> Described:
+    """As the command reads it."""
+    return described(read_all("notes.json", {"notes.json": json.dumps(values).encode()}))
+
+
+def imported(values: dict[str, Any]) -> dict[str, bytes]:
+    """A repository of all operations."""
+    found = read(values)
+    return make(found, found.operations, NAME, Choices()).files
+
+
+def updated(files: dict[str, bytes], values: dict[str, Any]) -> Update:
+    """The same operations of a newer document."""
+    found, record = read(values), parse_record(files[RECORD])
+    return update(NAME, found, chosen_again(found, record), record, files)
+
+
+ADD = "actions/notes-add-note/action.md"
+LIST = "actions/notes-list-notes/action.md"
+CHANGE = "actions/notes-change-note/action.md"
+
+
+def told(done: Update) -> dict[str, dict[str, bool]]:
+    """Each operation with what changed, and whether that widens."""
+    return {one.op: {change.where: change.widens for change in one.changes} for one in done.operations}
+
+
+def test_the_same_document_changes_nothing() -> None:
+    """Not a byte."""
+    files = imported(document())
+    done = updated(files, document())
+
+    assert (done.is_empty, done.files, done.removed, done.kept) == (True, {}, (), ())
+
+
+def test_what_changes_is_told_with_its_weight() -> None:
+    """A new required input and a longer text widen; a shorter one and an answer do not."""
+    newer = document()
+    newer["paths"]["/notes"]["get"]["parameters"] = [
+        {"name": "author", "in": "query", "required": True, "schema": {"type": "string"}}
+    ]
+    newer["paths"]["/notes"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["text"][
+        "maxLength"
+    ] = 900
+    newer["paths"]["/notes/{id}"]["put"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["text"][
+        "maxLength"
+    ] = 9
+    newer["components"]["schemas"]["Note"]["properties"]["author"] = {"type": "string"}
+
+    found = told(updated(imported(document()), newer))
+    assert found["list_notes"] == {"summary": True, "inputs author": True, "answer": False}
+    assert found["add_note"] == {"inputs text: rule": True, "answer": False}
+    assert found["change_note"] == {"inputs text: rule": False, "answer": False}
+
+
+def test_a_host_and_a_credential_are_the_connectors_to_ask_for() -> None:
+    """They are told once, in the words of a consent."""
+    newer = document()
+    newer["servers"] = [{"url": "https://other.example"}]
+    newer["components"]["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer"}}
+    newer["security"] = [{"key": []}]
+
+    done = updated(imported(document()), newer)
+    assert {(change.where, change.before, change.after, change.widens) for change in done.connector} >= {
+        ("reaches", None, "other.example:443", True),
+        ("reaches", "notes.example:443", None, False),
+    }
+    assert any(change.where == "credential" and change.widens for change in done.connector)
+
+
+def test_what_is_gone_is_removed_unless_the_author_changed_it() -> None:
+    """The pair: the file as it was made, and one with a word of the author's."""
+    newer = document()
+    del newer["paths"]["/notes/{id}"]
+    files = imported(document())
+    mine = {**files, CHANGE: files[CHANGE].replace(b"Change note", b"Correct a note")}
+
+    done, kept = updated(files, newer), updated(mine, newer)
+    assert (done.removed, done.kept) == ((CHANGE,), ())
+    assert (kept.removed, kept.kept) == ((), (CHANGE,))
+    assert [(one.op, one.kind, one.reason) for one in done.operations] == [
+        ("change_note", "removed", "the document no longer has it")
+    ]
+
+
+def test_an_operation_that_can_no_longer_be_imported_says_why() -> None:
+    """It is removed with the reason that an import gives."""
+    newer = document()
+    newer["paths"]["/notes"]["get"]["parameters"] = [
+        {"name": "session", "in": "cookie", "required": True, "schema": {"type": "string"}}
+    ]
+
+    (gone,) = updated(imported(document()), newer).operations
+    assert (gone.op, gone.kind, gone.reason) == ("list_notes", "removed", "a cookie is required: session")
+
+
+def test_the_authors_lines_are_kept_beside_the_documents() -> None:
+    """Lines that only one side changed are merged; the next update has the newer file as its base."""
+    files = imported(document())
+    mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
+    newer = document()
+    newer["paths"]["/notes"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["text"][
+        "maxLength"
+    ] = 100
+
+    done = updated(mine, newer)
+    assert done.conflicts == ()
+    assert b'summary = "Write {text} down"' in done.files[ADD]
+    assert b"max_length = 100" in done.files[ADD]
+    again = updated({**mine, **done.files}, newer)
+    assert (again.is_empty, again.files) == (True, {})
+
+
+def test_lines_that_both_changed_are_marked() -> None:
+    """The author chooses; nothing is lost."""
+    files = imported(document())
+    mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
+    newer = document()
+    newer["paths"]["/notes"]["post"]["summary"] = "Create a note"
+
+    done = updated(mine, newer)
+    assert done.conflicts == (ADD,)
+    for line in (b'summary = "Write {text} down"', b'summary = "Create a note: {text}"', b"<<<<<<<", b">>>>>>>"):
+        assert line in done.files[ADD]
+
+
+def test_operations_that_were_not_chosen_are_counted() -> None:
+    """They are not imported by themselves."""
+    newer = document()
+    newer["paths"]["/export"] = {"get": {"operationId": "export", "responses": {}}}
+
+    done = updated(imported(document()), newer)
+    assert (done.not_chosen, told(done)) == (1, {})
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"[]", b"{}", b'{"version": 2}', b'{"version": 1, "document_hash": 7}', b"[" * 10_000], ids=repr
+)
+def test_a_record_that_is_none_is_refused(data: bytes) -> None:
+    """It is a file in a repository that somebody else may have made."""
+    with pytest.raises(DocumentError, match=r"import\.json"):
+        parse_record(data)
