@@ -224,7 +224,7 @@ def tell_made(made: Made, facts: Mapping[str, str], *, as_json: bool) -> None:
         ]
     )
     for remark in _remarks(made):
-        output.note(f"\n{visible(remark)}")
+        output.note("\n" + "\n".join(visible(line) for line in remark.split("\n")))
     _tell_unimported(made)
 
 
