@@ -63,6 +63,7 @@ from aileron.model.names import (
     OP_NAME,
     PIN,
     SEMVER,
+    TAG,
     UNBOUND_HASH,
     Fqn,
     check_pin,
@@ -80,6 +81,8 @@ _EXPIRES_IN_S: Final = range(1, 24 * 3600 + 1)
 """Seconds an approval may wait: past a day, what a person agreed to is no longer what they have in mind."""
 _UNDO_WINDOW_S: Final = range(3600 + 1)
 """Seconds an approved run is held: an hour is past "oh no", and a run held longer is a schedule."""
+_MAX_TAGS: Final = 8
+"""A service, a kind of work and a team are three."""
 _MAX_RENDERED: Final = 32
 """Lines of a preview: more than a screen of them is not read before a decision."""
 _MAX_LABEL: Final = 64
@@ -124,6 +127,15 @@ SCHEMA: Final = {
         pattern=_NOT_EMPTY,
         bounds=range(1, MAX_SUMMARY + 1),
         example="Send {subject} to {to}",
+    ),
+    "tags": Field(
+        Kind.STRINGS,
+        says="what the action belongs to, in lower-case words: you can [select](sessions.md#selections) actions by tag, and agents "
+        "[find](mcp.md#many-actions) them by it. Each word has letters, digits, `_` or `-`, at most 32",
+        bounds=range(1, _MAX_TAGS + 1),
+        is_unique=True,
+        pattern=TAG.pattern,
+        example=["mail"],
     ),
     "requires": Field(
         Kind.TABLE,
@@ -377,6 +389,7 @@ def parse_action(text: str, *, file: str, allow_placeholder: bool = False) -> Ac
         source=_source(table),
         intent=_words(table.table("match"), "intent"),
         summary=_summary(table, inputs, preview) if "summary" in table else None,
+        tags=_tags(table),
         connectors=connectors,
         steps=steps,
         inputs=inputs,
@@ -437,6 +450,17 @@ def _split(text: str, file: str) -> _Parts:
         if line.rstrip("\r\n") == _FENCE:
             return _Parts("".join(lines[1:number]), "".join(lines[number + 1 :]))
     raise _refused(file, len(lines), f"no second {_FENCE} line, which ends the frontmatter")
+
+
+def _tags(table: Table) -> tuple[str, ...]:
+    found = table.strings("tags")
+    if "tags" in table and not 1 <= len(found) <= _MAX_TAGS:
+        raise table.refuse("tags", f"tags has {len(found)} words; expected 1 to {_MAX_TAGS}, or no such key")
+    for tag in found:
+        if not TAG.fullmatch(tag) or found.count(tag) > 1:
+            problem = f"tag {tag!r} is listed twice" if TAG.fullmatch(tag) else f"invalid tag {tag!r}"
+            raise table.refuse("tags", f"{problem}: use each once, lower-case letters, digits, '_' or '-', at most 32")
+    return found
 
 
 def _connectors(table: Table, allow_placeholder: bool) -> tuple[RequiredConnector, ...]:

@@ -80,6 +80,7 @@ def _differences(before: ActionFile, after: ActionFile) -> Iterator[Change]:
     yield from _entries("execute", _steps(before), _steps(after))
     yield from _idempotent(before, after)
     yield from _inputs({spec.name: spec for spec in before.inputs}, {spec.name: spec for spec in after.inputs})
+    yield from _changed("tags", _maybe_json(before.tags), _maybe_json(after.tags), widens=False)
     for key in ("version", "source", "intent", "body"):
         yield from _changed(key, getattr(before, key), getattr(after, key), widens=False)
 
@@ -199,6 +200,10 @@ def _default(spec: InputSpec) -> str | None:
 def _changed(where: str, before: str | None, after: str | None, *, widens: bool) -> Iterator[Change]:
     if before != after:
         yield Change.of(where, before, after, widens=widens)
+
+
+def _maybe_json(tags: tuple[str, ...]) -> str | None:
+    return _json(tags) if tags else None
 
 
 def _together(facts: _Facts) -> str:

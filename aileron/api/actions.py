@@ -68,6 +68,7 @@ class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     version: str | UnsetType = UNSET
     source: str | UnsetType | None = UNSET
     intent: str | UnsetType = UNSET
+    tags: list[str] | UnsetType = UNSET
     gated: bool | UnsetType = UNSET
     inputs: list[ActionInput] | UnsetType = UNSET
     connectors: list[str] | UnsetType = UNSET

@@ -45,6 +45,7 @@ def action_facts(action: ActionFile, enabled: bool) -> ActionEntry:
         version=action.version,
         source=action.source,
         intent=action.intent,
+        tags=list(action.tags),
         enabled=enabled,
         gated=action.approval.required,
         inputs=[

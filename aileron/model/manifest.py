@@ -248,6 +248,8 @@ class ActionFile(msgspec.Struct, frozen=True, kw_only=True):
     intent: str
     summary: str | None = None
     """What a call of it does, in a sentence with places for values (actions/summary.py)."""
+    tags: tuple[str, ...] = ()
+    """What it belongs to, for selecting and finding it."""
     connectors: tuple[RequiredConnector, ...]
     steps: tuple[StepSpec, ...]
     inputs: tuple[InputSpec, ...]

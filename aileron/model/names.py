@@ -29,6 +29,7 @@ __all__ = [
     "RESERVED_TOOLS",
     "SCHEMES",
     "SEMVER",
+    "TAG",
     "UNBOUND_HASH",
     "BindingName",
     "Fqn",
@@ -49,6 +50,7 @@ UNBOUND_HASH: Final = "sha256:bound-at-release"
 ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
+TAG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
 RESERVED_TOOLS: Final = frozenset({"cancel_action", "check_action_status", "list_pending", "wait_for_action"})
 """Tool names that are Aileron's own (docs/reference/mcp.md): an action may not take one."""
 

@@ -93,7 +93,20 @@ def test_the_digest_covers_every_byte(action_text: Text):
     assert parse(texts[3]).steps == parse(texts[0]).steps
 
 
+def test_tags_are_read_in_their_order(action_text: Text):
+    """At most eight words of at most 32 characters; without the key there are none."""
+    tags = ("mail", "work_2", "a" * 32, *(f"t-{number}" for number in range(5)))
+
+    assert parse(action_text()).tags == ()
+    assert parse(action_text(("[[requires", f"tags = {list(tags)}\n\n[[requires"))).tags == tags
+
+
 WRONG = [
+    ("[[requires", "tags = []\n\n[[requires", ":6: tags has 0 words; expected 1 to 8"),
+    ("[[requires", f"tags = {[f't{n}' for n in range(9)]}\n\n[[requires", ":6: tags has 9 words; expected 1 to 8"),
+    ("[[requires", 'tags = ["Mail"]\n\n[[requires', ":6: invalid tag 'Mail': use each once, lower-case"),
+    ("[[requires", f'tags = ["{"a" * 33}"]\n\n[[requires', f":6: invalid tag '{'a' * 33}'"),
+    ("[[requires", 'tags = ["a", "a"]\n\n[[requires', ":6: tag 'a' is listed twice"),
     ("+++\nname", "---\nname", ":1: the first line is not +++"),
     ("+++\n\n# Send", "\n# Send", "no second +++ line"),
     ('name = "send-email"', 'nmae = "send-email"', ":2: unknown key 'nmae'; did you mean 'name'?"),

@@ -83,6 +83,7 @@ CHANGES: list[tuple[str, str, dict[str, bool], dict[str, bool]]] = [
         {"execute send: effect": True},
         {"execute send: effect": True},
     ),
+    ("[[requires", 'tags = ["mail"]\n\n[[requires', {"tags": False}, {"tags": False}),
     ("[[requires", 'summary = "Send to {to}"\n\n[[requires', {"summary": True}, {"summary": True}),
     (
         'op = "get_draft"\nmulti',

@@ -81,6 +81,7 @@ def _text(name: str, operation: _Operation, pin: str) -> str:
     return f"""+++
 name = "{name}"
 version = "1.0.0"
+tags = [{", ".join(f'"{tag}"' for tag in operation.tags)}]
 
 [[requires.connectors]]
 name = "github://aileron-tests/probe"

@@ -292,6 +292,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
             ("version", action.version or None),
             ("source", _source(action)),
             ("intent", action.intent or None),
+            ("tags", ", ".join(action.tags or []) or None),
             ("state", _state(action)),
             ("approval", "required" if action.gated else "not required"),
             ("connectors", None if action.connectors is UNSET else action.connectors),
