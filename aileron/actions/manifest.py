@@ -130,8 +130,8 @@ SCHEMA: Final = {
     ),
     "tags": Field(
         Kind.STRINGS,
-        says="what the action belongs to, in lower-case words: you can [select](sessions.md#selections) actions by tag, and agents "
-        "[find](mcp.md#many-actions) them by it. Each word has letters, digits, `_` or `-`, at most 32",
+        says="what the action belongs to, in lower-case words: you can [select](sessions.md#selections) actions by tag, and "
+        "agents [find](mcp.md#many-actions) them by it. Each word has letters, digits, `_` or `-`, at most 32",
         bounds=range(1, _MAX_TAGS + 1),
         is_unique=True,
         pattern=TAG.pattern,

@@ -1,18 +1,132 @@
-"""Finding one action of many by words: 60 requests that were written before anything ranked them."""
+"""Finding one action of many by words: 60 requests that were written before anything ranked them, and what is always so."""
 
 from __future__ import annotations
 
+import random
+import time
+
+import pytest
+
 from aileron.actions.manifest import parse_action
+from aileron.mcp.finding import ALIKE, MAX_FOUND, MAX_TERMS, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
+from aileron.model.manifest import ActionFile
+from tests.mcp.peers import action_text
 from tests.support.many_actions import many_actions, requests
 
 MANY = {name: parse_action(text, file=f"{name}.md") for name, text in many_actions().items()}
 
 
-def test_the_requests_mean_actions_that_there_are():
-    """300 actions, 60 requests, each for one or a few of them."""
+def found(words: str, *actions: ActionFile, limit: int = USUAL_FOUND) -> list[str]:
+    """The names, of these or of all 300."""
+    return [action.name for action in Finder().find(words, actions or MANY.values(), limit)]
+
+
+def action(name: str, **options: str) -> ActionFile:
+    """One with a body of its own."""
+    return parse_action(action_text(name, **options), file=f"{name}.md")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("file", "count"), [("requests.txt", 60), ("requests_after.txt", 30)])
+def test_the_requests_mean_actions_that_there_are(file: str, count: int):
+    """300 actions, 60 requests and 30 more, each for one or a few of them."""
     assert len(MANY) == 300
-    assert len(requests()) == 60
-    assert len({words for words, _ in requests()}) == 60
-    for words, wanted in requests():
+    assert len({words for words, _ in requests(file)}) == count
+    for words, wanted in requests(file):
         assert 1 <= len(wanted) <= 2, words
         assert wanted <= MANY.keys(), words
+
+
+@pytest.mark.parametrize("file", ["requests.txt", "requests_after.txt"])
+def test_nine_of_ten_requests_have_a_right_action_in_the_first_five(file: str):
+    """And two of three have it first: of those that the ranking was made with, and of those that came after it."""
+    finder = Finder()
+    answers = [
+        (words, wanted, [one.name for one in finder.find(words, MANY.values())]) for words, wanted in requests(file)
+    ]
+    missed = [words for words, wanted, names in answers if wanted.isdisjoint(names)]
+    first = [words for words, wanted, names in answers if names[:1] and names[0] in wanted]
+
+    assert len(missed) <= len(answers) // 10, missed
+    assert len(first) >= len(answers) * 2 // 3
+
+
+def test_the_answer_does_not_depend_on_the_order_of_the_actions():
+    """Nor on what was asked before."""
+    finder = Finder()
+    shuffled = list(MANY.values())
+    random.Random(7).shuffle(shuffled)
+    for words, _ in requests():
+        assert [one.name for one in finder.find(words, shuffled)] == found(words)
+
+
+def test_what_is_alike_comes_by_name():
+    """Two actions that say the same are no lottery."""
+    same = [action(name, body="Sends a letter.") for name in ("letter-b", "letter-a")]
+
+    assert found("send a letter", *same) == ["letter-a", "letter-b"]
+
+
+def test_a_name_counts_more_than_a_description():
+    """Which holds whatever an author had to say."""
+    named, mentioned = action("send-letter"), action("paint-fence", body="Does not send a letter. " + "Paint. " * 5)
+
+    assert found("send a letter", mentioned, named) == ["send-letter", "paint-fence"]
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("creating ISSUES", "create-issue"),
+        ("issue's", "create-issue"),
+        ("add a bug", "create-issue"),
+        ("iss", "create-issue"),
+        ("merged requests", "merge-request"),
+        ("create_issue", "create-issue"),
+        ("CreateIssue", "create-issue"),
+    ],
+)
+def test_endings_spellings_and_words_alike_are_found(words: str, name: str):
+    """As people, agents and interfaces write."""
+    assert found(words, action("create-issue"), action("merge-request"), action("water-plants"))[0] == name
+
+
+@pytest.mark.parametrize("words", ["", " ", "the of to", "zzz qqq", "!?…", "\x00\x1b[31m", "a"])
+def test_words_that_say_nothing_find_nothing(words: str):
+    """No guess."""
+    assert found(words) == []
+
+
+def test_a_request_is_bounded():
+    """What is beyond the bound is not looked at, and takes no time."""
+    words = ["stripe", *(f"word{number}" for number in range(MAX_TERMS)), "matrix"]
+    begun = time.process_time()
+
+    assert not any(name.startswith("matrix") for name in found(" ".join(words), limit=MAX_FOUND))
+    assert found("stripe " + "x" * MAX_WORDS_CHARACTERS + " matrix") == found("stripe")
+    assert found("create " * 100_000) == found("create")
+    assert time.process_time() - begun < 5.0
+
+
+def test_there_are_as_many_as_were_asked_for():
+    """At most."""
+    assert len(found("list")) == USUAL_FOUND
+    assert len(found("list", limit=MAX_FOUND)) == MAX_FOUND
+    assert found("list", limit=3) == found("list", limit=9)[:3]
+
+
+def test_a_thousand_actions_are_ranked_quickly():
+    """In some milliseconds once their texts were taken apart; the bound is ten times that, for machines that are busy."""
+    actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(1000).items()]
+    finder = Finder()
+    finder.find("create", actions)
+    begun = time.process_time()
+    for words, _ in requests():
+        finder.find(words, actions)
+
+    assert (time.process_time() - begun) / len(requests()) < 0.1
+
+
+def test_no_line_of_words_alike_says_one_twice():
+    """A word stands in several lines where it has several meanings."""
+    for line in ALIKE:
+        assert len(set(line.split())) == len(line.split()) >= 2, line

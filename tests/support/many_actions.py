@@ -44,11 +44,12 @@ def many_actions(count: int = 300, *, pin: str = PROBE_PIN) -> dict[str, str]:
     return found
 
 
-def requests() -> list[tuple[str, frozenset[str]]]:
-    """What is asked for, and the names of the actions that would do it."""
+def requests(file: str = "requests.txt") -> list[tuple[str, frozenset[str]]]:
+    """What is asked for, and the names of the actions that would do it. `requests_after.txt` has thirty more, which were written
+    when the ranking was done.
+    """
     return [
-        (words, frozenset(names.split(", ")))
-        for words, _, names in (line.partition(" => ") for line in _lines("requests.txt"))
+        (words, frozenset(names.split(", "))) for words, _, names in (line.partition(" => ") for line in _lines(file))
     ]
 
 

@@ -1,0 +1,256 @@
+"""Finding actions by words: which of many are meant, the likeliest first. Pure; runs in the daemon, in a worker thread.
+
+Words are compared with what an action's file says of it: its name, intent, tags, summary, inputs and description. A word that
+fewer actions have counts more, and so does one in a name (BM25F: Robertson and Zaragoza, 2009). The same words and the same
+actions always give the same answer.
+
+Rules
+- Endings of English words do not count (`meetings`, `creating`), and the first letters of a longer word find it (`repo`).
+- What people and interfaces call differently is found by either word, for less (ALIKE): agents say `delete` where an API says
+  `cancel`. A word of the request and its alternatives are one: the best of them counts, and they are as rare as all together
+  (Pirkola, 1998), or else the rare spelling of a common thing would count more than the thing.
+- A request has at most MAX_WORDS_CHARACTERS, of which MAX_TERMS words are looked at.
+- What an action has was taken apart once for each text, and is kept for the next request: `Finder` remembers MAX_KEPT of them.
+
+>>> Finder().find("file a bug", [])
+[]
+
+Source: docs/adr/0053-many-tools.md. Not here: what an agent is told of an action (server.py), who may see which.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from aileron.model.manifest import ActionFile
+
+__all__ = ["ALIKE", "MAX_FOUND", "MAX_TERMS", "MAX_WORDS_CHARACTERS", "USUAL_FOUND", "Finder"]
+
+USUAL_FOUND: Final = 5
+"""Actions in an answer, unless asked otherwise: what 60 requests were measured with (tests/mcp/test_finding.py)."""
+MAX_FOUND: Final = 20
+MAX_WORDS_CHARACTERS: Final = 400
+"""Of a request: a long sentence. What agents ask has under 100."""
+MAX_TERMS: Final = 24
+MAX_KEPT: Final = 2000
+"""Texts of actions: twice as many as there may be at once, 10 KiB each at most."""
+_MAX_BODY_CHARACTERS: Final = 4000
+"""Of a description: what an action does stands in its first lines."""
+
+_WEIGHTS: Final = {"name": 4.0, "intent": 3.0, "tags": 2.0, "summary": 2.0, "inputs": 0.7, "body": 1.0}
+"""What a word counts by where it stands. Names and intents are chosen with care; bodies hold whatever an author had to say."""
+_SATURATION: Final = 1.2
+"""BM25's k1: how fast a word that is repeated stops to count."""
+_LENGTH: Final = 0.6
+"""BM25's b: how much less a word counts in a longer field."""
+_ALIKE_WEIGHT: Final = 0.7
+"""Of a word that means the same. From 0.5 to 0.8 makes a difference of two requests in sixty."""
+_PREFIX_WEIGHT: Final = 0.6
+_MIN_PREFIX: Final = 3
+"""Letters: `doc` finds documents, `do` would find too much."""
+
+_WORD: Final = re.compile(r"[^\W_]+")
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_EMPTY: Final = frozenset(
+    "a an and any are as at be been by can could did do does for from has have how i if in into is it its "
+    "me my of on or our please so some somebody someone something than that the their them then there these they this to "
+    "us want was we were what when where which will with would you your".split()
+)
+"""Words that say nothing of what is meant."""
+
+ALIKE: Final = (
+    "create add new make insert open file start",
+    "delete remove drop erase discard trash destroy cancel",
+    "list show get view see read find search fetch retrieve query lookup display",
+    "update change edit modify patch alter rename set adjust move",
+    "send post write publish share submit notify",
+    "reply answer respond comment",
+    "cancel stop abort terminate end",
+    "approve accept confirm",
+    "deny decline reject",
+    "complete done finish close resolve solve",
+    "retry rerun repeat",
+    "run start trigger launch execute play",
+    "restore undo recover revert rollback",
+    "download export save",
+    "silence mute snooze",
+    "assign give",
+    "event meeting appointment invitation",
+    "mail email inbox",
+    "message dm chat post",
+    "file document attachment doc",
+    "channel conversation",
+    "user person people member colleague employee",
+    "customer client buyer shopper",
+    "contact person lead",
+    "issue bug ticket",
+    "pull pr",
+    "merge pr",
+    "repository repo project",
+    "build pipeline ci job",
+    "log output trace",
+    "vacation holiday leave absence pto off away",
+    "sick ill sickness",
+    "task todo",
+    "deal opportunity sale",
+    "refund money back",
+    "money balance payment funds",
+    "invoice bill receipt",
+    "price cost amount",
+    "folder directory",
+    "share permission access",
+    "version revision",
+    "storage space quota drive",
+    "calendar schedule",
+    "room place",
+    "temperature heating thermostat climate",
+    "alert alarm notification",
+    "diff compare difference",
+    "secret key variable credential",
+    "label tag",
+)
+"""Words that one says and another writes, a line for each meaning."""
+
+
+class Finder:
+    """One for each server. Not for two threads at once."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, _Document] = OrderedDict()
+
+    def find(self, words: str, actions: Iterable[ActionFile], limit: int = USUAL_FOUND) -> list[ActionFile]:
+        """At most `limit` of the actions that the words fit, the likeliest first; of two alike, by name."""
+        asked = _terms(words[:MAX_WORDS_CHARACTERS])[:MAX_TERMS]
+        known = [(action, self._document(action)) for action in actions]
+        if not asked or not known:
+            return []
+        corpus = _Corpus.of([document for _, document in known])
+        alternatives = [corpus.alternatives(term) for term in dict.fromkeys(asked)]
+        scored = [(corpus.score(document, alternatives), action) for action, document in known]
+        found = sorted(
+            ((-score, action.name, action) for score, action in scored if score > 0), key=lambda one: one[:2]
+        )
+        return [action for _, _, action in found[:limit]]
+
+    def _document(self, action: ActionFile) -> _Document:
+        kept = self._kept.get(action.digest)
+        if kept is None:
+            kept = self._kept[action.digest] = _document_of(action)
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        else:
+            self._kept.move_to_end(action.digest)
+        return kept
+
+
+class _Document(NamedTuple):
+    """One action as counts of words: by field, and how long each field is."""
+
+    counts: dict[str, Counter[str]]
+    lengths: dict[str, int]
+    terms: frozenset[str]
+
+
+class _Corpus(NamedTuple):
+    """What all documents together say of a word."""
+
+    size: int
+    have: Counter[str]
+    """In how many documents a term stands."""
+    lengths: dict[str, float]
+    """The mean length of each field."""
+
+    @classmethod
+    def of(cls, documents: Sequence[_Document]) -> _Corpus:
+        have: Counter[str] = Counter()
+        for document in documents:
+            have.update(document.terms)
+        size = len(documents)
+        lengths = {field: sum(one.lengths[field] for one in documents) / size for field in _WEIGHTS}
+        return cls(size, have, lengths)
+
+    def alternatives(self, term: str) -> dict[str, float]:
+        """The terms that a word of the request may have meant, with what each counts in one place of these documents."""
+        meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
+        if len(term) >= _MIN_PREFIX:
+            for known in self.have:
+                if known.startswith(term) and known != term:
+                    meant[known] = max(meant.get(known, 0.0), _PREFIX_WEIGHT)
+        there = {one: weight for one, weight in meant.items() if one in self.have}
+        worth = self._rarity(sum(self.have[one] * weight for one, weight in there.items()))
+        return {one: weight * worth for one, weight in there.items()}
+
+    def score(self, document: _Document, asked: Sequence[dict[str, float]]) -> float:
+        """How well a document fits: of each word that was asked, its best alternative."""
+        return sum(
+            max(
+                (worth * self._weight(document, term) for term, worth in one.items() if term in document.terms),
+                default=0.0,
+            )
+            for one in asked
+        )
+
+    def _weight(self, document: _Document, term: str) -> float:
+        found = 0.0
+        for field, weight in _WEIGHTS.items():
+            if times := document.counts[field][term]:
+                found += weight * times / (1 - _LENGTH + _LENGTH * document.lengths[field] / self.lengths[field])
+        return found / (_SATURATION + found)
+
+    def _rarity(self, have: float) -> float:
+        """BM25's: of what stands in `have` of the documents."""
+        return math.log(1 + (self.size - min(have, self.size) + 0.5) / (min(have, self.size) + 0.5))
+
+
+def _document_of(action: ActionFile) -> _Document:
+    fields = {
+        "name": action.name,
+        "intent": action.intent,
+        "tags": " ".join(action.tags),
+        "summary": action.summary or "",
+        "inputs": " ".join(spec.name for spec in action.inputs),
+        "body": action.body[:_MAX_BODY_CHARACTERS],
+    }
+    counts = {field: Counter(_terms(text)) for field, text in fields.items()}
+    lengths = {field: sum(count.values()) for field, count in counts.items()}
+    return _Document(counts, lengths, frozenset().union(*counts.values()))
+
+
+def _terms(text: str) -> list[str]:
+    """The words of a text as they are compared, in their order, without the empty ones."""
+    words = (part.lower() for word in _WORD.findall(text) for part in _CAMEL.split(word))
+    return [_stem(word) for word in words if word not in _EMPTY and (len(word) > 1 or word.isdigit())]
+
+
+@functools.lru_cache(8192)
+def _stem(word: str) -> str:
+    """Without what English puts at the end of a verb or for a plural: not always a word, and the same for all its forms."""
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    if word.endswith(("sses", "xes", "ches", "shes")):
+        word = word[:-2]
+    elif word.endswith("s") and not word.endswith(("ss", "us", "is")) and len(word) > 3:
+        word = word[:-1]
+    for ending in ("ing", "ed"):
+        if word.endswith(ending) and len(word) - len(ending) >= 3:
+            word = word.removesuffix(ending)
+            if len(word) > 3 and word[-1] == word[-2] and word[-1] not in "sz":
+                word = word[:-1]
+            break
+    return word.removesuffix("e") if len(word) > 3 else word
+
+
+@functools.cache
+def _alike() -> dict[str, tuple[str, ...]]:
+    """By a term, those of the lines that it stands in."""
+    found: dict[str, dict[str, None]] = {}
+    for line in ALIKE:
+        terms = [_stem(word) for word in line.split()]
+        for term in terms:
+            found.setdefault(term, {}).update(dict.fromkeys(other for other in terms if other != term))
+    return {term: tuple(others) for term, others in found.items()}
