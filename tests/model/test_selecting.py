@@ -1,0 +1,92 @@
+"""Selectors: three forms, nothing else, and what each means."""
+
+from __future__ import annotations
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.model.selecting import MAX_SELECTORS, Selection, is_selected, parse_selector, parse_selectors
+from tests.mcp.peers import action_text
+
+TAGGED = parse_action(
+    action_text("list-events").replace("\n[match]", '\ntags = ["calendar", "work"]\n[match]'), file="a"
+)
+PROBE = "github://aileron-tests/probe"
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("tag:calendar", True),
+        ("tag:work", True),
+        ("tag:cal", False),
+        ("tag:list-events", False),
+        (f"connector:{PROBE}", True),
+        ("connector:github://aileron-tests/prob", False),
+        ("connector:gitlab://aileron-tests/probe", False),
+        ("list-events", True),
+        ("list-event", False),
+        ("calendar", False),
+        ("list-*", True),
+        ("*-events", True),
+        ("*", True),
+        ("l*t*e*s", True),
+        ("delete-*", False),
+    ],
+)
+def test_a_selector_means_what_it_says(text: str, means: bool):
+    """A tag whole, a connector by its full name, a name with `*` for anything; each is written as it was read."""
+    selector = parse_selector(text)
+
+    assert is_selected([selector], TAGGED) is means
+    assert str(selector) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "is not a selector: use tag:NAME, connector:FULL_NAME or an action's name"),
+        ("tag:", "is not a selector"),
+        ("tag:Work", "is not a selector"),
+        ("tag:a*", "is not a selector"),
+        ("tags:a", "is not a selector"),
+        ("List", "is not a selector"),
+        ("a b", "is not a selector"),
+        ("a?", "is not a selector"),
+        ("[ab]", "is not a selector"),
+        ("a" * 65, "is not a selector"),
+        ("list-events\n", "is not a selector"),
+        ("connector:acme/x", "has no known scheme"),
+        (f"connector:{PROBE}@1.0.0", "is not letters, digits"),
+    ],
+)
+def test_what_is_none_is_refused(text: str, problem: str):
+    """With what there is."""
+    with pytest.raises(ValueError, match=problem):
+        parse_selector(text)
+
+
+def test_a_list_is_bounded_and_says_each_once():
+    """And is not empty: that would be nothing at all, or everything, and nobody could tell which."""
+    assert [str(one) for one in parse_selectors(["b", "a", "b"])] == ["b", "a"]
+    with pytest.raises(ValueError, match="0 selectors"):
+        parse_selectors([])
+    with pytest.raises(ValueError, match=f"{MAX_SELECTORS + 1} selectors"):
+        parse_selectors([f"a{number}" for number in range(MAX_SELECTORS + 1)])
+
+
+def test_of_several_lists_each_has_to_mean_it():
+    """What a launch selects, and what a folder does, are both so. Without any, everything is."""
+    calendar, reads = parse_selectors(["tag:calendar", "tag:mail"]), parse_selectors(["list-*"])
+
+    assert Selection().admits(TAGGED)
+    assert not Selection()
+    assert Selection((calendar, reads)).admits(TAGGED)
+    assert not Selection((calendar, parse_selectors(["tag:mail"]))).admits(TAGGED)
+    assert str(Selection((calendar, reads))) == "tag:calendar, tag:mail and list-*"
+
+
+def test_a_broken_file_is_meant_by_its_name_alone():
+    """Nothing else of it is known."""
+    assert Selection((parse_selectors(["list-*"]),)).admits_facts("list-x", (), ())
+    assert not Selection((parse_selectors(["tag:x"]),)).admits_facts("list-x", (), ())
