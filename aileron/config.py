@@ -30,6 +30,7 @@ from aileron import files
 from aileron.model.document import Field, Kind, Table, read_document, read_values, rows
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
+from aileron.model.selecting import Selector, parse_selector, parse_selectors
 
 __all__ = [
     "CONSENTED",
@@ -45,6 +46,7 @@ __all__ = [
     "Home",
     "HubSettings",
     "ListenAddress",
+    "McpSettings",
     "SandboxMode",
     "Settings",
     "Upstream",
@@ -67,6 +69,10 @@ MAX_CA_BYTES: Final = 1 << 20
 """1 MiB: all authorities of a distribution take about a fifth of that."""
 _MAX_URL: Final = 2048
 """Characters of a URL; what servers and proxies take at least (RFC 9110 section 4.1 asks for 8000)."""
+_MAX_FIND_ABOVE: Final = 1000
+"""As many actions as there may be: then all are listed, always."""
+_MAX_FOLDERS: Final = 256
+_MAX_FOLDER: Final = 4096  # PATH_MAX, limits.h
 _WEBHOOK: Final = re.compile(r"https://([a-z0-9.-]+)(?::([0-9]+))?(?:/[!-\"$-\[\]-~]*)?")
 _UPSTREAM: Final = re.compile(r"(https?)://([a-z0-9.-]+)(?::([0-9]+))?((?:/[A-Za-z0-9._~-]+)*)/?")
 """A path is plain segments: nothing in it that two programs could read differently."""
@@ -268,6 +274,33 @@ class ForgeSettings:
     hub: HubSettings = HubSettings()
 
 
+@dataclasses.dataclass(frozen=True)
+class McpSettings:
+    """What agents are shown of many actions, and in which folder they have which."""
+
+    find_above: int = 40
+    """So many actions are listed as tools; of more, agents find them by words. Default 40: their descriptions and schemas are
+    7,000 tokens in each request to a model (docs/reference/mcp.md#many-actions), and many services together are still below it.
+    """
+    keep_listed: tuple[Selector, ...] = ()
+    """The actions that are listed all the same. Default none."""
+    folders: tuple[tuple[str, tuple[Selector, ...]], ...] = ()
+    """By folder, all that a session can use that works in it or below it; sorted. Default: everything, everywhere."""
+
+    def of_folder(self, folder: str) -> tuple[Selector, ...] | None:
+        """What a session that works there can use: as the innermost of the folders says. None: everything."""
+        around = [one for one in self.folders if folder == one[0] or folder.startswith(one[0].rstrip("/") + "/")]
+        return max(around, key=lambda one: len(one[0]))[1] if around else None
+
+    def as_values(self) -> dict[str, Any]:
+        """By their names in the file, as JSON values."""
+        return {
+            "mcp.find_above": self.find_above,
+            "mcp.folders": [f"{folder}={one}" for folder, selectors in self.folders for one in selectors],
+            "mcp.keep_listed": [str(one) for one in self.keep_listed],
+        }
+
+
 _TEXT: Final = Field(Kind.STRING)
 _TEXTS: Final = Field(Kind.STRINGS)
 _SECRET: Final = Field(Kind.STRING, pattern=_SECRET_NAME.pattern)
@@ -297,6 +330,9 @@ SCHEMA: Final = {
     ),
     "hub": _table(url=_TEXT),
     "connectors": _table(require_signature=_SWITCH),
+    "mcp": _table(
+        find_above=Field(Kind.INTEGER, bounds=range(_MAX_FIND_ABOVE + 1)), keep_listed=_TEXTS, folders=_TEXTS
+    ),
     "notify": _table(desktop=_SWITCH, details=_SWITCH, webhook=_TEXT, webhook_secret=_SECRET),
     "vault": _table(lock_after=_TEXT),
 }
@@ -305,7 +341,9 @@ FIELDS: Final = {f"{row.table[1:-1]}.{row.key}": row.field for row in rows(SCHEM
 """The same, by the dotted names."""
 SETTINGS: Final = tuple(FIELDS)
 """Every setting, by its name in the file, in the order of the page."""
-_NEVER_CONSENTED: Final = frozenset({"daemon.port", "notify.desktop", "vault.lock_after"})
+_NEVER_CONSENTED: Final = frozenset(
+    {"daemon.port", "mcp.find_above", "mcp.keep_listed", "notify.desktop", "vault.lock_after"}
+)
 _DIGESTS: Final = ("daemon.certificate_sha256", "egress.ca_file_sha256")
 """What is agreed to and stands in no file: of the certificates, what was in theirs."""
 CONSENTED: Final = tuple(sorted({*SETTINGS, *_DIGESTS} - _NEVER_CONSENTED))
@@ -361,6 +399,8 @@ class Settings:
     """Where artifacts are published. Default: the public forges, and no Hub."""
     connectors_require_signature: bool = False
     """Whether only what is signed by a trusted key may be installed. Default no: a signature is information (seed 003)."""
+    mcp: McpSettings = dataclasses.field(default=McpSettings(), metadata=_keys("mcp."))
+    """What agents are shown."""
     notify_desktop: bool = True
     """Whether a question is announced on the desktop, where there is one. Default yes: a question nobody sees expires."""
     notify_details: bool = False
@@ -399,6 +439,7 @@ class Settings:
             "gateway.upstreams.openai.secret": self.gateway.openai.secret,
             "gateway.upstreams.openai.url": self.gateway.openai.url,
             "hub.url": self.forges.hub.url,
+            "mcp.folders": self.mcp.as_values()["mcp.folders"],
             "notify.details": self.notify_details,
             "notify.webhook": self.notify_webhook,
             "notify.webhook_secret": self.notify_webhook_secret,
@@ -412,7 +453,7 @@ class Settings:
             "notify.desktop": self.notify_desktop,
             "vault.lock_after": self.vault_lock_after_s,
         }
-        found = {**self.consented(), **mine}
+        found = {**self.consented(), **mine, **self.mcp.as_values()}
         return {key: found[key] for key in SETTINGS}
 
     def with_consented(self, values: dict[str, Any]) -> Settings:
@@ -434,6 +475,7 @@ class Settings:
             egress_ca_pem=_maybe_agreed_pem(self.egress_ca_pem, agreed.egress_ca_file, ca_digest),
             daemon_certificate_pem=_maybe_agreed_pem(self.daemon_certificate_pem, agreed.daemon_certificate, digest),
             daemon_port=self.daemon_port,
+            mcp=dataclasses.replace(self.mcp, folders=agreed.mcp.folders),
             notify_desktop=self.notify_desktop,
             vault_lock_after_s=self.vault_lock_after_s,
         )
@@ -546,6 +588,7 @@ def _meaning(document: Table) -> Settings:
         gateway=_gateway(document),
         forges=_forges(document),
         connectors_require_signature=_value(document, "connectors.require_signature", _as_it_is, False),
+        mcp=_mcp(document),
         notify_desktop=_value(document, "notify.desktop", _as_it_is, True),
         notify_details=_value(document, "notify.details", _as_it_is, False),
         notify_webhook=webhook,
@@ -601,6 +644,41 @@ def _duration_s(text: str) -> float:
     if not 1 <= seconds <= _LONGEST_S:
         raise ValueError('is not a duration from "1s" to "24h", such as "15m" or "8h"')
     return float(seconds)
+
+
+def _mcp(document: Table) -> McpSettings:
+    return McpSettings(
+        find_above=_value(document, "mcp.find_above", _as_it_is, McpSettings.find_above),
+        keep_listed=_value(document, "mcp.keep_listed", _selectors, ()),
+        folders=_value(document, "mcp.folders", _folders, ()),
+    )
+
+
+def _selectors(values: list[str]) -> tuple[Selector, ...]:
+    return _each_selector(values) if values else ()
+
+
+def _each_selector(values: list[str]) -> tuple[Selector, ...]:
+    """Sorted: their order means nothing, and what is agreed to has one spelling."""
+    try:
+        return tuple(sorted(parse_selectors(values), key=str))
+    except ValueError as error:
+        raise ValueError(f"is not a list of selectors: {error}") from None
+
+
+def _folders(values: list[str]) -> tuple[tuple[str, tuple[Selector, ...]], ...]:
+    found: dict[str, list[str]] = {}
+    for value in values:
+        folder, separator, selector = value.rpartition("=")
+        if not separator or not Path(folder).is_absolute() or os.path.normpath(folder) != folder:
+            raise ValueError(f"{value[:80]!r} is not FOLDER=SELECTOR with an absolute path, as `pwd -P` prints it")
+        if len(folder) > _MAX_FOLDER:
+            raise ValueError(f"has a path of {len(folder)} characters")
+        parse_selector(selector)
+        found.setdefault(folder, []).append(selector)
+    if len(found) > _MAX_FOLDERS:
+        raise ValueError(f"has {len(found)} folders; at most {_MAX_FOLDERS}")
+    return tuple((folder, _each_selector(found[folder])) for folder in sorted(found))
 
 
 def _webhook(document: Table) -> tuple[str | None, str | None]:

@@ -20,12 +20,14 @@ import enum
 import fnmatch
 import re
 from collections.abc import Collection, Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from aileron.model.manifest import ActionFile
 from aileron.model.names import TAG, Fqn
+
+if TYPE_CHECKING:  # who reads the settings has no need of it
+    from aileron.model.manifest import ActionFile
 
 __all__ = ["MAX_SELECTORS", "Selection", "Selector", "SelectorKind", "is_selected", "parse_selector", "parse_selectors"]
 

@@ -23,6 +23,7 @@ from aileron.config import (
     GitLabSettings,
     HubSettings,
     ListenAddress,
+    McpSettings,
     Settings,
     Upstream,
     agreed_form,
@@ -31,6 +32,7 @@ from aileron.config import (
 from aileron.model.canonical import canonical_json
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
+from aileron.model.selecting import parse_selectors
 
 PEM = "-----BEGIN CERTIFICATE-----\nQUFB\n-----END CERTIFICATE-----\n"
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "consents.md").read_text(encoding="utf-8")
@@ -75,6 +77,8 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         f'certificate = "{tmp_path}/own.pem"\ncertificate_key = "{tmp_path}/own.key"\n'
         '[gateway]\nrequire_vault = false\n[gateway.upstreams]\nopenai.url = "http://localhost:11434"\n'
         '[gateway.upstreams.anthropic]\nurl = "https://llm.example.com:8443/team-a/anthropic/"\nsecret = "claude"\n'
+        '[mcp]\nfind_above = 0\nkeep_listed = ["tag:mail", "list-*", "tag:mail"]\n'
+        'folders = ["/w/b=x", "/w/a=tag:a", "/w/a=a-*", "/w/k=v=tag:e"]\n'
         '[notify]\ndesktop = false\nwebhook = "https://hooks.example.com:8443/x"\nwebhook_secret = "hook"\n',
     )
 
@@ -93,6 +97,15 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
             anthropic=Upstream("https://llm.example.com:8443/team-a/anthropic/", "claude"),
             openai=Upstream("http://localhost:11434"),
             require_vault=False,
+        ),
+        mcp=McpSettings(
+            find_above=0,
+            keep_listed=parse_selectors(["list-*", "tag:mail"]),
+            folders=(
+                ("/w/a", parse_selectors(["a-*", "tag:a"])),
+                ("/w/b", parse_selectors(["x"])),
+                ("/w/k=v", parse_selectors(["tag:e"])),
+            ),
         ),
         notify_desktop=False,
         notify_webhook="https://hooks.example.com:8443/x",
@@ -119,6 +132,13 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
         ("[gateway.upstreams.openai]\nsecret = 1\n", "'secret' is an integer; expected a string"),
         ("[gateway.upstreams.openai]\nurl = 1\n", "'url' is an integer; expected a string"),
         ("[gateway]\nupstreams = 1\n", "'upstreams' is an integer; expected a table"),
+        ("[mcp]\nfind_above = 1001\n", "config.toml:2: find_above = 1001 is not between 0 and 1000"),
+        ("[mcp]\nfind_above = true\n", "'find_above' is a boolean; expected an integer"),
+        ("[mcp]\nkeep_listed = ['Mail']\n", "mcp.keep_listed is not a list of selectors: 'Mail' is not a selector"),
+        ("[mcp]\nfolders = ['tag:a']\n", "mcp.folders 'tag:a' is not FOLDER=SELECTOR with an absolute path"),
+        ("[mcp]\nfolders = ['w=tag:a']\n", "mcp.folders 'w=tag:a' is not FOLDER=SELECTOR"),
+        ("[mcp]\nfolders = ['/w/../x=tag:a']\n", "mcp.folders '/w/../x=tag:a' is not FOLDER=SELECTOR"),
+        ("[mcp]\nfolders = ['/w=tag:A']\n", "mcp.folders 'tag:A' is not a selector: use tag:NAME"),
         ("[daemon]\ncertificate_sha256 = 'x'\n", "unknown key 'certificate_sha256' in [daemon]"),
     ],
 )
@@ -333,6 +353,23 @@ def test_certificates_are_not_in_what_is_logged() -> None:
     assert "BEGIN" not in repr(Settings(egress_ca_pem=PEM))
 
 
+def test_the_innermost_folder_says_what_a_session_there_has(tmp_path: Path) -> None:
+    """By whole names of folders, from the root down."""
+    mcp = load(tmp_path, '[mcp]\nfolders = ["/=r", "/w/a=a", "/w/a/b=b"]\n').mcp
+    told = {folder: mcp.of_folder(folder) for folder in ("/", "/w", "/w/a", "/w/ab", "/w/a/x/y", "/w/a/b", "/w/a/b/c")}
+
+    assert {folder: str((found or ("none",))[0]) for folder, found in told.items()} == {
+        "/": "r",
+        "/w": "r",
+        "/w/a": "a",
+        "/w/ab": "r",
+        "/w/a/x/y": "a",
+        "/w/a/b": "b",
+        "/w/a/b/c": "b",
+    }
+    assert McpSettings().of_folder("/w") is None
+
+
 # What a person agrees to
 
 
@@ -374,6 +411,7 @@ def test_what_a_person_agrees_to_is_json_with_the_defaults_in_it() -> None:
         "gateway.upstreams.openai.secret": None,
         "gateway.upstreams.openai.url": "https://api.openai.com",
         "hub.url": None,
+        "mcp.folders": [],
         "notify.details": False,
         "notify.webhook": None,
         "notify.webhook_secret": None,
@@ -402,6 +440,8 @@ _forges = st.builds(
     st.builds(GitLabSettings, st.sampled_from(["https://gitlab.com", "https://git.example/lab"]), _storages, _tokens),
     st.builds(HubSettings, st.sampled_from([None, "https://hub.example/index"])),
 )
+_folders = st.sampled_from([(), (("/w", parse_selectors(["a-*", "tag:a"])),), (("/w/b", parse_selectors(["x"])),)])
+_mcp = st.builds(McpSettings, st.integers(0, 1), st.sampled_from([(), parse_selectors(["tag:mail"])]), _folders)
 
 
 @st.composite
@@ -424,6 +464,7 @@ def _settings(draw: st.DrawFn) -> Settings:
         gateway=draw(_gateways),
         forges=draw(_forges),
         connectors_require_signature=draw(st.booleans()),
+        mcp=draw(_mcp),
         notify_desktop=draw(st.booleans()),
         notify_details=draw(st.booleans()),
         notify_webhook=webhook,
@@ -453,6 +494,7 @@ def test_what_was_agreed_to_is_in_force_and_nothing_else(file: Settings, agreed:
 
     assert in_force.consented() == expected
     assert (in_force.daemon_port, in_force.notify_desktop) == (file.daemon_port, file.notify_desktop)
+    assert (in_force.mcp.find_above, in_force.mcp.keep_listed) == (file.mcp.find_above, file.mcp.keep_listed)
     assert in_force.egress_ca_pem in {None, agreed.egress_ca_pem}
     assert in_force.daemon_certificate_pem in {None, agreed.daemon_certificate_pem}
 
