@@ -17,12 +17,14 @@ __all__ = ["EndSession", "NewSession", "OpenSession", "Session", "SessionList"]
 class OpenSession(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/sessions`. The session ends after `for_s` seconds (60 to 604800), or earlier if the
     process `pid` ends. Without `for_s`, it lasts 12 hours, or a week if it has a `pid`. `folder` is an absolute path.
+    `only` are selectors of the actions that the session can use (docs/reference/sessions.md): without any, it can use all.
     """
 
     agent: str
     folder: str
     for_s: int | None = None
     pid: int | None = None
+    only: list[str] = msgspec.field(default_factory=list)
 
 
 class EndSession(Body, frozen=True, kw_only=True):
@@ -35,6 +37,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     """Response body (200): one session. `runs` is the number of runs that it requested. `pid` is the process that
     `aileron launch` started, or null. `ended_at` and `reason` (`ended`, `expired` or `process gone`) are null while the
     session is open. `exit_code` is null if it is not known. Times are in UTC.
+    `only` are the selectors of the actions that it can use, and `folder_only` those that the settings have for its folder;
+    either is empty if there is no limit.
     """
 
     id: str
@@ -48,6 +52,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     runs: int
     pid: int | None
+    only: list[str]
+    folder_only: list[str]
 
 
 class NewSession(Session, frozen=True, kw_only=True):

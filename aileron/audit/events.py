@@ -560,6 +560,8 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     """Whose share its runs and questions count against: the session that started it, or `by hand`. Absent: with a process its
     own, and without one `by hand`.
     """
+    only: tuple[str, ...] = ()
+    """The selectors of what it can use; absent: everything."""
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):

@@ -155,6 +155,7 @@ class _Daemon:
         # Before the event loop and in the main thread: the template must not outlive or predecease it (jails.py).
         self._jails = Jails(_runtime(), self._settings.sandbox_mode)
         self._stopping: anyio.Event | None = None
+        self._mcp = self._settings.mcp
         self._bound = 0
         self._adopted = 0
 
@@ -173,6 +174,7 @@ class _Daemon:
         await base.audit.daemon_started(__version__, base.layers)
         known, board, runs = KnownCallers(), Board(), anyio.create_task_group()
         sessions = Sessions(base.audit, ledger, known)
+        sessions.adopt(base.settings)
         await sessions.load()
         installing = Installer(
             base.home,
@@ -224,6 +226,8 @@ class _Daemon:
             spine,
             packages.actions,
             http.status,
+            http.agents,
+            sessions,
             outgoing.endpoints,
             packages.forge_web,
             packages.forges,
@@ -334,9 +338,10 @@ class _Daemon:
         """Some credential is another than before."""
         self._bound += 1
 
-    def _note_adopted(self, _settings: Settings) -> None:
+    def _note_adopted(self, settings: Settings) -> None:
         """Other settings are in force than before."""
         self._adopted += 1
+        self._mcp = settings.mcp
 
     def _what_spares_depend_on(self) -> object:
         """What is other whenever nothing that was started ahead may be used any more: once the vault was locked, other settings
@@ -348,7 +353,7 @@ class _Daemon:
     def _what_agents_see(self) -> Callable[[], object]:
         """What is other whenever the tools may be."""
         files = action_files(self._home.actions, self._home.action_state)
-        return lambda: (files(), self._bound)
+        return lambda: (files(), self._bound, self._mcp)
 
     def _stop(self) -> None:
         if self._stopping is not None:

@@ -14,7 +14,7 @@ import msgspec
 
 from aileron.model.manifest import ActionFile
 
-__all__ = ["Account", "AgentPort", "Call", "Offered"]
+__all__ = ["Account", "AgentPort", "Call", "Offer", "Offered"]
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +37,15 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     """What a call has to choose between, where several credentials could serve; empty where there is no choice."""
 
 
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """What one session can use. `listed` are the names of the actions that are tools of their own, where the others are only
+    found by words; None: all are tools, and there is nothing to find.
+    """
+
+    actions: tuple[Offered, ...]
+    listed: frozenset[str] | None = None
+
+
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One use of the one door. `args` are not checked yet; `binding` names a credential where several could serve. `process` made
     the connection, where that is known.
@@ -52,8 +61,10 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 class AgentPort(Protocol):
     """Every method raises AileronError for what is refused or does not exist; cancelling one never ends a run that has begun."""
 
-    async def offered(self) -> list[Offered]:
-        """The actions an agent may call now, sorted by name; a broken file is not among them."""
+    async def offer(self, session: str, process: int | None = None) -> Offer:
+        """The actions that this session may call now, sorted by name; a broken file is not among them. `process` made the
+        connection, where that is known.
+        """
         ...
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:

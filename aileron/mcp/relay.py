@@ -388,7 +388,7 @@ class Relay:
 
         self._starting = Starting(self._home)
         if not self._linked_at:
-            self._early = Early(self._home)
+            self._early = Early(self._home, token_of(os.environ))
             self._list_at = time.monotonic() + _LIST_S
 
     def _needs_daemon(self) -> bool:

@@ -7,6 +7,8 @@ its own: where the file is not there, is of another version of Aileron, or has n
 Rules
 - Only what is in it is answered, and nothing is asked of the file twice: whoever connects to a daemon forgets it.
 - `tools/list` is answered for the version that was negotiated, and without a cursor.
+- A session that cannot use every action has a list of its own, which is not kept: it waits. The file has the digests of the
+  tokens of such sessions.
 
 Source: docs/adr/0040-answers-before-the-daemon.md; MCP specification, "Lifecycle". Not here: when (relay.py), what becomes of the
 handshake once there is a daemon (relay_requests.py).
@@ -38,8 +40,9 @@ def early_file(home: str) -> str:
 class Early:
     """The answers of one home, as they were on disk when this was made; none where they cannot be read."""
 
-    def __init__(self, home: str) -> None:
-        self._results = _read(early_file(home))
+    def __init__(self, home: str, token: str = "") -> None:
+        self._results, limited = _read(early_file(home))
+        self._has_own_list = bool(token and limited) and _digest(token) in limited
         self._negotiated: str | None = None
 
     def method(self, line: bytes) -> str | None:
@@ -63,7 +66,9 @@ class Early:
             return None
         method = message.get("method")
         version = self._version_of(message)
-        if method not in (LIST, *_BEGINNINGS) or version is None or (method == LIST and "cursor" in _params(message)):
+        if method not in (LIST, *_BEGINNINGS) or version is None:
+            return None
+        if method == LIST and (self._has_own_list or "cursor" in _params(message)):
             return None
         result = self._results.get(version, {}).get(method)
         return (message, version, result) if isinstance(result, dict) else None
@@ -80,21 +85,32 @@ class Early:
         return version if isinstance(version, str) else None
 
 
+def _digest(token: str) -> str:
+    import hashlib  # 4 ms, and only where a session has a list of its own
+
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
 def _params(message: Message) -> Message:
     params = message.get("params")
     return params if isinstance(params, dict) else {}
 
 
-def _read(path: str) -> dict[str, dict[str, Any]]:
-    """By version, then by method. Empty for whatever is not a file of ours, written by the daemon of this very version."""
+def _read(path: str) -> tuple[dict[str, dict[str, Any]], frozenset[str]]:
+    """By version, then by method, and whose tokens have another list. Empty for whatever is not a file of ours, written by the
+    daemon of this very version.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(descriptor, "rb") as file:
             if os.fstat(descriptor).st_uid != os.geteuid():
-                return {}
+                return {}, frozenset()
             kept = json.loads(file.read(_MAX_BYTES))
     except (OSError, ValueError, RecursionError):
-        return {}
+        return {}, frozenset()
     if not isinstance(kept, dict) or kept.get("aileron") != __version__ or not isinstance(kept.get("results"), dict):
-        return {}
-    return {version: of for version, of in kept["results"].items() if isinstance(of, dict)}
+        return {}, frozenset()
+    limited = kept.get("limited")
+    if not isinstance(limited, list) or not all(isinstance(one, str) for one in limited):
+        return {}, frozenset()
+    return {version: of for version, of in kept["results"].items() if isinstance(of, dict)}, frozenset(limited)

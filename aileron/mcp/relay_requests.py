@@ -57,7 +57,7 @@ LISTEN: Final = "subscriptions/listen"
 LIST_CHANGED: Final = "notifications/tools/list_changed"
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
-_LOOKS: Final = frozenset({"check_action_status", "wait_for_action", "list_pending"})
+_LOOKS: Final = frozenset({"check_action_status", "find_action", "wait_for_action", "list_pending"})
 """The tools that only look: what to do after one of them failed is to look again."""
 _MAX_ID: Final = 1024
 """Characters of an id that is remembered; those of agents have at most forty."""

@@ -16,17 +16,20 @@ Source: docs/reference/mcp.md; MCP specification, "Tools". Not here: which tools
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 from mcp_types import CallToolResult, TextContent
 
-from aileron.mcp.tools import ACCOUNT
+from aileron.mcp.agent_port import Offered
+from aileron.mcp.tools import ACCOUNT, asks_first, schema_of
 from aileron.model.failure import AileronError, Failure, FailureClass
+from aileron.model.names import tool_name
 from aileron.model.outcome import RunStatus
 from aileron.model.visible import visible, visible_json
 
-__all__ = ["PAGE_BYTES", "cancelled", "pages_of", "pending_list", "refused", "state_result"]
+__all__ = ["PAGE_BYTES", "cancelled", "found_list", "pages_of", "pending_list", "refused", "state_result"]
 
 PAGE_BYTES: Final = 8 << 10
 """Of a result's JSON, in UTF-8, as it stands in the answer. What the real agents let their models see of one answer, without a
@@ -41,6 +44,8 @@ _MAX_FACT_BYTES: Final = 2 << 10
 """Of what a failure says besides its message, and of arguments that a person edited: beside a page of the result there is no room
 for more.
 """
+_MAX_DESCRIPTION: Final = 600
+"""Characters of what a found action does: five of them leave room for their schemas."""
 _MAX_LISTED: Final = 25
 """Questions in one list, which are 8 KiB: more are only counted."""
 
@@ -137,6 +142,57 @@ def pending_list(questions: list[dict[str, Any]]) -> CallToolResult:
     )
     facts = {"message": message, "next_step": next_step, "count": count, "pending": shown}
     return _told(facts, is_error=False)
+
+
+def found_list(found: Sequence[Offered], total: int) -> CallToolResult:
+    """What find_action found among `total` actions, the likeliest first: whole as long as that fits into PAGE_BYTES together,
+    then by name and title.
+    """
+    if not found:
+        message = f"None of {total} actions fits these words."
+        next_step = "Try other words: the service's name, or another verb. If nothing fits, tell the person."
+        return _told({"message": message, "next_step": next_step, "count": 0, "actions": []}, is_error=False)
+    room = PAGE_BYTES
+    actions: list[dict[str, Any]] = []
+    more: list[dict[str, Any]] = []
+    for number, entry in enumerate(found):
+        whole = _found(entry)
+        if not number and _size(whole) > room:
+            schema = whole.pop("input_schema")
+            whole["arguments"] = sorted(schema["properties"])[:_MAX_LISTED]
+            whole["left_out"] = (
+                f"input_schema: {_size(schema)} bytes. A call with arguments that do not fit says which."
+            )
+        if not more and _size(whole) <= room:
+            actions.append(whole)
+        else:
+            more.append({"name": whole["name"], "title": whole["title"]})
+        room -= _size((more or actions)[-1]) + 1
+    next_step = "Call run_action with the name and the arguments of the one that fits. If none does, try other words."
+    if more:
+        next_step += " For the arguments of one in `more`, search for its name."
+    facts = {
+        "message": f"{len(found)} of {total} actions, the likeliest first.",
+        "next_step": next_step,
+        "count": len(found),
+        "actions": actions,
+    }
+    return _told({**facts, "more": more} if more else facts, is_error=False)
+
+
+def _found(entry: Offered) -> dict[str, Any]:
+    action = entry.action
+    return {
+        "name": tool_name(action.name),
+        "title": _cut(action.intent, _MAX_DESCRIPTION),
+        "description": _cut(action.body.strip(), _MAX_DESCRIPTION),
+        "asks_a_person": asks_first(entry),
+        "input_schema": schema_of(entry),
+    }
+
+
+def _size(value: Any) -> int:
+    return len(msgspec.json.encode(value))
 
 
 def pages_of(result: Any) -> tuple[str, ...]:
@@ -253,6 +309,8 @@ def _after_failure(error: dict[str, Any]) -> str:
     """What to do about a failure as it is told; where several credentials could serve, how a call says which."""
     failure_class = _class({"error": error})
     details = error.get("details")
+    if failure_class is FailureClass.NOT_FOUND and isinstance(details, dict) and details.get("nearest"):
+        return f"If you meant one of {', '.join(details['nearest'])}: call run_action with it. Else search with find_action."
     choices = details.get("choices") if isinstance(details, dict) else None
     if failure_class is not FailureClass.BINDING_REQUIRED or not choices:
         return _next(failure_class, bool(error.get("retriable")))

@@ -18,6 +18,7 @@ Source: docs/reference/mcp.md, docs/adr/0019-mcp.md; MCP specification, 2025-11-
 from __future__ import annotations
 
 import contextlib
+import difflib
 import logging
 import math
 import socket
@@ -27,6 +28,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, TypeVar
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import ByteStream, SocketStream, TaskGroup
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -58,11 +60,12 @@ from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from aileron.mcp import results, tools
-from aileron.mcp.agent_port import AgentPort, Call, Offered
+from aileron.mcp.agent_port import AgentPort, Call, Offer, Offered
 from aileron.mcp.bodies import after, drain_body, read_body, refusal
+from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND, Finder
 from aileron.mcp.lines import MAX_CALLS_BYTES, MAX_LINE_BYTES, WRITE_S, Incoming, LineWire, Splitter
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.names import tool_name
+from aileron.model.names import RESERVED_TOOLS, tool_name
 from aileron.model.outcome import RunStatus
 from aileron.model.visible import visible
 
@@ -70,7 +73,8 @@ __all__ = ["INSTRUCTIONS", "McpServer"]
 
 INSTRUCTIONS: Final = """\
 Aileron runs actions for you: they read, send, file and change things in services whose keys you do not hold. Every tool but \
-check_action_status, wait_for_action, cancel_action and list_pending is one action, owned by the person you work for.
+check_action_status, wait_for_action, cancel_action, list_pending, find_action and run_action is one action, owned by the person \
+you work for. If find_action is there, most actions are not listed: find them by words, then call run_action.
 
 How approval works. Some actions run only after a person agreed. Such a call returns at once with status pending_approval and an \
 id; nothing has happened yet. Then:
@@ -123,6 +127,8 @@ MAX_EVENTS: Final = 16
 """Changes that wait for one listener: they all say the same, so a listener that missed sixteen is not reading."""
 _MAX_KNOWN: Final = 4000
 """Names of tools that were offered once: four times as many as there may be actions at a time."""
+_MAX_NEAREST: Final = 5
+"""Names that a wrong one is answered with."""
 _ID_CHARACTERS: Final = 200
 _ACCOUNT_CHARACTERS: Final = 2000
 """Of what says whose credential is meant: ten names in full."""
@@ -151,6 +157,16 @@ class _Wait(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Cancel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     id: str
+
+
+class _Find(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    words: str
+    limit: int = USUAL_FOUND
+
+
+class _Act(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    arguments: dict[str, Any] = {}
 
 
 class _Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -230,9 +246,13 @@ class McpServer:
         self._own: dict[str, _OwnTool] = {
             "cancel_action": self._cancel_action,
             "check_action_status": self._check_action_status,
+            "find_action": self._find_action,
             "list_pending": self._list_pending,
+            "run_action": self._run_action,
             "wait_for_action": self._wait_for_action,
         }
+        self._finder = Finder()
+        self._finding = anyio.CapacityLimiter(1)  # it takes texts apart for all of them
         self._known: dict[str, str] = {}  # tool name → action, of whatever was offered since the daemon began
         self.told: dict[int, _Told] = {}
         self._requests: Counter[str] = Counter()  # of each session, over HTTP
@@ -405,15 +425,16 @@ class McpServer:
         return sdk
 
     async def _list_tools(self, ctx: _Context, params: PaginatedRequestParams | None) -> ListToolsResult:
-        _session(ctx)
         try:
-            offered = await self._offered()
+            offer = await self._offer(ctx)
+        except MCPError:
+            raise
         except AileronError as error:
             raise MCPError(INTERNAL_ERROR, error.failure.message) from None
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
             raise MCPError(INTERNAL_ERROR, _bug(error).message) from None
         try:
-            page, cursor = tools.page_of(offered, params.cursor if params else None)
+            page, cursor = tools.page_of(offer, params.cursor if params else None)
         except ValueError as error:
             raise MCPError(INVALID_PARAMS, f"cursor: {error}") from None
         return ListToolsResult(tools=page, next_cursor=cursor)
@@ -436,26 +457,30 @@ class McpServer:
     async def _call_tool(self, ctx: _Context, params: CallToolRequestParams) -> CallToolResult:
         session = _session(ctx)
         own = self._own.get(params.name)
+        status = RunStatus.FAILED if own is None or params.name == tools.RUN_ACTION.name else None
         try:
             args = _plain(params.arguments or {})
-            return await (own(ctx, session, args) if own else self._act(ctx, session, params.name, args))
+            if own is not None:
+                return await own(ctx, session, args)
+            if (action := await self._action_of(ctx, params.name)) is None:
+                raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(params.name[:_ID_CHARACTERS])}")
+            return await self._act(ctx, session, action, args)
         except AileronError as error:
-            return results.refused(error.failure, status=None if own else RunStatus.FAILED)
+            return results.refused(error.failure, status=status)
         except MCPError:
             raise
         except Exception as error:  # noqa: BLE001 - the end of a request: nothing foreign leaves, nor is logged
-            return results.refused(_bug(error), status=None if own else RunStatus.FAILED)
+            return results.refused(_bug(error), status=status)
 
-    async def _act(self, ctx: _Context, session: str, tool: str, args: dict[str, Any]) -> CallToolResult:
-        action = self._known.get(tool) or await self._looked_up(tool)
-        if action is None:
-            raise MCPError(INVALID_PARAMS, f"Unknown tool: {visible(tool[:_ID_CHARACTERS])}")
+    async def _act(self, ctx: _Context, session: str, action: str, args: dict[str, Any]) -> CallToolResult:
+        """A call of an action, whichever tool it came by."""
+        tool = tool_name(action)
         account = _account(args)
         call = Call(session=session, action=action, args=args, binding=account, process=_process(ctx))
         try:
             state = await self._run(ctx, call)
         except AileronError as error:
-            now = await self._looked_up(tool) if error.failure.failure_class is FailureClass.NOT_FOUND else action
+            now = await self._looked_up(ctx, tool) if error.failure.failure_class is FailureClass.NOT_FOUND else action
             if now in (None, action):
                 raise
             # Another action has this tool's name by now: `a-b` was removed and `a.b` added. Nothing was run yet.
@@ -478,17 +503,20 @@ class McpServer:
                     await ctx.session.report_progress(*step, report.get("message"))
         return begun if state["status"] == RunStatus.RUNNING else state
 
-    async def _looked_up(self, tool: str) -> str | None:
-        await self._offered()
+    async def _action_of(self, ctx: _Context, tool: str) -> str | None:
+        return self._known.get(tool) or await self._looked_up(ctx, tool)
+
+    async def _looked_up(self, ctx: _Context, tool: str) -> str | None:
+        await self._offer(ctx)
         return self._known.get(tool)
 
-    async def _offered(self) -> list[Offered]:
-        offered = await self._door.offered()
+    async def _offer(self, ctx: _Context) -> Offer:
+        offer = await self._door.offer(_session(ctx), _process(ctx))
         if len(self._known) > _MAX_KNOWN:
             self._known.clear()
         # What was offered once is remembered: the door says better than "unknown" why it is no more.
-        self._known.update({tool_name(entry.action.name): entry.action.name for entry in offered})
-        return offered
+        self._known.update({tool_name(entry.action.name): entry.action.name for entry in offer.actions})
+        return offer
 
     # our own tools
 
@@ -516,6 +544,45 @@ class McpServer:
 
     async def _cancel_action(self, _ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
         return results.cancelled(await self._door.cancel(session, _id(_decoded(args, _Cancel).id)))
+
+    async def _find_action(self, ctx: _Context, _session: str, args: dict[str, Any]) -> CallToolResult:
+        asked = _decoded(args, _Find)
+        if not 1 <= asked.limit <= MAX_FOUND:
+            raise _bad_input(f"limit is {asked.limit}; expected 1 to {MAX_FOUND}")
+        if not 1 <= len(asked.words) <= MAX_WORDS_CHARACTERS:
+            raise _bad_input(f"words has {len(asked.words)} characters; expected 1 to {MAX_WORDS_CHARACTERS}")
+        offer = await self._offer(ctx)
+        return results.found_list(await self._found(offer, asked.words, asked.limit), len(offer.actions))
+
+    async def _found(self, offer: Offer, words: str, limit: int) -> list[Offered]:
+        entries = {entry.action.name: entry for entry in offer.actions}
+        actions = [entry.action for entry in offer.actions]
+        found = await anyio.to_thread.run_sync(self._finder.find, words, actions, limit, limiter=self._finding)
+        return [entries[action.name] for action in found]
+
+    async def _run_action(self, ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
+        asked = _decoded(args, _Act)
+        tool = tool_name(asked.name[:_ID_CHARACTERS])
+        if tool in RESERVED_TOOLS:
+            raise _bad_input(f"{tool} is a tool of its own: call it directly")
+        action = await self._action_of(ctx, tool)
+        if action is None:
+            raise await self._with_nearest(ctx, tool, f"no action is called {visible(asked.name[:_ID_CHARACTERS])!r}")
+        try:
+            return await self._act(ctx, session, action, dict(asked.arguments))
+        except AileronError as error:
+            if error.failure.failure_class is not FailureClass.NOT_FOUND:
+                raise
+            raise await self._with_nearest(ctx, tool, error.failure.message) from None
+
+    async def _with_nearest(self, ctx: _Context, tool: str, message: str) -> AileronError:
+        """That there is no such action, with the names that may have been meant."""
+        offer = await self._offer(ctx)
+        alike = difflib.get_close_matches(tool, [tool_name(entry.action.name) for entry in offer.actions], _MAX_NEAREST)
+        found = await self._found(offer, tool.replace("_", " "), _MAX_NEAREST)
+        nearest = list(dict.fromkeys([*alike, *(tool_name(entry.action.name) for entry in found)]))[:_MAX_NEAREST]
+        details = {"nearest": nearest} if nearest else {}
+        return AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.ACTION, details=details)
 
     async def _list_pending(self, _ctx: _Context, session: str, args: dict[str, Any]) -> CallToolResult:
         _decoded(args, _Nothing)

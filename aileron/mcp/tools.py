@@ -1,7 +1,8 @@
-"""Actions as tools, and the four tools that are Aileron's own: what an agent is shown. Pure; runs in the daemon.
+"""Actions as tools, and the tools that are Aileron's own: what an agent is shown. Pure; runs in the daemon.
 
 Rules
 - One tool for each action that is switched on; the order is fixed: our own first, then by name.
+- Where there are too many, FIND_ACTION and RUN_ACTION stand for those that are not listed, and are not shown where all are.
 - Every tool has a title and all four hints, from what the action file says (docs/adr/0019-mcp.md says why each is what it is).
 - A description is the file's Markdown, at most MAX_DESCRIPTION characters; a page of the list at most PAGE_TOOLS tools.
 - Where several credentials could serve an action, and only there, its tool has one argument more: ACCOUNT.
@@ -12,17 +13,29 @@ Source: docs/reference/mcp.md; MCP specification, "Tools" and "Pagination". Not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any, Final
 
 from mcp_types import Tool, ToolAnnotations
 
-from aileron.mcp.agent_port import Offered
+from aileron.mcp.agent_port import Offer, Offered
+from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND
 from aileron.model.manifest import ActionFile, Effect
 from aileron.model.names import tool_name
 from aileron.model.visible import visible
 
-__all__ = ["ACCOUNT", "MAX_DESCRIPTION", "MAX_WAIT_S", "OWN", "PAGE_TOOLS", "page_of", "tool_of"]
+__all__ = [
+    "ACCOUNT",
+    "FIND_ACTION",
+    "MAX_DESCRIPTION",
+    "MAX_WAIT_S",
+    "OWN",
+    "PAGE_TOOLS",
+    "RUN_ACTION",
+    "asks_first",
+    "page_of",
+    "schema_of",
+    "tool_of",
+]
 
 ACCOUNT: Final = "useAccount"
 """The argument that says whose credential is meant. No input of an action can have this name: theirs are lower case."""
@@ -54,22 +67,47 @@ def tool_of(offered: Offered) -> Tool:
         name=tool_name(action.name),
         title=action.intent,
         description=_described(action),
-        input_schema=_schema(offered),
+        input_schema=schema_of(offered),
         annotations=_annotated(offered),
         _meta=_UP_FRONT,
     )
 
 
-def page_of(offered: Iterable[Offered], cursor: str | None) -> tuple[list[Tool], str | None]:
+def page_of(offer: Offer, cursor: str | None) -> tuple[list[Tool], str | None]:
     """One page of the list, and the cursor of the next. ValueError for a cursor that is none of ours.
 
     A cursor names the tool before the page, so what is added or removed between two pages moves nothing else.
     """
     after = "" if cursor is None else _after(cursor)
-    rest = sorted((entry for entry in offered if tool_name(entry.action.name) > after), key=_by_name)
-    room = PAGE_TOOLS - (len(OWN) if cursor is None else 0)
-    tools = [*(OWN if cursor is None else ()), *(tool_of(entry) for entry in rest[:room])]
+    listed = [entry for entry in offer.actions if offer.listed is None or entry.action.name in offer.listed]
+    rest = sorted((entry for entry in listed if tool_name(entry.action.name) > after), key=_by_name)
+    first = () if cursor is not None else OWN if offer.listed is None else _OWN_OF_MANY
+    room = PAGE_TOOLS - len(first)
+    tools = [*first, *(tool_of(entry) for entry in rest[:room])]
     return tools, f"after:{tools[-1].name}" if len(rest) > room else None
+
+
+def schema_of(offered: Offered) -> dict[str, Any]:
+    """The action's inputs and, where there is a choice, whose credential to use."""
+    schema = offered.input_schema
+    if not offered.accounts:
+        return schema
+    listed = offered.accounts[:_MAX_ACCOUNTS]
+    told = "; ".join(f"{account.value}: {_cut(visible(account.told))}" for account in listed)
+    about: dict[str, Any] = {
+        "type": "string",
+        "description": f"Whose account to use. Several could serve, so say which; ask the person if they did not. {told}",
+    }
+    if len(listed) == len(offered.accounts):
+        about["enum"] = [account.value for account in listed]
+    else:
+        about["description"] += "; and more, by name"
+    return {**schema, "properties": {**schema.get("properties", {}), ACCOUNT: about}}
+
+
+def asks_first(offered: Offered) -> bool:
+    """Whether each call waits for a person."""
+    return offered.action.approval.required and not offered.granted
 
 
 def _after(cursor: str) -> str:
@@ -90,24 +128,6 @@ def _described(action: ActionFile) -> str:
     return f"{body[:MAX_DESCRIPTION]}\n\n(cut here: {len(body) - MAX_DESCRIPTION} more characters)"
 
 
-def _schema(offered: Offered) -> dict[str, Any]:
-    """The action's inputs and, where there is a choice, whose credential to use."""
-    schema = offered.input_schema
-    if not offered.accounts:
-        return schema
-    listed = offered.accounts[:_MAX_ACCOUNTS]
-    told = "; ".join(f"{account.value}: {_cut(visible(account.told))}" for account in listed)
-    about: dict[str, Any] = {
-        "type": "string",
-        "description": f"Whose account to use. Several could serve, so say which; ask the person if they did not. {told}",
-    }
-    if len(listed) == len(offered.accounts):
-        about["enum"] = [account.value for account in listed]
-    else:
-        about["description"] += "; and more, by name"
-    return {**schema, "properties": {**schema.get("properties", {}), ACCOUNT: about}}
-
-
 def _cut(text: str) -> str:
     return text if len(text) <= _MAX_TOLD else f"{text[:_MAX_TOLD]}…"
 
@@ -115,7 +135,7 @@ def _cut(text: str) -> str:
 def _annotated(offered: Offered) -> ToolAnnotations:
     """What a call can do by itself. Reasons: docs/adr/0019-mcp.md."""
     action = offered.action
-    asks = action.approval.required and not offered.granted
+    asks = asks_first(offered)
     reads = not asks and all(step.does is Effect.READ for step in action.steps)
     adds = all(step.does in (Effect.READ, Effect.CREATE) for step in action.steps)
     return ToolAnnotations(
@@ -135,8 +155,9 @@ def _own(
     *,
     required: tuple[str, ...] = (),
     reads: bool = False,
-    repeatable: bool = True,
+    acts: bool = False,
 ) -> Tool:
+    """One tool of ours; `acts`: it does whatever an action does."""
     return Tool(
         name=name,
         title=title,
@@ -150,9 +171,9 @@ def _own(
         annotations=ToolAnnotations(
             title=title,
             read_only_hint=reads,
-            destructive_hint=False,
-            idempotent_hint=repeatable,
-            open_world_hint=False,
+            destructive_hint=acts,
+            idempotent_hint=not acts,
+            open_world_hint=acts,
         ),
         _meta=_UP_FRONT,
     )
@@ -205,3 +226,38 @@ OWN: Final = (
         reads=True,
     ),
 )
+
+FIND_ACTION: Final = _own(
+    "find_action",
+    "Find an action",
+    "Finds actions by words, and gives their names, what they do and which arguments they take. There are more actions than "
+    "tools here: search before you say that something cannot be done. Then call run_action. If nothing fits, try other words.",
+    {
+        "words": {
+            "type": "string",
+            "maxLength": MAX_WORDS_CHARACTERS,
+            "description": 'What you want to do, with the service if you know it: "create github issue".',
+        },
+        "limit": {
+            "type": "integer",
+            "minimum": 1,
+            "maximum": MAX_FOUND,
+            "description": f"How many to show at most; {USUAL_FOUND} unless given.",
+        },
+    },
+    required=("words",),
+    reads=True,
+)
+RUN_ACTION: Final = _own(
+    "run_action",
+    "Run an action",
+    "Runs an action that find_action found, exactly as if it were a tool of its own: it may ask a person first, and it may read, "
+    "send, change or delete. What it does and takes is in find_action's answer.",
+    {
+        "name": {"type": "string", "description": "The action's name, as find_action gives it."},
+        "arguments": {"type": "object", "description": "Its arguments, as its input_schema says; {} if it takes none."},
+    },
+    required=("name",),
+    acts=True,
+)
+_OWN_OF_MANY: Final = tuple(sorted((*OWN, FIND_ACTION, RUN_ACTION), key=lambda tool: tool.name))

@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from aileron.model.selecting import Selection
+
 __all__ = ["Invocation", "Scope"]
 
 
@@ -23,7 +25,8 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     `args` are JSON values not yet checked against the action's inputs. `binding` names the credential to use when several
     could serve (`KIND/SERVICE/IDENTITY` or its IDENTITY alone). `session` is the caller's session, `local` without a token.
     `again` is a run of the same whose outcome is unknown, and which the caller repeats knowing that. `party` is whose share it
-    counts against, where that is not the session's own (shares.py).
+    counts against, where that is not the session's own (shares.py). `selection` is what the caller can use: another action does
+    not exist for it.
     """
 
     action: str
@@ -34,3 +37,4 @@ class Invocation(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     again: str | None = None
     party: str | None = None
+    selection: Selection = Selection()

@@ -51,7 +51,9 @@ ACTION_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 INPUT_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 OP_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,63}")
 TAG: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,31}")
-RESERVED_TOOLS: Final = frozenset({"cancel_action", "check_action_status", "list_pending", "wait_for_action"})
+RESERVED_TOOLS: Final = frozenset(
+    {"cancel_action", "check_action_status", "find_action", "list_pending", "run_action", "wait_for_action"}
+)
 """Tool names that are Aileron's own (docs/reference/mcp.md): an action may not take one."""
 
 SEMVER: Final = re.compile(

@@ -31,6 +31,7 @@ from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan
 
 __all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runnable"]
 
+_MAX_NAME: Final = 64
 _FEW_VALUES: Final = 200
 _LITTLE_TEXT: Final = 4096
 """Characters, with those of keys: an agent's call has some hundred."""
@@ -143,7 +144,7 @@ class Runnable:
     def resolve(self, invocation: Invocation) -> Plan:
         """What would be done, from the files as they are now. Reads; writes nothing. AileronError says why not."""
         self._agreements.check_settings()
-        action = self._actions.load_enabled(invocation.action)
+        action = self._selected(invocation)
         plan = resolve(
             invocation, action, connectors=self._connectors, bindings=self._bindings, settings=self._settings
         )
@@ -155,6 +156,22 @@ class Runnable:
         if any(step.grant.credential is not None for step in plan.steps):
             self._bindings.check_unlocked()
         return plan
+
+    def _selected(self, invocation: Invocation) -> ActionFile:
+        """The action, if the caller can use it. What it cannot is told as what there is not."""
+        try:
+            action = self._actions.load_enabled(invocation.action)
+            if invocation.selection.admits(action):
+                return action
+        except AileronError as error:
+            if not invocation.selection or error.failure.failure_class is not FailureClass.NOT_FOUND:
+                raise
+        raise AileronError(
+            FailureClass.NOT_FOUND,
+            f"this session has no action {invocation.action[:_MAX_NAME]!a}: a person limited it to {invocation.selection} "
+            "(`aileron launch AGENT --only SELECTOR`, or mcp.folders)",
+            boundary=Boundary.ACTION,
+        )
 
     def is_quick(self, invocation: Invocation) -> bool:
         """Whether to resolve it takes less than a thread would: little is asked, a few small files that were read before are read

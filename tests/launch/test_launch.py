@@ -66,6 +66,37 @@ def test_an_agent_reaches_the_server_that_is_registered(desk: Desk) -> None:
     assert "list_pending" in [tool["name"] for tool in listed["result"]["tools"]]
 
 
+def test_an_agent_has_what_was_selected_for_it(desk: Desk) -> None:
+    """And sees no more; the record says so."""
+    desk.daemon.install_probe()
+    for name in ("give-back", "list-notes"):
+        desk.daemon.add_probe_action("give_back", "text:string", name=name)
+    try:
+        desk.aileron("launch", "opencode", "--only", "list-*", "--only", "tag:notes", STAND_IN="mcp")
+        _initialized, listed = desk.record["mcp"]
+        tools = {tool["name"] for tool in listed["result"]["tools"]}
+        said = desk.aileron("sessions", "show", desk.sessions()[0]["id"]).out
+    finally:
+        for name in ("give-back", "list-notes"):
+            desk.daemon.must("DELETE", f"/v1/actions/{name}")
+
+    assert "list_notes" in tools
+    assert "give_back" not in tools
+    assert desk.sessions()[0]["only"] == ["list-*", "tag:notes"]
+    assert "only\tlist-*, tag:notes" in said
+
+
+@pytest.mark.parametrize("command", [("launch", "claude"), ("sessions", "new", "--for", "1h")])
+def test_a_selector_that_is_none_starts_nothing(desk: Desk, command: tuple[str, ...]) -> None:
+    """A typing mistake must not be an agent that can use everything."""
+    before = len(desk.sessions())
+    said = desk.aileron(*command, "--only", "tags:notes")
+
+    assert said.code == 2
+    assert "--only: 'tags:notes' is not a selector: use tag:NAME, connector:FULL_NAME or an action's name" in said.err
+    assert len(desk.sessions()) == before
+
+
 def test_nothing_secret_of_ours_is_in_the_agents_environment(desk: Desk) -> None:
     """Nor in that of its parent, which it can read. What else the person has set stays."""
     secrets = {"AILERON_VAULT_PASSPHRASE": PASSPHRASE, "AILERON_SESSION_TOKEN": "ail_outer", "AILERON_OTHER": "o"}

@@ -23,6 +23,16 @@ def test_a_token_by_hand_is_said_once_and_opens_a_session(desk: Desk) -> None:
     assert token not in said.err + desk.aileron("sessions", "show", session["id"], "--json").out
 
 
+def test_a_token_by_hand_can_be_for_some_actions(desk: Desk) -> None:
+    """Those alone are there for whoever shows it."""
+    made = desk.aileron("sessions", "new", "--for", "1h", "--only", "no-such-*", "--json").json
+    shown = desk.daemon.agent.request("GET", "/v1/actions", headers={"Authorization": f"Bearer {made['token']}"})
+
+    assert made["only"] == ["no-such-*"]
+    assert shown.body == {"actions": []}
+    desk.aileron("sessions", "end", made["id"])
+
+
 def test_a_session_that_is_ended_opens_nothing(desk: Desk) -> None:
     """By the end of its id; ended once more it stays as it is."""
     made = desk.aileron("sessions", "new", "--for", "1h", "--json").json

@@ -19,7 +19,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from aileron.actions.manifest import input_schema, parse_action
-from aileron.mcp.agent_port import Call, Offered
+from aileron.mcp.agent_port import Call, Offer, Offered
 from aileron.mcp.server import McpServer
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.outcome import RunStatus
@@ -76,6 +76,7 @@ class DictDoor:
 
     def __init__(self, *actions: Offered) -> None:
         self.actions = {entry.action.name: entry for entry in actions}
+        self.listed: frozenset[str] | None = None
         self.answers: dict[str, dict[str, Any]] = {}
         self.states: dict[tuple[str, str], dict[str, Any]] = {}
         self.calls: list[Call] = []
@@ -85,8 +86,8 @@ class DictDoor:
         self.waits: list[float] = []
         self.over = anyio.Event()
 
-    async def offered(self) -> list[Offered]:
-        return [self.actions[name] for name in sorted(self.actions)]
+    async def offer(self, session: str, process: int | None = None) -> Offer:
+        return Offer(actions=tuple(self.actions[name] for name in sorted(self.actions)), listed=self.listed)
 
     async def run(self, call: Call, wait_s: float) -> dict[str, Any]:
         self.calls.append(call)

@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
+from aileron.actions.manifest import input_schema, parse_action
+from aileron.config import Settings
 from aileron.mcp import bodies, lines, results, server, tools
+from aileron.mcp.agent_port import Offer, Offered
+from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND
 from aileron.model.outcome import RunStatus
 from tests.mcp.test_results import STATES, facts, state
+from tests.support.many_actions import many_actions
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "mcp.md").read_text(encoding="utf-8")
 
@@ -26,7 +31,7 @@ def test_our_tools_and_their_arguments_are_on_the_page() -> None:
     """Each in a row of its own, with every argument."""
     shown = {row[0].strip("`"): set(re.findall(r"`(\w+)`", row[1])) for row in rows("Tools") if len(row) == 3}
 
-    for tool in tools.OWN:
+    for tool in (*tools.OWN, tools.FIND_ACTION, tools.RUN_ACTION):
         assert shown[tool.name] == set(tool.input_schema["properties"])
     assert f"at most {tools.MAX_WAIT_S}" in PAGE
     assert f"at most {tools.MAX_DESCRIPTION:,} characters" in PAGE
@@ -39,11 +44,48 @@ def test_the_hints_of_our_tools_are_those_on_the_page() -> None:
     for names, *hints in rows("Hints"):
         for name in re.findall(r"`(\w+)`", names):
             shown[name] = hints
-    for tool in tools.OWN:
+    for tool in (*tools.OWN, tools.FIND_ACTION, tools.RUN_ACTION):
         assert tool.annotations is not None
         values = tool.annotations.model_dump(by_alias=True)
         names = ("readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint")
         assert shown[tool.name] == [str(values[name]).lower() for name in names]
+
+
+def test_the_sizes_of_lists_are_those_on_the_page() -> None:
+    """Of ten, a hundred and a thousand actions, before and after: bytes of the tools as JSON, and a token for four of them."""
+    shown = [row for row in rows("Many actions") if row[0][0].isdigit()]
+    expected = []
+    for count in (10, 100, 1000):
+        whole, few = listed(Offer(actions=many(count))), listed(Offer(actions=many(count), listed=frozenset()))
+        expected.append(
+            [f"{count:,}", told_size(whole), told_size(few) if count > Settings().mcp.find_above else "not used"]
+        )
+
+    assert shown == expected
+    assert f"at most {MAX_WORDS_CHARACTERS} characters; `limit`, default {USUAL_FOUND}, at most {MAX_FOUND}" in PAGE
+
+
+def many(count: int) -> tuple[Offered, ...]:
+    """So many actions, as the door offers them."""
+    actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(count).items()]
+    return tuple(Offered(action=action, input_schema=input_schema(action)) for action in actions)
+
+
+def listed(offer: Offer) -> int:
+    """Bytes of all tools of the list, on all its pages."""
+    size, cursor, is_first = 0, None, True
+    while is_first or cursor is not None:
+        page, cursor = tools.page_of(offer, cursor)
+        size += sum(len(tool.model_dump_json(by_alias=True, exclude_none=True).encode()) + 1 for tool in page)
+        is_first = False
+    return size
+
+
+def told_size(size: int) -> str:
+    """As the page has it: kilobytes, and tokens with two digits."""
+    tokens = size / 4
+    digits = 10 ** max(0, len(str(int(tokens))) - (2 if tokens < 100_000 else 3))
+    return f"{size / 1000:.0f} KB, {round(tokens / digits) * digits:,} tokens"
 
 
 @pytest.mark.parametrize("status", RunStatus)
@@ -54,7 +96,9 @@ def test_every_fact_of_a_result_is_on_the_page(status: RunStatus) -> None:
     told = facts(results.state_result({**state(status), **more, "action": "a"}))
     paged = facts(results.state_result({"status": "completed", "audit_id": "r", "result": "x" * 100_000}))
 
-    assert (set(told) | set(paged) | set(facts(results.pending_list([])))) - known == set()
+    found = facts(results.found_list(many(20), 20))
+    assert (set(told) | set(paged) | set(found) | set(facts(results.pending_list([])))) - known == set()
+    assert set(found) >= {"actions", "more"}
     assert STATES.keys() == set(RunStatus)
 
 

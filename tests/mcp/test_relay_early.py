@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -128,14 +129,24 @@ def test_without_what_the_last_daemon_said_the_agent_waits(home: DaemonHome, tol
 
 
 @pytest.mark.parametrize(
-    "spoilt", ["not at all", "not JSON", "a list", "of another version of Aileron", "a link", "a pipe"]
+    "spoilt",
+    ["not at all", "not JSON", "a list", "of another version of Aileron", "without who is limited", "a link", "a pipe"],
 )
 def test_a_file_that_is_not_the_daemons_says_nothing(tmp_path: Path, spoilt: str):
     """Only a file of ours, written by the same version of Aileron."""
     file = tmp_path / "run" / "mcp-answers.json"
     file.parent.mkdir()
-    whole = {"aileron": __version__, "results": {"2025-11-25": {"initialize": {"protocolVersion": "2025-11-25"}}}}
-    bad = {"not JSON": "{", "a list": "[]", "of another version of Aileron": json.dumps({**whole, "aileron": "0.0.0"})}
+    whole = {
+        "aileron": __version__,
+        "limited": [],
+        "results": {"2025-11-25": {"initialize": {"protocolVersion": "2025-11-25"}}},
+    }
+    bad = {
+        "not JSON": "{",
+        "a list": "[]",
+        "of another version of Aileron": json.dumps({**whole, "aileron": "0.0.0"}),
+        "without who is limited": json.dumps({**whole, "limited": None}),
+    }
     written = tmp_path / "elsewhere" if spoilt == "a link" else file
     if spoilt == "a pipe":
         os.mkfifo(file)
@@ -146,6 +157,23 @@ def test_a_file_that_is_not_the_daemons_says_nothing(tmp_path: Path, spoilt: str
     asked = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALIZE}).encode()
 
     assert (Early(str(tmp_path)).answer(asked) != b"") == (spoilt == "not at all")
+
+
+def test_a_session_that_cannot_use_everything_waits_for_its_own_list(tmp_path: Path):
+    """What is kept is the list of all others; that it can begin, and what the server is, is the same for everybody."""
+    file = tmp_path / "run" / "mcp-answers.json"
+    file.parent.mkdir()
+    results = {"2025-11-25": {"initialize": {"protocolVersion": "2025-11-25"}, "tools/list": {"tools": []}}}
+    limited = [hashlib.sha256(b"ail_limited").hexdigest()]
+    file.write_text(json.dumps({"aileron": __version__, "limited": limited, "results": results}))
+
+    def answered(token: str) -> list[bool]:
+        early = Early(str(tmp_path), token)
+        asked = [{"method": "initialize", "params": INITIALIZE}, {"method": "tools/list", "params": {}}]
+        return [early.answer(json.dumps({"jsonrpc": "2.0", "id": 1, **one}).encode()) != b"" for one in asked]
+
+    assert answered("ail_limited") == [True, False]
+    assert answered("ail_another") == answered("") == [True, True]
 
 
 def test_a_version_that_nobody_speaks_waits_for_the_daemon(home: DaemonHome, told: dict[str, dict[str, Any]]):

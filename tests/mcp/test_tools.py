@@ -9,9 +9,17 @@ import pytest
 from mcp_types import Tool
 
 from aileron.mcp import tools
-from aileron.mcp.tools import MAX_DESCRIPTION, OWN, PAGE_TOOLS, page_of, tool_of
+from aileron.mcp.agent_port import Offer, Offered
+from aileron.mcp.tools import FIND_ACTION, MAX_DESCRIPTION, OWN, PAGE_TOOLS, RUN_ACTION, page_of, tool_of
 from aileron.model.names import RESERVED_TOOLS
 from tests.mcp.peers import offered
+
+OWN_NAMES = [tool.name for tool in OWN]
+
+
+def offer(*actions: Offered, listed: frozenset[str] | None = None) -> Offer:
+    """These, all of them tools unless only some are `listed`."""
+    return Offer(actions=actions, listed=listed)
 
 
 def hints(tool: Tool) -> dict[str, bool | None]:
@@ -31,7 +39,7 @@ def every_tool() -> list[Tool]:
         for granted in (True, False)
         for options in [{"gated": gated, "idempotent": idempotent, "irreversible": irreversible}]
     ]
-    return [*OWN, *(tool_of(kind) for kind in kinds)]
+    return [*OWN, FIND_ACTION, RUN_ACTION, *(tool_of(kind) for kind in kinds)]
 
 
 @pytest.mark.parametrize("tool", every_tool(), ids=lambda tool: tool.name)
@@ -101,17 +109,48 @@ def test_hints_say_what_a_call_does_by_itself(options: dict[str, Any], reads: bo
 
 def test_our_own_tools_are_the_reserved_names():
     """What an action may not be called is exactly what there is; none of them claims to only read where it does not."""
-    assert {tool.name for tool in OWN} == RESERVED_TOOLS
+    assert {*OWN_NAMES, "find_action", "run_action"} == RESERVED_TOOLS
     assert {tool.name for tool in OWN if hints(tool)["readOnlyHint"]} == {"list_pending", "wait_for_action"}
     assert [hints(tool)["destructiveHint"] or hints(tool)["openWorldHint"] for tool in OWN] == [False] * 4
+
+
+def test_what_stands_for_many_says_what_it_may_do():
+    """Finding reads what is here; running may do anything, and is as bad as the worst action."""
+    assert hints(FIND_ACTION) == {
+        "readOnlyHint": True,
+        "destructiveHint": False,
+        "idempotentHint": True,
+        "openWorldHint": False,
+    }
+    assert hints(RUN_ACTION) == {
+        "readOnlyHint": False,
+        "destructiveHint": True,
+        "idempotentHint": False,
+        "openWorldHint": True,
+    }
+
+
+def test_of_many_actions_those_are_tools_that_were_kept():
+    """With what finds and runs the others; none may be kept, and what is kept may need a second page."""
+    actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS + 1)]
+    names = [entry.action.name for entry in actions]
+    none, _ = page_of(offer(*actions, listed=frozenset()), None)
+    some, _ = page_of(offer(*actions, listed=frozenset(names[3:5])), None)
+    first, cursor = page_of(offer(*actions, listed=frozenset(names)), None)
+    second, end = page_of(offer(*actions, listed=frozenset(names)), cursor)
+
+    assert [tool.name for tool in none] == sorted(RESERVED_TOOLS)
+    assert [tool.name for tool in some] == [*sorted(RESERVED_TOOLS), *names[3:5]]
+    assert [tool.name for tool in [*first, *second]] == [*sorted(RESERVED_TOOLS), *names]
+    assert (len(first), end) == (PAGE_TOOLS, None)
 
 
 def test_the_order_does_not_depend_on_who_says_it():
     """Ours first, then by name: a list that changes its order costs an agent its cache."""
     actions = [offered(name) for name in ("b", "a.c", "a-b")]
 
-    assert page_of(actions, None) == page_of(reversed(actions), None)
-    assert [tool.name for tool in page_of(actions, None)[0]] == [*sorted(RESERVED_TOOLS), "a_b", "a_c", "b"]
+    assert page_of(offer(*actions), None) == page_of(offer(*reversed(actions)), None)
+    assert [tool.name for tool in page_of(offer(*actions), None)[0]] == [*OWN_NAMES, "a_b", "a_c", "b"]
 
 
 def test_a_long_list_comes_in_pages_that_together_are_all_of_it():
@@ -121,21 +160,21 @@ def test_a_long_list_comes_in_pages_that_together_are_all_of_it():
     cursor: str | None = None
     pages = 0
     while pages == 0 or cursor is not None:
-        page, cursor = page_of(actions, cursor)
+        page, cursor = page_of(offer(*actions), cursor)
         assert len(page) <= PAGE_TOOLS
         seen += [tool.name for tool in page]
         pages += 1
 
-    assert seen == [*sorted(RESERVED_TOOLS), *(entry.action.name for entry in actions)]
+    assert seen == [*OWN_NAMES, *(entry.action.name for entry in actions)]
     assert pages == 3
-    assert page_of(actions[: PAGE_TOOLS - 4], None)[1] is None
+    assert page_of(offer(*actions[: PAGE_TOOLS - 4]), None)[1] is None
 
 
 def test_what_is_added_between_two_pages_moves_nothing_else():
     """A cursor names a tool, not a place."""
     actions = [offered(f"a{number:04}") for number in range(PAGE_TOOLS)]
-    first, cursor = page_of(actions, None)
-    second, end = page_of([offered("a0000-new"), *actions[1:]], cursor)
+    first, cursor = page_of(offer(*actions), None)
+    second, end = page_of(offer(offered("a0000-new"), *actions[1:]), cursor)
 
     assert [tool.name for tool in [*first[4:], *second]] == [entry.action.name for entry in actions]
     assert end is None
@@ -145,7 +184,7 @@ def test_what_is_added_between_two_pages_moves_nothing_else():
 def test_a_cursor_of_nobody_is_refused(cursor: str):
     """It is the client's to give back, not to make up."""
     with pytest.raises(ValueError, match="not a cursor"):
-        page_of([offered("a")], cursor)
+        page_of(offer(offered("a")), cursor)
 
 
 def test_the_description_of_waiting_names_its_bound():

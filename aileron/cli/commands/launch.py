@@ -20,7 +20,7 @@ import typer
 from aileron.api.daemon import Status
 from aileron.api.sessions import NewSession, OpenSession
 from aileron.cli import output
-from aileron.cli.commands.options import AsJson, PassphraseFile
+from aileron.cli.commands.options import AsJson, Only, PassphraseFile
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.prompts import can_ask, passphrase_from
 from aileron.cli.supervisor import Supervisor, path_of
@@ -43,6 +43,7 @@ __all__ = [
     "is_vault_needed",
     "launch",
     "program_of",
+    "selectors",
 ]
 
 LOCKED = "the vault is locked: the gateway refuses model requests until you unlock it"
@@ -81,6 +82,7 @@ def launch(
     no_gateway: Annotated[
         bool, typer.Option("--no-gateway", help="Do not route the model's API through the gateway.")
     ] = False,
+    only: Only = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be set, and start nothing.")] = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -90,6 +92,7 @@ def launch(
     It runs in its own session. Its files are not changed. The exit code is the agent's.
     """
     found = agent_of(agent)
+    selected = selectors(only, help_of="launch")
     if as_json and not dry_run:
         raise Problem.usage(
             "--json requires --dry-run: otherwise the output is the agent's", fix="aileron launch --help"
@@ -108,7 +111,7 @@ def launch(
     is_needed = gateway is not None and is_vault_needed(supervisor, gateway)
     _open_vault(supervisor, running, is_given=passphrase() is not None, is_needed=is_needed)
     _forget_passphrase()
-    raise typer.Exit(_in_session(supervisor, found, path, gateway, words))
+    raise typer.Exit(_in_session(supervisor, found, path, gateway, words, selected))
 
 
 def program_of(agent: Agent, given: str | None) -> str:
@@ -128,6 +131,16 @@ def gateway_of(running: Status) -> Gateway:
     from aileron.launch.agent import Gateway
 
     return Gateway(running.web, frozenset(name for name, upstream in running.gateway.items() if upstream.has_key))
+
+
+def selectors(given: list[str] | None, *, help_of: str) -> list[str]:
+    """What `--only` says, each once. Problem for what is no selector."""
+    from aileron.model.selecting import parse_selectors
+
+    try:
+        return [str(one) for one in parse_selectors(given)] if given else []
+    except ValueError as error:
+        raise Problem.usage(f"--only: {error}", fix=f"aileron {help_of} --help") from None
 
 
 def _open_vault(supervisor: Supervisor, running: Status, *, is_given: bool, is_needed: bool) -> None:
@@ -193,10 +206,15 @@ def folder() -> str:
 
 
 def _in_session(
-    supervisor: Supervisor, agent: Agent, path: str, gateway: Gateway | None, words: tuple[str, ...]
+    supervisor: Supervisor,
+    agent: Agent,
+    path: str,
+    gateway: Gateway | None,
+    words: tuple[str, ...],
+    only: list[str],
 ) -> int:
     """The agent, with a session around it; its exit code."""
-    body = OpenSession(agent=agent.name, folder=folder(), pid=os.getpid())
+    body = OpenSession(agent=agent.name, folder=folder(), pid=os.getpid(), only=only)
     session = supervisor.fetch(NewSession, "POST", "/v1/sessions", body)
     code: int | None = None
     try:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "ClientId", "ClientSecretFile", "Hosts", "PassphraseFile", "Yes"]
+__all__ = ["AsJson", "ClientId", "ClientSecretFile", "Hosts", "Only", "PassphraseFile", "Yes"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PassphraseFile = Annotated[
@@ -34,5 +34,13 @@ ClientSecretFile = Annotated[
         "--client-secret-file",
         metavar="FILE",
         help='File with the value for client_secret = "bound-at-release".',
+    ),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="SELECTOR",
+        help="Actions that the agent can use: tag:NAME, connector:FULL_NAME or a name with *. Repeatable.",
     ),
 ]

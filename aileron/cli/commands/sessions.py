@@ -10,8 +10,8 @@ from aileron.api.daemon import Status
 from aileron.api.sessions import EndSession, NewSession, OpenSession, Session, SessionList
 from aileron.cli import output
 from aileron.cli.commands.completion import session_ids
-from aileron.cli.commands.launch import folder
-from aileron.cli.commands.options import AsJson
+from aileron.cli.commands.launch import folder, selectors
+from aileron.cli.commands.options import AsJson, Only
 from aileron.cli.problem import Problem
 from aileron.cli.run import seconds
 from aileron.cli.supervisor import Supervisor, path_of
@@ -64,6 +64,7 @@ def new(
     agent: Annotated[
         str, typer.Option("--agent", metavar="NAME", help="Agent name to show in lists and records.")
     ] = "other",
+    only: Only = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a session manually and print its token.
@@ -71,8 +72,9 @@ def new(
     Use it for an agent that `aileron launch` cannot start, such as one in a container. The token is shown only once.
     """
     for_s = int(seconds(duration, option="--for", most=_LONGEST, help_of="sessions new"))
+    selected = selectors(only, help_of="sessions new")
     supervisor = Supervisor()
-    asked = OpenSession(agent=agent, folder=folder(), for_s=for_s)
+    asked = OpenSession(agent=agent, folder=folder(), for_s=for_s, only=selected)
     made = supervisor.fetch(NewSession, "POST", "/v1/sessions", asked)
     if as_json:
         output.print_json(made)
@@ -116,6 +118,12 @@ def _status(entry: Session) -> str:
     return entry.status + ("" if entry.exit_code is None else f", {entry.exit_code}")
 
 
+def _limit(entry: Session) -> str:
+    """What it can use, where that is not everything: by its own selection, and by its folder's while it is open."""
+    of_folder = entry.folder_only if entry.status == "open" else []
+    return " and ".join(", ".join(one) for one in (entry.only, of_folder) if one)
+
+
 def _print(entry: Session) -> None:
     output.print_facts(
         [
@@ -129,6 +137,7 @@ def _print(entry: Session) -> None:
             ("because", entry.reason),
             ("exit code", entry.exit_code),
             ("runs", entry.runs),
+            ("only", _limit(entry) or None),
         ]
     )
 

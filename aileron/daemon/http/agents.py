@@ -27,6 +27,7 @@ from aileron.api.failures import ErrorBody
 from aileron.api.runs import RunningAnswer, RunRequest, RunState
 from aileron.audit import query
 from aileron.audit.watch import Watch
+from aileron.config import Settings
 from aileron.daemon.decisions.approval_queue import ApprovalQueue
 from aileron.daemon.decisions.standing_grants import GrantService
 from aileron.daemon.http.responses import pending_answer, pending_message
@@ -35,11 +36,12 @@ from aileron.daemon.http.sessions import Caller, Sessions
 from aileron.daemon.runner import Runner
 from aileron.daemon.views import review_url
 from aileron.ledger.sqlite import Ledger
-from aileron.mcp.agent_port import Account, Call, Offered
+from aileron.mcp.agent_port import Account, Call, Offer, Offered
 from aileron.model.failure import AileronError
 from aileron.model.invocation import Scope
 from aileron.model.manifest import ActionFile
 from aileron.model.outcome import Failed, Outcome, Pending, Running, RunStatus, Succeeded
+from aileron.model.selecting import is_selected
 from aileron.registry.content import ContentStore
 from aileron.runs.progress import Board
 from aileron.vault.vault import Vault
@@ -127,6 +129,7 @@ class AgentService:
         review: str,
         connectors: ContentStore,
         vault: Vault,
+        settings: Settings,
     ) -> None:
         self._actions = actions
         self._door = door
@@ -137,14 +140,20 @@ class AgentService:
         self._review = review
         self._connectors = connectors
         self._vault = vault
+        self._mcp = settings.mcp
 
-    async def offered(self) -> list[Offered]:
-        """The actions that are whole and switched on."""
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._mcp = settings.mcp
+
+    async def offer(self, session: str, process: int | None = None) -> Offer:
+        """The actions that are whole, switched on, and of this session's selection."""
         granted = await self._granted()
+        selection = self._sessions.selection_of(Caller(Scope.AGENT, session, process))
 
-        def look() -> list[Offered]:
+        def look() -> tuple[Offered, ...]:
             several = self._bound_more_than_once()
-            return [
+            return tuple(
                 Offered(
                     action=entry.action,
                     input_schema=input_schema(entry.action),
@@ -152,10 +161,14 @@ class AgentService:
                     accounts=self._accounts(entry.action, several),
                 )
                 for entry in self._actions.list_actions()
-                if entry.action is not None and entry.enabled
-            ]
+                if entry.action is not None and entry.enabled and selection.admits(entry.action)
+            )
 
-        return await anyio.to_thread.run_sync(look)
+        actions = await anyio.to_thread.run_sync(look)
+        if len(actions) <= self._mcp.find_above:
+            return Offer(actions=actions)
+        kept = (one.action for one in actions if is_selected(self._mcp.keep_listed, one.action))
+        return Offer(actions=actions, listed=frozenset(action.name for action in kept))
 
     def _bound_more_than_once(self) -> frozenset[str]:
         """The connectors that several credentials were made for; none where the vault cannot be read: then nothing runs."""

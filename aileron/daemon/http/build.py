@@ -51,6 +51,7 @@ class Http:
     """The applications, and what serves in the background."""
 
     api: Api
+    agents: AgentService
     protocol: AgentProtocol
     status: DaemonStatus
     gateway: Gateway
@@ -101,6 +102,7 @@ def build_http(
         review=base.review,
         connectors=base.connectors,
         vault=base.vault,
+        settings=base.settings,
     )
     protocol = AgentProtocol(agents, sessions, __version__, signature, base.home.mcp_answers)
     gateway = gateway_app(
@@ -137,6 +139,7 @@ def build_http(
     shown = served(pages(Page(page, page_sessions, base.port, consenting.passkeys)))
     return Http(
         api=api,
+        agents=agents,
         protocol=protocol,
         status=status,
         gateway=gateway,
@@ -160,7 +163,9 @@ def _handlers(
 ) -> Handlers:
     passkeys = consenting.passkeys
     return Handlers(
-        actions=ActionRoutes(actions=packages.actions, door=door, following=following, review=base.review),
+        actions=ActionRoutes(
+            actions=packages.actions, door=door, following=following, sessions=sessions, review=base.review
+        ),
         approvals=ApprovalRoutes(
             queue=decisions.queue, decisions=decisions.decisions, passkeys=passkeys, following=following
         ),

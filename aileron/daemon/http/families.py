@@ -70,6 +70,11 @@ class Families:
                 return None
         return UNSEEN
 
+    @property
+    def names(self) -> frozenset[str]:
+        """What the families are called that there are."""
+        return frozenset(self._first.values())
+
     def forget_gone(self) -> None:
         """Forget the families whose first process has ended."""
         for process in list(self._first):

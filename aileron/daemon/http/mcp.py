@@ -156,20 +156,23 @@ class AgentProtocol:
             return _NOBODY, rest
 
     async def _tell_changes(self, server: McpServer) -> None:
-        known = await anyio.to_thread.run_sync(self._signature)
-        await self._keep_answers(server)
+        known, limited = await anyio.to_thread.run_sync(self._signature), self._sessions.limited()
+        await self._keep_answers(server, limited)
         while True:
             await anyio.sleep(LOOK_S)
-            found = await anyio.to_thread.run_sync(self._signature)
+            found, limited_now = await anyio.to_thread.run_sync(self._signature), self._sessions.limited()
             if found != known:
-                known = found
                 await server.tools_changed()
-                await self._keep_answers(server)
+            if (found, limited_now) != (known, limited):
+                known, limited = found, limited_now
+                await self._keep_answers(server, limited)
 
-    async def _keep_answers(self, server: McpServer) -> None:
-        """Best effort: without the file, agents wait for the next daemon as long as it takes."""
+    async def _keep_answers(self, server: McpServer, limited: frozenset[str]) -> None:
+        """Best effort: without the file, agents wait for the next daemon as long as it takes. Those of `limited`, whose list is
+        another, always do.
+        """
         try:
-            kept = {"aileron": self._version, "results": await server.answers()}
+            kept = {"aileron": self._version, "limited": sorted(limited), "results": await server.answers()}
             await anyio.to_thread.run_sync(_write, self._kept, msgspec.json.encode(kept))
         except Exception as error:  # noqa: BLE001 - what only saves time must not end the server of all agents
             _log.warning("what agents are answered first could not be kept: %s", type(error).__name__)

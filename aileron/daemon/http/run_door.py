@@ -47,4 +47,5 @@ class RunDoor:
             idempotency_key=key,
             again=asked.again,
             party=self._sessions.party_of(caller),
+            selection=self._sessions.selection_of(caller),
         )

@@ -8,6 +8,8 @@ Rules
 - A session that began with a process ends with it: a launcher that was killed leaves no token behind that opens anything.
 - At most MAX_OPEN at once, MAX_S long each.
 - What a session asked for goes on when it ends; a person still decides about it.
+- A session can be limited to a selection of the actions: as it began, and by its folder. What descends from its process, and what
+  another session started, is limited with it, whatever else it shows.
 - A session that another started, by descent or by its token in the environment, shares with that one (model/shares.py), and stays
   so. One whose process does not descend from whoever opened it shares with all that have none: else one session could name a
   process that everybody descends from.
@@ -21,7 +23,7 @@ import contextlib
 import os
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 import anyio
@@ -32,12 +34,14 @@ from aileron.api.sessions import NewSession, Session
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.audit.moves import new_id
+from aileron.config import McpSettings, Settings
 from aileron.daemon.http.families import UNSEEN, Families, descent_of
 from aileron.daemon.http.peer import variable_of
 from aileron.ingress.known import KnownCallers, digest_of
 from aileron.ledger import MAX_ROWS, EventFilter, EventRow, Ledger, Snapshot
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.invocation import Scope
+from aileron.model.selecting import Selection, parse_selectors
 from aileron.model.shares import BY_HAND
 from aileron.model.timestamp import utc_of_us
 
@@ -99,6 +103,18 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     pid: int | None = None
     pid_started: float | None = None
     party: str | None = None
+    folder: str = ""
+    only: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.only:
+            parse_selectors(self.only)  # ValueError: what cannot be read opens nothing
+
+    def selection(self, mcp: McpSettings) -> Selection:
+        """What it can use: as it began, and as the settings have it of its folder."""
+        lists = [parse_selectors(self.only)] if self.only else []
+        of_folder = mcp.of_folder(self.folder)
+        return Selection((*lists, *(() if of_folder is None else (of_folder,))))
 
     @property
     def shares_as(self) -> str:
@@ -118,6 +134,13 @@ class Sessions:
         self._opening = anyio.Lock()
         self._families = Families()
         """By the sessions that have a share of their own and began with a process."""
+        self._first: dict[str, _Open] = {}
+        """These sessions, by id, for as long as there is one of their family."""
+        self._mcp = McpSettings()
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on: what a session's folder says holds at its next request."""
+        self._mcp = settings.mcp
 
     async def load(self) -> None:
         """Know again what was open when the last daemon ended."""
@@ -129,14 +152,21 @@ class Sessions:
             self._add(one)
 
     async def open(
-        self, agent: str, folder: str, for_s: int | None = None, pid: int | None = None, *, opener: int | None = None
+        self,
+        agent: str,
+        folder: str,
+        for_s: int | None = None,
+        pid: int | None = None,
+        *,
+        only: Sequence[str] = (),
+        opener: int | None = None,
     ) -> NewSession:
         """Begin a session for the process `opener`: its facts, and its token, which is said this once.
 
         AileronError(invalid_request), (busy).
         """
         for_s = (DEFAULT_S if pid is None else MAX_S) if for_s is None else for_s
-        _check(agent, folder, for_s)
+        _check(agent, folder, for_s, only)
         started = None if pid is None else await anyio.to_thread.run_sync(_start_of, pid)
         if pid is not None and started is None:
             raise AileronError(
@@ -157,6 +187,8 @@ class Sessions:
                 pid=pid,
                 pid_started=started,
                 party=party,
+                folder=folder,
+                only=tuple(only),
             )
             await self._audit.note(
                 events.SessionStarted(
@@ -168,6 +200,7 @@ class Sessions:
                     pid=pid,
                     pid_started=started,
                     party=party,
+                    only=one.only,
                 )
             )
             self._add(one)
@@ -219,6 +252,33 @@ class Sessions:
         found = by_descent or by_token or (BY_HAND if by_descent == UNSEEN else None)
         return None if found == caller.session else found
 
+    def selection_of(self, caller: Caller) -> Selection:
+        """What the caller can use: no more than its session can, the session that started that one, and the session that its
+        process descends from.
+        """
+        if not self._is_any_limited():
+            return Selection()
+        meant = {one.id: one for one in self._open.values() if one.id == caller.session}
+        above = {one.party for one in meant.values()} | {
+            None if caller.process is None else self._families.name_of(caller.process)
+        }
+        meant |= {name: self._first[name] for name in above if name in self._first}
+        lists = [selectors for one in meant.values() for selectors in one.selection(self._mcp).lists]
+        return Selection(tuple(dict.fromkeys(lists)))
+
+    def limited(self) -> frozenset[str]:
+        """The digests of the tokens whose sessions cannot use every action."""
+        if not self._is_any_limited():
+            return frozenset()
+        return frozenset(
+            one.token_digest.removeprefix(_SHA256)
+            for one in self._open.values()
+            if self.selection_of(Caller(Scope.AGENT, one.id, one.pid))
+        )
+
+    def _is_any_limited(self) -> bool:
+        return bool(self._mcp.folders) or any(one.only for one in (*self._open.values(), *self._first.values()))
+
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
         """For one request: an agent's session is open when it asks, and still when it is answered. AileronError(unauthorized).
@@ -269,7 +329,7 @@ class Sessions:
 
         def look(snapshot: Snapshot) -> Session | None:
             found = snapshot.events(EventFilter(type="session.started", session=session, limit=1))
-            return _facts(snapshot, found[0]) if found else None
+            return _facts(snapshot, found[0], self._mcp) if found else None
 
         facts = await self._ledger.read(look)
         if facts is None:
@@ -281,7 +341,8 @@ class Sessions:
 
         def look(snapshot: Snapshot) -> list[Session]:
             return [
-                _facts(snapshot, row) for row in snapshot.events(EventFilter(type="session.started", limit=MAX_LISTED))
+                _facts(snapshot, row, self._mcp)
+                for row in snapshot.events(EventFilter(type="session.started", limit=MAX_LISTED))
             ]
 
         return await self._ledger.read(look)
@@ -301,9 +362,12 @@ class Sessions:
     def _add_family(self, one: _Open) -> None:
         if one.pid is not None and one.shares_as == one.id and _is_alive(one):
             self._families.add(one.pid, one.id)
+            self._first[one.id] = one
 
     async def _end_due(self) -> None:
         self._families.forget_gone()
+        for gone in self._first.keys() - self._families.names:
+            del self._first[gone]
         now_us = self._ledger.now_us()
         for one in list(self._open.values()):
             if one.expires_at_us <= now_us:
@@ -349,7 +413,7 @@ def _over() -> AileronError:
     )
 
 
-def _check(agent: str, folder: str, for_s: int) -> None:
+def _check(agent: str, folder: str, for_s: int, only: Sequence[str]) -> None:
     if not _AGENT.fullmatch(agent):
         raise AileronError(
             FailureClass.INVALID_REQUEST, "agent is not a name (lower-case letters, digits, '.', '_', '-', at most 64)"
@@ -358,6 +422,11 @@ def _check(agent: str, folder: str, for_s: int) -> None:
         raise AileronError(FailureClass.INVALID_REQUEST, "folder is not an absolute path")
     if not _MIN_S <= for_s <= MAX_S:
         raise AileronError(FailureClass.INVALID_REQUEST, f"for_s is {for_s}, expected {_MIN_S} to {MAX_S} seconds")
+    try:
+        if only:
+            parse_selectors(only)
+    except ValueError as error:
+        raise AileronError(FailureClass.INVALID_REQUEST, f"only: {error}") from None
 
 
 def _digest(token: str) -> str:
@@ -403,7 +472,7 @@ def _sessions(snapshot: Snapshot, since_us: int) -> tuple[list[_Open], list[_Ope
         if not rows:
             return still_open, ended
         for row in rows:
-            with contextlib.suppress(msgspec.ValidationError):  # not written by a daemon: it opens nothing
+            with contextlib.suppress(msgspec.ValidationError, ValueError):  # not written by a daemon: it opens nothing
                 one = msgspec.convert(row.facts, type=_Open)
                 (still_open if _end_of(snapshot, one.id) is None else ended).append(one)
         after = rows[-1].seq
@@ -414,7 +483,8 @@ def _end_of(snapshot: Snapshot, session: str) -> EventRow | None:
     return rows[0] if rows else None
 
 
-def _facts(snapshot: Snapshot, row: EventRow) -> Session:
+def _facts(snapshot: Snapshot, row: EventRow, mcp: McpSettings) -> Session:
+    of_folder = mcp.of_folder(row.facts["folder"])
     started, end = row.facts, _end_of(snapshot, row.facts["session"])
     ended = None if end is None else end.facts
     return Session(
@@ -429,4 +499,6 @@ def _facts(snapshot: Snapshot, row: EventRow) -> Session:
         exit_code=None if ended is None else ended.get("exit_code"),
         runs=snapshot.count_asked(started["session"]),
         pid=started.get("pid"),
+        only=list(started.get("only", ())),
+        folder_only=[str(one) for one in of_folder or ()],
     )

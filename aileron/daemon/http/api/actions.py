@@ -10,14 +10,18 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aileron.api.actions import ActionList, ActionSwitched, AddAction, SwitchAction
+from aileron.api.actions import ActionEntry, ActionList, ActionSwitched, AddAction, SwitchAction
 from aileron.api.daemon import Removed
 from aileron.api.runs import PlanAnswer, RunRequest
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json, run_answer
 from aileron.daemon.http.run_door import RunDoor
+from aileron.daemon.http.sessions import Sessions
 from aileron.daemon.packages.actions import ActionService
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.invocation import Scope
+from aileron.model.selecting import Selection
 
 __all__ = ["ActionRoutes"]
 
@@ -27,19 +31,35 @@ DEFAULT_WAIT_S: Final = 25.0
 class ActionRoutes:
     """One for each daemon."""
 
-    def __init__(self, *, actions: ActionService, door: RunDoor, following: StatusWaiter, review: str) -> None:
+    def __init__(
+        self, *, actions: ActionService, door: RunDoor, following: StatusWaiter, sessions: Sessions, review: str
+    ) -> None:
         self._actions = actions
+        self._sessions = sessions
         self._door = door
         self._following = following
         self._review = review
 
-    async def list_actions(self, _request: Request) -> Response:
-        """Every action file, broken ones with their problem."""
-        return as_json(ActionList(actions=await self._actions.listed()))
+    async def list_actions(self, request: Request) -> Response:
+        """Every action file that the caller can use, broken ones with their problem."""
+        listed = await self._actions.listed()
+        selection = self._selection_of(request)
+        return as_json(ActionList(actions=[one for one in listed if _is_admitted(selection, one)]))
 
     async def show_action(self, request: Request) -> Response:
         """One action, whole."""
-        return as_json(await self._actions.show(request.path_params["name"]))
+        name, selection = request.path_params["name"], self._selection_of(request)
+        shown = await self._actions.show(name)
+        if not _is_admitted(selection, shown):
+            raise AileronError(
+                FailureClass.NOT_FOUND, f"this session has no action {name[:64]!a}", boundary=Boundary.ACTION
+            )
+        return as_json(shown)
+
+    def _selection_of(self, request: Request) -> Selection:
+        """What an agent can use; a person sees everything, whatever they work in."""
+        caller = caller_of(request)
+        return self._sessions.selection_of(caller) if caller.scope is Scope.AGENT else Selection()
 
     async def add_action(self, request: Request) -> Response:
         """Install an action file."""
@@ -70,3 +90,8 @@ class ActionRoutes:
         """Where a run is, and its outcome."""
         run_id, session = request.path_params["id"], caller_of(request).sees
         return as_json(await self._following.run(run_id, session, wait_s(request, 0.0), seen_progress(request)))
+
+
+def _is_admitted(selection: Selection, one: ActionEntry) -> bool:
+    connectors = [name.rpartition("@")[0] for name in one.connectors or []]
+    return selection.admits_facts(one.name, one.tags or [], connectors)

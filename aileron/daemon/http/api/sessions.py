@@ -41,7 +41,10 @@ class SessionRoutes:
         """Begin a session; its token is said this once."""
         asked = await body_of(request, OpenSession)
         opener = caller_of(request).process
-        return as_json(await self._sessions.open(asked.agent, asked.folder, asked.for_s, asked.pid, opener=opener))
+        made = await self._sessions.open(
+            asked.agent, asked.folder, asked.for_s, asked.pid, only=asked.only, opener=opener
+        )
+        return as_json(made)
 
     async def show_session(self, request: Request) -> Response:
         """One session."""

@@ -1,0 +1,296 @@
+"""Selections: what a session was limited to is all that there is for it, however it asks; and of many actions few are tools."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pytest
+
+from aileron.client import Answer
+from tests.daemon.test_protocol import Agent
+from tests.support.home import DaemonHome, asking_home, probe_action
+
+pytestmark = pytest.mark.jail
+DEADLINE_S = 30.0
+PROBE: Final = "connector:github://aileron-tests/probe"
+OWN: Final = {"cancel_action", "check_action_status", "list_pending", "wait_for_action"}
+MANY: Final = {"find_action", "run_action"}
+_CHILD: Final = """
+import json, sys
+from pathlib import Path
+from aileron.client import Client
+
+for line in sys.stdin:
+    token, operator, method, path, body = json.loads(line)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    answer = Client(Path(sys.argv[1]), operator=operator).ask(method, path, body, wait_s=25, headers=headers)
+    print(json.dumps([answer.status, answer.body]), flush=True)
+"""
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[DaemonHome]:
+    """Two actions without a tag, and one with `notes`."""
+    with asking_home() as home:
+        text = probe_action("give_back", "text:string", name="list-notes")
+        text = text.replace('version = "1.0.0"\n', 'version = "1.0.0"\ntags = ["notes"]\n', 1)
+        home.must("POST", "/v1/actions", {"text": text, "file": "a test"})
+        yield home
+
+
+@pytest.fixture
+def home(made: DaemonHome) -> Iterator[DaemonHome]:
+    """The same, with the settings that it had."""
+    file = made.path / "config.toml"
+    before = file.read_text(encoding="utf-8")
+    made.unlock()
+    yield made
+    file.write_text(before, encoding="utf-8")
+
+
+def begin(home: DaemonHome, **facts: Any) -> dict[str, Any]:
+    """A new session, with its token."""
+    session: dict[str, Any] = home.must("POST", "/v1/sessions", {"agent": "claude", "folder": "/srv/work", **facts})
+    return session
+
+
+def ask(home: DaemonHome, token: str | None, method: str, path: str, body: Any = None) -> Answer:
+    """One request on the agent socket, with a token."""
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    return home.agent.request(method, path, body, headers=headers)
+
+
+def run(home: DaemonHome, token: str | None, name: str, **more: Any) -> Answer:
+    """A run of it."""
+    return ask(home, token, "POST", f"/v1/actions/{name}/run", {"args": {"text": "x"}, **more})
+
+
+def names(home: DaemonHome, token: str | None) -> list[str]:
+    """What the API lists."""
+    return [one["name"] for one in ask(home, token, "GET", "/v1/actions").body["actions"]]
+
+
+def tools(home: DaemonHome, token: str | None) -> set[str]:
+    """What the protocol lists, without Aileron's own."""
+    with Agent(home.path / "run" / "mcp.sock", token) as agent:
+        return listed(agent)
+
+
+def listed(agent: Agent) -> set[str]:
+    """What this connection's list has besides Aileron's own four."""
+    found = {tool["name"] for tool in agent.ask("tools/list", {})["tools"]}
+    assert found >= OWN
+    return found - OWN
+
+
+def set_mcp(home: DaemonHome, text: str) -> None:
+    """Put settings of `mcp` into the file, and wait until they are in force."""
+    file = home.path / "config.toml"
+    kept = file.read_text(encoding="utf-8").partition("[mcp]")[0]
+    file.write_text(f"{kept}[mcp]\n{text}\n", encoding="utf-8")
+    home.must("GET", "/v1/status")
+
+
+class Child:
+    """A process that asks for itself."""
+
+    def __init__(self, home: DaemonHome) -> None:
+        words = [sys.executable, "-c", _CHILD, str(home.path)]
+        self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            self._process.communicate(timeout=DEADLINE_S)
+
+    def ask(self, method: str, path: str, body: Any = None, *, token: str = "", operator: bool = False) -> Any:
+        """Status and body of an answer."""
+        assert self._process.stdin
+        assert self._process.stdout
+        self._process.stdin.write(json.dumps([token, operator, method, path, body]) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+
+def test_what_is_not_selected_is_not_there(home: DaemonHome) -> None:
+    """Neither listed nor shown, planned nor run, by the API nor by the protocol; it answers as what nobody installed."""
+    token = begin(home, only=["tag:notes"])["token"]
+
+    assert names(home, token) == ["list-notes"]
+    assert tools(home, token) == {"list_notes"}
+    assert run(home, token, "list-notes").status == 200
+    told = {}
+    for name in ("give-back", "no-such-action"):
+        assert ask(home, token, "GET", f"/v1/actions/{name}").body["error"]["class"] == "not_found"
+        assert run(home, token, name, dry_run=True).body["error"]["class"] == "not_found"
+        refused = run(home, token, name).body["error"]
+        assert refused["class"] == "not_found"
+        told[name] = refused["message"].replace(name, "NAME")
+        with Agent(home.path / "run" / "mcp.sock", token) as agent:
+            found = agent.call("find_action", words="give back")
+            by_name = agent.call("run_action", name=name, arguments={"text": "x"})
+        assert [one["name"] for one in found["actions"]] in ([], ["list_notes"])
+        assert by_name["error"]["class"] == "not_found"
+    assert told["give-back"] == told["no-such-action"]
+    assert "limited it to tag:notes" in told["give-back"]
+    assert names(home, None) == ["ask-first", "give-back", "list-notes"]
+    assert run(home, begin(home)["token"], "give-back").status == 200
+
+
+def test_a_refusal_is_on_record(home: DaemonHome) -> None:
+    """Who tried what."""
+    session = begin(home, only=["list-*"])
+    run(home, session["token"], "give-back")
+    events = home.must("GET", f"/v1/audit?session={session['id']}")["events"]
+
+    assert [(one["type"], one.get("action")) for one in events if one["type"].startswith("run.")] == [
+        ("run.refused", "give-back")
+    ]
+    (started,) = [one for one in events if one["type"] == "session.started"]
+    assert started["only"] == ["list-*"]
+
+
+@pytest.mark.parametrize(
+    ("only", "expected"),
+    [
+        (["tag:notes", "ask-first"], ["ask-first", "list-notes"]),
+        ([PROBE], ["ask-first", "give-back", "list-notes"]),
+        (["connector:github://aileron-tests/other"], []),
+        (["*-*"], ["ask-first", "give-back", "list-notes"]),
+        ([], ["ask-first", "give-back", "list-notes"]),
+    ],
+)
+def test_selectors_are_added_up(home: DaemonHome, only: list[str], expected: list[str]) -> None:
+    """One of them is enough; without any, there is everything."""
+    session = begin(home, only=only)
+
+    assert names(home, session["token"]) == expected
+    assert session["only"] == home.must("GET", f"/v1/sessions/{session['id']}")["only"] == only
+
+
+@pytest.mark.parametrize("only", [["Tag:x"], ["tag:"], ["a b"], ["x"] * 65])
+def test_what_is_no_selector_opens_no_session(home: DaemonHome, only: list[str]) -> None:
+    """A mistake must not be a session that can use everything."""
+    answer = home.ask("POST", "/v1/sessions", {"agent": "claude", "folder": "/", "only": only})
+
+    assert (answer.status, answer.body["error"]["class"]) == (400, "invalid_request")
+    assert "only: " in answer.body["error"]["message"]
+
+
+def test_what_descends_from_the_session_is_limited_with_it(home: DaemonHome) -> None:
+    """Without the token, with another session's, on the person's socket, and in a session that it opened: no more than it has."""
+    with Child(home) as child:
+        free = begin(home)["token"]
+        before = child.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}})
+        session = begin(home, pid=child.pid, only=["tag:notes"])
+        status, own = child.ask("POST", "/v1/sessions", {"agent": "codex", "folder": "/", "only": ["*"]}, operator=True)
+        assert status == 200, own
+        asked = {
+            "its own token": {"token": session["token"]},
+            "no token": {},
+            "another's token": {"token": free},
+            "the person's socket": {"operator": True},
+            "a session that it opened": {"token": own["token"]},
+        }
+        for what, how in asked.items():
+            refused = child.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}}, **how)
+            allowed = child.ask("POST", "/v1/actions/list-notes/run", {"args": {"text": "x"}}, **how)
+            assert (refused[0], allowed[0]) == (404, 200), (what, refused, allowed)
+        assert before[0] == 200
+        assert run(home, own["token"], "give-back").status == 404, "also where its process does not descend"
+        assert run(home, free, "give-back").status == 200
+
+
+def test_a_limit_outlives_the_daemon(home: DaemonHome) -> None:
+    """The record has it."""
+    token = begin(home, only=["tag:notes"])["token"]
+    home.stop()
+    home.unlock()
+
+    assert names(home, token) == ["list-notes"]
+    assert run(home, token, "give-back").body["error"]["class"] == "not_found"
+
+
+def test_a_folder_limits_whoever_works_there(home: DaemonHome, tmp_path: Path) -> None:
+    """At once, also sessions that are open; together with what their launch selected. The innermost folder counts."""
+    inside, below = begin(home, folder=str(tmp_path)), begin(home, folder=str(tmp_path / "a" / "b"))
+    outside, both = begin(home, folder=f"{tmp_path}-x"), begin(home, folder=str(tmp_path), only=["*-notes", "give-*"])
+    told = {"inside": inside, "below": below, "outside": outside, "both": both}
+    before = {name: names(home, one["token"]) for name, one in told.items()}
+    set_mcp(home, f'folders = ["{tmp_path}=tag:notes", "{tmp_path}=ask-*", "{tmp_path}/a=give-back"]')
+    after = {name: names(home, one["token"]) for name, one in told.items()}
+    shown = home.must("GET", f"/v1/sessions/{both['id']}")
+
+    everything = ["ask-first", "give-back", "list-notes"]
+    assert before == {"inside": everything, "below": everything, "outside": everything, "both": everything[1:]}
+    assert after == {
+        "inside": ["ask-first", "list-notes"],
+        "below": ["give-back"],
+        "outside": everything,
+        "both": ["list-notes"],
+    }
+    assert run(home, inside["token"], "give-back").body["error"]["class"] == "not_found"
+    assert (shown["only"], shown["folder_only"]) == (["*-notes", "give-*"], ["ask-*", "tag:notes"])
+    assert names(home, None) == everything, "nobody knows where a caller without a session works"
+
+
+def test_the_list_changes_when_there_are_too_many_and_back(home: DaemonHome) -> None:
+    """By a setting and by an action; everybody is told, and can ask again."""
+    with Agent(home.path / "run" / "mcp.sock") as agent:
+
+        def changed() -> set[str]:
+            while agent.read().get("method") != "notifications/tools/list_changed":
+                pass
+            return listed(agent)
+
+        seen = [listed(agent)]
+        set_mcp(home, "find_above = 3")
+        seen.append(changed())
+        home.add_probe_action("give_back", "text:string", name="one-more")
+        seen.append(changed())
+        set_mcp(home, 'find_above = 3\nkeep_listed = ["tag:notes"]')
+        seen.append(changed())
+        limited = tools(home, begin(home, only=["one-*", "list-*"])["token"])
+        home.must("DELETE", "/v1/actions/one-more")
+        seen.append(changed())
+
+    everything = {"ask_first", "give_back", "list_notes"}
+    assert seen == [everything, everything, MANY, MANY | {"list_notes"}, everything]
+    assert limited == {"one_more", "list_notes"}, "of two actions there are not too many"
+
+
+def test_an_early_answer_is_for_those_who_can_use_everything(home: DaemonHome) -> None:
+    """The file that the relay reads names the others, by the digests of their tokens, as long as they are open."""
+    session = begin(home, only=["tag:notes"])
+    begin(home)
+    digest = hashlib.sha256(session["token"].encode()).hexdigest()
+    tools(home, None)
+
+    def limited() -> list[str]:
+        with contextlib.suppress(OSError):
+            found: list[str] = json.loads((home.path / "run" / "mcp-answers.json").read_text())["limited"]
+            return found
+        return []
+
+    def wait_until(there: bool) -> None:
+        until = time.monotonic() + DEADLINE_S
+        while (digest in limited()) is not there:
+            assert time.monotonic() < until, limited()
+            time.sleep(0.05)
+
+    wait_until(True)
+    home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
+    wait_until(False)
+    assert os.stat(home.path / "run" / "mcp-answers.json").st_mode & 0o077 == 0

@@ -1,0 +1,273 @@
+"""More actions than agents can choose from: found by words, run by name, and the same road as every call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import anyio
+import jsonschema
+import pytest
+from mcp.client import Client
+from mcp.shared.exceptions import MCPError
+
+from aileron.actions.manifest import input_schema, parse_action
+from aileron.mcp.agent_port import Account, Offered
+from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS
+from aileron.mcp.results import PAGE_BYTES
+from aileron.mcp.server import CALL_S
+from aileron.model.names import RESERVED_TOOLS
+from tests.mcp.peers import ERAS, DictDoor, action_text, connected, offered, running
+from tests.support.many_actions import many_actions, requests
+
+pytestmark = pytest.mark.anyio
+
+both_eras = pytest.mark.parametrize("mode", ERAS)
+MOST_SHOWN = 12_000
+"""Characters of an answer that every agent shows its model whole."""
+
+
+def many(count: int = 300) -> DictDoor:
+    """A door with so many actions, of which none is listed."""
+    actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(count).items()]
+    door = DictDoor(*(Offered(action=action, input_schema=input_schema(action)) for action in actions))
+    door.listed = frozenset()
+    return door
+
+
+def facts(result: Any) -> dict[str, Any]:
+    """What structuredContent says; the text ends with the same, and is as long as every agent shows."""
+    found: dict[str, Any] = result.structured_content
+    assert json.loads(result.content[0].text.partition("\n\n")[2]) == found
+    assert len(result.content[0].text) < MOST_SHOWN
+    return found
+
+
+async def find(client: Client, words: str, **more: Any) -> dict[str, Any]:
+    """What find_action answers."""
+    result = await client.call_tool("find_action", {"words": words, **more})
+    assert not result.is_error, result.structured_content
+    return facts(result)
+
+
+@both_eras
+async def test_an_agent_lists_finds_and_runs(mode: str):
+    """Six tools in place of three hundred; the right action comes with all that a call needs."""
+    door = many()
+    async with running(door) as server, connected(server, mode) as client:
+        listed = await client.list_tools()
+        found = await find(client, "file a bug in the github repo")
+        (meant,) = [one for one in found["actions"] if one["name"] == "github_create_issue"]
+        result = await client.call_tool(
+            "run_action", {"name": meant["name"], "arguments": {"title": "It is broken", "owner": "acme"}}
+        )
+
+    assert [tool.name for tool in listed.tools] == sorted(RESERVED_TOOLS)
+    assert listed.next_cursor is None
+    assert all(tool.meta == {"anthropic/alwaysLoad": True} for tool in listed.tools)
+    assert (meant["title"], meant["asks_a_person"]) == ("create an issue", False)
+    assert meant["description"].startswith("Create an issue.\n\nAny user with pull access")
+    jsonschema.validate({"title": "It is broken", "owner": "acme"}, meant["input_schema"])
+    assert (result.is_error, facts(result)["status"]) == (False, "completed")
+    [call] = door.calls
+    assert (call.action, call.args) == ("github-create-issue", {"title": "It is broken", "owner": "acme"})
+    assert door.waits == [CALL_S]
+
+
+async def test_every_request_is_answered_with_what_fits_into_an_answer():
+    """At most a page in JSON, whatever is found; what is no longer shown whole is named."""
+    async with running(many()) as server, connected(server, "auto") as client:
+        for words, _ in requests():
+            found = await find(client, words, limit=MAX_FOUND)
+            shown = found["actions"] + found.get("more", [])
+            assert found["actions"]
+            assert len(shown) == found["count"] <= MAX_FOUND
+            assert len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) <= PAGE_BYTES + 1000
+            if found.get("more"):
+                assert {frozenset(one) for one in found["more"]} == {frozenset({"name", "title"})}
+                assert "search for its name" in found["next_step"]
+
+
+async def test_a_schema_that_is_too_long_is_left_out_and_said():
+    """The names of the arguments remain."""
+    inputs = "".join(
+        f'[[inputs]]\nname = "input_{number}"\ntype = "string"\ndescription = "{"long " * 100}"\n\n'
+        for number in range(40)
+    )
+    action = parse_action(action_text("huge").replace("[[execute]]", f"{inputs}[[execute]]"), file="huge.md")
+    door = DictDoor(Offered(action=action, input_schema=input_schema(action)), offered("huge-other"))
+    async with running(door) as server, connected(server, "auto") as client:
+        found = await find(client, "huge")
+
+    first = found["actions"][0]
+    assert "input_schema" not in first
+    assert first["arguments"][0] == "input_0"
+    assert first["left_out"].startswith("input_schema: ")
+    assert [one["name"] for one in found["actions"][1:]] == ["huge_other"]
+
+
+@both_eras
+async def test_what_a_found_action_asks_and_takes_is_told(mode: str):
+    """That a person decides first, unless it was granted; and whose account there is to choose."""
+    door = DictDoor(offered("pay-bill", gated=True), offered("pay-rent", gated=True, irreversible=False, granted=True))
+    entry = door.actions["pay-bill"]
+    accounts = (Account(value="ann", told="ann@example.com"), Account(value="bob", told="bob@example.com"))
+    door.actions["pay-bill"] = Offered(action=entry.action, input_schema=entry.input_schema, accounts=accounts)
+    async with running(door) as server, connected(server, mode) as client:
+        found = await find(client, "pay")
+        await client.call_tool("run_action", {"name": "pay_bill", "arguments": {"useAccount": "ann", "topic": "x"}})
+        bad = await client.call_tool("run_action", {"name": "pay_bill", "arguments": {"useAccount": 7}})
+
+    assert {one["name"]: one["asks_a_person"] for one in found["actions"]} == {"pay_bill": True, "pay_rent": False}
+    schema = next(one["input_schema"] for one in found["actions"] if one["name"] == "pay_bill")
+    assert schema["properties"]["useAccount"]["enum"] == ["ann", "bob"]
+    assert [(call.args, call.binding) for call in door.calls] == [({"topic": "x"}, "ann")]
+    assert (facts(bad)["error"]["class"], facts(bad)["status"]) == ("bad_input", "failed")
+
+
+@both_eras
+async def test_running_by_name_answers_as_the_tool_itself_does(mode: str):
+    """Pending, and failed: word for word, whichever way it was called."""
+    door = many()
+    door.answers["mail-send-message"] = {
+        "status": "pending_approval",
+        "approval_id": "act-1",
+        "audit_id": "run-1",
+        "review_url": "http://localhost:7/approvals/act-1",
+    }
+    door.answers["mail-get-message"] = {
+        "status": "failed",
+        "audit_id": "run-2",
+        "error": {"class": "external_api_error", "message": "503", "retriable": True},
+    }
+    async with running(door) as server, connected(server, mode) as client:
+        for name in ("mail_send_message", "mail_get_message", "mail_list_labels"):
+            direct = await client.call_tool(name, {"to": "ann"})
+            by_name = await client.call_tool("run_action", {"name": name, "arguments": {"to": "ann"}})
+            assert facts(direct) == facts(by_name)
+            assert direct.is_error == by_name.is_error
+    assert len(door.calls) == 6
+
+
+@both_eras
+async def test_a_tool_that_is_not_listed_can_be_called_all_the_same(mode: str):
+    """Agents remember names. What there never was is still an error of the protocol."""
+    async with running(many()) as server, connected(server, mode) as client:
+        result = await client.call_tool("stripe_create_refund", {"charge": "ch_1"})
+        with pytest.raises(MCPError, match="Unknown tool: stripe_make_coffee"):
+            await client.call_tool("stripe_make_coffee", {})
+
+    assert facts(result)["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("github_create_isue", "github_create_issue"),
+        ("create_issue", "github_create_issue"),
+        ("send_email", "mail_send_message"),
+    ],
+)
+async def test_an_unknown_name_is_answered_with_the_nearest(name: str, nearest: str):
+    """Nothing ran; the next call can be right."""
+    door = many()
+    async with running(door) as server, connected(server, "auto") as client:
+        result = await client.call_tool("run_action", {"name": name, "arguments": {}})
+
+    told = facts(result)
+    assert (result.is_error, told["status"], told["error"]["class"]) == (True, "failed", "not_found")
+    assert nearest in told["error"]["details"]["nearest"]
+    assert nearest in told["next_step"]
+    assert len(told["error"]["details"]["nearest"]) <= 5
+    assert door.calls == []
+
+
+async def test_what_is_gone_by_now_is_answered_with_the_nearest_too():
+    """In the door's words, since it knows why."""
+    door = many(20)
+    async with running(door) as server, connected(server, "auto") as client:
+        await find(client, "issue")
+        del door.actions["github-create-issue"]
+        result = await client.call_tool("run_action", {"name": "github_create_issue"})
+
+    assert facts(result)["error"]["message"] == "no action 'github-create-issue' is installed"
+    assert "github_create_issue_comment" in facts(result)["error"]["details"]["nearest"]
+
+
+@pytest.mark.parametrize("name", ["github-create-issue", "github_create_issue"])
+async def test_a_name_is_taken_as_a_tools_or_as_the_files(name: str):
+    """Both are one action."""
+    door = many(20)
+    async with running(door) as server, connected(server, "auto") as client:
+        result = await client.call_tool("run_action", {"name": name, "arguments": {"title": "x"}})
+
+    assert facts(result)["status"] == "completed"
+    assert [call.action for call in door.calls] == ["github-create-issue"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "args", "problem"),
+    [
+        ("find_action", {}, "required field `words`"),
+        ("find_action", {"words": ""}, "words has 0 characters"),
+        ("find_action", {"words": "x" * (MAX_WORDS_CHARACTERS + 1)}, f"expected 1 to {MAX_WORDS_CHARACTERS}"),
+        ("find_action", {"words": "x", "limit": 0}, f"limit is 0; expected 1 to {MAX_FOUND}"),
+        ("find_action", {"words": "x", "limit": MAX_FOUND + 1}, f"expected 1 to {MAX_FOUND}"),
+        ("find_action", {"words": "x", "tag": "y"}, "unknown field `tag`"),
+        ("run_action", {}, "required field `name`"),
+        ("run_action", {"name": "a", "arguments": "{}"}, "Expected `object`, got `str`"),
+        ("run_action", {"name": "a", "topic": "x"}, "unknown field `topic`"),
+        ("run_action", {"name": "list_pending"}, "list_pending is a tool of its own: call it directly"),
+        ("run_action", {"name": "run-action"}, "run_action is a tool of its own"),
+    ],
+)
+async def test_arguments_that_do_not_fit_are_told(tool: str, args: dict[str, Any], problem: str):
+    """As a result, which a model reads; nothing ran."""
+    door = DictDoor(offered("a"))
+    async with running(door) as server, connected(server, "auto") as client:
+        result = await client.call_tool(tool, args)
+
+    assert (result.is_error, facts(result)["error"]["class"]) == (True, "bad_input")
+    assert problem in facts(result)["error"]["message"]
+    assert door.calls == []
+
+
+async def test_words_that_fit_nothing_are_answered_with_what_to_do():
+    """No guess, and no error: other words may do."""
+    async with running(many(20)) as server, connected(server, "auto") as client:
+        found = await find(client, "qwertz \u202e zzz")
+
+    assert (found["count"], found["actions"]) == (0, [])
+    assert "None of 20 actions" in found["message"]
+    assert "Try other words" in found["next_step"]
+
+
+async def test_progress_of_an_action_comes_whichever_way_it_was_called():
+    """The client's token is of the call that it made."""
+    door = many(20)
+    seen: list[float] = []
+
+    async def report(progress: float, _total: float | None, _message: str | None) -> None:
+        seen.append(progress)
+
+    door.answers["github-get-repository"] = {"status": "running", "run_id": "run-7"}
+    async with running(door) as server, connected(server, "auto") as client:
+
+        async def end_it() -> None:
+            state = door.states["local", "run-7"]
+            state["progress"] = {"number": 1, "done": 3.0, "total": 4.0}
+            state |= {"status": "completed", "audit_id": "run-7", "result": {}}
+            door.over.set()
+
+        async with anyio.create_task_group() as tasks:
+
+            async def later() -> None:
+                while ("local", "run-7") not in door.states:
+                    await anyio.sleep(0.01)
+                await end_it()
+
+            tasks.start_soon(later)
+            result = await client.call_tool("run_action", {"name": "github_get_repository"}, progress_callback=report)
+
+    assert facts(result)["status"] == "completed"
+    assert seen == [3.0]
