@@ -17,10 +17,22 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final
 
+from aileron.model.names import tool_name
 from tests.agents.agents import Agent, Desk, Ended, Trap, desk
 from tests.agents.llm.server import LanguageModel
 from tests.agents.llm.wires import Asked, Shown
-from tests.agents.script import GREETING, LONG, REASON, Notes, everything, list_and_call, prepare
+from tests.agents.script import (
+    GREETING,
+    LONG,
+    MEANT,
+    REASON,
+    Notes,
+    everything,
+    find_and_run,
+    install_many,
+    list_and_call,
+    prepare,
+)
 from tests.agents.tap import Tap
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, SECRET, DaemonHome, daemon_home
@@ -37,7 +49,8 @@ class Seen:
     have a secret in them, `changed` those of the person's that are not what they were.
 
     `pasted` is what a second, short one left, in which the agent was started by itself and without a daemon, with what `aileron
-    mcp config` printed in its own configuration, and spoke to the model directly.
+    mcp config` printed in its own configuration, and spoke to the model directly. `many` is what a third one left, in the same
+    way, with 300 more actions; `ran` are the actions that ran in it.
     """
 
     agent: Agent
@@ -50,6 +63,9 @@ class Seen:
     doctor: Ended
     pasted: Notes
     pasted_ended: Ended
+    many: Notes
+    many_ended: Ended
+    ran: list[str]
     egress: list[str]
     leaks: dict[str, list[str]]
     changed: list[str]
@@ -77,6 +93,11 @@ def observed(agent: Agent) -> Iterator[Seen]:
             place.paste_configuration()
             home.stop()
             pasted_ended = place.start(direct.port)
+        many = Notes()
+        install_many(home)
+        before = _ran(home)
+        with LanguageModel(lambda: find_and_run(many, home)) as direct:
+            many_ended = place.start(direct.port)
         leaks = scan([place.path, home.path], UPSTREAM_KEY.encode(), SECRET, PASSPHRASE.encode(), tap.token.encode())
         session = next(each for each in home.must("GET", "/v1/sessions")["sessions"] if each["exit_code"] is not None)
         yield Seen(
@@ -90,6 +111,9 @@ def observed(agent: Agent) -> Iterator[Seen]:
             doctor=doctor,
             pasted=pasted,
             pasted_ended=pasted_ended,
+            many=many,
+            many_ended=many_ended,
+            ran=[action for run_id, action in _ran(home).items() if run_id not in before],
             egress=list(trap.asked_for),
             leaks=leaks,
             changed=changed,
@@ -104,6 +128,19 @@ def _lead_to(home: DaemonHome, port: int) -> None:
     upstream = f'url = "http://127.0.0.1:{port}"\nsecret = "upstream"\n'
     home.configure(f"{kept}\n[gateway.upstreams.anthropic]\n{upstream}\n[gateway.upstreams.openai]\n{upstream}")
     home.unlock()
+
+
+def _ran(home: DaemonHome) -> dict[str, str]:
+    """The newest runs that were requested, with their actions."""
+    events = home.must("GET", "/v1/audit?type=run.requested")["events"]
+    return {event["run"]: event["action"] for event in events}
+
+
+def _many(seen: Seen) -> str:
+    if seen.many.found is None or tool_name(MEANT) not in seen.many.found.text:
+        return "no"
+    is_called = seen.many.called is not None and GREETING in seen.many.called.text and seen.ran == [MEANT]
+    return "found, called" if is_called else "found"
 
 
 def _offered(seen: Seen) -> str:
@@ -243,6 +280,7 @@ ROWS: Final = {
     "action added in the session": _added,
     "action switched off in the session": _switched_off,
     "by what `aileron mcp config` prints": _pasted,
+    "one of 300 actions, by `find_action` and `run_action`": _many,
     "no daemon at the start": _cold,
     "daemon restarted in the session": _restarted,
     "`aileron doctor`": _doctor,

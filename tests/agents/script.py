@@ -15,17 +15,33 @@ import re
 import threading
 from collections.abc import Iterator
 
+from aileron.model.names import tool_name
 from tests.agents.llm.server import Script
 from tests.agents.llm.wires import Asked, Shown
 from tests.agents.tap import Tap
 from tests.support.home import DaemonHome
+from tests.support.many_actions import many_actions
 
-__all__ = ["GREETING", "LONG", "REASON", "Notes", "everything", "list_and_call", "prepare"]
+__all__ = [
+    "GREETING",
+    "LONG",
+    "MEANT",
+    "REASON",
+    "Notes",
+    "everything",
+    "find_and_run",
+    "install_many",
+    "list_and_call",
+    "prepare",
+]
 
 GREETING = "a word in return"
 REASON = "Not on a Friday, please."
 LONG = " ".join(f"word{number:04}" for number in range(2500))
 """22 KiB: an argument may not be much longer, and every agent would cut it."""
+MEANT = "tasks-add-task-comment"
+"""One of 300 actions, and what an agent that means it asks for."""
+_WORDS = "comment on a task"
 _WAITS_S = 15.0
 """How long an agent may take from one request to the next."""
 _LISTS_S = 1.0
@@ -48,6 +64,7 @@ class Notes:
     restarted: Shown | None = None
     late: Shown | None = None
     withdrawn: bool = False
+    found: Shown | None = None
     switched_off: Shown | None = None
 
 
@@ -74,6 +91,28 @@ def list_and_call(notes: Notes, home: DaemonHome) -> Script:
     home.unlock()
     turn = yield "give_back", {"text": GREETING}
     notes.restarted = turn.shown
+
+
+def install_many(home: DaemonHome) -> None:
+    """300 more actions, as files: nobody is asked about them here."""
+    (connector,) = home.must("GET", "/v1/connectors")["connectors"]
+    for name, text in many_actions(pin=connector["hash"]).items():
+        path = home.path / "actions" / f"{name}.md"
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o600)
+
+
+def find_and_run(notes: Notes, home: DaemonHome) -> Script:
+    """One of them is meant: the model takes its name and its argument from what it was shown, and nothing else."""
+    turn = yield "find_action", {"words": _WORDS}
+    notes.offered, notes.found = turn.asked, turn.shown
+    tool = tool_name(MEANT)
+    assert tool in turn.shown.text, f"{tool} is not shown: {turn.shown.text[:2000]}"
+    assert "input_schema" in turn.shown.text
+
+    home.unlock()
+    turn = yield "run_action", {"name": tool, "arguments": {"text": GREETING}}
+    notes.called = turn.shown
 
 
 def everything(notes: Notes, home: DaemonHome, tap: Tap, *, follows: bool) -> Script:

@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from aileron.model.names import RESERVED_TOOLS, tool_name
 from tests.agents.agents import ALL, Trap, desk
 from tests.agents.llm.server import LAST_WORDS, LanguageModel
 from tests.agents.observe import ROWS, UPSTREAM_KEY, Seen, cells, observed
-from tests.agents.script import GREETING, LONG, REASON, Notes, list_and_call, prepare
+from tests.agents.script import GREETING, LONG, MEANT, REASON, Notes, list_and_call, prepare
 from tests.support.canary import find
 from tests.support.home import PASSPHRASE, SECRET, daemon_home
 
@@ -160,6 +161,21 @@ def test_an_agent_survives_a_restart_of_the_daemon(seen: Seen) -> None:
     assert seen.pasted.restarted is not None
     assert GREETING in seen.pasted.restarted.text
     assert not seen.pasted.restarted.is_error
+
+
+def test_one_of_many_actions_is_found_and_run(seen: Seen) -> None:
+    """Of 300 that are not listed: the model is offered what finds and runs, sees what was found, and the right one ran."""
+    assert seen.many.offered is not None, f"{seen.many_ended.out[-3000:]}\n{seen.many_ended.err[-3000:]}"
+    for name in sorted(RESERVED_TOOLS):
+        assert seen.many.offered.tool(name), f"{name} is not offered"
+    for name in ("give_back", tool_name(MEANT)):
+        assert not seen.many.offered.tool(name), f"{name} is offered"
+    assert seen.many.found is not None
+    assert "asks_a_person" in seen.many.found.text
+    assert seen.many.called is not None
+    assert GREETING in seen.many.called.text
+    assert seen.ran == [MEANT]
+    assert seen.many_ended.code == 0
 
 
 def test_doctor_proves_the_way_for_this_agent(seen: Seen) -> None:
