@@ -46,6 +46,8 @@ for more.
 """
 _MAX_DESCRIPTION: Final = 600
 """Characters of what a found action does: five of them leave room for their schemas."""
+_MAX_TITLE: Final = 100
+"""Characters of what it is called: an intent is a phrase."""
 _MAX_LISTED: Final = 25
 """Questions in one list, which are 8 KiB: more are only counted."""
 
@@ -163,18 +165,20 @@ def found_list(found: Sequence[Offered], total: int) -> CallToolResult:
             whole["left_out"] = (
                 f"input_schema: {_size(schema)} bytes. A call with arguments that do not fit says which."
             )
+        brief = {"name": whole["name"], "title": whole["title"]}
         if not more and _size(whole) <= room:
             actions.append(whole)
-        else:
-            more.append({"name": whole["name"], "title": whole["title"]})
-        room -= _size((more or actions)[-1]) + 1
+            room -= _size(whole) + 1
+        elif _size(brief) <= room + _MAX_FACT_BYTES:
+            more.append(brief)
+            room -= _size(brief) + 1
     next_step = "Call run_action with the name and the arguments of the one that fits. If none does, try other words."
     if more:
         next_step += " For the arguments of one in `more`, search for its name."
     facts = {
-        "message": f"{len(found)} of {total} actions, the likeliest first.",
+        "message": f"{len(actions) + len(more)} of {total} actions, the likeliest first.",
         "next_step": next_step,
-        "count": len(found),
+        "count": len(actions) + len(more),
         "actions": actions,
     }
     return _told({**facts, "more": more} if more else facts, is_error=False)
@@ -184,7 +188,7 @@ def _found(entry: Offered) -> dict[str, Any]:
     action = entry.action
     return {
         "name": tool_name(action.name),
-        "title": _cut(action.intent, _MAX_DESCRIPTION),
+        "title": _cut(action.intent, _MAX_TITLE),
         "description": _cut(action.body.strip(), _MAX_DESCRIPTION),
         "asks_a_person": asks_first(entry),
         "input_schema": schema_of(entry),

@@ -25,12 +25,30 @@ PROBE: Final = "connector:github://aileron-tests/probe"
 OWN: Final = {"cancel_action", "check_action_status", "list_pending", "wait_for_action"}
 MANY: Final = {"find_action", "run_action"}
 _CHILD: Final = """
-import json, sys
+import http.client, json, os, socket, sys
 from pathlib import Path
 from aileron.client import Client
 
+def orphaned(path):  # a connection whose maker is gone
+    ours, theirs = socket.socketpair()
+    if os.fork() == 0:
+        made = socket.socket(socket.AF_UNIX)
+        made.connect(path)
+        socket.send_fds(theirs, [b"x"], [made.fileno()])
+        os._exit(0)
+    (descriptor,) = socket.recv_fds(ours, 1, 1)[1]
+    os.wait()
+    return socket.socket(fileno=descriptor)
+
 for line in sys.stdin:
     token, operator, method, path, body = json.loads(line)
+    if token == "orphaned":
+        connection = http.client.HTTPConnection("localhost")
+        connection.sock = orphaned(sys.argv[1] + "/run/agent.sock")
+        connection.request(method, path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        print(json.dumps([answer.status, json.loads(answer.read())]), flush=True)
+        continue
     headers = {"Authorization": f"Bearer {token}"} if token else {}
     answer = Client(Path(sys.argv[1]), operator=operator).ask(method, path, body, wait_s=25, headers=headers)
     print(json.dumps([answer.status, answer.body]), flush=True)
@@ -203,6 +221,7 @@ def test_what_descends_from_the_session_is_limited_with_it(home: DaemonHome) -> 
             "another's token": {"token": free},
             "the person's socket": {"operator": True},
             "a session that it opened": {"token": own["token"]},
+            "a connection whose maker is gone": {"token": "orphaned"},
         }
         for what, how in asked.items():
             refused = child.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}}, **how)

@@ -82,7 +82,7 @@ async def test_every_request_is_answered_with_what_fits_into_an_answer():
             shown = found["actions"] + found.get("more", [])
             assert found["actions"]
             assert len(shown) == found["count"] <= MAX_FOUND
-            assert len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) <= PAGE_BYTES + 1000
+            assert len(json.dumps(shown, ensure_ascii=False, separators=(",", ":")).encode()) <= PAGE_BYTES + 2048
             if found.get("more"):
                 assert {frozenset(one) for one in found["more"]} == {frozenset({"name", "title"})}
                 assert "search for its name" in found["next_step"]
@@ -104,6 +104,24 @@ async def test_a_schema_that_is_too_long_is_left_out_and_said():
     assert first["arguments"][0] == "input_0"
     assert first["left_out"].startswith("input_schema: ")
     assert [one["name"] for one in found["actions"][1:]] == ["huge_other"]
+
+
+async def test_an_answer_is_bounded_whatever_authors_wrote():
+    """The longest names, intents and bodies there can be, twenty of them: an answer that every agent shows whole."""
+    texts = [
+        action_text(f"same-{'n' * 56}-{number:02}", body="größe 𝔘 " * 2000).replace(
+            'intent = "do same', f'intent = "{"größe " * 200}do same'
+        )
+        for number in range(MAX_FOUND)
+    ]
+    actions = [parse_action(text, file=f"same-{'n' * 56}-{number:02}.md") for number, text in enumerate(texts)]
+    door = DictDoor(*(Offered(action=action, input_schema=input_schema(action)) for action in actions))
+    async with running(door) as server, connected(server, "auto") as client:
+        found = await find(client, "same", limit=MAX_FOUND)
+
+    assert found["actions"]
+    assert found["more"]
+    assert len(found["actions"] + found["more"]) == found["count"] <= MAX_FOUND
 
 
 @both_eras

@@ -254,15 +254,14 @@ class Sessions:
 
     def selection_of(self, caller: Caller) -> Selection:
         """What the caller can use: no more than its session can, the session that started that one, and the session that its
-        process descends from.
+        process descends from. Where that cannot be told, it may be any that has a process, so all of their limits hold.
         """
         if not self._is_any_limited():
             return Selection()
         meant = {one.id: one for one in self._open.values() if one.id == caller.session}
-        above = {one.party for one in meant.values()} | {
-            None if caller.process is None else self._families.name_of(caller.process)
-        }
-        meant |= {name: self._first[name] for name in above if name in self._first}
+        by_descent = None if caller.process is None else self._families.name_of(caller.process)
+        above = {by_descent, *(one.party for one in meant.values())}
+        meant |= {name: one for name, one in self._first.items() if name in above or by_descent == UNSEEN}
         lists = [selectors for one in meant.values() for selectors in one.selection(self._mcp).lists]
         return Selection(tuple(dict.fromkeys(lists)))
 
