@@ -52,8 +52,8 @@ class Session(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None
     runs: int
     pid: int | None
-    only: list[str]
-    folder_only: list[str]
+    only: list[str] = msgspec.field(default_factory=list)
+    folder_only: list[str] = msgspec.field(default_factory=list)
 
 
 class NewSession(Session, frozen=True, kw_only=True):

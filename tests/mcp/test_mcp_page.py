@@ -8,14 +8,11 @@ from pathlib import Path
 import pytest
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from aileron.actions.manifest import input_schema, parse_action
-from aileron.config import Settings
 from aileron.mcp import bodies, lines, results, server, tools
-from aileron.mcp.agent_port import Offer, Offered
 from aileron.mcp.finding import MAX_FOUND, MAX_WORDS_CHARACTERS, USUAL_FOUND
 from aileron.model.outcome import RunStatus
+from benchmarks.tool_lists import many, table
 from tests.mcp.test_results import STATES, facts, state
-from tests.support.many_actions import many_actions
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "mcp.md").read_text(encoding="utf-8")
 
@@ -52,40 +49,9 @@ def test_the_hints_of_our_tools_are_those_on_the_page() -> None:
 
 
 def test_the_sizes_of_lists_are_those_on_the_page() -> None:
-    """Of ten, a hundred and a thousand actions, before and after: bytes of the tools as JSON, and a token for four of them."""
-    shown = [row for row in rows("Many actions") if row[0][0].isdigit()]
-    expected = []
-    for count in (10, 100, 1000):
-        whole, few = listed(Offer(actions=many(count))), listed(Offer(actions=many(count), listed=frozenset()))
-        expected.append(
-            [f"{count:,}", told_size(whole), told_size(few) if count > Settings().mcp.find_above else "not used"]
-        )
-
-    assert shown == expected
+    """Of ten, a hundred and a thousand actions, all listed and found by words."""
+    assert [row for row in rows("Many actions") if row[0][0].isdigit()] == table(), "python -m benchmarks.tool_lists"
     assert f"at most {MAX_WORDS_CHARACTERS} characters; `limit`, default {USUAL_FOUND}, at most {MAX_FOUND}" in PAGE
-
-
-def many(count: int) -> tuple[Offered, ...]:
-    """So many actions, as the door offers them."""
-    actions = [parse_action(text, file=f"{name}.md") for name, text in many_actions(count).items()]
-    return tuple(Offered(action=action, input_schema=input_schema(action)) for action in actions)
-
-
-def listed(offer: Offer) -> int:
-    """Bytes of all tools of the list, on all its pages."""
-    size, cursor, is_first = 0, None, True
-    while is_first or cursor is not None:
-        page, cursor = tools.page_of(offer, cursor)
-        size += sum(len(tool.model_dump_json(by_alias=True, exclude_none=True).encode()) + 1 for tool in page)
-        is_first = False
-    return size
-
-
-def told_size(size: int) -> str:
-    """As the page has it: kilobytes, and tokens with two digits."""
-    tokens = size / 4
-    digits = 10 ** max(0, len(str(int(tokens))) - (2 if tokens < 100_000 else 3))
-    return f"{size / 1000:.0f} KB, {round(tokens / digits) * digits:,} tokens"
 
 
 @pytest.mark.parametrize("status", RunStatus)
