@@ -128,6 +128,32 @@ def test_without_what_the_last_daemon_said_the_agent_waits(home: DaemonHome, tol
         assert agent.answer(number)["result"] == told["2025-11-25"]["initialize"]
 
 
+@pytest.mark.parametrize("only", [["effect"], []], ids=["limited", "not limited"])
+def test_an_agent_that_cannot_use_everything_sees_its_own_list_alone(
+    home: DaemonHome, told: dict[str, dict[str, Any]], only: list[str]
+):
+    """It begins at once, and has the list from its daemon; one that can use everything has it early, as ever."""
+    body = {"agent": "claude", "folder": "/", "only": only}
+    session = home.must("POST", "/v1/sessions", body)
+    until = time.monotonic() + DEADLINE_S
+    with Agent(home.path) as other:  # with the first agent, the daemon begins to keep its answers
+        other.ask("initialize", INITIALIZE)
+        while bool(json.loads(kept(home).read_bytes())["limited"]) is not bool(only):
+            assert time.monotonic() < until, "it is not kept that a session is limited"
+            time.sleep(0.05)
+    with held_up(home):
+        agent = Agent(home.path, AILERON_SESSION_TOKEN=session["token"])
+        assert agent.ask("initialize", INITIALIZE)["result"] == told["2025-11-25"]["initialize"]
+        agent.send(INITIALIZED)
+        number = agent.request("tools/list")
+        assert agent.is_quiet(2.0) is bool(only)
+    with agent:
+        names = {tool["name"] for tool in agent.answer(number)["result"]["tools"]}
+    home.must("POST", f"/v1/sessions/{session['id']}/end", {"exit_code": 0})
+
+    assert ("effect" in names, "give_back" in names) == (True, not only)
+
+
 @pytest.mark.parametrize(
     "spoilt",
     ["not at all", "not JSON", "a list", "of another version of Aileron", "without who is limited", "a link", "a pipe"],
