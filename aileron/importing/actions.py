@@ -21,7 +21,7 @@ from aileron.importing.listing import Lookup, fields_of, properties_of
 from aileron.importing.operations import Imported, Input
 from aileron.importing.words import first_sentence, line, paragraph
 from aileron.model.manifest import Effect
-from aileron.model.names import RESERVED_TOOLS, Fqn, tool_name
+from aileron.model.names import RESERVED_TOOLS, TAG, Fqn, tool_name
 from aileron.registry.placeholders import UNRELEASED
 
 __all__ = ["Names", "action_text", "preview_of"]
@@ -44,6 +44,9 @@ _TITLES: Final = (
 _LONG: Final = frozenset("body text message content description notes comment markdown html".split())
 """Strings with more than one line, mostly."""
 _TIMES: Final = re.compile(r"(?i)^(created|updated|modified|timestamp)")
+_NOT_TAG: Final = re.compile(r"[^a-z0-9_-]+")
+_MAX_TAG: Final = 32
+_MAX_TAGS: Final = 8
 _QUOTES: Final = str.maketrans("", "", '"“”„«»{}[]')
 _CHANGES: Final = frozenset({Effect.CHANGE, Effect.DELETE, Effect.PAY, Effect.SEND})
 
@@ -117,10 +120,8 @@ def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[st
         yield label, f"{at}{field}"
 
 
-def action_text(
-    name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, alike: bool = False
-) -> str:
-    """The whole file, with the placeholders of a source."""
+def action_text(name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, tag: str) -> str:
+    """The whole file, with the placeholders of a source. `service` is the title of the document, `tag` its name as a tag."""
     asks = needs_person(one.found.method, one.effect)
     capabilities = [one.name, *([preview.op] if preview else [])]
     lines = [
@@ -129,6 +130,7 @@ def action_text(
         f"version = {_toml(UNRELEASED)}",
         f"source = {_toml(f'{connector}/actions/{name}@{UNRELEASED}')}",
         f"summary = {_toml(_summary(one, preview))}",
+        f"tags = {_toml(_tags(one, tag))}",
         "",
         "[[requires.connectors]]",
         f"name = {_toml(str(connector))}",
@@ -158,6 +160,12 @@ def action_text(
         lines += [f"inputs = {_toml(references)}"] if references else []
         lines += [f"render = {_toml(dict(preview.shown))}"]
     return "\n".join([*lines, "+++", "", *_body(one, service)]) + "\n"
+
+
+def _tags(one: Imported, service: str) -> list[str]:
+    """The service's name, and the document's own tags, by which a session can be limited to some actions."""
+    words = (_NOT_TAG.sub("-", tag.lower()).strip("-_")[:_MAX_TAG].strip("-_") for tag in (service, *one.found.tags))
+    return list(dict.fromkeys(tag for tag in words if TAG.fullmatch(tag)))[:_MAX_TAGS]
 
 
 def _input_lines(given: Input) -> Iterator[str]:

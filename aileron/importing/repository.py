@@ -104,7 +104,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     for one in imported:
         preview = preview_of(one, readers.get(one.found.path), importer.packer.lookup)
         name = names.of(one.name)
-        text = action_text(name, connector, one, preview, line(described.title, 60))
+        text = action_text(name, connector, one, preview, line(described.title, 60), tag=service)
         path = f"actions/{name}/action.md"
         try:
             action = parse_action(text, file=path, allow_placeholder=True)
