@@ -15,9 +15,11 @@ Source: OpenAPI Specification 3.1.1, section 4.3 (Format); YAML 1.2.2, chapter 1
 from __future__ import annotations
 
 import hashlib
+import math
+import os
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import msgspec
 
@@ -31,6 +33,10 @@ _MAX_DEPTH: Final = 200
 """Levels: of known documents the deepest has 40."""
 _MAX_NODES: Final = 8_000_000
 """Values, counted as often as an alias repeats them: GitHub's document has 700,000."""
+_MAX_WRITTEN: Final = 2_000_000
+"""Values of a YAML file as it is written, where each takes its time: five seconds in all."""
+_MAX_FLOW: Final = 1 << 20
+"""1 MiB: what begins like JSON and is larger is no YAML, which takes long to find out otherwise."""
 
 
 class DocumentError(ValueError):
@@ -81,16 +87,18 @@ def read(data: bytes, name: str) -> Any:
 def _maybe_flow_yaml(text: str, name: str, problem: str) -> Any:
     """YAML may begin with a brace too; what is neither is told as JSON, which it looks like."""
     try:
-        return _yaml(text, name)
+        if len(text) <= _MAX_FLOW:
+            return _yaml(text, name)
     except DocumentError:
-        raise DocumentError(f"{name}: not JSON: {problem}") from None
+        pass
+    raise DocumentError(f"{name}: not JSON: {problem}")
 
 
 def _digest(root: str, files: Mapping[str, bytes]) -> str:
     if len(files) == 1:
         return f"sha256:{hashlib.sha256(files[root]).hexdigest()}"
     lines = [f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in sorted(files.items())]
-    return f"sha256:{hashlib.sha256(''.join(lines).encode()).hexdigest()}"
+    return f"sha256:{hashlib.sha256(os.fsencode(''.join(lines))).hexdigest()}"
 
 
 def _size(values: Any, name: str) -> None:
@@ -98,6 +106,8 @@ def _size(values: Any, name: str) -> None:
     sizes: dict[int, int] = {}
 
     def size(value: Any, depth: int) -> int:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise DocumentError(f"{name}: a number that is too large")
         if not isinstance(value, dict | list):
             return 1
         if depth > _MAX_DEPTH:
@@ -117,11 +127,15 @@ def _size(values: Any, name: str) -> None:
 # YAML
 
 
-_RESOLVED: Final = {
-    "tag:yaml.org,2002:null": (r"null|Null|NULL|~|", "nN~\0"),
-    "tag:yaml.org,2002:bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
-    "tag:yaml.org,2002:int": (r"[-+]?[0-9]+", "-+0123456789"),
-    "tag:yaml.org,2002:float": (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+.0123456789"),
+_TAG: Final = "tag:yaml.org,2002:"
+_RESOLVED: Final[dict[str, tuple[re.Pattern[str], tuple[str, ...]]]] = {
+    "null": (re.compile(r"null|Null|NULL|~|"), ("", *"nN~")),
+    "bool": (re.compile(r"true|True|TRUE|false|False|FALSE"), (*"tTfF",)),
+    "int": (re.compile(r"[-+]?[0-9]+"), (*"-+0123456789",)),
+    "float": (
+        re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"),
+        (*"-+.0123456789",),
+    ),
 }
 """YAML 1.2.2 section 10.3.2, but for octal and hexadecimal numbers, infinities and NaN, which JSON cannot say."""
 _MAX_DIGITS: Final = 400
@@ -132,11 +146,9 @@ def _yaml(text: str, name: str) -> Any:
     import yaml  # 30 ms, and most documents are JSON
 
     try:
-        return yaml.load(text, Loader=_loader())  # noqa: S506  (a SafeLoader, with fewer tags)
+        return _Yaml(text, name).value()
     except yaml.YAMLError as error:
         raise DocumentError(f"{name}: not YAML: {_told(error)}") from None
-    except (ValueError, RecursionError) as error:
-        raise DocumentError(f"{name}: not YAML that can be read: {error}") from None
 
 
 def _told(error: Exception) -> str:
@@ -145,45 +157,132 @@ def _told(error: Exception) -> str:
     return f"{where}{problem or 'cannot be parsed'}"
 
 
-def _loader() -> Any:
-    """PyYAML's safe loader with the types of YAML 1.2 and no tags but those."""
-    import yaml
+class _Open(msgspec.Struct):
+    """A list or an object that is being read. `key`: of the member that comes next; None: the key itself comes next."""
 
-    base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-    class Loader(base):  # type: ignore[misc]
-        yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}
-        yaml_constructors: ClassVar[dict[Any, Any]] = {}
-
-    for tag, (pattern, first) in _RESOLVED.items():
-        Loader.add_implicit_resolver(tag, re.compile(rf"(?:{pattern})\Z"), ["" if c == "\0" else c for c in first])
-    Loader.add_implicit_resolver("tag:yaml.org,2002:merge", re.compile(r"<<\Z"), ["<"])
-    for tag in ("map", "seq", "str", "null"):
-        full = f"tag:yaml.org,2002:{tag}"
-        Loader.add_constructor(full, yaml.SafeLoader.yaml_constructors[full])
-    Loader.add_constructor("tag:yaml.org,2002:map", _mapping)
-    Loader.add_constructor("tag:yaml.org,2002:bool", lambda loader, node: node.value.lower() == "true")
-    Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(_number(node.value)))
-    Loader.add_constructor("tag:yaml.org,2002:float", lambda loader, node: float(_number(node.value)))
-    Loader.add_constructor(None, _refuse_tag)
-    return Loader
+    made: dict[str, Any] | list[Any]
+    key: str | None = None
+    is_merge: bool = False
+    """The key is a plain `<<`."""
+    merged: list[Any] = []
 
 
-def _number(text: str) -> str:
-    if len(text) > _MAX_DIGITS:
-        raise ValueError(f"a number of {len(text)} digits")
-    return text
+class _Yaml:
+    """The values of one YAML document, made of its events as they come.
+
+    PyYAML's own way from events to values keeps a node of 1 KiB for each value, recurs, and merges (`<<`) without bound.
+    """
+
+    def __init__(self, text: str, name: str) -> None:
+        import yaml
+
+        self._events: Final = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+        self._name: Final = name
+        self._anchors: Final[dict[str, tuple[Any, str | None]]] = {}
+        """What an alias stands for, and its text if it is a scalar."""
+        self._within: Final[list[_Open]] = []
+        self._root: Final = _Open([])
+        self._values = 0
+
+    def value(self) -> Any:
+        """All of it; None for an empty document."""
+        import yaml
+
+        documents = 0
+        for event in self._events:
+            match event:
+                case yaml.ScalarEvent():
+                    self._place(event, self._scalar(event), event.value)
+                case yaml.MappingStartEvent():
+                    self._begin(event, {}, "map")
+                case yaml.SequenceStartEvent():
+                    self._begin(event, [], "seq")
+                case yaml.MappingEndEvent() | yaml.SequenceEndEvent():
+                    self._end(event)
+                case yaml.AliasEvent():
+                    if event.anchor not in self._anchors:
+                        raise self._problem(event, "an alias of nothing")
+                    self._place(event, *self._anchors[event.anchor])
+                case yaml.DocumentStartEvent():
+                    documents += 1
+                    if documents > 1:
+                        raise self._problem(event, "a second document")
+        assert isinstance(self._root.made, list)
+        return self._root.made[0] if self._root.made else None
+
+    def _begin(self, event: Any, made: dict[str, Any] | list[Any], tag: str) -> None:
+        if event.tag not in (None, "!", f"{_TAG}{tag}"):
+            raise self._problem(event, f"tag {event.tag[:60]!r} is not supported")
+        if len(self._within) == _MAX_DEPTH:
+            raise self._problem(event, f"nested deeper than {_MAX_DEPTH} levels")
+        self._place(event, made, None)
+        self._within.append(_Open(made))
+
+    def _end(self, event: Any) -> None:
+        done = self._within.pop()
+        if isinstance(done.made, list):
+            return
+        for value in done.merged:
+            for other in value if isinstance(value, list) else [value]:
+                if not isinstance(other, dict):
+                    raise self._problem(event, "only objects can be merged with `<<`")
+                self._count(event, len(other))
+                for key, one in list(other.items()):  # an object may be merged into itself
+                    done.made.setdefault(key, one)
+
+    def _place(self, event: Any, value: Any, text: str | None) -> None:
+        """Put a value where it belongs. `text`: it is a scalar, and can be a key."""
+        self._count(event, 1)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = (value, text)
+        at = self._within[-1] if self._within else self._root
+        if isinstance(at.made, list):
+            at.made.append(value)
+        elif at.key is None:
+            if text is None:
+                raise self._problem(event, "a key that is no string")
+            at.key, at.is_merge = text, text == "<<" and getattr(event, "implicit", (False,))[0]
+        else:
+            if at.is_merge:
+                at.merged.append(value)
+            else:
+                at.made[at.key] = value
+            at.key = None
+
+    def _scalar(self, event: Any) -> Any:
+        text: str = event.value
+        if event.tag is None:
+            kind = _kind(text) if event.implicit[0] else "str"
+        else:
+            kind = "str" if event.tag == "!" else event.tag.removeprefix(_TAG)
+            if kind != "str" and (kind not in _RESOLVED or _kind(text) != kind):
+                raise self._problem(event, f"tag {event.tag[:60]!r} is not supported here")
+        if kind in ("int", "float") and len(text) > _MAX_DIGITS:
+            raise self._problem(event, f"a number of {len(text)} digits")
+        match kind:
+            case "null":
+                return None
+            case "bool":
+                return text.lower() == "true"
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+            case _:
+                return text
+
+    def _count(self, event: Any, values: int) -> None:
+        self._values += values
+        if self._values > _MAX_WRITTEN:
+            raise self._problem(event, f"more than {_MAX_WRITTEN} values")
+
+    def _problem(self, event: Any, words: str) -> DocumentError:
+        return DocumentError(f"{self._name}: not YAML that can be read: line {event.start_mark.line + 1}: {words}")
 
 
-def _mapping(loader: Any, node: Any) -> Any:
-    made: dict[str, Any] = {}
-    yield made
-    loader.flatten_mapping(node)
-    for key, value in node.value:
-        if not hasattr(key.value, "lower"):
-            raise ValueError(f"line {key.start_mark.line + 1}: a key that is no string")
-        made[key.value] = loader.construct_object(value)
-
-
-def _refuse_tag(loader: Any, node: Any) -> Any:
-    raise ValueError(f"line {node.start_mark.line + 1}: tag {node.tag[:60]!r} is not supported")
+def _kind(text: str) -> str:
+    """The type of a plain scalar, by its first character and then its form."""
+    for kind, (pattern, first) in _RESOLVED.items():
+        if text[:1] in first and pattern.fullmatch(text):
+            return kind
+    return "str"
