@@ -9,9 +9,11 @@ reference in a schema becomes (schemas.py).
 
 from __future__ import annotations
 
+import urllib.parse
 from typing import Any, Final, NamedTuple
 
 from aileron.importing.reading import DocumentError, Files
+from aileron.importing.words import line
 
 __all__ = ["Place", "References"]
 
@@ -38,8 +40,9 @@ class References:
         from referencing import Registry, Specification
 
         opaque = Specification.OPAQUE
-        resources = [(_BASE + name, opaque.create_resource(value)) for name, value in files.values.items()]
+        resources = [(_address(name), opaque.create_resource(value)) for name, value in files.values.items()]
         self._registry: Final[Registry[Any]] = Registry[Any]().with_resources(resources)
+        self._files: Final = {_address(name): name for name in files.values}
         self._found: Final[dict[tuple[str, str], Place]] = {}
         self.root: Final = files.root
 
@@ -68,24 +71,27 @@ class References:
         return known
 
     def _looked_up(self, reference: str, file: str) -> Place:
-        import urllib.parse
-
         from referencing.exceptions import Unresolvable
 
-        target, fragment = urllib.parse.urldefrag(urllib.parse.urljoin(_BASE + file, reference))
         told = reference[:_MAX_TOLD]
-        if not target.startswith(_BASE):
-            raise DocumentError(f"{told}: refers to another address; nothing is fetched that was not named")
         try:
-            value = self._registry.resolver(base_uri=_BASE + file).lookup(reference).contents
-        except Unresolvable:
+            target, fragment = urllib.parse.urldefrag(urllib.parse.urljoin(_address(file), reference))
+            if not target.startswith(_BASE):
+                raise DocumentError(f"{told}: refers to another address; nothing is fetched that was not named")
             name = urllib.parse.unquote(target.removeprefix(_BASE))
-            if urllib.parse.quote(name) not in {urllib.parse.quote(one) for one in self._names()}:
-                raise DocumentError(f"{told}: refers to {name}, which was not named; add it with --from") from None
+            target = _address(name)
+            if target not in self._files:
+                raise DocumentError(f"{told}: refers to {line(name)}, which was not named; add it with --from")
+            value = self._registry.resolver(base_uri=target).lookup(f"#{fragment}").contents
+        except Unresolvable:
             raise DocumentError(f"{told}: leads nowhere") from None
+        except DocumentError:
+            raise
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
             raise DocumentError(f"{told}: cannot be followed: {error}") from None
-        return Place(value, target.removeprefix(_BASE), f"{target}#{fragment}")
+        return Place(value, self._files[target], f"{target}#{fragment}")
 
-    def _names(self) -> list[str]:
-        return [uri.removeprefix(_BASE) for uri in self._registry]
+
+def _address(name: str) -> str:
+    """Of a file: its name may have characters that mean something else in a URL."""
+    return _BASE + urllib.parse.quote(name, safe="/", errors="surrogateescape")
