@@ -13,6 +13,7 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Sequence
+from typing import Final
 
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
@@ -20,6 +21,8 @@ from aileron.importing.reading import DocumentError
 __all__ = ["by_words", "tags_of", "wanted"]
 
 UNTAGGED = "(untagged)"
+_MAX_READ: Final = 20_000
+"""Characters of a description in which a text is looked for."""
 
 
 def tags_of(described: Described) -> list[tuple[str, int, int]]:
@@ -50,7 +53,7 @@ def wanted(
         one
         for one in described.operations
         if one.name in names
-        or one.raw.get("operationId") in names
+        or _id(one) in names
         or wanted_tags & {tag.casefold() for tag in one.tags or (UNTAGGED,)}
         or (text and text in _text(one))
     ]
@@ -73,12 +76,19 @@ def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]
     return [one for one in described.operations if one.name in chosen]
 
 
+def _id(one: FoundOperation) -> str:
+    said = one.raw.get("operationId")
+    return said if isinstance(said, str) else ""
+
+
 def _ids(described: Described) -> set[str]:
-    return {said for one in described.operations if isinstance(said := one.raw.get("operationId"), str)}
+    return {_id(one) for one in described.operations} - {""}
 
 
 def _text(one: FoundOperation) -> str:
-    return f"{one.name} {one.method} {one.path} {one.summary} {one.raw.get('description', '')}".casefold()
+    said = one.raw.get("description")
+    words = said[:_MAX_READ] if isinstance(said, str) else ""
+    return f"{one.name} {one.method} {one.path} {one.summary} {words}".casefold()
 
 
 def _check_known(names: set[str], known: set[str], what: str) -> None:

@@ -9,7 +9,7 @@ here: what one takes and answers (operations.py), Swagger 2.0 (swagger.py).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -26,6 +26,10 @@ _READS: Final = ("get", "head")
 _MAX_OPERATIONS: Final = 20_000
 """Of one document: the largest known has 1,200."""
 _MAX_NAME: Final = 64
+_MAX_TAGS: Final = 20
+"""Of one operation: the first is what it is found by, mostly."""
+_MAX_SCHEMES: Final = 200
+"""Security schemes: known documents have at most 20."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
 
 
@@ -39,9 +43,9 @@ class FoundOperation(msgspec.Struct, frozen=True):
     summary: str
     raw: dict[str, Any]
     """The Operation Object."""
-    shared: tuple[Any, ...]
+    shared: Sequence[Any]
     """The parameters of its path."""
-    servers: tuple[Any, ...]
+    servers: Sequence[Any]
     """Of its path or its own; empty: those of the document."""
     file: str
     """Where it stands, for its references."""
@@ -85,6 +89,9 @@ def described(files: Files) -> Described:
     if not found:
         raise DocumentError(f"{files.root}: no operations: `paths` is empty")
     components = _object(document.get("components"))
+    schemes = _object(components.get("securitySchemes"))
+    if len(schemes) > _MAX_SCHEMES:
+        raise DocumentError(f"{files.root}: {len(schemes)} security schemes; at most {_MAX_SCHEMES}")
     return Described(
         title=_line(info.get("title")) or "API",
         version=_line(info.get("version")),
@@ -92,7 +99,7 @@ def described(files: Files) -> Described:
         is_3_0=is_3_0,
         servers=tuple(_list(document.get("servers"))),
         security=document.get("security") if isinstance(document.get("security"), list) else None,
-        schemes=_object(components.get("securitySchemes")),
+        schemes=schemes,
         operations=found,
         references=references,
         digest=files.digest,
@@ -127,11 +134,11 @@ def _operations(document: dict[str, Any], references: References) -> Iterator[Fo
                 name=names.of(raw, path, method),
                 path=path,
                 method=method,
-                tags=tuple(_line(tag) for tag in _list(raw.get("tags")) if isinstance(tag, str)),
+                tags=tuple(_line(tag) for tag in _list(raw.get("tags"))[:_MAX_TAGS] if isinstance(tag, str)),
                 summary=_line(raw.get("summary")),
                 raw=raw,
-                shared=tuple(shared),
-                servers=tuple(_list(raw.get("servers")) or servers),
+                shared=shared,
+                servers=_list(raw.get("servers")) or servers,
                 file=place.file,
                 is_old=raw.get("deprecated") is True,
             )
@@ -142,6 +149,7 @@ class _Names:
 
     def __init__(self) -> None:
         self._given: set[str] = set()
+        self._numbers: dict[str, int] = {}
 
     def of(self, raw: dict[str, Any], path: str, method: str) -> str:
         by_path = _snake(f"{method} {re.sub(r'[{}]', ' ', path)}")
@@ -150,10 +158,12 @@ class _Names:
         for candidate in (name, f"{name}_{method}", by_path):
             if candidate not in self._given and len(candidate) <= _MAX_NAME:
                 return self._take(candidate)
-        number = 2
-        while f"{name[: _MAX_NAME - 6]}_{number}" in self._given:
+        stem = name[: _MAX_NAME - 6]
+        number = self._numbers.get(stem, 2)
+        while f"{stem}_{number}" in self._given:
             number += 1
-        return self._take(f"{name[: _MAX_NAME - 6]}_{number}")
+        self._numbers[stem] = number
+        return self._take(f"{stem}_{number}")
 
     def _take(self, name: str) -> str:
         self._given.add(name)

@@ -27,6 +27,7 @@ _STYLES: Final = {
     "pipes": ("pipeDelimited", False),
     "multi": ("form", True),
 }
+_METHODS: Final = ("get", "head", "post", "put", "patch", "delete")
 _FORM: Final = "application/x-www-form-urlencoded"
 _MULTIPART: Final = "multipart/form-data"
 _JSON: Final = "application/json"
@@ -66,7 +67,7 @@ def as_openapi_3(document: dict[str, Any], references: References) -> dict[str, 
 
 
 def _item_part(key: str, value: Any, document: dict[str, Any], references: References) -> Any:
-    if key in ("get", "head", "post", "put", "patch", "delete") and isinstance(value, dict):
+    if key in _METHODS and isinstance(value, dict):
         return _operation(value, _list(value.get("parameters")), document, references)
     return value
 
@@ -75,8 +76,8 @@ def _give_bodies(
     made: dict[str, Any], item: dict[str, Any], bodies: list[Any], document: dict[str, Any], references: References
 ) -> None:
     """A path's own body parameters are each operation's."""
-    for method, raw in item.items():
-        if isinstance(made.get(method), dict) and method != "parameters" and isinstance(raw, dict):
+    for method in _METHODS:
+        if isinstance(raw := item.get(method), dict):
             made[method] = _operation(raw, [*bodies, *_list(raw.get("parameters"))], document, references)
 
 
@@ -119,11 +120,16 @@ def _parameter(raw: Any, references: References) -> dict[str, Any]:
     made = {key: item for key, item in value.items() if key not in _SCHEMA_KEYS and key != "collectionFormat"}
     made["schema"] = _inline_schema(value)
     if value.get("type") == "array":
-        style, explode = _STYLES.get(value.get("collectionFormat", "csv"), ("form", False))
+        style, explode = _style(value)
         if value.get("in") in ("path", "header"):
             style, explode = "simple", False
         made |= {"style": style, "explode": explode}
     return made
+
+
+def _style(value: dict[str, Any]) -> tuple[str, bool]:
+    """How a list is written: as CSV where nothing else is said."""
+    return _STYLES.get(str(value.get("collectionFormat")), _STYLES["csv"])
 
 
 def _inline_schema(value: dict[str, Any]) -> dict[str, Any]:
@@ -155,7 +161,7 @@ def _request_body(bodies: list[dict[str, Any]], consumes: list[str]) -> dict[str
     encoding = {}
     for body in fields:
         if body.get("type") == "array":
-            style, explode = _STYLES.get(body.get("collectionFormat", "csv"), ("form", False))
+            style, explode = _style(body)
             encoding[body["name"]] = {"style": style, "explode": explode}
     return {"required": bool(schema["required"]), "content": {kind: {"schema": schema, "encoding": encoding}}}
 
