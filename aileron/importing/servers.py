@@ -28,6 +28,8 @@ __all__ = ["Origin", "chosen", "origin_of", "remarks", "url_of"]
 _VARIABLE: Final = re.compile(r"\{([^{}]{1,64})\}")
 _BASE: Final = re.compile(r"(?:/[A-Za-z0-9._~!$&'()*+,;=:@-]+)*")
 _MAX_URL: Final = 1000
+_MAX_VALUE: Final = 253
+"""Of a variable: as long as the name of a host can be."""
 _PORTS: Final = {"https": 443, "http": 80}
 
 
@@ -54,11 +56,14 @@ def chosen(
     `found_at`: the URL the document came from. `given` takes the place of the host. DocumentError for a URL that is no address.
     """
     url = url_of(servers[0] if servers else {"url": "/"}, variables)
-    if found_at is not None:
-        url = urllib.parse.urljoin(found_at, url)
+    try:
+        if found_at is not None:
+            url = urllib.parse.urljoin(found_at, url)
+        path = urllib.parse.urlsplit(url).path
+    except ValueError as error:
+        raise DocumentError(f"server {url[:200]}: {error}") from None
     if given is not None:
-        base = _base(urllib.parse.urlsplit(url).path, url)
-        return Origin(given, is_plain=False, base=base)
+        return Origin(given, is_plain=False, base=_base(path, url[:200]))
     if not url.startswith(("https://", "http://")):
         return None
     return origin_of(url)
@@ -76,13 +81,15 @@ def url_of(server: Any, variables: Mapping[str, str]) -> str:
             return variables[name]
         variable = known.get(name) if isinstance(known, dict) else None
         default = variable.get("default") if isinstance(variable, dict) else None
-        if not isinstance(default, str):
+        if not isinstance(default, str) or len(default) > _MAX_VALUE:
             raise DocumentError(f"server {server['url'][:200]}: no value for {name}; give --variable {name}=VALUE")
         return default
 
     url: str = server["url"]
     for _ in range(2):  # a default may have a variable in it
         url = _VARIABLE.sub(value, url)
+        if len(url) > _MAX_URL:
+            raise DocumentError(f"server {server['url'][:200]}: its address has more than {_MAX_URL} characters")
     return url
 
 
@@ -106,7 +113,7 @@ def origin_of(url: str) -> Origin:
 def _base(path: str, told: str) -> str:
     base = path.rstrip("/")
     if not _BASE.fullmatch(base) or {".", ".."} & set(base.split("/")):
-        raise DocumentError(f"server {told}: the path {base!r} is not plain; give the address of the API with --server")
+        raise DocumentError(f"server {told}: the path {base!r} is not plain; correct it in a copy of the document")
     return base
 
 

@@ -1,0 +1,166 @@
+"""Where requests go is one host that can be read, or an error."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aileron.importing.reading import DocumentError
+from aileron.importing.servers import chosen, origin_of, remarks
+from aileron.model.names import HostPort
+from tests.importing.documents import document, imported, one_operation, reason_of
+
+FOUND_AT = "https://docs.example.com/api/openapi.json"
+
+
+@pytest.mark.parametrize(
+    ("url", "found_at", "origin"),
+    [
+        ("https://api.example.com", None, "https://api.example.com"),
+        ("https://api.example.com/v1/", None, "https://api.example.com/v1"),
+        ("https://API.example.com:8443/v1", None, "https://api.example.com:8443/v1"),
+        ("http://localhost:8765", None, "http://localhost:8765"),
+        ("/v2", FOUND_AT, "https://docs.example.com/v2"),
+        ("v2", FOUND_AT, "https://docs.example.com/api/v2"),
+        ("../v2", FOUND_AT, "https://docs.example.com/v2"),
+        ("//other.example.com/v2", FOUND_AT, "https://other.example.com/v2"),
+        ("https://{region}.example.com/{stage}", None, "https://eu.example.com/v1"),
+    ],
+)
+def test_a_server_is_a_host_and_a_path(url: str, found_at: str | None, origin: str) -> None:
+    """With its variables, and relative to where the document was found."""
+    variables = {"region": {"default": "{area}"}, "area": {"default": "eu"}, "stage": {"default": "v0"}}
+    there = chosen([{"url": url, "variables": variables}], found_at, None, {"stage": "v1"})
+
+    assert there is not None
+    assert there.url == origin
+
+
+@pytest.mark.parametrize(
+    "url", ["/v1", "", "//api.example.com", "ftp://api.example.com", "file:///etc/passwd", "javascript:x"]
+)
+def test_a_server_without_a_host_is_asked_for(url: str) -> None:
+    """And one that is given takes its place."""
+    assert chosen([{"url": url}], None, None, {}) is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://good.example@evil.example",
+        "https://good.example\\@evil.example",
+        "https://good.example:pass@evil.example/",
+        "https://evil.example\\.good.example",
+        "https://evil.example%2egood.example",
+        "https://gооd.example",
+        "https://good.example。evil",
+        "https://[::1]/v1",
+        "https://[",
+        "https://h..example",
+        "https://h.example./x",
+        "https://0x7f.1",
+        "https://2130706433",
+        "https://127.1",
+        "https://h.example:99999",
+        "https://h.example:443:443",
+        "https://h.example?x=1",
+        "https://h.example#x",
+        "https://h.example/../x",
+        "https://h.example/./x",
+        "https://h.example/%2e%2e/x",
+        "https://h.example/a//b",
+        "https://h.example/\u202ex",
+        "https://h.example/{",
+        "x" * 1001,
+    ],
+)
+def test_an_address_that_is_not_plain_is_refused(url: str) -> None:
+    """So that what a person reads is where requests go."""
+    with pytest.raises(DocumentError):
+        chosen([{"url": url}], FOUND_AT, None, {})
+    with pytest.raises(DocumentError):
+        origin_of(url)
+
+
+@pytest.mark.parametrize("url", ["//[", "https://[", "{a}"])
+def test_what_is_no_url_is_an_error_with_a_host_as_well(url: str) -> None:
+    """Its path counts even if its host does not."""
+    with pytest.raises(DocumentError):
+        chosen([{"url": url}], None, HostPort.parse("api.example.com:443"), {})
+
+
+@pytest.mark.parametrize(
+    "server", [None, 1, "x", [], {}, {"url": 1}, {"url": None}, {"url": "{a}", "variables": {"a": 1}}]
+)
+def test_what_is_no_server_is_an_error(server: Any) -> None:
+    """Of whatever type."""
+    with pytest.raises(DocumentError):
+        chosen([server], None, None, {})
+
+
+@pytest.mark.timeout(5)
+@pytest.mark.parametrize("default", ["{a}" * 80, "{a}" * 300_000, "x" * 200])
+def test_variables_of_variables_are_bounded(default: str) -> None:
+    """Each of a thousand in the address can be thousands again."""
+    server = {"url": "https://" + "{a}" * 300, "variables": {"a": {"default": default}}}
+    with pytest.raises(DocumentError):
+        chosen([server], None, None, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://api.example.com", []),
+        ("https://xn--80ak6aa92e.com", ["an international name (аррӏе.com)"]),
+        ("https://10.0.0.1", ["in a private network"]),
+        ("https://169.254.169.254", ["in a private network"]),
+        ("https://metadata.internal", ["in a private network"]),
+        ("https://localhost", ["in a private network"]),
+        ("https://intranet", ["in a private network"]),
+        ("http://api.example.com", ["no TLS"]),
+    ],
+)
+def test_a_host_that_needs_a_second_look_is_told(url: str, words: list[str]) -> None:
+    """Before a key is bound to it."""
+    told = remarks(origin_of(url))
+
+    assert len(told) == len(words)
+    assert all(word in one for word, one in zip(words, told, strict=True))
+
+
+def test_an_operation_at_another_host_is_told_with_it() -> None:
+    """It is in the manifest, where the author and whoever installs it see it, and requests of the others do not go there."""
+    paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}
+    made = imported(document(paths))
+
+    assert [str(one.host) for one in made.origins] == ["api.example.com:443", "evil.example:443"]
+    assert b'hosts = ["api.example.com:443", "evil.example:443"]' in made.files["manifest.toml"]
+
+
+def test_a_host_that_was_given_is_the_only_one() -> None:
+    """Whatever the document says."""
+    paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}
+    made = imported(document(paths), host=HostPort.parse("mine.example:443"))
+
+    assert [str(one.host) for one in made.origins] == ["mine.example:443"]
+    assert b"evil.example" not in b"".join(made.files.values())
+
+
+def test_a_server_of_an_operation_whose_host_nobody_knows_is_not_the_document_s() -> None:
+    """`/v2` of the operation is not `/v1` of the document."""
+    paths = {"/a": {"get": {}}, "/b": {"get": {"operationId": "b", "servers": [{"url": "/v2"}]}}}
+
+    assert "a server of its own" in reason_of(imported(document(paths)), "b")
+    assert [one.url for one in imported(document(paths), found_at=FOUND_AT).origins] == [
+        "https://api.example.com/v1",
+        "https://docs.example.com/v2",
+    ]
+
+
+def test_more_hosts_than_a_connector_has_are_refused() -> None:
+    """A person reads them all."""
+    paths = {f"/{n}": {"get": {"servers": [{"url": f"https://h{n}.example"}]}} for n in range(40)}
+    with pytest.raises(DocumentError, match="hosts; a connector has at most"):
+        imported(document(paths))
+    assert len(imported(one_operation({})).origins) == 1
