@@ -8,6 +8,7 @@ Source: docs/reference/packed-openapi.md. Not here: cutting an answer down to th
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -22,6 +23,10 @@ Lookup = Callable[[str], dict[str, Any] | bool]
 _MAX_FIELDS: Final = 12
 """Of one member: a line or two of what a person or a model takes in of each."""
 _MAX_HOPS: Final = 12
+_MAX_PARTS: Final = 64
+"""Parts of `allOf`, and parts of those."""
+_MAX_AROUND: Final = 200
+"""Properties of an answer among which its list is looked for."""
 _WRAPPERS: Final = ("data", "items", "results", "values", "entries", "records", "list", "content", "chunk", "objects")
 _TELLING: Final = (
     "id number key name title login username email subject summary slug label status state type kind path full_name "
@@ -52,7 +57,7 @@ def listing_of(answer: dict[str, Any] | bool, lookup: Lookup) -> ListShape | Non
         return ListShape(at=[], fields=fields_of(found.get("items", True), lookup))
     arrays = [
         name
-        for name, inner in properties_of(found, lookup).items()
+        for name, inner in itertools.islice(properties_of(found, lookup).items(), _MAX_AROUND)
         if "items" in (seen := _seen(inner, lookup)) and properties_of(_seen(seen["items"], lookup), lookup)
     ]
     wrapped = [name for name in _WRAPPERS if name in arrays]
@@ -94,11 +99,15 @@ def _of_one(name: str, inner: Any, lookup: Lookup) -> Iterator[str] | list[str]:
 
 def properties_of(schema: Any, lookup: Lookup) -> dict[str, Any]:
     """The properties of an object, those of `allOf` and of the first branch of a choice included."""
-    seen = _seen(schema, lookup)
-    found = dict(seen.get("properties", {}))
-    for part in seen.get("allOf", ()):
-        found |= properties_of(part, lookup)
-    return {name: inner for name, inner in found.items() if inner is not False}
+    found: dict[str, Any] = {}
+    waiting = [schema]
+    for _ in range(_MAX_PARTS):  # a schema may be a part of itself
+        if not waiting:
+            break
+        seen = _seen(waiting.pop(), lookup)
+        found |= {name: inner for name, inner in seen.get("properties", {}).items() if inner is not False}
+        waiting += reversed(seen.get("allOf", ()))
+    return found
 
 
 def _seen(schema: Any, lookup: Lookup) -> dict[str, Any]:

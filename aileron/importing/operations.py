@@ -53,6 +53,9 @@ __all__ = ["Imported", "Importer", "Input", "Unimported"]
 
 _MAX_INPUTS: Final = 60
 """Of one action: operations of a manifest have at most 64 parameters."""
+_MAX_PARAMETERS: Final = 500
+"""Of one operation as the document has it: of known ones the most is 150."""
+_MAX_PATH: Final = 1000
 _MAX_RULES: Final = 16 << 10
 """16 KiB of one action's rules together: each of them is in the context of a model with every request."""
 _MAX_OPTIONAL: Final = 2 << 10
@@ -65,16 +68,23 @@ _IGNORED: Final = frozenset({"accept", "content-type", "authorization"})
 _RESERVED: Final = frozenset(
     "accept-encoding connection content-encoding content-length cookie date expect host keep-alive location origin "
     "referer set-cookie te "
-    "trailer transfer-encoding upgrade via proxy-authorization".split()
+    "trailer transfer-encoding upgrade via proxy-authorization "
+    "forwarded x-forwarded-for x-forwarded-host x-forwarded-proto x-original-url x-rewrite-url "
+    "x-http-method x-http-method-override x-method-override".split()
 )
-"""What frames or routes a request is egress's to write."""
+"""What frames or routes a request is egress's to write, and its method is the manifest's: what only reads must not become what
+deletes by a header.
+"""
 _HEADER: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _TEMPLATE: Final = re.compile(r"\{([^{}/]+)\}")
 _PATH: Final = re.compile(
     r"(?:/(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|\{[^{}/?#]+\})*)+(?:\?[A-Za-z0-9._~=&-]+)?(?:#[A-Za-z0-9._~-]*)?"
 )
 """With a query that is always the same, or a name behind `#` that tells two operations of one path apart."""
-_SECRETS: Final = frozenset("api_key apikey access_token auth_token authtoken x_api_key api_token".split())
+_SECRETS: Final = frozenset(
+    "api_key apikey access_token auth_token authtoken x_api_key api_token x_auth_token x_access_token private_token "
+    "session_token secret_key client_secret api_secret x_api_secret".split()
+)
 """Parameters that carry a credential wherever there is one."""
 _PERHAPS_SECRETS: Final = frozenset("token key secret".split())
 """Those that do if their description says so."""
@@ -180,8 +190,12 @@ class _Reading:
 
     def imported(self, origin: Origin | None) -> Imported:
         found = self._found
-        if not _PATH.fullmatch(found.path):
+        if len(found.path) > _MAX_PATH or not _PATH.fullmatch(found.path):
             raise UnusableError("its path has characters that a path does not have")
+        if {"", ".", ".."} & set(re.split(r"[?#]", found.path)[0].split("/")[1:-1]) or found.path.endswith(
+            ("/.", "/..")
+        ):
+            raise UnusableError("its path has an empty segment, or one of dots only")
         security = self._security()
         parameters = list(self._parameters())
         self._check_path(parameters)
@@ -217,8 +231,8 @@ class _Reading:
             if need.ways and not need.is_optional and self._described.schemes:
                 raise UnusableError(f"it needs a credential ({_ways(need.ways)}), and the connector has none")
             return []
-        if not credential.scheme:
-            return [{credential.kind: []}]
+        if not credential.scheme:  # the author's word, but for an operation that says itself that it needs none
+            return [] if self._found.raw.get("security") == [] else [{credential.kind: []}]
         if need.scopes(credential.scheme) is not None:
             return [{credential.kind: []}]
         if need.is_optional:
@@ -245,12 +259,15 @@ class _Reading:
     def _declared(self) -> list[Place]:
         """The path's and the operation's own, which take the place of the path's."""
         declared: dict[tuple[Any, Any], Place] = {}
-        own = self._found.raw.get("parameters")
-        for raw in (*self._found.shared, *(own if isinstance(own, list) else ())):
+        said = self._found.raw.get("parameters")
+        own = said if isinstance(said, list) else []
+        if len(self._found.shared) + len(own) > _MAX_PARAMETERS:
+            raise UnusableError(f"more than {_MAX_PARAMETERS} parameters")
+        for raw in (*self._found.shared, *own):
             place = self._described.references.resolved(raw, self._found.file)
             if not isinstance(place.value, dict) or not isinstance(place.value.get("name"), str):
                 raise UnusableError("a parameter without a name")
-            declared[place.value.get("in"), place.value["name"]] = place
+            declared[str(place.value.get("in")), place.value["name"]] = place
         # Path parameters first, in the order of the path: what a call is about.
         order = _TEMPLATE.findall(self._found.path)
         return sorted(
@@ -272,7 +289,7 @@ class _Reading:
             return None
         if self._is_credential(where, name):
             return None
-        if where != "path" and _is_secret(raw):
+        if where != "path" and self._is_secret(raw):
             if self._credential.kind is not None:
                 return None
             raise UnusableError(f"it looks like a credential, which no agent may hold; give --auth {where}:{name}")
@@ -308,6 +325,16 @@ class _Reading:
             return name.lower() in _IGNORED or name.lower() == (self._credential.header or "").lower()
         return where == "query" and self._credential.query == name
 
+    def _is_secret(self, raw: dict[str, Any]) -> bool:
+        """Whether it carries a credential, by its name or because a security scheme of the document is sent there."""
+        name = _snake(raw["name"])
+        schemes = [one for one in self._described.schemes.values() if isinstance(one, dict)]
+        return (
+            name in _SECRETS
+            or (name in _PERHAPS_SECRETS and bool(_ABOUT_SECRETS.search(str(raw.get("description", "")))))
+            or any(one.get("in") == raw["in"] and _snake(str(one.get("name", ""))) == name for one in schemes if name)
+        )
+
     def _check_path(self, parameters: list[Parameter]) -> None:
         known = {one.name for one in parameters if one.place == "path"}
         for name in _TEMPLATE.findall(self._found.path):
@@ -326,11 +353,13 @@ class _Reading:
             return None
         kind, media = _chosen_media(content)
         required = place.value.get("required") is True
+        inputs, left_out = len(self._inputs), len(self._left_out)
         try:
             return self._body_of(kind, media, place, required=required)
         except UnusableError as error:
             if required:
                 raise UnusableError(f"body: {error}") from None
+            del self._inputs[inputs:], self._left_out[left_out:]
             self._leave_out("body", str(error))
             return None
 
@@ -353,18 +382,19 @@ class _Reading:
         self, kind: str, media: dict[str, Any], schema: Packed, found: dict[str, Any], *, required: bool
     ) -> RequestBody:
         arguments: dict[str, str] = {}
+        needed = found.get("required", ())  # of a body that is given, optional as it may be
         # Documents seldom say that a body is required, and mean it: one without what it requires is of no use.
-        needed = found.get("required", ()) if required or self._found.method in ("post", "put") else ()
+        required = required or (bool(needed) and self._found.method in ("post", "put"))
         most = _MAX_RULES // 2 if len(found["properties"]) == 1 else _MAX_OPTIONAL
         names = sorted(found["properties"], key=lambda name: name not in needed)
         for name in names:
             inner = found["properties"][name]
             if inner is False and name not in needed:
                 continue
-            argument = self._argument(name, "body")
             try:
+                argument = self._argument(name, "body")
                 said = inner if isinstance(inner, dict) else {}
-                self._add(argument, inner, said, required=name in needed, most_bytes=most)
+                self._add(argument, inner, said, required=required and name in needed, most_bytes=most)
             except UnusableError as error:
                 if name in needed:
                     raise UnusableError(f"{line(name, 60)}: {error}") from None
@@ -378,7 +408,7 @@ class _Reading:
             raise UnusableError(f"{line(missing[0], 60)}: required, and not described")
         encoding = {name: one for name, one in _encodings(media) if name in arguments}
         content = {kind: Media(_as_schema(plain(schema)), encoding)}
-        return RequestBody(content=content, required=required or bool(needed), arguments=arguments)
+        return RequestBody(content=content, required=required, arguments=arguments)
 
     # Answers
 
@@ -494,12 +524,6 @@ class _Reading:
         self._inputs = kept
 
 
-def _is_secret(raw: dict[str, Any]) -> bool:
-    name = _snake(raw["name"])
-    is_said = bool(_ABOUT_SECRETS.search(str(raw.get("description", ""))))
-    return name in _SECRETS or (name in _PERHAPS_SECRETS and is_said)
-
-
 def _weight(one: Input) -> int:
     return size_of(one.rule) + len(one.description) + len(one.name)
 
@@ -563,7 +587,7 @@ def _encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
             yield (
                 name,
                 Encoding(
-                    content_type=raw["contentType"] if isinstance(raw.get("contentType"), str) else "",
+                    content_type=said if isinstance(said := raw.get("contentType"), str) and is_visible(said) else "",
                     style=style if style in _STYLES else None,
                     explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
                     allow_reserved=raw.get("allowReserved") is True,

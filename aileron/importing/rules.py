@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from aileron.actions.inputs import MAX_CHOICES, MAX_LENGTH, rule_problem
+from aileron.importing.reading import DocumentError
 from aileron.importing.schemas import UnusableError
 from aileron.importing.words import is_visible, line
 from aileron.model.document import MAX_NUMBER
@@ -37,8 +38,12 @@ _FEW_WORDS: Final = 40
 _MAX_ALTERNATIVES: Final = 32
 """Of one schema: choices within choices multiply."""
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
-_MAX_STEPS: Final = 20_000
-"""Schemas looked at for one rule: choices within choices multiply."""
+_MAX_STEPS: Final = 200_000
+"""Schemas and members of them that are looked at for one rule: choices within choices multiply."""
+_MAX_ALL_STEPS: Final = 20_000_000
+"""The same for all rules of one import: half a minute, and ten times what GitHub's document takes."""
+_MAX_WITHIN: Final = 120
+"""Schemas within schemas and behind references."""
 _PREFERRED: Final = ("object", "array", "string", "number", "integer", "boolean")
 """Of several types, the one that says most."""
 _KEYWORDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -115,6 +120,8 @@ class Rules:
     def __init__(self, lookup: Callable[[str], dict[str, Any] | bool]) -> None:
         self._lookup: Final = lookup
         self._steps = 0
+        self._all_steps = 0
+        self._within = 0
 
     def rule(self, schema: dict[str, Any] | bool, most_bytes: int) -> Rule:
         """The widest rule that is not wider than the schema and not larger than so many bytes. UnusableError.
@@ -146,19 +153,31 @@ class Rules:
                 return found
         return None
 
-    def _step(self) -> None:
-        self._steps += 1
+    def _step(self, steps: int = 1) -> None:
+        self._steps += steps
+        self._all_steps += steps
+        if self._all_steps > _MAX_ALL_STEPS:
+            raise DocumentError("its schemas have too many alternatives in all: choose fewer operations")
         if self._steps > _MAX_STEPS:
             raise UnusableError("its schema has too many alternatives")
+
+    def _deeper(self) -> None:
+        if self._within == _MAX_WITHIN:
+            raise UnusableError(f"more than {_MAX_WITHIN} schemas within each other")
+        self._within += 1
 
     def _rule(self, schema: dict[str, Any] | bool, depth: int, within: tuple[str, ...]) -> Rule:
         """That of the first alternative that has one."""
         problem = UnusableError("it can only be null")
-        for found in self._alternatives(schema, within):
-            try:
-                return self._rule_of(found, depth, (*within, *found.get("$refs", ())))
-            except UnusableError as error:
-                problem = error
+        self._deeper()
+        try:
+            for found in self._alternatives(schema, within):
+                try:
+                    return self._rule_of(found, depth, (*within, *found.get("$refs", ())))
+                except UnusableError as error:
+                    problem = error
+        finally:
+            self._within -= 1
         raise problem
 
     def _rule_of(self, found: dict[str, Any], depth: int, within: tuple[str, ...]) -> Rule:
@@ -186,7 +205,7 @@ class Rules:
             rule["items"] = self._rule(items, depth, within)
 
     def _take_properties(self, found: Rule, rule: Rule, depth: int, within: tuple[str, ...]) -> None:
-        required = list(found.get("required", ()))
+        required = dict.fromkeys(found.get("required", ()))
         properties: dict[str, Rule] = {}
         if found.get("properties") and depth == 0:
             raise UnusableError(f"nested deeper than {MAX_DEPTH} levels")
@@ -211,7 +230,7 @@ class Rules:
         if properties:
             rule["properties"] = properties
         if required:
-            rule["required"] = required
+            rule["required"] = list(required)
         if isinstance(more, dict):
             try:
                 rule["additionalProperties"] = self._rule(more, max(depth - 1, 0), within)
@@ -227,7 +246,14 @@ class Rules:
 
         UnusableError where there is none. `$refs` of one are the names that led to it: a schema within itself is not followed.
         """
-        self._step()
+        self._deeper()
+        try:
+            return self._found_alternatives(schema, within)
+        finally:
+            self._within -= 1
+
+    def _found_alternatives(self, schema: dict[str, Any] | bool, within: tuple[str, ...]) -> list[dict[str, Any]]:
+        self._step(1 if isinstance(schema, bool) else _weight(schema))
         if schema is False:
             raise UnusableError("it can have no value")
         if schema is True:
@@ -242,12 +268,12 @@ class Rules:
             if reference in within:
                 raise UnusableError("a schema within itself")
             target = self._alternatives(self._lookup(reference), (*within, reference))
-            found = _product([{**one, "$refs": (*one.get("$refs", ()), reference)} for one in target], found)
+            found = self._product([{**one, "$refs": (*one.get("$refs", ()), reference)} for one in target], found)
         for part in schema.get("allOf", ()):
-            found = _product(found, self._alternatives(part, within))
+            found = self._product(found, self._alternatives(part, within))
         for key in ("anyOf", "oneOf"):
             if key in schema:
-                found = _product(found, self._branches(schema[key], within))
+                found = self._product(found, self._branches(schema[key], within))
         found = [one for one in found if not _is_null(one)]
         if not found:
             raise UnusableError("it can only be null")
@@ -263,24 +289,30 @@ class Rules:
                 problem = error
         if not possible:
             raise problem
+        self._step(sum(map(_weight, possible)))
         whole = _all_enums(possible)
         return possible if whole is None else [whole]
 
+    def _product(self, ones: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Each of one with each of the other, as far as they go together. UnusableError if none do."""
+        made: list[dict[str, Any]] = []
+        problem: UnusableError | None = None
+        for one, other in itertools.product(ones, others):
+            if len(made) == _MAX_ALTERNATIVES:  # fewer is narrower
+                break
+            self._step(_weight(one) + _weight(other))
+            try:
+                made.append(_both(one, other))
+            except UnusableError as error:
+                problem = error
+        if not made and problem is not None:
+            raise problem
+        return made
 
-def _product(ones: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each of one with each of the other, as far as they go together. UnusableError if none do."""
-    made: list[dict[str, Any]] = []
-    problem: UnusableError | None = None
-    for one, other in itertools.product(ones, others):
-        if len(made) == _MAX_ALTERNATIVES:  # fewer is narrower
-            break
-        try:
-            made.append(_both(one, other))
-        except UnusableError as error:
-            problem = error
-    if not made and problem is not None:
-        raise problem
-    return made
+
+def _weight(schema: Mapping[str, Any]) -> int:
+    """About how long it takes to look at one: its keywords, and the members of those."""
+    return len(schema) + sum(len(value) for value in schema.values() if isinstance(value, dict | list))
 
 
 def _rank(found: Mapping[str, Any]) -> tuple[int, bool]:
@@ -405,7 +437,8 @@ def _narrower(key: str, one: Any, other: Any) -> Any:
         case "type":
             return _types(one, other)
         case "enum":
-            shared = [value for value in one if any(_is_same(value, their) for their in other)]
+            theirs = {json.dumps(value, sort_keys=True) for value in other}
+            shared = [value for value in one if json.dumps(value, sort_keys=True) in theirs]
             if not shared:
                 raise UnusableError("choices that have no value in common")
             return shared
@@ -446,6 +479,8 @@ def _types(one: Any, other: Any) -> Any:
 
 def _is_same(one: Any, other: Any) -> bool:
     """As JSON: false is not 0. 1 and 1.0 pass for two, which is narrower."""
+    if one is other or one != other:
+        return one is other
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

@@ -17,6 +17,7 @@ section 4.8.24 (Schema Object); JSON Schema 2020-12. Not here: the rules of an a
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
@@ -66,6 +67,7 @@ class Packer:
         self._names: Final[dict[tuple[str, Mode], str]] = {}
         self._waiting: Final[list[tuple[str, Any, str]]] = []
         self._broken: Final[dict[str, str]] = {}
+        self._numbers: Final[dict[str, int]] = {}
         self._looked_at = 0
 
     def answered(self, schema: Any, file: str) -> Packed:
@@ -105,6 +107,8 @@ class Packer:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, dict):
+            if mode == "answered":
+                return True
             raise UnusableError("a schema that is no object")
         if depth > _MAX_DEPTH:
             if mode == "answered":
@@ -158,9 +162,10 @@ class Packer:
     def _new_name(self, at: str, mode: Mode) -> str:
         said = _NAME.sub("_", at.rpartition("/")[2].rpartition("#")[2])[:80].strip("_") or "schema"
         base = said if mode == "answered" else f"{said}.sent"
-        name, number = base, 2
+        name, number = base, self._numbers.get(base, 2)
         while name in self.schemas:
             name, number = f"{base}.{number}", number + 1
+        self._numbers[base] = number
         return name
 
     def _object(self, schema: dict[str, Any], file: str, mode: Mode, depth: int) -> Packed:
@@ -208,24 +213,24 @@ class Packer:
 
     def _properties(self, schema: dict[str, Any], made: dict[str, Any], file: str, mode: Mode, depth: int) -> None:
         properties = schema.get("properties")
-        required = [name for name in _list(schema.get("required")) if isinstance(name, str)]
+        required = dict.fromkeys(name for name in _list(schema.get("required")) if isinstance(name, str))
+        if (most := max(len(required), len(properties) if isinstance(properties, dict) else 0)) > _MAX_PROPERTIES:
+            if mode == "answered":
+                return
+            raise UnusableError(f"an object with {most} properties")
         if isinstance(properties, dict):
-            if len(properties) > _MAX_PROPERTIES:
-                if mode == "answered":
-                    return
-                raise UnusableError(f"an object with {len(properties)} properties")
             packed: dict[str, Packed] = {}
             hidden = "readOnly" if mode == "sent" else "writeOnly"
             for name, inner in properties.items():
                 if self._is_marked(inner, hidden, file):
-                    required = [one for one in required if one != name]
+                    required.pop(name, None)
                     if mode == "sent":
                         packed[name] = False
                     continue
                 packed[name] = self._property(name, inner, file, mode, depth, is_needed=name in required)
             made["properties"] = packed
         if required:
-            made["required"] = list(dict.fromkeys(required))
+            made["required"] = list(required)
 
     def _property(self, name: str, inner: Any, file: str, mode: Mode, depth: int, *, is_needed: bool) -> Packed:
         if mode == "answered":
@@ -293,11 +298,12 @@ def _scalars(schema: Mapping[str, Any], made: dict[str, Any], *, exact: bool) ->
 
 def _is_pattern(pattern: str) -> bool:
     """Whether it means the same to Python's `re` as to ECMA 262, which the documents are written for."""
-    if len(pattern) > 1000 or re.search(r"\\[pPuxckAZzGK]|\(\?[<P]|\[\[|&&|\\[0-9]", pattern):
+    if len(pattern) > 1000 or re.search(r"\\[pPuxckAZzGKN]|\(\?[<P]|\[\[|&&|\\[0-9]", pattern):
         return False
     try:
-        re.compile(pattern)
-    except (re.error, RecursionError, OverflowError, ValueError):
+        with warnings.catch_warnings(action="error"):  # of what a later Python will read as operations on sets
+            re.compile(pattern)
+    except (re.error, RecursionError, OverflowError, ValueError, FutureWarning, DeprecationWarning):
         return False
     return True
 

@@ -18,14 +18,17 @@ import msgspec
 
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
-from aileron.importing.words import is_visible
+from aileron.importing.words import is_visible, line
 from aileron.model.manifest import CredentialKind
+from aileron.registry.manifest import may_be_credential
 
 __all__ = ["NONE", "Credential", "Need", "choose", "needs_of"]
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")
 _URL: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?(?:/[A-Za-z0-9._~!$&'()*+,;=:@%-]*)*")
+_MAX_WAYS: Final = 16
+"""Of one operation, and schemes of one way; those beyond are not looked at, so that it may need another credential."""
+_MAX_SCOPES: Final = 200
 _GIVEN: Final = re.compile(r"(bearer|basic|none)|(header|query):(.+)")
 
 
@@ -52,7 +55,8 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
             case "basic":
                 return "a user name and a password"
             case "oauth2":
-                return f"a sign-in (OAuth 2), scopes {' '.join(self.scopes) or 'none'}"
+                hosts = dict.fromkeys(url.split("/")[2] for url in (self.authorize_url, self.token_url))
+                return f"a sign-in (OAuth 2) at {' and '.join(hosts)}, scopes {' '.join(self.scopes) or 'none'}"
             case _ if self.query:
                 return f"an API key, as the query parameter {self.query}"
             case _ if self.header:
@@ -88,7 +92,7 @@ def needs_of(operation: FoundOperation, described: Described) -> Need:
     said = raw if isinstance(raw, list) else described.security
     if not said:
         return Need((), is_optional=True)
-    ways = [_way(one) for one in said if isinstance(one, dict)]
+    ways = [_way(one) for one in said[:_MAX_WAYS] if isinstance(one, dict) and len(one) <= _MAX_WAYS]
     bearers = frozenset(name for name, raw in described.schemes.items() if _is_bearer(raw))
     return Need(tuple(way for way in ways if way), is_optional=any(not way for way in ways), bearers=bearers)
 
@@ -101,7 +105,7 @@ def _is_bearer(raw: Any) -> bool:
 
 def _way(raw: dict[str, Any]) -> dict[str, tuple[str, ...]]:
     return {
-        name: tuple(scope for scope in scopes if isinstance(scope, str)) if isinstance(scopes, list) else ()
+        name: tuple(one for one in scopes[:_MAX_SCOPES] if isinstance(one, str)) if isinstance(scopes, list) else ()
         for name, scopes in raw.items()
     }
 
@@ -196,7 +200,9 @@ def _credential(name: str, described: Described, needs: Iterable[Need]) -> Crede
 
 
 def _key(place: str, name: str, scheme: str) -> Credential | str:
-    if place == "header" and _TOKEN.fullmatch(name):
+    if place == "header" and not may_be_credential(name):
+        return f"a key in the header {line(name, 60)!r}, which is not one that a credential may use"
+    if place == "header":
         if name.lower() == "authorization":
             # Documents say so of tokens as well as of keys as they are: a token is what nearly all of them mean.
             return Credential(scheme=scheme, kind="api_key")

@@ -60,6 +60,7 @@ __all__ = [
     "SCHEMA",
     "UNBOUND_HOSTS",
     "WASI_NAMES",
+    "may_be_credential",
     "parse_connector_manifest",
 ]
 
@@ -526,7 +527,7 @@ def _wire_form(table: Table, kind: str) -> dict[str, Any]:
             raise table.refuse(key, f'{key} needs kind = "api_key", but this is {kind!r}')
     if "query" in wire and len(wire) > 1:
         raise table.refuse("query", "query and header or format together: a key is sent in one place only")
-    if "header" in wire and not _is_header(wire["header"]):
+    if "header" in wire and not may_be_credential(wire["header"]):
         raise table.refuse("header", f"header {wire['header']!r} is not a header field name that a credential may use")
     if "format" in wire and (not _FORMAT.fullmatch(wire["format"]) or wire["format"].count("{") != 1):
         raise table.refuse("format", f"format {wire['format']!r} must be printable ASCII with {{key}} once")
@@ -535,7 +536,8 @@ def _wire_form(table: Table, kind: str) -> dict[str, Any]:
     return wire
 
 
-def _is_header(name: str) -> bool:
+def may_be_credential(name: str) -> bool:
+    """Whether a credential may be sent in the header field of this name."""
     lower = name.lower()
     is_reserved = lower in _RESERVED_HEADERS or lower.startswith(("proxy-", "sec-", "x-forwarded-"))
     return _TOKEN.fullmatch(name) is not None and not is_reserved

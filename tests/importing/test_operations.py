@@ -1,0 +1,367 @@
+"""One operation of a document, whole, or with the reason why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.importing.reading import DocumentError
+from aileron.importing.repository import Made
+from aileron.model.manifest import InputSpec
+from tests.importing.documents import Json, action_of, document, imported, one_operation, reason_of, schema_ref
+
+TEXT = {"type": "string"}
+
+
+def made_of(operation: Json, *, method: str = "get", path: str = "/pets", **more: Any) -> Made:
+    """Of a document with this operation, `one`."""
+    return imported(one_operation({"operationId": "one", **operation}, method=method, path=path, **more))
+
+
+def inputs_of(made: Made) -> dict[str, InputSpec]:
+    """Of its action."""
+    action = parse_action(action_of(made, "x-one"), file="action.md", allow_placeholder=True)
+    return {one.name: one for one in action.inputs}
+
+
+def packed_of(made: Made) -> Json:
+    """The operation as it is packed."""
+    (methods,) = msgspec.json.decode(made.files["service/document.json"])["paths"].values()
+    (operation,) = methods.values()
+    assert isinstance(operation, dict)
+    return operation
+
+
+def parameter(name: str = "q", where: str = "query", **more: Any) -> Json:
+    """Of a string."""
+    return {"name": name, "in": where, "schema": TEXT, **more}
+
+
+def body(schema: Any, kind: str = "application/json", *, required: bool = True, **media: Any) -> Json:
+    """An operation with a body."""
+    return {"requestBody": {"required": required, "content": {kind: {"schema": schema, **media}}}}
+
+
+# Parameters
+
+
+@pytest.mark.parametrize(
+    ("parameters", "names"),
+    [
+        ([parameter("petId"), parameter("X-Trace", "header")], ["pet_id", "x_trace"]),
+        ([parameter("id"), parameter("id", "header")], ["id", "id_header"]),
+        ([parameter("a-b"), parameter("a_b"), parameter("a.b")], ["a_b", "a_b_query", "a_b_2"]),
+        ([parameter("日本"), parameter("名前")], ["query", "query_query"]),
+        ([parameter("1st")], ["arg_1st"]),
+        ([parameter("a"), parameter("b", required=True)], ["b", "a"]),
+        ([parameter("a", schema={"type": "integer"}), parameter("a")], ["a"]),
+        ([parameter("a" * 100)], ["a" * 60]),
+        ([parameter("q", "cookie")], []),
+        ([parameter("Cookie", "header"), parameter("Host", "header"), parameter("Accept", "header")], []),
+        ([parameter("a b", "header")], []),
+        ([parameter("", "query"), parameter("\u202e", "query"), parameter("a\nb", "query")], []),
+    ],
+)
+def test_each_argument_has_a_name_of_its_own(parameters: list[Json], names: list[str]) -> None:
+    """In snake case, with its place where two are alike; what a connector cannot send is none."""
+    assert list(inputs_of(made_of({"parameters": parameters}))) == names
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"in": []},
+        {"in": {}},
+        {"in": None},
+        {"in": "body"},
+        {"schema": 1},
+        {"schema": None},
+        {"schema": []},
+        {"style": "odd"},
+        {"style": []},
+        {"content": {"text/csv": {}}},
+    ],
+)
+def test_an_optional_parameter_that_cannot_be_said_is_left_out(odd: Json) -> None:
+    """And named; a required one takes the operation with it."""
+    made = made_of({"parameters": [{**parameter(), **odd}, parameter("r")]})
+
+    assert list(inputs_of(made)) == ["r"]
+    assert made.left_out["one"][0].startswith("q: ")
+    with pytest.raises(DocumentError, match="one: q: "):
+        made_of({"parameters": [{**parameter(required=True), **odd}]})
+
+
+@pytest.mark.parametrize(
+    "raw", [None, 1, "x", [], {}, {"name": 1}, {"name": []}, {"$ref": "#/nowhere"}, {"$ref": "http://["}]
+)
+def test_what_is_no_parameter_takes_the_operation_with_it(raw: Any) -> None:
+    """Nobody knows whether it was required."""
+    with pytest.raises(DocumentError, match="none of the 1 operations can be imported; one: "):
+        made_of({"parameters": [raw]})
+
+
+def test_more_parameters_than_a_person_wrote_are_refused() -> None:
+    """However many operations share them."""
+    with pytest.raises(DocumentError, match="more than 500 parameters"):
+        made_of({"parameters": [parameter(f"q{n}") for n in range(501)]})
+    assert len(inputs_of(made_of({"parameters": [parameter(f"q{n}") for n in range(500)]}))) == 60
+
+
+@pytest.mark.parametrize(
+    ("path", "is_imported"),
+    [
+        ("/a/{b}", True),
+        ("/a/{b}{c}", True),
+        ("/a/{b}/{b}", True),
+        ("/a/{b}.json", True),
+        ("/a/", True),
+        ("/", True),
+        ("/a:b;c@d", True),
+        ("/a?x=1", True),
+        ("/a#b", True),
+        ("/../a", False),
+        ("/a/..", False),
+        ("/a/.", False),
+        ("/a/./b", False),
+        ("//evil.example/x", False),
+        ("/a//b", False),
+        ("/%2e%2e/a", False),
+        ("/a b", False),
+        ("/a\\b", False),
+        ("/a\n+++\n", False),
+        ("/\u202e", False),
+        ("/{}", False),
+        ("/{b", False),
+        ("/{d}", False),
+        ("/a?x={b}", False),
+        ("a", False),
+        ("", False),
+        ("https://evil.example/", False),
+        ("/" + "a" * 1000, False),
+    ],
+)
+def test_a_path_is_plain_and_its_parameters_are_described(path: str, is_imported: bool) -> None:
+    """Or the operation is not imported."""
+    shared = [parameter("b", "path"), parameter("c", "path"), parameter("x y", "path")]
+    made = imported(document({path: {"parameters": shared, "get": {"operationId": "one"}}, "/good": {"get": {}}}))
+
+    assert ("one" in [one.op for one in made.actions]) is is_imported
+    assert is_imported or "path" in reason_of(made, "one")
+
+
+# Bodies
+
+
+@pytest.mark.parametrize(
+    ("operation", "inputs", "arguments"),
+    [
+        (body({"properties": {"a": TEXT, "bC": TEXT}, "required": ["bC"]}), ["b_c", "a"], {"a": "a", "bC": "b_c"}),
+        (body({"properties": {"a": TEXT}}, "application/merge-patch+json"), ["a"], {"a": "a"}),
+        (body({"properties": {"a": TEXT}}, "application/x-www-form-urlencoded"), ["a"], {"a": "a"}),
+        (body({"properties": {"a": {"type": "string", "format": "binary"}}}, "multipart/form-data"), ["a"], {"a": "a"}),
+        (body({"type": "array", "items": TEXT}), ["body"], None),
+        (body(TEXT, "text/plain"), ["body"], None),
+        (body({}, "application/octet-stream"), ["body"], None),
+        (body({"type": "object", "additionalProperties": TEXT}), ["body"], None),
+        (body(True), ["body"], None),
+        (body({"properties": {"a": {"type": "string", "readOnly": True}, "b": TEXT}}), ["b"], {"b": "b"}),
+        (body({"properties": {"a": False, "b": TEXT}}), ["b"], {"b": "b"}),
+    ],
+)
+def test_a_body_is_given_property_by_property_or_whole(
+    operation: Json, inputs: list[str], arguments: Json | None
+) -> None:
+    """By its media type and its schema."""
+    made = made_of(operation, method="post")
+
+    assert list(inputs_of(made)) == inputs
+    assert packed_of(made)["requestBody"].get("x-aileron-arguments") == arguments
+
+
+def test_names_of_parameters_and_properties_do_not_meet() -> None:
+    """The later one has its place behind it."""
+    operation = {
+        **body({"properties": {"id": TEXT, "q": TEXT}}),
+        "parameters": [parameter("id", "path"), parameter("q")],
+    }
+
+    assert list(inputs_of(made_of(operation, method="post", path="/pets/{id}"))) == ["id", "q", "id_body", "q_body"]
+
+
+def test_of_media_types_that_which_says_most_is_sent() -> None:
+    """JSON, then a form, then text."""
+    kinds = [
+        "text/plain",
+        "image/png",
+        "multipart/form-data",
+        "application/x-www-form-urlencoded",
+        "application/vnd.x+json",
+        "*/*",
+    ]
+    chosen = []
+    while kinds:
+        content = {kind: {"schema": {"properties": {"a": TEXT}}} for kind in kinds}
+        made = made_of({"requestBody": {"required": True, "content": content}}, method="post")
+        chosen += list(packed_of(made)["requestBody"]["content"])
+        kinds.pop()
+
+    assert chosen == [
+        "application/json",
+        "application/vnd.x+json",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data",
+        "text/plain",
+        "text/plain",
+    ]
+
+
+@pytest.mark.parametrize("raw", [1, "x", [], {}, {"content": []}, {"content": {}}, {"content": None}])
+def test_what_is_no_body_is_none(raw: Any) -> None:
+    """Of whatever type."""
+    assert "requestBody" not in packed_of(made_of({"requestBody": raw}, method="post"))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": {"type": "string", "contains": {}}}, "required": ["a"], "if": {}},
+        {"type": "object", "required": ["a"], "properties": {"a": {"not": {}}}},
+        {"properties": {"a": TEXT}, "required": ["a", "b"], "additionalProperties": False},
+        schema_ref("Nowhere"),
+        {"allOf": [1]},
+        1,
+    ],
+)
+def test_a_required_body_that_cannot_be_said_takes_the_operation_with_it(schema: Any) -> None:
+    """An optional one is left out, and named."""
+    with pytest.raises(DocumentError, match="one: body: "):
+        made_of(body(schema), method="post")
+    assert made_of(body(schema, required=False), method="post").left_out["one"][0].startswith("body: ")
+
+
+def test_properties_whose_names_are_alike_do_not_take_the_body_with_them() -> None:
+    """A hundred of them have names; the others are left out."""
+    properties = {chr(0x4E00 + n): TEXT for n in range(150)}
+    made = made_of(body({"properties": properties}), method="post")
+
+    assert len(inputs_of(made)) == 60
+    assert len(made.left_out["one"]) == 90
+
+
+def test_a_type_of_a_part_that_has_a_line_end_is_dropped() -> None:
+    """It would begin a header of its own."""
+    encoding = {"a": {"contentType": "text/plain\r\nX-Evil: 1"}, "b": {"contentType": "text/csv"}}
+    made = made_of(
+        body({"properties": {"a": TEXT, "b": TEXT}}, "multipart/form-data", encoding=encoding), method="post"
+    )
+    (media,) = packed_of(made)["requestBody"]["content"].values()
+
+    assert media["encoding"] == {"a": {}, "b": {"contentType": "text/csv"}}
+
+
+# Answers
+
+
+@pytest.mark.parametrize(
+    ("schema", "at", "fields"),
+    [
+        ({"type": "array", "items": {"properties": {"id": {}, "blob": {}, "name": {}}}}, [], ["id", "name"]),
+        ({"properties": {"data": {"type": "array", "items": {"properties": {"id": {}}}}, "n": {}}}, ["data"], ["id"]),
+        (
+            {"properties": {"pets": {"items": {"properties": {"user": {"properties": {"login": {}}}, "id": {}}}}}},
+            ["pets"],
+            ["id"],
+        ),
+        ({"allOf": [schema_ref("List")]}, ["items"], ["id"]),
+        (
+            {"properties": {"a": {"items": {"properties": {"id": {}}}}, "b": {"items": {"properties": {"id": {}}}}}},
+            None,
+            None,
+        ),
+        ({"type": "object"}, None, None),
+        (True, None, None),
+        (schema_ref("Nowhere"), None, None),
+    ],
+)
+def test_a_list_in_an_answer_is_found(schema: Any, at: list[str] | None, fields: list[str] | None) -> None:
+    """With the fields that tell most of a member."""
+    schemas = {"List": {"properties": {"items": {"type": "array", "items": {"properties": {"id": {}}}}}}}
+    answer = {"200": {"content": {"application/json": {"schema": schema}}}}
+    shape = packed_of(made_of({"responses": answer}, components={"schemas": schemas})).get("x-aileron-list")
+
+    assert shape == (None if at is None else {"argument": "fields", **({"at": at} if at else {}), "fields": fields})
+
+
+@pytest.mark.parametrize(
+    ("status", "is_kept"),
+    [
+        ("200", True),
+        ("2XX", True),
+        ("default", True),
+        ("²00", False),
+        ("２00", False),
+        ("9" * 5000, False),
+        ("404", False),
+        ("", False),
+    ],
+)
+def test_only_answers_that_are_none_of_an_error_are_kept(status: str, is_kept: bool) -> None:
+    """Whatever their status is written with."""
+    media = {"schema": {"type": "object"}, "example": {"a": 1}}
+    made = made_of({"responses": {status: {"content": {"application/json": media}}}})
+
+    assert (status in packed_of(made).get("responses", {})) is is_kept
+
+
+@pytest.mark.parametrize(
+    "schema", [{"allOf": [1, None, {"type": "object"}]}, {"anyOf": ["x"]}, {"properties": {"a": 1}}, {"items": 1}]
+)
+def test_what_is_odd_in_an_answer_is_not_checked(schema: Json) -> None:
+    """The operation is there all the same."""
+    assert made_of({"responses": {"200": {"content": {"application/json": {"schema": schema}}}}}).actions
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "schemas",
+    [
+        {"A39": {"properties": {"id": {}}, "allOf": [schema_ref("A39"), {"properties": {"x": {}}}]}},
+        {"A0": {"properties": {"id": {}}}, **{f"A{n}": {"allOf": [schema_ref(f"A{n - 1}")] * 2} for n in range(1, 40)}},
+        {"A0": {}, **{f"A{n}": {"properties": {"id": {}}, "allOf": [schema_ref(f"A{n - 1}")]} for n in range(1, 40)}},
+    ],
+)
+def test_parts_of_an_answer_may_be_parts_of_themselves(schemas: Json) -> None:
+    """Its fields are looked for a while, and not for ever."""
+    media = {"schema": schema_ref("A39"), "example": {"id": 1}}
+    answer = {"200": {"content": {"application/json": media}}}
+
+    assert made_of({"responses": answer}, components={"schemas": schemas}).actions
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        pytest.param(
+            {"required": [f"r{n}" for n in range(200_000)], "properties": {f"p{n}": TEXT for n in range(1900)}},
+            id="required",
+        ),
+        pytest.param(
+            {"allOf": [{"enum": [f"a{n}" for n in range(2000)]}, {"enum": [f"b{n}" for n in range(2000)]}]}, id="enums"
+        ),
+        pytest.param({"properties": {f"p{n}": schema_ref(f"A{n}") for n in range(300)}}, id="a chain"),
+        pytest.param({"properties": {f"p{n}": schema_ref("Alternatives") for n in range(10)}}, id="alternatives"),
+    ],
+)
+def test_a_schema_that_takes_long_is_left(schema: Json) -> None:
+    """And nothing recurs too deeply."""
+    one_of = {"oneOf": [{"required": [f"r{n}"], "properties": {f"r{m}": TEXT for m in range(20)}} for n in range(20)]}
+    chain = {f"A{n}": {"allOf": [schema_ref(f"A{n - 1}")]} for n in range(1, 300)}
+    schemas = {"A0": {"properties": {"id": TEXT}}, **chain, "Alternatives": {"allOf": [one_of, one_of, one_of]}}
+    whole = document({"/a": {"post": body(schema)}, "/b": {"get": {}}}, components={"schemas": schemas})
+
+    assert imported(whole).actions

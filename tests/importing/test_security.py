@@ -1,0 +1,180 @@
+"""One credential that the chosen operations accept, in a place where no agent sees it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aileron.importing.reading import DocumentError
+from aileron.importing.repository import Made
+from aileron.registry.manifest import parse_connector_manifest
+from tests.importing.documents import Json, action_of, document, imported, one_operation, reason_of
+
+BEARER = {"type": "http", "scheme": "bearer"}
+KEY = {"type": "apiKey", "in": "header", "name": "X-Key"}
+QUERY = {"type": "apiKey", "in": "query", "name": "key"}
+BASIC = {"type": "http", "scheme": "Basic"}
+OAUTH = {
+    "type": "oauth2",
+    "flows": {
+        "authorizationCode": {"authorizationUrl": "https://id.example/auth", "tokenUrl": "https://tok.example/token"}
+    },
+}
+
+
+def secured(schemes: Json, security: Any, **operation: Any) -> Json:
+    """A document with one operation that needs these."""
+    return one_operation(
+        {"operationId": "one", "security": security, **operation}, components={"securitySchemes": schemes}
+    )
+
+
+@pytest.mark.parametrize(
+    ("scheme", "kind", "words"),
+    [
+        (BEARER, "api_key", "a token, as Authorization: Bearer"),
+        (KEY, "api_key", "an API key, as the header X-Key"),
+        (QUERY, "api_key", "an API key, as the query parameter key"),
+        (BASIC, "basic", "a user name and a password"),
+        ({"type": "openIdConnect"}, "api_key", "a token, as Authorization: Bearer"),
+        ({"type": "apiKey", "in": "header", "name": "Authorization"}, "api_key", "a token, as Authorization: Bearer"),
+        (OAUTH, "oauth2", "a sign-in (OAuth 2) at id.example and tok.example, scopes read"),
+        ({"type": "oauth2", "flows": {"implicit": {}}}, "api_key", "a token, as Authorization: Bearer"),
+    ],
+)
+def test_a_scheme_is_a_credential_and_told(scheme: Json, kind: str, words: str) -> None:
+    """Where it goes, and where a person signs in: those hosts are the document's word too."""
+    made = imported(secured({"it": scheme}, [{"it": ["read"]}]))
+
+    assert made.credential.kind == kind
+    assert made.credential.words == words
+    need = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True).credential
+    assert need is not None
+    assert need.kind == kind
+
+
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        {"type": "mutualTLS"},
+        {"type": "apiKey", "in": "cookie", "name": "sid"},
+        *(
+            {"type": "apiKey", "in": "header", "name": name}
+            for name in (
+                "Host",
+                "Content-Length",
+                "Transfer-Encoding",
+                "Cookie",
+                "Connection",
+                "X-Forwarded-For",
+                "a\r\nb",
+                "",
+            )
+        ),
+        {"type": "apiKey", "in": "query", "name": "a&b"},
+        {"type": "http", "scheme": "digest"},
+        {"type": [], "scheme": {}},
+        {"type": "apiKey", "in": [], "name": {}},
+        {"$ref": "#/nowhere"},
+        {"$ref": "http://["},
+        [],
+        None,
+    ],
+)
+def test_a_scheme_that_no_credential_can_be_is_told(scheme: Any) -> None:
+    """Its operations are not imported, those that need none are."""
+    whole = document(
+        {"/a": {"get": {"operationId": "one", "security": [{"it": []}]}}, "/b": {"get": {"security": []}}},
+        components={"securitySchemes": {"it": scheme}},
+    )
+
+    assert "needs a credential (it)" in reason_of(imported(whole), "one")
+    with pytest.raises(DocumentError, match="security scheme it:"):
+        imported(whole, auth="it")
+
+
+def test_the_scheme_that_serves_most_is_taken() -> None:
+    """The operations that need another, or two at once, say so. A word of the author's goes for all that do not say none."""
+    paths = {
+        "/a": {"get": {"operationId": "a", "security": [{"key": []}]}},
+        "/b": {"get": {"operationId": "b", "security": [{"key": []}, {"token": []}]}},
+        "/c": {"get": {"operationId": "c", "security": [{"token": []}]}},
+        "/d": {"get": {"operationId": "d", "security": [{"token": [], "key": []}]}},
+        "/e": {"get": {"operationId": "e", "security": [{"key": []}, {}]}},
+        "/f": {"get": {"operationId": "f", "security": []}},
+    }
+    whole = document(paths, components={"securitySchemes": {"token": BEARER, "key": KEY}})
+    made, other = imported(whole), imported(whole, auth="bearer")
+
+    assert made.credential.scheme == "key"
+    assert _credential_of(made) == {"a": True, "b": True, "e": True, "f": False}
+    assert "another credential: token and key" in reason_of(made, "d")
+    assert _credential_of(other) == {"a": True, "b": True, "c": True, "d": True, "e": True, "f": False}
+
+
+def _credential_of(made: Made) -> dict[str, bool]:
+    manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
+    return {one.name: one.credential for one in manifest.operations}
+
+
+@pytest.mark.parametrize(
+    "security", [None, [None], [[]], [{"it": 1}], [{"it": None}], {}, "x", [1, {"it": [1, None, "a b"]}]]
+)
+def test_whatever_stands_for_security_is_read_or_told(security: Any) -> None:
+    """Of whatever type."""
+    try:
+        imported(secured({"it": BEARER}, security))
+    except DocumentError as error:
+        assert "credential" in str(error)
+
+
+@pytest.mark.parametrize(
+    "auth", ["Bearer", "header:", "header:Host", "header:a b", "query:a&b", "cookie:x", "nope", "\x1b[2J"]
+)
+def test_a_word_of_the_author_that_is_none_is_refused(auth: str) -> None:
+    """With those there are."""
+    with pytest.raises(DocumentError, match="--auth|key"):
+        imported(secured({"it": BEARER}, []), auth=auth)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "is_given"),
+    [
+        ({"name": "limit", "in": "query"}, True),
+        ({"name": "key", "in": "query"}, True),
+        ({"name": "key", "in": "query", "description": "Your API key."}, False),
+        ({"name": "X-Key", "in": "header"}, False),
+        ({"name": "x-key", "in": "header"}, False),
+        ({"name": "X-Other", "in": "header"}, False),
+        ({"name": "Authorization", "in": "header"}, False),
+        ({"name": "X-Auth-Token", "in": "header"}, False),
+        ({"name": "PRIVATE-TOKEN", "in": "header"}, False),
+        ({"name": "access_token", "in": "query"}, False),
+        ({"name": "client_secret", "in": "query"}, False),
+    ],
+)
+def test_a_credential_is_no_argument(parameter: Json, is_given: bool) -> None:
+    """Neither the connector's own nor another that a scheme of the document, or its name, speaks of."""
+    schemes = {"it": KEY, "other": {"type": "apiKey", "in": "header", "name": "X-Other"}}
+    made = imported(secured(schemes, [{"it": []}], parameters=[{"schema": {"type": "string"}, **parameter}]))
+
+    assert ("[[inputs]]" in action_of(made, "x-one")) is is_given
+
+
+def test_without_a_credential_a_parameter_that_looks_like_one_is_left_out_with_the_way_to_give_it() -> None:
+    """An agent that is asked for a key would have to hold it."""
+    secret = {"name": "api_key", "in": "query", "schema": {"type": "string"}}
+    made = imported(one_operation({"operationId": "one", "parameters": [secret]}))
+
+    assert "give --auth query:api_key" in made.left_out["one"][0]
+    assert imported(one_operation({"parameters": [secret]}), auth="query:api_key").credential.query == "api_key"
+    with pytest.raises(DocumentError, match="give --auth query:api_key"):
+        imported(one_operation({"parameters": [{**secret, "required": True}]}))
+
+
+def test_schemes_are_counted() -> None:
+    """Each is held against each operation."""
+    with pytest.raises(DocumentError, match="security schemes; at most"):
+        imported(secured({f"s{n}": KEY for n in range(201)}, [{"s1": []}]))
+    assert imported(secured({f"s{n}": KEY for n in range(200)}, [{"s1": []}])).credential.scheme == "s1"
