@@ -57,14 +57,17 @@ class Names:
     def __init__(self, service: str) -> None:
         self._service: Final = service
         self._tools: Final[set[str]] = set(RESERVED_TOOLS)
+        self._numbers: Final[dict[str, int]] = {}
 
     def of(self, op: str) -> str:
         """The name of the action of an operation."""
         name = op.replace("_", "-")
         whole = name if name == self._service or name.startswith(f"{self._service}-") else f"{self._service}-{name}"
-        candidate, number = whole[:_MAX_ACTION].rstrip("-"), 2
+        candidate, stem = whole[:_MAX_ACTION].rstrip("-"), whole[: _MAX_ACTION - 4].rstrip("-")
+        number = self._numbers.get(stem, 2)
         while tool_name(candidate) in self._tools:
-            candidate, number = f"{whole[: _MAX_ACTION - 4].rstrip('-')}-{number}", number + 1
+            candidate, number = f"{stem}-{number}", number + 1
+        self._numbers[stem] = number
         self._tools.add(tool_name(candidate))
         return candidate
 
@@ -80,6 +83,8 @@ class Preview(msgspec.Struct, frozen=True):
 def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Preview | None:
     """What a person sees before this one is done: the same path as it can be read. None where it cannot, or says nothing."""
     if reader is None or one.effect not in _CHANGES or one.found.method not in ("put", "patch", "delete", "post"):
+        return None
+    if needs_person(reader.found.method, reader.effect):  # a preview is run before anybody decides
         return None
     mine = {given.name: given.kind for given in one.inputs if given.required}
     needed = tuple(given.name for given in reader.inputs if given.required)

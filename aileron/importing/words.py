@@ -11,6 +11,7 @@ is, and what is long is cut at the end of a sentence.
 
 from __future__ import annotations
 
+import functools
 import html
 import re
 from typing import Final
@@ -23,6 +24,8 @@ _TAG: Final = re.compile(r"</?[A-Za-z][^<>]{0,500}>")
 _LINK: Final = re.compile(r"!?\[([^\[\]]{0,300})\]\([^()\s]{0,2000}(?:\s[^()]{0,300})?\)")
 _MARKS: Final = re.compile(r"[*_]{2,}|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)|`+|^#+\s+", re.MULTILINE)
 _END: Final = re.compile(r"(?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!\bvs)[.!?:]?(?:\s+(?=[A-Z\"“(`])|\s*$)")
+_MAX_SHORT: Final = 8
+"""Characters before a full stop that tell a short form from the end of a sentence."""
 _MAX_READ: Final = 20_000
 """Characters of a description that are looked at: the beginning is what is kept."""
 
@@ -32,12 +35,20 @@ def is_visible(text: str) -> bool:
     return hidden_at(text) is None
 
 
+@functools.lru_cache(maxsize=4096)  # a thousand operations may refer to one parameter
 def line(text: str, most: int = 300) -> str:
     """As one line of plain text, at most so many characters."""
-    plain = _LINK.sub(r"\1", html.unescape(_TAG.sub("", text[:_MAX_READ])))
+    plain = _LINK.sub(r"\1", _unescaped(_TAG.sub("", text[:_MAX_READ])))
     words = " ".join(_MARKS.sub("", plain).split())
-    seen = "".join(character for character in words if hidden_at(character) is None)
+    seen = words if is_visible(words) else "".join(one for one in words if is_visible(one))
     return seen if len(seen) <= most else f"{seen[: most - 1].rsplit(' ', 1)[0]}…"
+
+
+def _unescaped(text: str) -> str:
+    try:
+        return html.unescape(text)
+    except ValueError:  # the number of a character has more digits than Python reads
+        return text
 
 
 def first_sentence(text: str, most: int) -> str:
@@ -45,7 +56,7 @@ def first_sentence(text: str, most: int) -> str:
     whole = line(text, _MAX_READ)
     for stop in re.finditer(r"[.!?](?=\s+[A-Z\"“(`\[]|$)", whole):
         before = whole[: stop.start()]
-        if not re.search(r"(?:\be\.g|\bi\.e|\betc|\bvs|\b[A-Z])$", before):
+        if not re.search(r"(?:\be\.g|\bi\.e|\betc|\bvs|\b[A-Z])$", before[-_MAX_SHORT:]):
             whole = before
             break
     return line(whole, most)
