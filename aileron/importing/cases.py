@@ -8,15 +8,17 @@ Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from aileron.actions.inputs import argument_problem
 from aileron.importing.operations import Imported, Input
 from aileron.importing.references import References
-from aileron.importing.rules import Rule
+from aileron.importing.rules import Rule, size_of
 from aileron.model.manifest import InputSpec
 from aileron.model.text import hidden_at
 from aileron_connector.failures import ConnectorError
@@ -34,6 +36,8 @@ _MAX_FILE: Final = 200 << 10
 """Bytes: what is read as one file of cases has at most 256 KiB."""
 _MAX_EXAMPLE: Final = 4 << 10
 """Bytes of one answer, so that it is told whole, and can be read here."""
+_MAX_EXAMPLES: Final = 10
+"""Of one answer."""
 _MAX_DEPTH: Final = 12
 _FORMATTED: Final = {
     "base64": "ZXhhbXBsZQ==",
@@ -49,7 +53,7 @@ _FORMATTED: Final = {
 
 def cases_text(document: Document, operations: Sequence[Imported], references: References) -> str | None:
     """The file; None where there is no case at all. `document`: the packed one."""
-    schemas = Schemas(document.components.schemas)
+    schemas = Schemas(document.components.schemas, search=_is_found)
     base = _ORIGIN + document.servers[0].url
     text = _HEADER
     for one in operations:
@@ -125,8 +129,11 @@ def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
             yield given.name, given.example
         elif given.required:
             value = _FORMATTED.get("base64" if given.is_base64 else given.format) if given.kind == "string" else None
-            if value is None or argument_problem(spec, value) is not None:
-                value = _value(given.rule, _MAX_DEPTH)
+            try:
+                if value is None or argument_problem(spec, value) is not None:
+                    value = _value(given.rule, _MAX_DEPTH)
+            except _NoValueError:
+                continue
             if argument_problem(spec, value) is None:
                 yield given.name, value
 
@@ -148,14 +155,36 @@ def _value(rule: Rule, depth: int) -> Any:
             return _number(rule)
         case "array":
             items = rule.get("items", {"type": "string"})
-            return [_value(items, depth - 1)] * max(1, rule.get("minItems", 0)) if depth else []
+            member, members = _value(items, depth - 1) if depth else None, max(1, rule.get("minItems", 0))
+            if members * size_of(member) > _MAX_EXAMPLE:
+                raise _NoValueError
+            return [member] * members if depth else []
         case "object":
             needed = rule.get("required", ())
             return {name: _value(rule["properties"][name], depth - 1) for name in needed} if depth else {}
         case _:
+            if rule.get("minLength", 0) > _MAX_EXAMPLE:
+                raise _NoValueError
             text = "example"
             text += "x" * (rule.get("minLength", 0) - len(text))
             return text[: rule.get("maxLength", len(text))]
+
+
+class _NoValueError(Exception):
+    """Whatever fits is longer than a case should be."""
+
+
+def _is_found(pattern: str, value: str) -> bool:
+    """RE2's answer: of a stranger's pattern and a stranger's example, `re` may never have one."""
+    import re2
+
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = 1 << 20
+    try:
+        return re2.compile(pattern, options).search(value) is not None
+    except re2.error:
+        return False
 
 
 def _number(rule: Rule) -> int | float:
@@ -172,19 +201,33 @@ def _example(one: Imported, references: References) -> tuple[int, Any] | None:
     """Status and body of the document's example of what is answered as JSON."""
     responses = one.found.raw.get("responses")
     for status, raw in responses.items() if isinstance(responses, dict) else ():
-        if not (str(status).isdigit() and 200 <= int(status) < 300 and int(status) not in (204, 205)):
+        if not re.fullmatch("2[0-9]{2}", status) or status in ("204", "205"):
             continue
         media = references.maybe(raw, one.found.file).get("content")
         said = media.get("application/json") if isinstance(media, dict) else None
-        for value in _examples(said, references, one.found.file):
+        for value in itertools.islice(_examples(said, references, one.found.file), _MAX_EXAMPLES):
+            if not isinstance(value, dict | list) or not _is_small(value):
+                continue
             text = json.dumps(value, ensure_ascii=False)
-            if (
-                isinstance(value, dict | list)
-                and len(text.encode()) < _MAX_EXAMPLE
-                and hidden_at(text, prose=True) is None
-            ):
+            if len(text.encode()) < _MAX_EXAMPLE and hidden_at(text, prose=True) is None:
                 return int(status), value
     return None
+
+
+def _is_small(value: Any) -> bool:
+    """Whether it is worth writing out: an example can be the whole document."""
+    waiting, room = [value], _MAX_EXAMPLE
+    while waiting and room > 0:
+        one = waiting.pop()
+        room -= 1
+        if isinstance(one, dict):
+            room -= sum(map(len, one))
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += one[: _MAX_EXAMPLE + 1]
+        elif isinstance(one, str):
+            room -= len(one)
+    return room > 0
 
 
 def _examples(media: Any, references: References, file: str) -> Iterator[Any]:

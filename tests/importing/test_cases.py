@@ -1,0 +1,126 @@
+"""Test cases of an imported connector: with the document's examples, and never longer to make than to read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from aileron.importing.repository import Made
+from aileron.trial.cases import parse_cases
+from tests.importing.documents import Json, document, imported, one_operation
+
+TEXT = {"type": "string"}
+
+
+def case_of(made: Made) -> Any:
+    """The first case; None if there is no file of them."""
+    text = made.files.get("tests/cases.toml")
+    return None if text is None else parse_cases(text.decode(), file="cases.toml").cases[0]
+
+
+def answered(media: Json) -> Made:
+    """Of an operation with this answer."""
+    return imported(one_operation({"responses": {"200": {"content": {"application/json": media}}}}))
+
+
+def asked(schema: Json, **more: Any) -> Made:
+    """Of an operation that requires such a value."""
+    return imported(
+        one_operation({"parameters": [{"name": "q", "in": "query", "required": True, "schema": schema, **more}]})
+    )
+
+
+@pytest.mark.parametrize(
+    ("media", "output"),
+    [
+        ({"example": {"a": 1}}, {"a": 1}),
+        ({"examples": {"x": {"value": {"a": 2}}}}, {"a": 2}),
+        ({"examples": {"x": {"$ref": "#/nowhere"}, "y": {"value": {"a": 3}}}}, {"a": 3}),
+        ({"example": [1, 2]}, {"items": [1, 2]}),
+        ({"example": {"a": 1}, "schema": {"properties": {"a": TEXT}}}, {"status": 204}),
+        ({"example": {"a": "x" * 5000}}, {"status": 204}),
+        ({"example": {"a": "\u202e"}}, {"status": 204}),
+        ({"example": "text"}, {"status": 204}),
+        ({"examples": [1]}, {"status": 204}),
+        ({}, {"status": 204}),
+    ],
+)
+def test_the_document_s_example_is_the_answer(media: Json, output: Any) -> None:
+    """Where it is one: small, visible, and of its own schema."""
+    assert case_of(answered(media)).output == output
+
+
+@pytest.mark.parametrize(
+    ("schema", "more", "value"),
+    [
+        (TEXT, {"example": "Rex"}, "Rex"),
+        ({"type": "string", "default": "Tom"}, {}, "Tom"),
+        ({"type": "string", "enum": ["b", "a"]}, {}, "b"),
+        ({"type": "string", "minLength": 10}, {}, "examplexxx"),
+        ({"type": "string", "maxLength": 3}, {}, "exa"),
+        ({"type": "integer", "minimum": 7}, {}, 7),
+        ({"type": "integer", "maximum": -3}, {}, None),
+        ({"type": "integer", "exclusiveMinimum": 3.5}, {}, 5),
+        ({"type": "boolean"}, {}, True),
+        ({"type": "array", "items": TEXT, "minItems": 2}, {}, ["example", "example"]),
+        ({"type": "object", "required": ["a"], "properties": {"a": TEXT, "b": TEXT}}, {}, {"a": "example"}),
+    ],
+)
+def test_what_is_required_is_an_example_or_made_up(schema: Json, more: Json, value: Any) -> None:
+    """As far as a value is known that fits; else there is no case."""
+    case = case_of(asked(schema, **more))
+
+    assert (None if case is None else case.args) == (None if value is None else {"q": value})
+
+
+def nested(levels: int) -> Json:
+    """Lists of lists, each with a thousand members."""
+    schema: Json = TEXT
+    for _ in range(levels):
+        schema = {"type": "array", "minItems": 1000, "items": schema}
+    return schema
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize(
+    "schema", [nested(1), nested(5), {"type": "string", "minLength": 1 << 20}, {"type": "array", "minItems": 1 << 20}]
+)
+def test_a_value_that_would_be_long_has_no_case(schema: Json) -> None:
+    """A thousand lists of a thousand lists are more than there is memory for."""
+    made = asked(schema)
+
+    assert made.actions
+    assert case_of(made) is None
+
+
+@pytest.mark.timeout(10)
+def test_a_pattern_that_backtracks_is_not_waited_for() -> None:
+    """Neither in an answer nor in an argument; one that is found is held against its text."""
+    text = {"type": "string", "pattern": "^(a+)+$"}
+    for value, output in (("a" * 40 + "!", {"status": 204}), ("a" * 40, {"a": "a" * 40})):
+        assert case_of(answered({"schema": {"properties": {"a": text}}, "example": {"a": value}})).output == output
+    assert case_of(asked(text, example="a" * 40 + "!")) is None
+    assert case_of(asked(text, example="a" * 40)).args == {"q": "a" * 40}
+
+
+@pytest.mark.timeout(10)
+def test_one_large_example_is_not_written_out_for_each_that_refers_to_it() -> None:
+    """It is measured first."""
+    several = {str(n): {"$ref": "#/components/examples/Large"} for n in range(100)}
+    answer = {"200": {"content": {"application/json": {"examples": several}}}}
+    large = {"value": [{"a": "b" * 50}] * 50_000}
+    made = imported(
+        document(
+            {f"/{n}": {"get": {"responses": answer}} for n in range(200)}, components={"examples": {"Large": large}}
+        )
+    )
+
+    assert len(made.actions) == 200
+
+
+def test_a_case_names_the_other_host() -> None:
+    """Of an operation with a server of its own."""
+    made = imported(one_operation({"servers": [{"url": "https://files.example.com/x"}]}))
+
+    assert 'host = "files.example.com:443"' in made.files["tests/cases.toml"].decode()
