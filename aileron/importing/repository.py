@@ -49,6 +49,8 @@ _PACKAGED: Final = (
 _MAX_HOSTS: Final = 32
 _OPEN: Final = HostPort("host.invalid", 443)
 """In the place of a host that is not known yet."""
+_MAX_DOCUMENT: Final = 32 << 20
+"""32 MiB: as much as is read. What the document has once, a hundred operations may refer to."""
 _AFFIX: Final = re.compile(r"^(?:aileron-)?connector-|-connector$")
 
 
@@ -121,9 +123,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     }
     kept += [reader for reader in hidden if reader.name in used and reader not in kept]
     if len(kept) > MAX_OPERATIONS:
-        raise DocumentError(
-            f"{len(kept)} operations; a connector has at most {MAX_OPERATIONS}: choose fewer with --tag, --ops or --grep"
-        )
+        raise _too_many(operations)
     origins = _origins(origin, kept)
     document = _document(described, importer, kept, credential, origin)
     manifest = manifest_text(
@@ -136,7 +136,12 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
         choices.client_id,
         kept,
     ).encode()
-    parse_connector_manifest(manifest, file="manifest.toml", allow_unbound=True)
+    try:
+        parse_connector_manifest(manifest, file="manifest.toml", allow_unbound=True)
+    except AileronError as error:
+        raise DocumentError(
+            f"its manifest would not be valid: {error.failure.message}; choose fewer operations"
+        ) from None
     files |= {
         "manifest.toml": manifest,
         "connector.py": _PROGRAM.format(title=_docstring(described.title), package=_PACKAGE).encode(),
@@ -186,6 +191,12 @@ def _nothing(unimported: Sequence[Unimported]) -> str:
     return f"none of the {len(unimported)} operations can be imported{why}"
 
 
+def _too_many(operations: Sequence[FoundOperation]) -> DocumentError:
+    return DocumentError(
+        f"{len(operations)} operations; a connector has at most {MAX_OPERATIONS}: choose fewer with --tag, --ops or --grep"
+    )
+
+
 def _origin(described: Described, choices: Choices) -> Origin:
     """The first host; a made-up one where it is named when the connector is built, for the path behind it."""
     if choices.is_host_open:
@@ -199,7 +210,7 @@ def _origin(described: Described, choices: Choices) -> Origin:
 def _imported(
     importer: Importer,
     described: Described,
-    operations: Iterable[FoundOperation],
+    operations: Sequence[FoundOperation],
     choices: Choices,
     origin: Origin,
 ) -> tuple[list[Imported], list[Unimported]]:
@@ -211,6 +222,8 @@ def _imported(
             imported.append(_with_fields(one, choices))
         else:
             unimported.append(one)
+        if len(imported) > MAX_OPERATIONS:
+            raise _too_many(operations)
     unknown = choices.fields.keys() - {one.name for one in imported if one.packed.listing is not None}
     if unknown:
         raise DocumentError(f"--fields {min(unknown)}: no imported operation of that name has a list")
@@ -231,6 +244,8 @@ def _own_origin(found: FoundOperation, described: Described, choices: Choices, o
     """An operation's own server. A host that the author named takes the place of the document's, and of no other."""
     own = chosen(found.servers, choices.found_at, None, choices.variables)
     if own is None:  # a path alone
+        if choices.host is None and not choices.is_host_open:
+            raise DocumentError("it is at a server of its own, of which the document says no host; give --host")
         return chosen(found.servers, None, origin.host, choices.variables)
     usual = chosen(described.servers, choices.found_at, None, choices.variables)
     if origin.host == own.host or (usual is not None and usual.host == own.host):
@@ -288,9 +303,13 @@ def _document(
 ) -> Document:
     """The packed document."""
     paths: dict[str, dict[str, msgspec.Raw]] = {}
+    room = _MAX_DOCUMENT
     for one in operations:
-        packed = msgspec.Raw(msgspec.json.encode(one.packed))
-        paths.setdefault(one.found.path, {})[one.found.method] = packed
+        packed = msgspec.json.encode(one.packed)
+        room -= len(packed)
+        if room < 0:
+            raise DocumentError(f"more than {_MAX_DOCUMENT >> 20} MiB of operations: choose fewer")
+        paths.setdefault(one.found.path, {})[one.found.method] = msgspec.Raw(packed)
     schemas = importer.packer.reachable(_schemas(operations))
     return Document(
         openapi=VERSION,

@@ -1,0 +1,154 @@
+"""All files of an imported connector: each is read back by its own parser, and has what was chosen and no more."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.importing.choosing import wanted
+from aileron.importing.reading import DocumentError
+from aileron.importing.repository import Choices, Made, make, service_of
+from aileron.model.names import Fqn
+from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
+from aileron.trial.cases import parse_cases
+from aileron_connector.openapi.document import Document, Operation
+from tests.importing.documents import CONNECTOR, Json, document, found, imported, one_operation, schema_ref
+
+ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
+PET = {
+    "type": "object",
+    "properties": {"id": {"type": "string"}, "name": {"type": "string"}, "friend": schema_ref("Pet")},
+}
+ANSWER = {"200": {"content": {"application/json": {"schema": schema_ref("Pet")}}}}
+SCHEMAS = {"schemas": {"Pet": PET, "Unused": {"type": "string"}}}
+PATHS = {
+    "/pets": {"get": {"operationId": "listPets", "responses": ANSWER}},
+    "/pets/{id}": {
+        "parameters": [ID],
+        "get": {"operationId": "getPet", "responses": ANSWER},
+        "delete": {"operationId": "deletePet", "responses": {}},
+    },
+    "/files": {"get": {"operationId": "files", "servers": [{"url": "https://files.example.com/x"}], "responses": {}}},
+}
+
+
+def packed(made: Made) -> Document:
+    """As the connector reads it."""
+    return msgspec.json.decode(made.files["service/document.json"], type=Document)
+
+
+def test_every_file_is_read_back() -> None:
+    """By the parser that will read it when it is installed."""
+    made = imported(document(PATHS, components=SCHEMAS))
+    manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
+    whole = packed(made)
+    names = {
+        msgspec.json.decode(raw, type=Operation).operation_id for item in whole.paths.values() for raw in item.values()
+    }
+
+    assert names == {one.name for one in manifest.operations} == {"list_pets", "get_pet", "delete_pet", "files"}
+    assert [str(host) for host in manifest.hosts] == ["api.example.com:443", "files.example.com:443"]
+    assert whole.servers[0].url == "/v1"
+    assert set(whole.components.schemas) == {"Pet"}
+    assert {case.op for case in parse_cases(made.files["tests/cases.toml"].decode(), file="cases.toml").cases} == names
+    for one in made.actions:
+        assert parse_action(made.files[f"actions/{one.name}/action.md"].decode(), file="x", allow_placeholder=True)
+    for path in ("connector.py", "service/__init__.py"):
+        compile(made.files[path], path, "exec")
+
+
+def test_what_was_not_chosen_is_nowhere() -> None:
+    """But for what reads the same path: it has no action, and is there for a preview."""
+    there = found(document(PATHS, components=SCHEMAS))
+    made = make(there, wanted(there, ops=["deletePet"]), CONNECTOR, Choices())
+    manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
+
+    assert [one.op for one in made.actions] == ["delete_pet"]
+    assert [one.name for one in manifest.operations] == ["delete_pet", "get_pet"]
+    assert [str(one.host) for one in made.origins] == ["api.example.com:443"]
+    assert b"files" not in b"".join(made.files.values())
+
+
+def test_extensions_of_the_document_are_not_taken_over() -> None:
+    """A document that writes ours would say which argument goes where, and what it was made of."""
+    theirs = {"x-aileron-argument": "evil", "x-aileron-arguments": {"evil": "evil"}, "x-aileron-list": {"at": ["evil"]}}
+    body = {
+        "content": {"application/json": {"schema": {"properties": {"a": {"type": "string"}}, **theirs}, **theirs}},
+        **theirs,
+    }
+    parameter = {"name": "q", "in": "query", "schema": {"type": "string", **theirs}, **theirs}
+    operation = {"operationId": "one", "parameters": [parameter], "requestBody": body, **theirs}
+    whole = one_operation(operation, method="post", **theirs)
+    whole["info"] = {**whole["info"], "x-aileron-source": "sha256:evil"}
+    made = imported(whole)
+    (raw,) = packed(made).paths["/pets"].values()
+    there = msgspec.json.decode(raw, type=Operation)
+
+    assert b"evil" not in b"".join(made.files.values())
+    assert there.parameters[0].argument == "q"
+    assert there.request_body is not None
+    assert there.request_body.arguments == {"a": "a"}
+    assert packed(made).info.source == found(whole).digest
+
+
+@pytest.mark.timeout(20)
+def test_a_connector_has_a_bound_of_operations() -> None:
+    """Which is found out before all of them are looked at."""
+    paths = {f"/a{n}": {"get": {}} for n in range(MAX_OPERATIONS)}
+
+    assert len(imported(document(paths)).actions) == MAX_OPERATIONS
+    with pytest.raises(DocumentError, match=f"10000 operations; a connector has at most {MAX_OPERATIONS}"):
+        imported(document({f"/{'x' * 70}/{n}": {"get": {}} for n in range(10_000)}))
+
+
+@pytest.mark.timeout(20)
+def test_what_would_be_too_large_is_refused_and_not_made() -> None:
+    """The manifest, and a schema that each operation has for itself."""
+    choices = {"type": "string", "enum": [f"{'e' * 60}{n}" for n in range(20)]}
+    parameters = [{"name": f"{'p' * 40}{n}", "in": "query", "schema": choices} for n in range(12)]
+    with pytest.raises(DocumentError, match=r"manifest would not be valid.*choose fewer operations"):
+        imported(document({f"/{n}": {"get": {"parameters": parameters}} for n in range(150)}))
+
+    large = {"200": {"content": {"application/json": {"schema": {"enum": ["x" * 1000] * 1000}}}}}
+    answers = {"responses": {"Large": large["200"]}}
+    refers = {"responses": {"200": {"$ref": "#/components/responses/Large"}}}
+    with pytest.raises(DocumentError, match="MiB of operations: choose fewer"):
+        imported(document({f"/{n}": {"get": refers} for n in range(40)}, components=answers))
+    assert imported(document({f"/{n}": {"get": refers} for n in range(4)}, components=answers)).actions
+
+
+def test_fields_are_those_that_an_author_chose() -> None:
+    """Of an operation that has a list; of another they are a mistake."""
+    answer = {"200": {"content": {"application/json": {"schema": {"type": "array", "items": PET}}}}}
+    whole = one_operation({"operationId": "list", "responses": answer}, components=SCHEMAS)
+    (raw,) = packed(imported(whole, fields={"list": ("name",)})).paths["/pets"].values()
+    listing = msgspec.json.decode(raw, type=Operation).listing
+
+    assert listing is not None
+    assert listing.fields == ["name"]
+    with pytest.raises(DocumentError, match="--fields nope"):
+        imported(whole, fields={"nope": ("name",)})
+
+
+@pytest.mark.parametrize(
+    ("name", "service"),
+    [
+        ("github://me/connector-pets", "pets"),
+        ("github://me/Pets_Shop-connector", "pets-shop"),
+        ("github://me/aileron-connector-x", "x"),
+        ("github://me/connector-" + "a" * 60, "a" * 24),
+    ],
+)
+def test_the_service_is_called_as_its_repository(name: str, service: str) -> None:
+    """Without what every connector is called."""
+    assert service_of(Fqn.parse(name)) == service
+
+
+def test_nothing_that_can_be_imported_is_told_with_the_first_reason() -> None:
+    """And how many there were."""
+    paths: Json = {f"/{n}": {"get": {"operationId": f"op{n}", "parameters": [1]}} for n in range(3)}
+    with pytest.raises(
+        DocumentError, match="none of the 3 operations can be imported; op0: a parameter without a name"
+    ):
+        imported(document(paths))
