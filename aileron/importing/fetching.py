@@ -10,6 +10,7 @@ Runs in the author's command. Not here: what the bytes say (reading.py).
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 import time
@@ -24,7 +25,11 @@ from aileron.tls import client_context
 __all__ = ["is_url", "load"]
 
 _SUFFIXES: Final = (".json", ".yaml", ".yml")
+_MAX_LOOKED_AT: Final = 100_000
+"""Names in a folder and those below it, of whatever kind."""
 _DEADLINE_S: Final = 60.0
+_MOST_S: Final = 20.0
+"""Of one step: until a connection is there, or something comes."""
 _MAX_REDIRECTS: Final = 3
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
@@ -34,14 +39,18 @@ def is_url(source: str) -> bool:
     return "://" in source
 
 
-def load(sources: Sequence[str]) -> Files:
-    """Read what was named; the first is the document, the others are what it may refer to. DocumentError."""
+def load(sources: Sequence[str], *, deadline_s: float = _DEADLINE_S) -> Files:
+    """Read what was named; the first is the document, the others are what it may refer to. DocumentError.
+
+    `deadline_s`: for a URL, in all.
+    """
     first = sources[0]
     if is_url(first):
         if len(sources) > 1:
             raise DocumentError("a document with a URL is one file: its other files are not fetched")
+        data = _fetched(first, deadline_s)
         name = Path(urllib.parse.urlsplit(first).path).name or "document"
-        return read_all(name, {name: _fetched(first)})
+        return read_all(name, {name: data})
     if any(is_url(source) for source in sources[1:]):
         raise DocumentError("only the first --from can be a URL")
     return _read_files([Path(source) for source in sources])
@@ -52,12 +61,13 @@ def load(sources: Sequence[str]) -> Files:
 
 def _read_files(paths: Sequence[Path]) -> Files:
     root, *more = paths
-    if root.is_dir():
+    if os.path.isdir(root):
         raise DocumentError(f"{root} is a folder; name the document first, and the folder with another --from")
-    found = [root, *(file for path in more for file in (_below(path) if path.is_dir() else [path]))]
+    every = itertools.chain([root], *(_below(path) if os.path.isdir(path) else [path] for path in more))
+    found = list(itertools.islice(every, MAX_FILES + 1))
     absolute = list(dict.fromkeys(Path(os.path.abspath(path)) for path in found))
     if len(absolute) > MAX_FILES:
-        raise DocumentError(f"{len(absolute)} files; at most {MAX_FILES}")
+        raise DocumentError(f"more than {MAX_FILES} files")
     base = Path(os.path.commonpath([path.parent for path in absolute]))
     room = MAX_BYTES
     files: dict[str, bytes] = {}
@@ -69,7 +79,11 @@ def _read_files(paths: Sequence[Path]) -> Files:
 
 
 def _below(folder: Path) -> Iterator[Path]:
+    looked_at = 0
     for where, folders, names in os.walk(folder):
+        looked_at += 1 + len(names)
+        if looked_at > _MAX_LOOKED_AT:
+            raise DocumentError(f"{folder} has more than {_MAX_LOOKED_AT} files in it; name a folder of the document's")
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
             path = Path(where, name)
@@ -95,21 +109,27 @@ def _read(path: Path, most: int) -> bytes:
 # A URL
 
 
-def _fetched(url: str) -> bytes:
+def _fetched(url: str, deadline_s: float) -> bytes:
     import httpcore2  # 60 ms, and most documents are files
 
-    until = time.monotonic() + _DEADLINE_S
+    from aileron.importing.deadline import Backend
+
+    until = time.monotonic() + deadline_s
     try:
-        with httpcore2.ConnectionPool(ssl_context=client_context(None, ("http/1.1",)), max_connections=1) as pool:
+        with httpcore2.ConnectionPool(
+            ssl_context=client_context(None, ("http/1.1",)), max_connections=1, network_backend=Backend(until)
+        ) as pool:
             for _ in range(_MAX_REDIRECTS + 1):
                 _check_url(url)
-                status, headers, data = _asked(pool, url, until)
+                status, headers, data = _asked(pool, url)
                 if status not in (301, 302, 303, 307, 308):
                     break
                 url = _next(url, headers)
             else:
                 raise DocumentError(f"{url}: more than {_MAX_REDIRECTS} redirects")
     except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
+        if time.monotonic() > until:
+            raise DocumentError(f"{url}: not complete after {deadline_s:.0f} s") from None
         raise DocumentError(f"{url} cannot be fetched: {error or type(error).__name__}") from None
     if status != 200:
         raise DocumentError(f"{url} answered with status {status}; download the document and give the file")
@@ -123,6 +143,8 @@ def _check_url(url: str) -> None:
         _ = parts.port
     except ValueError:
         raise DocumentError(f"{url[:200]!r} is not a URL") from None
+    if not url.isascii() or not url.isprintable() or " " in url or not host:
+        raise DocumentError(f"{url[:200]!r} is not a URL: write other characters as %XX, and a host in its xn-- form")
     if parts.username is not None:
         raise DocumentError("the URL has a user or a password in it: download the document and give the file")
     if parts.scheme != "https" and not (parts.scheme == "http" and host in _LOOPBACK):
@@ -131,22 +153,20 @@ def _check_url(url: str) -> None:
         )
 
 
-def _asked(pool: Any, url: str, until: float) -> tuple[int, dict[bytes, bytes], bytes]:
-    left = {"connect": 20.0, "read": 20.0, "write": 20.0, "pool": 20.0}
+def _asked(pool: Any, url: str) -> tuple[int, dict[bytes, bytes], bytes]:
+    most = dict.fromkeys(("connect", "read", "write", "pool"), _MOST_S)
     headers = [
         (b"Host", urllib.parse.urlsplit(url).netloc.encode()),
         (b"Accept", b"application/json, application/yaml, */*"),
     ]
     with pool.stream(
-        "GET", url, headers=[*headers, (b"User-Agent", b"aileron")], extensions={"timeout": left}
+        "GET", url, headers=[*headers, (b"User-Agent", b"aileron")], extensions={"timeout": most}
     ) as answer:
         data = bytearray()
         for piece in answer.iter_stream():
             data += piece
             if len(data) > MAX_BYTES:
                 raise DocumentError(f"{url}: more than {MAX_BYTES} bytes")
-            if time.monotonic() > until:
-                raise DocumentError(f"{url}: not complete after {_DEADLINE_S:.0f} s")
         return answer.status, {name.lower(): value for name, value in answer.headers}, bytes(data)
 
 

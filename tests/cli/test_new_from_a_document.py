@@ -1,0 +1,192 @@
+"""`aileron connector new --from`: a document becomes a connector's repository, and a hostile one an error that can be read."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Command, Said
+
+NAME = "github://me/connector-pets"
+ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}, "example": "7"}
+PET = {"type": "object", "properties": {"id": {"type": "string"}, "name": {"type": "string"}}}
+ANSWER = {
+    "200": {
+        "description": "ok",
+        "content": {"application/json": {"schema": PET, "example": {"id": "7", "name": "Rex"}}},
+    }
+}
+LIST = {"200": {"description": "ok", "content": {"application/json": {"schema": {"type": "array", "items": PET}}}}}
+BODY = {"required": True, "content": {"application/json": {"schema": {**PET, "required": ["name"]}}}}
+DOCUMENT: dict[str, Any] = {
+    "openapi": "3.1.0",
+    "info": {"title": "Pets", "version": "1", "license": {"name": "MIT"}},
+    "servers": [{"url": "https://api.example.com/v1"}],
+    "security": [{"key": []}],
+    "components": {"securitySchemes": {"key": {"type": "apiKey", "in": "header", "name": "X-Key"}}},
+    "paths": {
+        "/pets": {
+            "get": {"operationId": "listPets", "tags": ["pets"], "responses": LIST},
+            "post": {
+                "operationId": "addPet",
+                "tags": ["pets"],
+                "requestBody": BODY,
+                "responses": {"201": {"description": "ok"}},
+            },
+        },
+        "/pets/{id}": {
+            "parameters": [ID],
+            "get": {"operationId": "getPet", "responses": ANSWER},
+            "delete": {"operationId": "deletePet", "responses": {"204": {"description": "ok"}}},
+        },
+        "/old": {"get": {"operationId": "oldPets", "deprecated": True, "responses": LIST}},
+    },
+}
+
+
+@pytest.fixture
+def new(aileron: Command, tmp_path: Path) -> Any:
+    """`connector new --from`, of a document, with options; what is made is in `made`."""
+
+    def run(document: Any, *words: str, name: str = "api.json") -> Said:
+        file = tmp_path / name
+        file.write_text(document if isinstance(document, str) else json.dumps(document))
+        return aileron("connector", "new", NAME, str(tmp_path / "made"), "--from", str(file), *words)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "ops"),
+    [
+        ([], ["list_pets", "get_pet"]),
+        (["--all"], ["list_pets", "add_pet", "get_pet", "delete_pet", "old_pets"]),
+        (["--ops", "listPets,add_pet"], ["list_pets", "add_pet"]),
+        (["--ops", "listPets", "--ops", "deletePet"], ["list_pets", "delete_pet"]),
+        (["--tag", "Pets"], ["list_pets", "add_pet"]),
+        (["--grep", "DELETE"], ["delete_pet"]),
+        (["--tag", "pets", "--grep", "old"], ["list_pets", "add_pet", "old_pets"]),
+    ],
+)
+def test_operations_are_chosen_by_options(new: Any, words: list[str], ops: list[str]) -> None:
+    """Without any, those that read and are not deprecated."""
+    assert [one["op"] for one in new(DOCUMENT, *words, "--json").json["actions"]] == ops
+
+
+def test_what_was_made_is_told(new: Any, tmp_path: Path) -> None:
+    """To a person in words, with hosts and credential; every file that is named is there."""
+    said = new(DOCUMENT, "--all")
+
+    assert said.code == 0
+    assert "hosts\tapi.example.com:443\n" in said.out
+    assert "credential\tan API key, as the header X-Key\n" in said.out
+    assert "actions\t5: 3 run, 2 wait for a person\n" in said.out
+    manifest = tomllib.loads((tmp_path / "made" / "manifest.toml").read_text())
+    assert manifest["capabilities"]["network"]["hosts"] == ["api.example.com:443"]
+    assert manifest["capabilities"]["credential"]["header"] == "X-Key"
+    assert "Pets" in (tmp_path / "made" / "README.md").read_text()
+
+
+def test_as_json_everything_is_there(new: Any) -> None:
+    """What was not imported, and what was left out, with the reasons."""
+    odd = {"name": "odd", "in": "cookie", "schema": {}}
+    paths = {
+        "/a": {"get": {"operationId": "a", "parameters": [odd], "responses": {}}},
+        "/b": {"get": {"operationId": "b", "parameters": [{**odd, "required": True}], "responses": {}}},
+    }
+    told = new({**DOCUMENT, "paths": paths}, "--json").json
+
+    assert told["hosts"] == ["api.example.com:443"]
+    assert told["credential"] == "api_key"
+    assert told["actions"] == [{"name": "pets-a", "op": "a", "effect": "read", "asks": False, "has_preview": False}]
+    assert told["not_imported"] == [{"op": "b", "reason": "a cookie is required: odd"}]
+    assert told["left_out"] == {"a": ["odd: a parameter in 'cookie'"]}
+    assert {"manifest.toml", "connector.py", "service/document.json", "actions/pets-a/action.md"} <= set(told["files"])
+
+
+def test_all_hosts_are_told_before_a_key_is_bound(new: Any) -> None:
+    """Those of single operations, those that look like others, and those where a person signs in."""
+    flow = {"authorizationUrl": "https://id.example/a", "tokenUrl": "https://tok.example/t"}
+    schemes = {"key": {"type": "oauth2", "flows": {"authorizationCode": flow}}}
+    get = {"security": [{"key": ["read"]}], "responses": {}}
+    paths = {"/a": {"get": get}, "/b": {"servers": [{"url": "https://xn--80ak6aa92e.com"}], "get": get}}
+    said = new({**DOCUMENT, "components": {"securitySchemes": schemes}, "paths": paths})
+
+    assert "hosts\tapi.example.com:443, xn--80ak6aa92e.com:443\n" in said.out
+    assert "at id.example and tok.example" in said.out
+    assert "аррӏе.com" in said.err
+
+
+@pytest.mark.parametrize(
+    ("document", "words", "told"),
+    [
+        ("{", [], "not JSON"),
+        ("a: !!python/object/apply:os.system [ls]", [], "is not supported"),
+        ("x: &x [*x]", [], "nested deeper than 200 levels"),
+        ("[" * 100_000, [], "nested too deeply"),
+        ({}, [], "no `openapi` key"),
+        ({**DOCUMENT, "paths": {}}, [], "no operations"),
+        ({**DOCUMENT, "servers": []}, [], "give --host NAME:PORT"),
+        ({**DOCUMENT, "servers": [{"url": "https://good.example@evil.example"}]}, [], "without user"),
+        ({**DOCUMENT, "servers": [{"url": "https://{a}.example"}]}, [], "give --variable a=VALUE"),
+        (DOCUMENT, ["--ops", "lstPets"], "did you mean 'listPets'?"),
+        (DOCUMENT, ["--tag", "nope"], "no tag 'nope'"),
+        (DOCUMENT, ["--grep", "nope"], "no operation is chosen"),
+        (DOCUMENT, ["--auth", "nope"], "--auth 'nope' is not bearer"),
+        (DOCUMENT, ["--host", "evil"], "--host 'evil'"),
+        (DOCUMENT, ["--variable", "a"], "--variable 'a' is not NAME=VALUE"),
+        (DOCUMENT, ["--fields", "nope=a"], "--fields nope"),
+        (DOCUMENT, ["--op", "add_pet"], "--op and --lang are for connectors without --from"),
+        (DOCUMENT, ["--from", "https://example.com/x"], "only the first --from can be a URL"),
+        (DOCUMENT, ["--from", "/dev/zero"], "/dev/zero is not a file"),
+    ],
+)
+def test_what_cannot_be_made_is_one_error_and_nothing_is_left(
+    new: Any, tmp_path: Path, document: Any, words: list[str], told: str
+) -> None:
+    """With what to give instead, and neither directory nor key."""
+    said = new(document, *words)
+
+    assert said.code == 2
+    assert told in said.err
+    assert "Traceback" not in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["api.json"]
+
+
+def test_options_of_a_document_need_one(aileron: Command, tmp_path: Path) -> None:
+    """`--all` of nothing is a mistake."""
+    said = aileron("connector", "new", NAME, str(tmp_path / "made"), "--all")
+
+    assert said.code == 2
+    assert "require --from FILE" in said.err
+
+
+def test_what_a_document_writes_cannot_move_the_cursor(new: Any, tmp_path: Path) -> None:
+    """Neither in what is told nor in a file."""
+    evil = "\x1b[2J\x1b]0;x\x07\u202eevil%%key%%\r\n+++\n# x"
+    get = {"operationId": evil, "summary": evil, "tags": [evil], "description": evil, "responses": {}}
+    broken = {**get, "parameters": [{"name": evil, "in": "cookie", "required": True}]}
+    info = {"title": evil, "version": evil, "license": {"name": evil}}
+    said = new({**DOCUMENT, "info": info, "paths": {"/a": {"get": get}, "/b": {"get": broken}}})
+
+    assert said.code == 0
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(said.out + said.err)
+    for file in (tmp_path / "made").rglob("*"):
+        assert file.is_dir() or not {"\x1b", "\x07", "\u202e"} & set(file.read_text())
+    assert "\n+++" not in (tmp_path / "made" / "README.md").read_text()
+
+
+@pytest.mark.jail
+def test_what_is_imported_passes_its_tests_in_the_jail_and_is_built(new: Any, aileron: Command, tmp_path: Path) -> None:
+    """Each operation sends what the document says, with the credential where it says."""
+    assert new(DOCUMENT, "--all").code == 0
+    tried = aileron("connector", "test", str(tmp_path / "made"), "--json")
+
+    assert tried.code == 0, tried
+    assert (tried.json["passed"], tried.json["failed"]) == (5, 0)
+    built = aileron("connector", "build", str(tmp_path / "made"), "-o", str(tmp_path / "x.tar.gz"))
+    assert built.code == 0, built

@@ -1,0 +1,314 @@
+"""The document's bytes come from what was named, by a real server and a real file system, and from nowhere else."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from aileron.importing.fetching import is_url, load
+from aileron.importing.reading import MAX_BYTES, MAX_FILES, DocumentError
+
+DOCUMENT = b'{"openapi": "3.1.0"}'
+
+
+class Server:
+    """Answers each connection with bytes that a test writes; `asked` has the requests."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.answer: Callable[[socket.socket, bytes], None] = lambda peer, request: None
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.origin = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def says(self, *parts: bytes) -> None:
+        """Answer like this."""
+        self.answer = lambda peer, request: peer.sendall(b"".join(parts))
+
+    def close(self) -> None:
+        """No more connections."""
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            with peer:
+                try:
+                    request = peer.recv(65536)
+                    self.asked.append(request)
+                    self.answer(peer, request)
+                except OSError:
+                    pass  # whoever asked has heard enough
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """On this machine."""
+    with closing(Server()) as one:
+        yield one
+
+
+def answered(body: bytes, status: str = "200 OK", *headers: bytes) -> bytes:
+    """A whole answer."""
+    lines = [f"HTTP/1.1 {status}".encode(), b"Content-Length: %d" % len(body), b"Connection: close", *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + body
+
+
+# A URL
+
+
+def test_one_url_is_one_request_without_a_credential(server: Server) -> None:
+    """And its answer is the document."""
+    server.says(answered(DOCUMENT))
+
+    assert load([f"{server.origin}/v1/api.json?x=1"]).document == {"openapi": "3.1.0"}
+    (request,) = server.asked
+    assert request.startswith(b"GET /v1/api.json?x=1 HTTP/1.1\r\n")
+    assert not any(word in request.lower() for word in (b"authorization", b"cookie", b"accept-encoding"))
+
+
+def test_a_redirect_is_followed_within_the_origin_only(server: Server) -> None:
+    """Elsewhere is named, and not asked."""
+    there = server.origin.encode()
+    other = Server()
+    with closing(other):
+
+        def answer(peer: socket.socket, request: bytes) -> None:
+            targets = {
+                b"/a": b"/b",
+                b"/b": there + b"/c",
+                b"/d": other.origin.encode(),
+                b"/e": b"//evil.example/",
+                b"/f": b"file:///etc/passwd",
+            }
+            path = request.split()[1]
+            target = targets.get(path)
+            peer.sendall(answered(DOCUMENT) if target is None else answered(b"", "302 Found", b"Location: " + target))
+
+        server.answer = answer
+
+        assert load([f"{server.origin}/a"]).document == {"openapi": "3.1.0"}
+        for path, where in (("/d", other.origin), ("/e", "http://evil.example"), ("/f", "file://")):
+            with pytest.raises(DocumentError, match=f"redirects to {where}"):
+                load([server.origin + path])
+        assert other.asked == []
+
+
+def test_redirects_are_counted(server: Server) -> None:
+    """One to itself ends."""
+    server.says(answered(b"", "302 Found", b"Location: /"))
+
+    with pytest.raises(DocumentError, match="more than 3 redirects"):
+        load([server.origin])
+    assert len(server.asked) == 4
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (answered(b"no", "404 Not Found"), "answered with status 404"),
+        (answered(b"<html>"), "not JSON|not an|YAML|html"),
+        (answered(gzip.compress(DOCUMENT), "200 OK", b"Content-Encoding: gzip"), "not UTF-8"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{", "cannot be fetched"),
+        (b"SSH-2.0-x\r\n", "cannot be fetched"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"x" * 200_000, "cannot be fetched"),
+        (b"", "cannot be fetched"),
+    ],
+)
+def test_an_answer_that_is_no_document_is_an_error(server: Server, answer: bytes, words: str) -> None:
+    """Whatever it is; one that is packed is not unpacked."""
+    server.says(answer)
+    if b"<html>" in answer:
+        assert load([server.origin]).document == "<html>"  # as YAML; what it describes is asked later
+        return
+    with pytest.raises(DocumentError, match=words):
+        load([server.origin])
+
+
+def test_an_answer_that_is_too_long_is_not_read_to_its_end(server: Server) -> None:
+    """It is cut off."""
+    sent = 0
+
+    def answer(peer: socket.socket, request: bytes) -> None:
+        nonlocal sent
+        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            sent += peer.send(b" " * 65536)
+
+    server.answer = answer
+    with pytest.raises(DocumentError, match=f"more than {MAX_BYTES} bytes"):
+        load([server.origin])
+    assert sent < 2 * MAX_BYTES
+
+
+@pytest.mark.timeout(10)
+@pytest.mark.parametrize("head", [b"", b"HTTP/1.1 200 OK\r\n\r\n"], ids=["in the head", "in the body"])
+def test_an_answer_that_drips_ends_at_the_deadline(server: Server, head: bytes) -> None:
+    """Each byte comes in time, and all of them never do."""
+    stopped = threading.Event()
+
+    def answer(peer: socket.socket, request: bytes) -> None:
+        peer.sendall(head)
+        while not stopped.wait(0.02):
+            peer.sendall(b" " if head else b"H")
+
+    server.answer = answer
+    with pytest.raises(DocumentError, match=r"not complete after|cannot be fetched"):
+        load([server.origin], deadline_s=0.3)
+    stopped.set()
+
+
+@pytest.mark.timeout(10)
+def test_a_head_that_drips_is_not_waited_for(server: Server) -> None:
+    """Even if it is a valid one so far."""
+    stopped = threading.Event()
+
+    def answer(peer: socket.socket, request: bytes) -> None:
+        peer.sendall(b"HTTP/1.1 200 OK\r\n")
+        number = 0
+        while not stopped.wait(0.02):
+            number += 1
+            peer.sendall(b"X-%d: y\r\n" % number)
+
+    server.answer = answer
+    with pytest.raises(DocumentError, match="not complete after"):
+        load([server.origin], deadline_s=0.3)
+    stopped.set()
+
+
+def test_nobody_there_is_an_error(server: Server) -> None:
+    """With the address."""
+    server.close()
+    with pytest.raises(DocumentError, match=f"{server.origin} cannot be fetched"):
+        load([server.origin])
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://api.example.com/x",
+        "file:///etc/passwd",
+        "gopher://localhost/x",
+        "ftp://localhost/x",
+        "https://user@localhost/x",
+        "https://user:pass@localhost/x",
+        "http://localhost@evil.example/",
+        "http://[",
+        "https://[::1",
+        "http://localhost:99999/",
+        "http://localhost:x/",
+        "https:///x",
+        "http://localhost/a b",
+        "http://localhost/\u202e",
+        "http://localhost/\x1b[2J",
+        "https://exämple.com/",
+        "://",
+    ],
+)
+def test_a_url_that_is_not_plain_is_refused(url: str) -> None:
+    """Before anybody is asked."""
+    assert is_url(url)
+    with pytest.raises(DocumentError):
+        load([url])
+
+
+def test_other_files_are_not_fetched(server: Server, tmp_path: Path) -> None:
+    """A document with a URL is one file, and the other files of one that is a file are files."""
+    file = tmp_path / "a.json"
+    file.write_bytes(DOCUMENT)
+
+    with pytest.raises(DocumentError, match="is one file"):
+        load([server.origin, str(file)])
+    with pytest.raises(DocumentError, match="only the first"):
+        load([str(file), server.origin])
+    assert server.asked == []
+
+
+# Files
+
+
+def test_a_folder_is_its_documents_and_no_others(tmp_path: Path) -> None:
+    """JSON and YAML, below it too; nothing hidden, and no link."""
+    secret = tmp_path / "secret.json"
+    secret.write_bytes(b'"secret"')
+    folder = tmp_path / "api"
+    (folder / "schemas" / ".git").mkdir(parents=True)
+    for name in (
+        "api.json",
+        "schemas/a.yaml",
+        "schemas/b.yml",
+        "schemas/.hidden.json",
+        "schemas/.git/c.json",
+        "schemas/d.txt",
+    ):
+        (folder / name).write_bytes(DOCUMENT)
+    (folder / "schemas" / "link.json").symlink_to(secret)
+    (folder / "linked").symlink_to(tmp_path)
+
+    assert set(load([str(folder / "api.json"), str(folder)]).values) == {"api.json", "schemas/a.yaml", "schemas/b.yml"}
+    assert set(load([str(folder / "api.json"), str(secret)]).values) == {"api/api.json", "secret.json"}  # named
+
+
+def test_what_is_no_file_is_an_error(tmp_path: Path) -> None:
+    """And is not waited for."""
+    os.mkfifo(tmp_path / "fifo.json")
+    (tmp_path / "loop.json").symlink_to("loop.json")
+    for name, words in (
+        ("fifo.json", "is not a file"),
+        ("/dev/zero", "is not a file"),
+        ("loop.json", "loop.json"),
+        ("nothing.json", "no such file"),
+        (".", "is a folder"),
+        ("a" * 5000, "name too long"),
+        ("fifo.json/x", "[Nn]ot a directory"),
+    ):
+        with pytest.raises(DocumentError, match=f"(?i){words}"):
+            load([str(tmp_path / name)])
+
+
+def test_a_fifo_in_a_folder_is_an_error_too(tmp_path: Path) -> None:
+    """It has the name of a document."""
+    (tmp_path / "api.json").write_bytes(DOCUMENT)
+    os.mkfifo(tmp_path / "fifo.json")
+
+    with pytest.raises(DocumentError, match=r"fifo.json is not a file"):
+        load([str(tmp_path / "api.json"), str(tmp_path)])
+
+
+def test_files_are_counted(tmp_path: Path) -> None:
+    """A folder of too many is not read."""
+    (tmp_path / "many").mkdir()
+    (tmp_path / "api.json").write_bytes(DOCUMENT)
+    for number in range(MAX_FILES):
+        (tmp_path / "many" / f"{number}.json").touch()
+
+    with pytest.raises(DocumentError, match=f"more than {MAX_FILES} files"):
+        load([str(tmp_path / "api.json"), str(tmp_path / "many")])
+
+
+def test_bytes_of_files_are_counted_together(tmp_path: Path) -> None:
+    """Without reading more of them."""
+    for name in ("a.json", "b.json"):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(MAX_BYTES)
+
+    with pytest.raises(DocumentError, match=r"b\.json: more than"):
+        load([str(tmp_path / "a.json"), str(tmp_path / "b.json")])
+
+
+def test_a_name_that_is_no_text_is_a_name(tmp_path: Path) -> None:
+    """Linux has such files."""
+    (tmp_path / "api.json").write_bytes(DOCUMENT)
+    (tmp_path / "\udcff #%.json").write_bytes(DOCUMENT)
+
+    assert len(load([str(tmp_path / "api.json"), str(tmp_path)]).values) == 2
