@@ -241,7 +241,7 @@ def _one(
 
 
 def _own_origin(found: FoundOperation, described: Described, choices: Choices, origin: Origin) -> Origin | None:
-    """An operation's own server. A host that the author named takes the place of the document's, and of no other."""
+    """An operation's own server. A host that the author named takes the place of the document's, and is the only one."""
     own = chosen(found.servers, choices.found_at, None, choices.variables)
     if own is None:  # a path alone
         if choices.host is None and not choices.is_host_open:
@@ -250,8 +250,8 @@ def _own_origin(found: FoundOperation, described: Described, choices: Choices, o
     usual = chosen(described.servers, choices.found_at, None, choices.variables)
     if origin.host == own.host or (usual is not None and usual.host == own.host):
         return msgspec.structs.replace(own, host=origin.host, is_plain=origin.is_plain)
-    if choices.is_host_open:
-        raise DocumentError(f"it is at {own.host}, and a connector whose host is named at build has no other")
+    if choices.host is not None or choices.is_host_open:
+        raise DocumentError(f"it is at {own.host}; with --host, everything is at that host")
     return own
 
 

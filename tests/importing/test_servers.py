@@ -139,12 +139,13 @@ def test_an_operation_at_another_host_is_told_with_it() -> None:
 
 
 def test_a_host_that_was_given_is_the_only_one() -> None:
-    """Whatever the document says."""
-    paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {}}}
+    """Whatever the document says: what is elsewhere is not imported, and says where it is."""
+    paths = {"/a": {"get": {}}, "/b": {"servers": [{"url": "https://evil.example/x"}], "get": {"operationId": "b"}}}
     made = imported(document(paths), host=HostPort.parse("mine.example:443"))
 
     assert [str(one.host) for one in made.origins] == ["mine.example:443"]
     assert b"evil.example" not in b"".join(made.files.values())
+    assert "evil.example:443" in reason_of(made, "b")
 
 
 def test_a_server_of_an_operation_whose_host_nobody_knows_is_not_the_document_s() -> None:
