@@ -473,6 +473,8 @@ class _Reading:
         """An input for an argument. UnusableError where it would take more than the schema."""
         try:
             rule = self._rules.rule(schema, _MAX_RULES if required else most_bytes)
+            if rule["type"] == "boolean" and "enum" in rule:
+                raise UnusableError(f"only {str(rule['enum'][0]).lower()}, which an input cannot say")
         except UnusableError:
             self._taken.discard(argument)
             raise
