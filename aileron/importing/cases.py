@@ -26,7 +26,7 @@ from aileron_connector.openapi.check import Schemas, maybe_problem
 from aileron_connector.openapi.document import Document
 from aileron_connector.openapi.request import Endpoint, Request, prepared
 
-__all__ = ["cases_text", "example_arguments"]
+__all__ = ["cases_text", "example_arguments", "some_arguments"]
 
 _HEADER: Final = (
     "# A call of each operation with the document's examples. `aileron connector test` runs them in a real jail.\n"
@@ -49,6 +49,12 @@ _FORMATTED: Final = {
     "ipv4": "192.0.2.1",
 }
 """A value of each format."""
+_SHAPES: Final = {
+    "date-time": re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)"),
+    "date": re.compile(r"\d{4}-\d\d-\d\d"),
+    "uuid": re.compile(r"[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}"),
+}
+"""What an example must look like to be one: documents have dates with a time, and words for UUIDs."""
 
 
 def cases_text(document: Document, operations: Sequence[Imported], references: References) -> str | None:
@@ -65,8 +71,13 @@ def cases_text(document: Document, operations: Sequence[Imported], references: R
 
 def example_arguments(one: Imported) -> dict[str, Any] | None:
     """A call: what is required, and what the document has an example of. None where no value is known that fits."""
-    args = dict(_arguments(one.inputs))
+    args = some_arguments(one)
     return None if any(given.required and given.name not in args for given in one.inputs) else args
+
+
+def some_arguments(one: Imported) -> dict[str, Any]:
+    """As `example_arguments`, without those of what is required for which no value is known."""
+    return dict(_arguments(one.inputs))
 
 
 def _case(one: Imported, base: str, schemas: Schemas, references: References) -> Iterator[str]:
@@ -125,10 +136,14 @@ def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
     for given in inputs:
         spec = InputSpec(name=given.name, type=given.kind, description="", rule=_without_type(given.rule))  # type: ignore[arg-type]
         has_example = given.example != _NOTHING and argument_problem(spec, given.example) is None
-        if has_example:
+        if has_example and _has_its_shape(given):
             yield given.name, given.example
         elif given.required:
-            value = _FORMATTED.get("base64" if given.is_base64 else given.format) if given.kind == "string" else None
+            value: Any = _FORMATTED.get("base64" if given.is_base64 else given.format)
+            if given.kind == "array" and value is not None:
+                value = [value] * max(1, given.rule.get("minItems", 0))
+            elif given.kind != "string":
+                value = None
             try:
                 if value is None or argument_problem(spec, value) is not None:
                     value = _value(given.rule, _MAX_DEPTH)
@@ -136,6 +151,11 @@ def _arguments(inputs: Sequence[Input]) -> Iterator[tuple[str, Any]]:
                 continue
             if argument_problem(spec, value) is None:
                 yield given.name, value
+
+
+def _has_its_shape(given: Input) -> bool:
+    shape = _SHAPES.get(given.format)
+    return shape is None or not isinstance(given.example, str) or shape.fullmatch(given.example) is not None
 
 
 def _without_type(rule: Rule) -> Rule:

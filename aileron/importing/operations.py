@@ -119,7 +119,7 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     is_path: bool = False
     is_base64: bool = False
     format: str = ""
-    """As the document says it: `uuid`, `date-time`."""
+    """As the document says it: `uuid`, `date-time`. Of an array: that of its items."""
     example: Any = msgspec.UNSET
 
     @property
@@ -492,10 +492,17 @@ class _Reading:
                 required=required,
                 is_path=is_path,
                 is_base64=_is_base64(packed),
-                format=packed.get("format", ""),
+                format=self._format(packed),
                 example=example if isinstance(example, str | int | float | bool) else msgspec.UNSET,
             )
         )
+
+    def _format(self, schema: dict[str, Any]) -> str:
+        items = schema.get("items")
+        if isinstance(items, dict) and isinstance(items.get("$ref"), str):
+            items = self._packer.lookup(items["$ref"])
+        found = items if isinstance(items, dict) else schema
+        return str(found.get("format", ""))
 
     def _argument(self, name: str, place: str) -> str:
         base = _snake(name) or place

@@ -120,7 +120,9 @@ class Packer:
             beside = {
                 key: value for key, value in schema.items() if key not in ("$ref", "$defs", "definitions", "$schema")
             }
-            if self._is_3_0 or not beside:
+            if self._is_3_0:  # ignored by the letter; what an author requires here is meant, and makes it narrower
+                beside = {"required": beside["required"]} if mode == "sent" and beside.get("required") else {}
+            if not beside:
                 if mode == "answered" and schema.get("nullable") is True:  # ignored by the letter, and meant
                     return {"anyOf": [packed, {"type": "null"}]}
                 return self._with_words(packed, schema, mode)
@@ -175,7 +177,9 @@ class Packer:
         made: dict[str, Any] = {}
         for key in _LISTS:
             if isinstance(schema.get(key), list) and schema[key]:
-                made[key] = self._list(key, schema[key], file, mode, depth)
+                # With a discriminator one branch is meant, however many would take the value.
+                is_told = key == "oneOf" and isinstance(schema.get("discriminator"), dict) and not schema.get("anyOf")
+                made["anyOf" if is_told else key] = self._list(key, schema[key], file, mode, depth)
         if isinstance(schema.get("not"), dict):
             made["not"] = self._pack(schema["not"], file, mode, depth + 1)
         for key in ("items", "additionalProperties"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from aileron.importing.cases import example_arguments
 from aileron.importing.found import described
 from aileron.importing.reading import read_all
 from aileron.importing.record import Choices
@@ -12,10 +13,12 @@ from aileron.importing.repository import Made, make
 from aileron.model.names import Fqn
 
 
-def made_of(operation: dict[str, Any], *, path: str = "/a", schemas: dict[str, Any] | None = None) -> Made:
+def made_of(
+    operation: dict[str, Any], *, path: str = "/a", schemas: dict[str, Any] | None = None, version: str = "3.1.0"
+) -> Made:
     """A repository of one operation, `change_it`."""
     document = {
-        "openapi": "3.1.0",
+        "openapi": version,
         "info": {"title": "Things", "version": "1"},
         "servers": [{"url": "https://api.example.com"}],
         "paths": {path: {"post": {"operationId": "changeIt", "responses": {}, **operation}}},
@@ -37,3 +40,39 @@ def test_a_boolean_that_can_only_be_true_is_left_out_where_it_is_optional() -> N
 
     assert [given.name for given in made.imported[0].inputs] == ["a"]
     assert made.left_out == {"change_it": ("confirmed: only true, which an input cannot say",)}
+
+
+def test_what_is_required_beside_a_reference_is_required_in_3_0_too() -> None:
+    """By the letter it is ignored there. A service that says so refuses a call without it."""
+    droplets = {"type": "object", "properties": {"ids": {"type": "array", "items": {"type": "integer"}}}}
+    schema = {"$ref": "#/components/schemas/Droplets", "required": ["ids"]}
+    made = made_of(body(schema), schemas={"Droplets": droplets}, version="3.0.3")
+
+    assert [(given.name, given.required) for given in made.imported[0].inputs] == [("ids", True)]
+
+
+def test_of_a_choice_with_a_discriminator_one_branch_is_meant() -> None:
+    """Branches that overlap would otherwise refuse what the service takes."""
+    kind = {"type": "object", "required": ["type"], "properties": {"type": {"enum": ["reboot", "snapshot"]}}}
+    named = {"allOf": [kind, {"properties": {"name": {"type": "string"}}}]}
+    choice = {"oneOf": [kind, named], "discriminator": {"propertyName": "type"}}
+    sent = [made_of(body(one)).imported[0].packed.request_body for one in (choice, {"oneOf": [kind, named]})]
+
+    kept = [set(one.content["application/json"].schema) for one in sent if one is not None]
+    assert kept == [{"anyOf"}, {"oneOf"}]
+
+
+def test_an_example_that_does_not_have_its_format_is_not_sent() -> None:
+    """Dates with a time, above all."""
+    told = {
+        "day": {"type": "string", "format": "date", "example": "2026-11-26T10:00:00Z"},
+        "at": {"type": "string", "format": "date-time", "example": "2026-11-26T10:00:00Z"},
+        "ids": {"type": "array", "items": {"type": "string", "format": "uuid"}},
+    }
+    made = made_of(body({"type": "object", "required": ["day", "ids"], "properties": told}))
+
+    assert example_arguments(made.imported[0]) == {
+        "day": "2026-11-24",
+        "at": "2026-11-26T10:00:00Z",
+        "ids": ["00000000-0000-4000-8000-000000000000"],
+    }
