@@ -472,6 +472,8 @@ class _Reading:
     ) -> None:
         """An input for an argument. UnusableError where it would take more than the schema."""
         try:
+            if not required and len(self._inputs) >= _MAX_INPUTS:  # `_fit` would leave it out, after all the work
+                raise UnusableError("an action has no room for it")
             rule = self._rules.rule(schema, _MAX_RULES if required else most_bytes)
             if rule["type"] == "boolean" and "enum" in rule:
                 raise UnusableError(f"only {str(rule['enum'][0]).lower()}, which an input cannot say")

@@ -108,7 +108,7 @@ def _size(values: Any, name: str) -> None:
     def size(value: Any, depth: int) -> int:
         if isinstance(value, float) and not math.isfinite(value):
             raise DocumentError(f"{name}: a number that is too large")
-        if not isinstance(value, dict | list):
+        if not isinstance(value, dict | list) or not value:
             return 1
         if depth > _MAX_DEPTH:
             raise DocumentError(f"{name}: nested deeper than {_MAX_DEPTH} levels, or an alias within itself")
