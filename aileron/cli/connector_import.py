@@ -32,6 +32,9 @@ __all__ = ["Wanted", "import_document", "tell_made", "tell_updated", "update_doc
 _MAX_TOLD: Final = 12
 """Lines of what was not imported; all of it is in --json."""
 _MAX_TAGS: Final = 40
+_MAX_LISTED: Final = 30
+_MAX_ANSWERS: Final = 50
+"""Questions before it ends by itself."""
 _MAX_SHOWN: Final = 160
 """Characters of one side of a change."""
 
@@ -45,6 +48,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     grep: str = ""
     everything: bool = False
     host: str | None = None
+    server: str | None = None
     variables: Sequence[str] = ()
     auth: str | None = None
     client_id: str | None = None
@@ -147,6 +151,7 @@ def _choices(wanted: Wanted) -> Choices:
             raise Problem.usage(f"--host {error}") from None
     return Choices(
         found_at=wanted.sources[0] if is_url(wanted.sources[0]) else None,
+        server=wanted.server,
         host=host,
         is_host_open=wanted.host == UNBOUND_HOSTS,
         variables=dict(_pairs("--variable", wanted.variables)),
@@ -169,12 +174,31 @@ def _pairs(option: str, texts: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _operations(found: Described, wanted: Wanted) -> list[FoundOperation]:
     from aileron.importing.choosing import by_words
+    from aileron.importing.choosing import wanted as named
+    from aileron.importing.reading import DocumentError
 
     if wanted.is_chosen or not (prompts.can_ask() and output.is_terminal()):
         return _named(found, wanted)
     _tell_found(found)
-    answer = prompts.ask("Import which (reads, all, tags or operations, with commas)", default="reads")
-    return by_words(found, [word.strip() for word in answer.split(",") if word.strip()])
+    for _ in range(_MAX_ANSWERS):
+        answer = prompts.ask("Import which: reads, all, tags, operations, or ?WORD to look for one", default="reads")
+        if answer.startswith("?"):
+            _tell_operations(named(found, grep=answer[1:].strip()))
+            continue
+        try:
+            return by_words(found, [word.strip() for word in answer.split(",") if word.strip()])
+        except DocumentError as error:
+            output.note(visible(str(error)))
+    raise DocumentError("no operation is chosen")
+
+
+def _tell_operations(operations: Sequence[FoundOperation]) -> None:
+    rows = [(one.name, one.method.upper(), visible(one.summary or one.path)) for one in operations[:_MAX_LISTED]]
+    output.note("")
+    output.print_table(("OPERATION", "METHOD", "WORDS"), rows, empty="no operation has that word")
+    if len(operations) > _MAX_LISTED:
+        output.note(f"and {len(operations) - _MAX_LISTED} more")
+    output.note("")
 
 
 def _named(found: Described, wanted: Wanted) -> list[FoundOperation]:

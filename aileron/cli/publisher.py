@@ -83,7 +83,9 @@ def write_new_key(file: Path, key: SigningKey) -> None:
             opened.flush()
             os.fsync(opened.fileno())
     except FileExistsError:
-        raise Problem.usage(f"{file} already exists; keys are never overwritten", fix="give --key FILE") from None
+        raise Problem.usage(
+            f"{file} already exists; keys are never overwritten", fix=f"--key {file} uses it; --key FILE makes another"
+        ) from None
     except OSError as error:
         raise Problem.usage(f"cannot write {file}: {error.strerror or error}") from None
 

@@ -241,7 +241,7 @@ def _telling(one: Imported) -> list[Input]:
         key=lambda given: (_TITLES.index(given.name), not given.required),
     )
     rest = [given for given in plain if given.required and given not in titles and not given.is_path]
-    return [*titles[:2], *(given for given in one.inputs if given.is_path), *rest]
+    return [*titles[:1], *(given for given in one.inputs if given.is_path), *rest]
 
 
 def _body(one: Imported, service: str) -> Iterator[str]:

@@ -93,7 +93,7 @@ def described(files: Files) -> Described:
     if len(schemes) > _MAX_SCHEMES:
         raise DocumentError(f"{files.root}: {len(schemes)} security schemes; at most {_MAX_SCHEMES}")
     return Described(
-        title=_line(info.get("title")) or "API",
+        title=_line(info.get("title")).rstrip(". ") or "API",
         version=_line(info.get("version")),
         license={key: _line(value) for key, value in _object(info.get("license")).items() if isinstance(value, str)},
         is_3_0=is_3_0,

@@ -480,6 +480,9 @@ class _Reading:
         except UnusableError:
             self._taken.discard(argument)
             raise
+        others = [kind for kind in self._rules.kinds(schema) if kind != rule["type"]]
+        if others and {rule["type"], *others} != {"integer", "number"}:
+            self._leave_out(argument, f"it is given as {rule['type']}; the service also takes {' and '.join(others)}")
         words = rule.pop("description", "")
         packed = schema if isinstance(schema, dict) else {}
         told = said.get("description") if isinstance(said.get("description"), str) else ""

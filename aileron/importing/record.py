@@ -29,6 +29,8 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     found_at: str | None = None
     """The URL of the document, which relative servers are relative to."""
+    server: str | None = None
+    """The address of the API, in the place of the document's: `https://host/base`."""
     host: HostPort | None = None
     """In the place of the document's."""
     is_host_open: bool = False

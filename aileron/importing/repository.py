@@ -24,7 +24,7 @@ from aileron.importing.operations import Imported, Importer, Unimported
 from aileron.importing.reading import DocumentError
 from aileron.importing.record import RECORD, Choices, ImportRecord
 from aileron.importing.security import Credential, choose
-from aileron.importing.servers import Origin, chosen
+from aileron.importing.servers import Origin, chosen, origin_of
 from aileron.importing.words import line
 from aileron.model.failure import AileronError
 from aileron.model.names import Fqn, HostPort
@@ -201,6 +201,8 @@ def _origin(described: Described, choices: Choices) -> Origin:
     """The first host; a made-up one where it is named when the connector is built, for the path behind it."""
     if choices.is_host_open:
         choices = msgspec.structs.replace(choices, host=_OPEN)
+    if choices.server is not None:
+        return origin_of(choices.server)
     origin = chosen(described.servers, choices.found_at, choices.host, choices.variables)
     if origin is None:
         raise DocumentError("the document does not say where its service is; give --host NAME:PORT")
@@ -244,14 +246,14 @@ def _own_origin(found: FoundOperation, described: Described, choices: Choices, o
     """An operation's own server. A host that the author named takes the place of the document's, and is the only one."""
     own = chosen(found.servers, choices.found_at, None, choices.variables)
     if own is None:  # a path alone
-        if choices.host is None and not choices.is_host_open:
+        if choices.host is None and choices.server is None and not choices.is_host_open:
             raise DocumentError("it is at a server of its own, of which the document says no host; give --host")
         return chosen(found.servers, None, origin.host, choices.variables)
     usual = chosen(described.servers, choices.found_at, None, choices.variables)
     if origin.host == own.host or (usual is not None and usual.host == own.host):
         return msgspec.structs.replace(own, host=origin.host, is_plain=origin.is_plain)
-    if choices.host is not None or choices.is_host_open:
-        raise DocumentError(f"it is at {own.host}; with --host, everything is at that host")
+    if choices.host is not None or choices.server is not None or choices.is_host_open:
+        raise DocumentError(f"it is at {own.host}; with --host or --server, everything is at that host")
     return own
 
 

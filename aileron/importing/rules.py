@@ -153,6 +153,11 @@ class Rules:
                 return found
         return None
 
+    def kinds(self, schema: dict[str, Any] | bool) -> list[str]:
+        """The types of all its alternatives, the one that a rule has first."""
+        self._steps = 0
+        return list(dict.fromkeys(map(_type_of, self._alternatives(schema, ()))))
+
     def _step(self, steps: int = 1) -> None:
         self._steps += steps
         self._all_steps += steps
@@ -315,9 +320,15 @@ def _weight(schema: Mapping[str, Any]) -> int:
     return len(schema) + sum(len(value) for value in schema.values() if isinstance(value, dict | list))
 
 
-def _rank(found: Mapping[str, Any]) -> tuple[int, bool]:
-    """By type; of one type, an empty choice last: a string that can only be empty says nothing."""
-    return _PREFERRED.index(_type_of(found)), found.get("enum") == [""]
+def _rank(found: Mapping[str, Any]) -> tuple[bool, int]:
+    """By type. What says nothing is last: objects and arrays of which nothing is described, a string that can only be empty."""
+    kind = _type_of(found)
+    says_nothing = {
+        "object": not (found.get("properties") or isinstance(found.get("additionalProperties"), dict)),
+        "array": found.get("items", True) in (True, {}),
+        "string": found.get("enum") == [""],
+    }
+    return says_nothing.get(kind, False), _PREFERRED.index(kind)
 
 
 def _all_enums(possible: Sequence[dict[str, Any]]) -> dict[str, Any] | None:

@@ -128,12 +128,20 @@ def remarks(origin: Origin) -> list[str]:
     except ValueError:
         is_private = host == "localhost" or "." not in host or host.endswith((".local", ".internal", ".localhost"))
     if is_private or origin.is_plain:
-        what = "has no TLS" if origin.is_plain else "is in a private network"
-        key = "private_plain" if origin.is_plain else "private"
-        told.append(
-            f"{origin.host} {what}, so it is refused until you allow it: aileron config set egress.{key} {origin.host}"
-        )
+        told.append(_permission(origin))
     return told
+
+
+def _permission(origin: Origin) -> str:
+    """How to allow what egress refuses: a host on this machine may have no TLS, and nobody has said so."""
+    name = origin.host
+    allow = "it is refused until you allow it\n  fix: aileron config set egress."
+    if origin.is_plain:
+        return f"{name} has no TLS, so {allow}private_plain {name}"
+    if name.host in ("localhost", "127.0.0.1"):
+        plain = f"aileron config set egress.private_plain {name}"
+        return f"{name} is on this machine, so {allow}private {name}\n  or, if it has no TLS: {plain}"
+    return f"{name} is in a private network, so {allow}private {name}"
 
 
 def _spelled(host: str) -> str:

@@ -369,13 +369,11 @@ def test_a_schema_that_takes_long_is_left(schema: Json) -> None:
 
 @pytest.mark.timeout(20)
 def test_properties_for_which_there_is_no_room_are_not_looked_at() -> None:
-    """A hundred operations with one schema of a thousand."""
+    """Forty operations with one schema of a thousand."""
     inner = {"type": "object", "properties": {f"q{n}": TEXT for n in range(10)}}
     schemas = {"Large": {"type": "object", "properties": {f"p{n}": inner for n in range(1000)}}}
-    whole = document(
-        {f"/{n}": {"post": body(schema_ref("Large"))} for n in range(100)}, components={"schemas": schemas}
-    )
+    whole = document({f"/{n}": {"post": body(schema_ref("Large"))} for n in range(40)}, components={"schemas": schemas})
     made = imported(whole)
 
-    assert len(made.actions) == 100
-    assert set(map(len, made.left_out.values())) == {940}
+    assert len(made.actions) == 40
+    assert set(map(len, made.left_out.values())) == {947}  # with those that the rules of the others leave no room for

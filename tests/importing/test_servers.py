@@ -116,7 +116,11 @@ def test_variables_of_variables_are_bounded(default: str) -> None:
         ("https://10.0.0.1", ["in a private network"]),
         ("https://169.254.169.254", ["in a private network"]),
         ("https://metadata.internal", ["in a private network"]),
-        ("https://localhost", ["in a private network"]),
+        (
+            "https://localhost",
+            ["egress.private localhost:443\n  or, if it has no TLS: aileron config set egress.private_plain"],
+        ),
+        ("http://localhost:8765", ["fix: aileron config set egress.private_plain localhost:8765"]),
         ("https://intranet", ["in a private network"]),
         ("http://api.example.com", ["no TLS"]),
     ],

@@ -72,23 +72,61 @@ def add(
     every = [one for target in targets for one in ([target] if is_published(target) else _files_of(Path(target)))]
     if len(every) == 1:
         raise typer.Exit(_add_one(supervisor, every[0], force=force, yes=yes, as_json=as_json))
+    told = _Together()
     codes = []
     for one in every:
         try:
-            codes.append(_add_one(supervisor, one, force=force, yes=yes, as_json=as_json))
+            codes.append(_add_one(supervisor, one, force=force, yes=yes, as_json=as_json, tell=told.tell))
         except Problem as problem:  # one that cannot be installed does not keep the others from it
-            codes.append(report(problem, as_json=as_json))
+            codes.append(problem.exit_code if told.is_known(problem) else report(problem, as_json=as_json))
     if not as_json:
-        output.note(f"{sum(code == OK for code in codes)} of {len(codes)} installed")
+        told.finish(sum(code == OK for code in codes), len(codes))
     raise typer.Exit(exit_of(codes))
 
 
-def _add_one(supervisor: Supervisor, target: str | Path, *, force: bool, yes: bool, as_json: bool) -> int:
+class _Together:
+    """What several actions have in common is said once: what they need, and why they cannot be installed."""
+
+    def __init__(self) -> None:
+        self._needs: dict[str, None] = {}
+        self._problems: set[tuple[str, str | None]] = set()
+
+    def tell(self, result: Any) -> None:
+        """The name of one that is there."""
+        if not isinstance(result, AddedAction):
+            tell_done(result)
+            return
+        output.write(visible(result.name))
+        self._needs |= dict.fromkeys(result.needs or [])
+
+    def is_known(self, problem: Problem) -> bool:
+        """Whether one like it was told."""
+        key = (problem.what.partition(":")[2] or problem.what, problem.why)
+        known = key in self._problems
+        self._problems.add(key)
+        return known
+
+    def finish(self, done: int, of: int) -> None:
+        """How many, and what is missing."""
+        output.note(f"{done} of {of} installed")
+        for need in self._needs:
+            output.note(f"needed before they can run: {visible(need)}")
+
+
+def _add_one(
+    supervisor: Supervisor,
+    target: str | Path,
+    *,
+    force: bool,
+    yes: bool,
+    as_json: bool,
+    tell: Callable[[Any], None] = tell_done,
+) -> int:
     if isinstance(target, str):
         return _add_published(supervisor, target, force=force, yes=yes, as_json=as_json)
     asked = AddAction(text=_text_of(target), file=str(target), replace=force)
     answer = supervisor.change(AddedAction, "POST", "/v1/actions", asked)
-    return carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json)
+    return carry_through(supervisor, answer, tell, yes=yes, as_json=as_json)
 
 
 def _files_of(path: Path) -> list[str | Path]:

@@ -111,6 +111,10 @@ def new(
         bool,
         typer.Option("--update", help="With --from: DIR was made from an older document. Your own changes are kept."),
     ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option("--server", metavar="URL", help="With --from: address of the API, with its path."),
+    ] = None,
     variable: Annotated[
         list[str] | None,
         typer.Option(
@@ -158,6 +162,7 @@ def new(
         grep=grep,
         everything=everything,
         host=host,
+        server=server,
         variables=variable or (),
         auth=auth,
         client_id=client_id,
@@ -167,13 +172,15 @@ def new(
         done = update_document(fqn, place, wanted)
         tell_updated(done, place, as_json=as_json)
         raise typer.Exit(FAILED if done.conflicts else 0)
-    _check_place(place, key_file, name)
+    _check_place(place, key_file, name, is_imported=bool(source))
+    if server is not None and host is not None:
+        raise Problem.usage("--server and --host cannot be used together", fix="aileron connector new --help")
     if source:
         if op or lang is not Lang.PYTHON:
             raise Problem.usage("--op and --lang are for connectors without --from", fix="--ops OP,OP")
         made = import_document(fqn, wanted)
     else:
-        if wanted.is_chosen or auth or variable or client_id or fields or update:
+        if wanted.is_chosen or auth or variable or client_id or fields or update or server:
             raise Problem.usage("--ops, --tag, --grep, --all, --auth and the like require --from FILE")
         made = None
         operations, service = op or FIRST_OPERATIONS[lang.value], _host(host or "api.example.com:443")
@@ -198,7 +205,7 @@ def new(
         output.print_json({**told, "files": sorted(files)})
     else:
         output.print_facts([(word.replace("_", " "), value) for word, value in told.items()])
-    _tell_next(fqn, place, key_file, is_new=is_new)
+    _tell_next(fqn, place, key_file, is_new=is_new, is_imported=made is not None)
 
 
 def test(
@@ -396,10 +403,11 @@ def _host(text: str) -> HostPort:
         raise Problem.usage(f"--host {error}") from None
 
 
-def _check_place(directory: Path, key_file: Path, name: str) -> None:
+def _check_place(directory: Path, key_file: Path, name: str, *, is_imported: bool) -> None:
     """Return if the directory can be made, and the key's file is not in it."""
     if os.path.lexists(directory):
-        raise Problem.usage(f"{directory} already exists", fix=f"aileron connector new {name} DIR")
+        again = "; --update, if it was made from an older document" if is_imported else ""
+        raise Problem.usage(f"{directory} already exists", fix=f"aileron connector new {name} DIR{again}")
     if key_file.absolute().resolve().is_relative_to(directory.absolute().resolve()):
         why = "everything in the repository is published"
         raise Problem.usage(
@@ -449,7 +457,7 @@ def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool) -> None:
+def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool, is_imported: bool) -> None:
     output.note(
         f"\nprivate key{'' if is_new else ' (existing)'}: {visible(str(key_file))}, outside the "
         "repository; keep it safe"
@@ -462,6 +470,9 @@ def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool) -> N
             f"set {KEY_VARIABLE}"
         )
     output.note(f"next:              aileron connector test {visible(str(directory))}")
+    if is_imported:
+        output.note(f"to use it here:    aileron connector install {visible(str(directory))}")
+        output.note(f"                   aileron action add {visible(str(directory))}")
 
 
 def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | None) -> None:
