@@ -40,8 +40,8 @@ _MAX_ALTERNATIVES: Final = 32
 _COMBINING: Final = ("$ref", "allOf", "anyOf", "oneOf")
 _MAX_STEPS: Final = 200_000
 """Schemas and members of them that are looked at for one rule: choices within choices multiply."""
-_MAX_ALL_STEPS: Final = 20_000_000
-"""The same for all rules of one import: half a minute, and ten times what GitHub's document takes."""
+_MAX_ALL_STEPS: Final = 5_000_000
+"""The same for all rules of one import: some twenty seconds, and five times what any known document takes."""
 _MAX_WITHIN: Final = 120
 """Schemas within schemas and behind references."""
 _PREFERRED: Final = ("object", "array", "string", "number", "integer", "boolean")
@@ -119,6 +119,8 @@ class Rules:
 
     def __init__(self, lookup: Callable[[str], dict[str, Any] | bool]) -> None:
         self._lookup: Final = lookup
+        self._known: Final[dict[tuple[int, int], tuple[Any, Rule | str]]] = {}
+        """What was made of a schema, or why nothing could be: many operations have the same."""
         self._steps = 0
         self._all_steps = 0
         self._within = 0
@@ -128,6 +130,19 @@ class Rules:
 
         For room, words are cut first, then what is deep, then optional properties, the last first.
         """
+        known = self._known.get((id(schema), most_bytes))
+        if known is None:
+            try:
+                made: Rule | str = self._made(schema, most_bytes)
+            except UnusableError as error:
+                made = str(error)
+            # With the schema itself: as long as it is there, its id is nobody else's.
+            known = self._known[id(schema), most_bytes] = (schema, made)
+        if isinstance(known[1], str):
+            raise UnusableError(known[1])
+        return dict(known[1])
+
+    def _made(self, schema: dict[str, Any] | bool, most_bytes: int) -> Rule:
         problem: UnusableError | None = None
         smallest: Rule | None = None
         for depth in range(MAX_DEPTH, -1, -1):
