@@ -145,6 +145,8 @@ def test_an_answer_that_fits_to_the_letter_fits(value: Any, schema: Any) -> None
         ({"id": "1"}, False),
         ({"id": 1, "owner": {"login": 1}}, False),
         ({"id": 1, "state": "new"}, True),
+        ({"id": None, "owner": {"login": None, "more": None}}, True),
+        (None, False),
         ([], False),
     ],
 )

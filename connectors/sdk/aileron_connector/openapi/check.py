@@ -113,7 +113,8 @@ Reading = Literal["schema", "argument", "answer"]
 """As what a value is checked.
 
 `schema`: JSON Schema to the letter. `argument`: 1.0 is no integer, because many services say so. `answer`: properties may be
-missing and others there, a value may be new to `enum` and `const`, may fit several of `oneOf`, and `not` is not looked at.
+missing or null (Swagger 2.0 cannot say null) and others there, a value may be new to `enum` and `const` and fit several of
+`oneOf`, and `not` is not looked at.
 
 Services add properties without calling it a change, and require what they do not send: of the examples in GitHub's own document
 22% do not fit it to the letter, and in Jira's 13%. As answers it is 7% and 4%, most of which are examples of something else. What
@@ -441,8 +442,21 @@ _RULES: Final[dict[str, _Rule]] = {
 """Beside `type`, which is always looked at first: what is of the wrong type has no other problem."""
 
 
+def _properties_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
+    return _properties(check, _without_null(value), schema, depth)
+
+
 def _additional_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
-    return None if schema["additionalProperties"] is False else _additional_properties(check, value, schema, depth)
+    if schema["additionalProperties"] is False:
+        return None
+    return _additional_properties(check, _without_null(value), schema, depth)
+
+
+def _without_null(value: Any) -> Any:
+    """An object without the properties that are null, which is as if they were missing."""
+    if type(value) is dict and None in value.values():
+        return {name: inner for name, inner in value.items() if inner is not None}
+    return value
 
 
 def _one_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int) -> Problem | None:
@@ -451,7 +465,7 @@ def _one_of_answer(check: _Check, value: Any, schema: dict[str, Any], depth: int
 
 _RULES_OF_ANSWERS: Final[dict[str, _Rule]] = {
     keyword: rule for keyword, rule in _RULES.items() if keyword not in ("required", "not", "enum", "const")
-} | {"additionalProperties": _additional_of_answer, "oneOf": _one_of_answer}
+} | {"properties": _properties_of_answer, "additionalProperties": _additional_of_answer, "oneOf": _one_of_answer}
 """Each is as `_RULES` or lets more pass, so that what is inside of others does so too. `not` would turn that round."""
 
 
