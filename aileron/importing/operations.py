@@ -416,7 +416,8 @@ class _Reading:
         raw = self._found.raw.get("responses")
         found: dict[str, Response] = {}
         answer: Packed = True
-        for status, one in raw.items() if isinstance(raw, dict) else ():
+        told = raw.items() if isinstance(raw, dict) else ()
+        for status, one in sorted(told, key=lambda item: item[0] == "default"):
             if not re.fullmatch(r"2(?:[0-9]{2}|XX)|default", str(status)):
                 continue
             if status == "default" and found:

@@ -76,3 +76,16 @@ def test_an_example_that_does_not_have_its_format_is_not_sent() -> None:
         "at": "2026-11-26T10:00:00Z",
         "ids": ["00000000-0000-4000-8000-000000000000"],
     }
+
+
+def test_the_response_for_errors_is_not_the_answer_though_it_stands_first() -> None:
+    """`default` is what is not listed. A preview of a deletion showed the fields of an error."""
+    error, thing = ({"type": "object", "properties": {name: {"type": "string"}}} for name in ("errno", "title"))
+    told = {
+        status: {"description": "", "content": {"application/json": {"schema": schema}}}
+        for status, schema in (("default", error), ("200", thing))
+    }
+    made = made_of({"responses": told})
+
+    assert made.imported[0].answer == thing
+    assert list(made.imported[0].packed.responses) == ["200"]
