@@ -21,8 +21,8 @@ from aileron.importing.references import References
 from aileron.importing.rules import Rule, size_of
 from aileron.model.manifest import InputSpec
 from aileron.model.text import hidden_at
+from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.failures import ConnectorError
-from aileron_connector.openapi.check import Schemas, maybe_problem
 from aileron_connector.openapi.document import Document
 from aileron_connector.openapi.request import Endpoint, Request, prepared
 

@@ -11,7 +11,7 @@ So nothing is sent that the document forbids, and an answer is refused only for 
 
 Pure. The document is a stranger's: values are counted, and depth is bounded. Source: OpenAPI 3.0.4 section 4.7.24 and 3.1.1
 section 4.8.24 (Schema Object); JSON Schema 2020-12. Not here: the rules of an action's inputs (rules.py), checking
-(aileron_connector/openapi/check.py).
+(aileron_connector/check.py).
 """
 
 from __future__ import annotations

@@ -110,6 +110,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.registry.placeholders",
         "aileron.tls",
         # what a packed document is, and what a call of it sends
+        "aileron_connector.check",
         "aileron_connector.failures",
         "aileron_connector.openapi",
     ),

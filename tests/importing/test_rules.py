@@ -16,7 +16,7 @@ from aileron.importing.references import References
 from aileron.importing.rules import Rules, size_of
 from aileron.importing.schemas import Packer, UnusableError, plain
 from aileron.model.manifest import InputSpec
-from aileron_connector.openapi.check import Schemas, maybe_problem
+from aileron_connector.check import Schemas, maybe_problem
 
 MOST = 16 << 10
 NODE = {

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from aileron_connector import operation
-from aileron_connector.openapi.check import Schemas
+from aileron_connector.check import Schemas
 from aileron_connector.openapi.document import Document, Operation
 from aileron_connector.openapi.request import Endpoint, Request, prepared
 from aileron_connector.openapi.service import Service

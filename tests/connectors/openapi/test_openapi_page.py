@@ -8,8 +8,9 @@ from typing import Any, get_args
 
 import msgspec
 
-from aileron_connector.openapi import answer, check, document, saying
-from aileron_connector.openapi.check import Schemas, maybe_problem
+from aileron_connector import check
+from aileron_connector.check import Schemas, maybe_problem
+from aileron_connector.openapi import answer, document, saying
 from tests.connectors.openapi.packed import PROGRAM
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "packed-openapi.md").read_text(encoding="utf-8")

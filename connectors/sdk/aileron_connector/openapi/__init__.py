@@ -1,7 +1,7 @@
 """Operations that an OpenAPI document describes: a connector of one line, and a document beside it.
 
 service.py the document at work, `run` · document.py the packed document as types · request.py the request of a call · styles.py
-how values are written · media.py kinds of bodies · check.py values against schemas · answer.py the output of an answer · lists.py
+how values are written · media.py kinds of bodies · answer.py the output of an answer · lists.py
 members and fields · links.py the next page · saying.py what a service says when it refuses
 
     from aileron_connector import openapi

@@ -28,8 +28,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from aileron_connector import http
+from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.failures import ConnectorError, ExternalApiError, Refused
-from aileron_connector.openapi.check import Schemas, maybe_problem
 from aileron_connector.openapi.document import ListShape, Media, Response
 from aileron_connector.openapi.lists import chosen, fitting, list_at
 from aileron_connector.openapi.media import essence, kind_of

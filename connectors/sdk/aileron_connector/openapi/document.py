@@ -4,7 +4,7 @@ A packed document is valid OpenAPI 3.1, whatever the original was. It has less i
 
 - References are `#/components/schemas/NAME` only, and stand in schemas only. All others are resolved.
 - A request body has one media type. Parameters are in path, query or header, and have a schema.
-- Schemas have the keywords of check.py and no others.
+- Schemas have the keywords of aileron_connector/check.py and no others.
 - `security` of an operation is `[{KIND: []}]`, with the kind of credential that the manifest declares, or `[]` for none.
 - The first server of the document is the manifest's first host. Its URL is a path alone, so that a host that is bound when the
   connector is built is used as it is. An operation elsewhere has a server of its own, with an absolute URL.

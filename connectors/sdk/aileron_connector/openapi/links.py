@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from aileron_connector.openapi.check import Schemas, maybe_problem
+from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.openapi.document import Parameter
 from aileron_connector.openapi.request import Endpoint, schema_of
 

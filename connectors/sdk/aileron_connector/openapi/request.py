@@ -29,9 +29,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from aileron_connector.check import Problem, Schemas, maybe_problem
 from aileron_connector.failures import BadInput
 from aileron_connector.openapi import styles
-from aileron_connector.openapi.check import Problem, Schemas, maybe_problem
 from aileron_connector.openapi.document import Encoding, Media, Operation, Parameter, RequestBody
 from aileron_connector.openapi.media import Kind, kind_of
 from aileron_connector.openapi.styles import Pair, Way

@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from aileron_connector import http, loop, operation
+from aileron_connector.check import Schemas
 from aileron_connector.failures import ConnectorError
 from aileron_connector.openapi import answer
-from aileron_connector.openapi.check import Schemas
 from aileron_connector.openapi.document import Document, Operation
 from aileron_connector.openapi.request import Endpoint, prepared
 from aileron_sandbox.frames import GrantedHost

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aileron_connector import ConnectorError
-from aileron_connector.openapi.check import MAX_DEPTH, maybe_problem
+from aileron_connector.check import MAX_DEPTH, maybe_problem
 from tests.connectors.openapi.packed import named
 
 NAMES = ["a", "b", "c", "d"]

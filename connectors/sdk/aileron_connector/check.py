@@ -1,4 +1,4 @@
-"""Whether a value fits a schema: the dialect of JSON Schema 2020-12 that a packed document has.
+"""Whether a value fits a schema: the dialect of JSON Schema 2020-12 that packed documents have.
 
     problem = maybe_problem({"state": "opne"}, {"properties": {"state": {"enum": ["open", "closed"]}}}, Schemas())
     str(problem)        # '.state is not one of "open", "closed"'
