@@ -205,6 +205,29 @@ def test_an_answer_left_unread_is_cancelled(tmp_path: Path) -> None:
         assert output(process) == ["1", "next", []]
 
 
+@pytest.mark.parametrize("when", ["head", "body"])
+def test_an_answer_that_does_not_come_in_time_is_given_up(tmp_path: Path, when: str) -> None:
+    """TimeoutError, and the host is told to stop."""
+    body = """
+        import time
+        try:
+            with http.request("GET", "https://api.example.com/", give_up_at=time.monotonic() + args["within"]) as found:
+                list(found.iter_bytes())
+        except TimeoutError:
+            return "given up"
+    """
+    with connector(tmp_path, body, within=0.0 if when == "head" else 1.0) as process:
+        request = next_request(process)
+        if when == "body":
+            process.send(HttpHead(id=request.id, status=200, headers=[]))
+            process.send(Chunk(id=request.id), b"x")
+        cancelled = process.receive().message
+        process.send(Refused(id=request.id, error=FrameFailure(failure_class="cancelled", message="cancelled")))
+
+        assert isinstance(cancelled, Cancel)
+        assert output(process) == "given up"
+
+
 def test_an_answer_over_the_limit_is_refused_and_cancelled(tmp_path: Path) -> None:
     """The limit is the reader's own, in bytes."""
     with connector(tmp_path, "return len(http.request('GET', 'https://h/').read(limit_bytes=10))") as process:

@@ -11,6 +11,7 @@ Runs inside the jail; what may be reached and sent is decided by the host. Not h
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, Self
@@ -40,11 +41,14 @@ def request(
     headers: Mapping[str, str] | Iterable[tuple[str, str]] | None = None,
     body: Body = None,
     credential: str | None = None,
+    *,
+    give_up_at: float | None = None,
 ) -> Response:
     """Send a request and wait for the head of its answer.
 
     `body` is bytes, or an iterable of bytes that is sent piece by piece. NetworkError if the service cannot be reached,
-    Refused (with the host's failure class) if the host will not send it.
+    Refused (with the host's failure class) if the host will not send it. After `give_up_at`, in seconds of
+    `time.monotonic()`, waiting for the head or for more of the body is TimeoutError.
     """
     conversation = loop.current()
     if isinstance(body, str):
@@ -60,7 +64,7 @@ def request(
     else:
         request_id = conversation.open(method, url, pairs, credential, None, is_streamed=True)
         _upload(conversation, request_id, body)
-    return _answer(conversation, request_id, what)
+    return _answer(conversation, request_id, what, give_up_at)
 
 
 class Headers:
@@ -90,19 +94,27 @@ class Headers:
 class Response:
     """The answer to one request: status and headers now, the body as it comes."""
 
-    def __init__(self, conversation: loop.Conversation, request_id: int, head: frames.HttpHead, what: str) -> None:
+    def __init__(
+        self,
+        conversation: loop.Conversation,
+        request_id: int,
+        head: frames.HttpHead,
+        what: str,
+        give_up_at: float | None = None,
+    ) -> None:
         self.status: Final = head.status
         self.headers: Final = Headers(head.headers)
         self._conversation: Final = conversation
         self._id: Final = request_id
         self._what: Final = what
+        self._give_up_at: Final = give_up_at
         self._is_done = False
         self._whole: bytes | None = None
 
     def iter_bytes(self) -> Iterator[bytes]:
         """The body in pieces, as the host sends them. Refused or NetworkError if it breaks off."""
         while not self._is_done:
-            message, piece = self._conversation.next_answer(self._id)
+            message, piece = self._conversation.next_answer(self._id, _left(self._give_up_at))
             if isinstance(message, frames.Refused):
                 self.close()
                 raise refusal(message.error)
@@ -182,13 +194,21 @@ class Response:
         return f"<Response {self.status} to {self._what}>"
 
 
-def _answer(conversation: loop.Conversation, request_id: int, what: str) -> Response:
-    message, _ = conversation.next_answer(request_id)
+def _left(give_up_at: float | None) -> float | None:
+    return None if give_up_at is None else max(0.0, give_up_at - time.monotonic())
+
+
+def _answer(conversation: loop.Conversation, request_id: int, what: str, give_up_at: float | None) -> Response:
+    try:
+        message, _ = conversation.next_answer(request_id, _left(give_up_at))
+    except TimeoutError:
+        conversation.forget(request_id)
+        raise
     if isinstance(message, frames.Refused):
         conversation.forget(request_id)
         raise refusal(message.error)
     assert isinstance(message, frames.HttpHead)  # the session lets nothing else come first
-    return Response(conversation, request_id, message, what)
+    return Response(conversation, request_id, message, what, give_up_at)
 
 
 def _upload(conversation: loop.Conversation, request_id: int, body: Iterable[bytes]) -> None:
