@@ -13,6 +13,7 @@ Rules
     PUT /notes/ID           {"text": "…"}; the note as it is then
     DELETE /notes/ID        204, and the note is gone
     GET /openapi.json       what it can do, as OpenAPI 3.1; takes no key
+    POST /mcp               the same as tools of the Model Context Protocol (notes_tools.py)
 
 Source: docs/reference/cli.md. Not here: what the command prints (commands/demo_server.py).
 """
@@ -21,7 +22,7 @@ from __future__ import annotations
 
 import hmac
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -32,6 +33,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+
+from aileron.cli.notes_tools import answered
 
 __all__ = ["MAX_NOTES", "MAX_TEXT", "NotesServer", "serve"]
 
@@ -84,6 +87,7 @@ class NotesServer:
                 Route(one, self._answering(self._change), methods=["PUT"]),
                 Route(one, self._answering(self._delete), methods=["DELETE"]),
                 Route("/openapi.json", self._describe, methods=["GET"]),
+                Route("/mcp", self._answering(self._speak), methods=["POST"]),
             ],
             exception_handlers={HTTPException: self._answer_unknown},
         )
@@ -120,13 +124,15 @@ class NotesServer:
         return _json(self._notes[::-1][: int(limit)])
 
     async def _add(self, request: Request) -> Response:
-        text = await _text_of(request)
+        return _json(self._added(await _text_of(request)), 201)
+
+    def _added(self, text: str) -> _Note:
         if len(self._notes) >= MAX_NOTES:
             raise _Refused(507, f"there are already {MAX_NOTES} notes; delete one first")
         self._last_id += 1
         note = _Note(self._last_id, text)
         self._notes.append(note)
-        return _json(note, 201)
+        return note
 
     async def _read(self, request: Request) -> Response:
         return _json(self._find(request))
@@ -140,6 +146,29 @@ class NotesServer:
     async def _delete(self, request: Request) -> Response:
         self._notes.remove(self._find(request))
         return Response(status_code=204)
+
+    async def _speak(self, request: Request) -> Response:
+        tools = {"list_notes": self._list_tool, "add_note": self._add_tool, "delete_note": self._delete_tool}
+        status, message = answered(await _body_of(request), tools)
+        return _json(message, status)
+
+    def _list_tool(self, arguments: Mapping[str, Any]) -> Any:
+        limit = arguments.get("limit", MAX_NOTES)
+        if type(limit) is not int or not 1 <= limit <= MAX_NOTES:
+            raise ValueError(f"limit must be a number from 1 to {MAX_NOTES}")
+        return {"notes": self._notes[::-1][:limit]}
+
+    def _add_tool(self, arguments: Mapping[str, Any]) -> Any:
+        try:
+            return self._added(_checked(str(arguments.get("text", ""))))
+        except _Refused as refused:
+            raise ValueError(str(refused)) from None
+
+    def _delete_tool(self, arguments: Mapping[str, Any]) -> None:
+        found = [note for note in self._notes if note.id == arguments.get("id")]
+        if not found:
+            raise ValueError("no such note")
+        self._notes.remove(found[0])
 
     async def _describe(self, request: Request) -> Response:
         self._log(request.method, _path_of(request), 200)
@@ -270,6 +299,14 @@ async def serve(app: Starlette, listener: socket.socket, stopped: Callable[[], A
 
 
 async def _text_of(request: Request) -> str:
+    try:
+        text = msgspec.json.decode(await _body_of(request), type=_NewNote).text
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise _Refused(400, 'the body must be JSON: {"text": "…"}') from None
+    return _checked(text)
+
+
+async def _body_of(request: Request) -> bytes:
     body = bytearray()
     try:
         async for chunk in request.stream():
@@ -278,10 +315,11 @@ async def _text_of(request: Request) -> str:
                 raise _Refused(413, f"a request is limited to {MAX_BODY_BYTES} bytes")
     except ClientDisconnect:
         raise _Refused(400, "the request ended before its body was complete") from None
-    try:
-        text = msgspec.json.decode(body, type=_NewNote).text.strip()
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise _Refused(400, 'the body must be JSON: {"text": "…"}') from None
+    return bytes(body)
+
+
+def _checked(said: str) -> str:
+    text = said.strip()
     if not 1 <= len(text) <= MAX_TEXT:
         raise _Refused(400, f"text must have 1 to {MAX_TEXT} characters")
     return text

@@ -130,3 +130,30 @@ def test_it_says_the_one_command_that_lets_aileron_reach_it(aileron: Command, se
         with aileron.start("demo-server", "--port", str(served.port)) as process:
             said = Served(process, served.port).end(signal.SIGINT)
         assert (f"  aileron config set egress.private_plain {both}\n" in said, "config set" in said) == (told, told)
+
+
+def test_it_has_tools_for_who_speaks_mcp(served: Served) -> None:
+    """Behind the same key, with the same bounds."""
+
+    def asked(method: str, **params: Any) -> Any:
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).encode()
+        return served.ask("POST", "/mcp", body)
+
+    def called(name: str, **arguments: Any) -> Any:
+        return asked("tools/call", name=name, arguments=arguments)[1]["result"]
+
+    assert asked("server/discover")[1]["result"]["supportedVersions"] == ["2026-07-28"]
+    assert [one["name"] for one in asked("tools/list")[1]["result"]["tools"]] == [
+        "list_notes",
+        "add_note",
+        "delete_note",
+    ]
+    assert called("add_note", text="Milk")["structuredContent"] == {"id": 3, "text": "Milk"}
+    assert [one["id"] for one in called("list_notes", limit=2)["structuredContent"]["notes"]] == [3, 2]
+    assert "isError" not in called("delete_note", id=3)
+    for name, arguments in (("delete_note", {"id": 3}), ("add_note", {"text": ""}), ("list_notes", {"limit": 0})):
+        assert called(name, **arguments)["isError"]
+    assert asked("tools/call", name="other")[0] == 400
+    assert asked("initialize")[0] == 404
+    assert served.ask("POST", "/mcp", b"[]")[0] == 400
+    assert served.ask("POST", "/mcp", b"{}", key="wrong")[0] == 401

@@ -1,0 +1,121 @@
+"""The notes server's tools, for who speaks the Model Context Protocol: one endpoint, no sessions, answers in JSON.
+
+    POST /mcp       server/discover, tools/list, tools/call, in the revision 2026-07-28
+
+Pure: a message comes in, an answer goes out, and what a tool does is the server's.
+
+Source: Model Context Protocol 2026-07-28; docs/reference/cli.md. Not here: keys and the log (notes_server.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+__all__ = ["REVISION", "Doing", "answered"]
+
+REVISION: Final = "2026-07-28"
+_WHO: Final = {"io.modelcontextprotocol/serverInfo": {"name": "Notes", "version": "1.0.0"}}
+_NOTE: Final = {
+    "type": "object",
+    "properties": {"id": {"type": "integer"}, "text": {"type": "string"}},
+    "required": ["id", "text"],
+}
+_ID: Final = {"type": "integer", "minimum": 1, "description": "The number of the note.", "examples": [1]}
+_TEXT: Final = {
+    "type": "string",
+    "minLength": 1,
+    "maxLength": 500,
+    "description": "What the note says.",
+    "examples": ["Buy milk"],
+}
+_TOOLS: Final = (
+    {
+        "name": "list_notes",
+        "title": "List notes",
+        "description": "The newest notes, the newest first.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "limit": {"type": "integer", "minimum": 1, "maximum": 100, "description": "How many at most."}
+            },
+        },
+        "outputSchema": {
+            "type": "object",
+            "properties": {"notes": {"type": "array", "items": _NOTE}},
+            "required": ["notes"],
+        },
+        "annotations": {"readOnlyHint": True},
+    },
+    {
+        "name": "add_note",
+        "title": "Add a note",
+        "description": "Adds a note.",
+        "inputSchema": {"type": "object", "properties": {"text": _TEXT}, "required": ["text"]},
+        "outputSchema": _NOTE,
+        "annotations": {"readOnlyHint": False, "destructiveHint": False},
+    },
+    {
+        "name": "delete_note",
+        "title": "Delete a note",
+        "description": "Deletes a note.",
+        "inputSchema": {"type": "object", "properties": {"id": _ID}, "required": ["id"]},
+        "annotations": {"readOnlyHint": False, "destructiveHint": True},
+    },
+)
+
+Doing = Callable[[Mapping[str, Any]], Any]
+"""What a tool does with its arguments: a value, or None. ValueError for what it cannot, with the reason."""
+
+
+class _Call(msgspec.Struct):
+    """What a request may have."""
+
+    name: str = ""
+    arguments: dict[str, Any] = {}
+
+
+class _Request(msgspec.Struct):
+    """One request."""
+
+    id: int | str
+    method: str
+    params: _Call = msgspec.field(default_factory=_Call)
+
+
+def answered(body: bytes, tools: Mapping[str, Doing]) -> tuple[int, dict[str, Any]]:
+    """The status and the message that answer a request."""
+    try:
+        asked = msgspec.json.decode(body, type=_Request)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return 400, _error(None, -32600, "not a request")
+    found: dict[str, Any]
+    match asked.method:
+        case "server/discover":
+            found = {"supportedVersions": [REVISION], "capabilities": {"tools": {}}, "_meta": _WHO}
+        case "tools/list":
+            found = {"tools": _TOOLS, "ttlMs": 0, "cacheScope": "private"}
+        case "tools/call" if asked.params.name in tools:
+            found = _called(tools[asked.params.name], asked.params.arguments)
+        case "tools/call":
+            return 400, _error(asked.id, -32602, "no such tool")
+        case _:
+            return 404, _error(asked.id, -32601, "no such method")
+    return 200, {"jsonrpc": "2.0", "id": asked.id, "result": {"resultType": "complete", **found}}
+
+
+def _called(tool: Doing, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    try:
+        value = tool(arguments)
+    except ValueError as error:
+        return {"isError": True, "content": [{"type": "text", "text": str(error)}]}
+    if value is None:
+        return {"content": [{"type": "text", "text": "done"}]}
+    data = msgspec.to_builtins(value)
+    return {"content": [{"type": "text", "text": msgspec.json.encode(data).decode()}], "structuredContent": data}
+
+
+def _error(number: int | str | None, code: int, words: str) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": words}}
