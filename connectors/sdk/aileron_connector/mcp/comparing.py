@@ -1,0 +1,77 @@
+"""What a server has changed about a tool since the connector was made.
+
+    differences({"name": "a", "description": "Adds."}, {"name": "a", "description": "Deletes."})
+    # [Difference(place='description', before='"Adds."', after='"Deletes."')]
+
+Pure. Both sides are a server's words: they are bounded, and what cannot be seen is escaped.
+
+Not here: what follows from it (service.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from aileron_connector.mcp.document import canonical
+
+__all__ = ["Difference", "differences"]
+
+_MAX_TOLD: Final = 8
+_MAX_TEXT: Final = 240
+"""Characters of one side: a sentence or two around the place where they part."""
+_BEFORE: Final = 80
+"""Characters that are shown of what is the same before it."""
+_MAX_PLACE: Final = 200
+_MAX_DEPTH: Final = 24
+
+
+class Difference(NamedTuple):
+    """One value that differs: where, and both as JSON; empty where it is not there."""
+
+    place: str
+    before: str
+    after: str
+
+
+def differences(frozen: dict[str, Any], now: dict[str, Any]) -> list[Difference]:
+    """The first of them; empty if both say the same."""
+    if canonical(frozen) == canonical(now):
+        return []
+    return list(islice(_found(frozen, now, "", 0), _MAX_TOLD))
+
+
+_ABSENT: Final = object()
+
+
+def _found(one: Any, other: Any, place: str, depth: int) -> Iterator[Difference]:
+    if isinstance(one, dict) and isinstance(other, dict) and depth < _MAX_DEPTH:
+        for name in [*one, *(name for name in other if name not in one)]:
+            here = f"{place}.{_visible(name)}" if place else _visible(name)
+            yield from _found(one.get(name, _ABSENT), other.get(name, _ABSENT), here, depth + 1)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other) and depth < _MAX_DEPTH:
+        for number, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _found(left, right, f"{place}[{number}]", depth + 1)
+    else:
+        before, after = _text(one), _text(other)
+        if before != after:
+            at = next((number for number, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), 0)
+            yield Difference(place[:_MAX_PLACE], _around(before, at), _around(after, at))
+
+
+def _text(value: Any) -> str:
+    return "" if value is _ABSENT else msgspec.json.encode(value, order="sorted").decode()
+
+
+def _around(text: str, at: int) -> str:
+    """A piece of it with the place where they part."""
+    begin = max(0, at - _BEFORE) if len(text) > _MAX_TEXT else 0
+    piece = text[begin : begin + _MAX_TEXT]
+    return f"{'…' if begin else ''}{_visible(piece)}{'…' if begin + _MAX_TEXT < len(text) else ''}"
+
+
+def _visible(text: str) -> str:
+    return "".join([one if one.isprintable() else f"\\u{ord(one):04x}" for one in text])

@@ -1,0 +1,86 @@
+"""What a request says of itself in its headers, since the revision 2026-07-28: method, name, and arguments that a tool marks.
+
+Pure. Runs in the jail, and in the author's command.
+
+Source: Model Context Protocol 2026-07-28, Transports (Standard and Custom Headers).
+
+>>> value_of("add_note"), value_of("Zürich")
+('add_note', '=?base64?WsO8cmljaA==?=')
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+__all__ = ["MARK", "argument_headers", "header_problem", "value_of"]
+
+MARK: Final = "x-mcp-header"
+"""The keyword of a schema that has its value sent as a header too."""
+_PREFIX: Final = "Mcp-Param-"
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,64}")
+_PLAIN: Final = re.compile(r"(?! )[\x20-\x7e]*(?<! )")
+_WRAPPED: Final = re.compile(r"=\?base64\?.*\?=")
+_KINDS: Final = ("string", "integer", "boolean")
+_MAX_DEPTH: Final = 64
+
+
+def value_of(text: str) -> str:
+    """A text as the value of a header: as it is, or wrapped where a header could not have it."""
+    if _PLAIN.fullmatch(text) and not _WRAPPED.fullmatch(text):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
+
+
+def argument_headers(schema: Any, arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A header for each argument that the schema marks and the call has."""
+    found = []
+    for path, name, _ in _marked(schema, (), 0):
+        value: Any = arguments
+        for step in path:
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if isinstance(value, bool):
+            found.append((_PREFIX + name, "true" if value else "false"))
+        elif isinstance(value, str | int | float):
+            found.append((_PREFIX + name, value_of(str(value))))
+    return found
+
+
+def header_problem(schema: Any) -> str | None:
+    """What is wrong with the marks of a schema, so that the tool must not be called; None if nothing is."""
+    names: set[str] = set()
+    for _, name, inner in _marked(schema, (), 0):
+        if not isinstance(name, str) or not _TOKEN.fullmatch(name):
+            return f"{MARK} is not the name of a header"
+        if inner.get("type") not in _KINDS:
+            return f"{MARK} {name} marks what is no string, integer or boolean"
+        if name.lower() in names:
+            return f"{MARK} {name} stands twice"
+        names.add(name.lower())
+    if _count(schema, 0) != len(names):
+        return f"{MARK} marks what is no property of the arguments"
+    return None
+
+
+def _marked(schema: Any, path: tuple[str, ...], depth: int) -> Iterator[tuple[tuple[str, ...], Any, dict[str, Any]]]:
+    """Properties with a mark: where, the name, and their schema."""
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    if not isinstance(properties, dict) or depth > _MAX_DEPTH:
+        return
+    for name, inner in properties.items():
+        if isinstance(inner, dict):
+            if MARK in inner:
+                yield (*path, name), inner[MARK], inner
+            yield from _marked(inner, (*path, name), depth + 1)
+
+
+def _count(value: Any, depth: int) -> int:
+    """Marks anywhere: more than are on properties is a schema that a client must not use."""
+    if depth > _MAX_DEPTH * 2:
+        return 0
+    if isinstance(value, dict):
+        here = int(MARK in value and not isinstance(value[MARK], dict))
+        return here + sum(_count(one, depth + 1) for one in value.values())
+    return sum(_count(one, depth + 1) for one in value) if isinstance(value, list) else 0

@@ -1,0 +1,117 @@
+"""Messages of JSON-RPC 2.0, as the Model Context Protocol sends them: one at a time.
+
+    decoded(b'{"jsonrpc": "2.0", "id": 1, "result": {}}').is_answer     # True
+
+Runs in the jail, and in the author's command. The server is not trusted: what is not one message is MessageError, and the
+words of an error are bounded before anybody reads them.
+
+Source: JSON-RPC 2.0; Model Context Protocol 2025-11-25 and 2026-07-28, Base Protocol. Not here: which message may follow which
+(client.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal
+
+import msgspec
+
+__all__ = [
+    "METHOD_NOT_FOUND",
+    "UNSUPPORTED_VERSION",
+    "Message",
+    "MessageError",
+    "RpcError",
+    "decoded",
+    "notification",
+    "one_line",
+    "refusal",
+    "reply",
+    "request",
+]
+
+METHOD_NOT_FOUND: Final = -32601
+UNSUPPORTED_VERSION: Final = -32022
+"""Of a server that does not speak the revision of a request; its data names those that it does."""
+_MAX_WORDS: Final = 600
+"""Characters of what a server says of an error."""
+
+
+class MessageError(ValueError):
+    """Bytes that are not one message."""
+
+
+class RpcError(msgspec.Struct, frozen=True):
+    """Why a request failed, as the other side says it."""
+
+    code: int
+    message: str = ""
+    data: Any = None
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One message. Which kind it is depends on what it has."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | str | None = None
+    method: str | None = None
+    params: dict[str, Any] = {}
+    result: dict[str, Any] | None = None
+    error: RpcError | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it answers a request."""
+        return self.method is None
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it wants an answer."""
+        return self.method is not None and self.id is not None
+
+
+_MESSAGE: Final = msgspec.json.Decoder(Message)
+
+
+def decoded(data: bytes) -> Message:
+    """One message. MessageError."""
+    try:
+        message = _MESSAGE.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MessageError(f"no message of JSON-RPC 2.0: {str(error)[:200]}") from None
+    has = (message.result is not None, message.error is not None)
+    if message.is_answer and has not in ((True, False), (False, True)):
+        raise MessageError("no message of JSON-RPC 2.0: an answer has either a result or an error")
+    if not message.is_answer and any(has):
+        raise MessageError("no message of JSON-RPC 2.0: it is a request and an answer")
+    return message
+
+
+def request(number: int, method: str, params: dict[str, Any]) -> bytes:
+    """A request."""
+    return _encoded({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+    """A message without an answer."""
+    return _encoded({"jsonrpc": "2.0", "method": method, **({"params": params} if params else {})})
+
+
+def reply(to: int | str, result: dict[str, Any]) -> bytes:
+    """An answer."""
+    return _encoded({"jsonrpc": "2.0", "id": to, "result": result})
+
+
+def refusal(to: int | str, words: str) -> bytes:
+    """An answer to a request that is not supported here."""
+    return _encoded({"jsonrpc": "2.0", "id": to, "error": {"code": METHOD_NOT_FOUND, "message": words}})
+
+
+def one_line(text: str, most: int = _MAX_WORDS) -> str:
+    """A server's words on one visible line, for a message to people and agents."""
+    words = " ".join(text[: 4 * most].split())
+    seen = "".join([character for character in words if character.isprintable()])
+    return seen if len(seen) <= most else f"{seen[: most - 1]}…"
+
+
+def _encoded(message: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(message)

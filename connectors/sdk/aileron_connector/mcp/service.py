@@ -1,0 +1,196 @@
+"""Packed tools at work: the operations that they are, and a call of one.
+
+    declare("service")              # reads service/tools.json beside the program, and makes its operations known
+    run("service")                  # the same, and serves the invocation: all that a connector has to do
+
+Runs in the jail. The tools were installed with the program and are as trusted as it. The server is not: what it lists is compared
+with them before anything is called.
+
+Rules
+- Arguments are held to the tool's schema before anything is sent.
+- The server is asked for its tools with each call. A tool that is not as it was is not called, and the failure says what changed:
+  its words are what a model chose it by, and its schema is what a person approved.
+- Requests go to the first host of this invocation. The host adds the credential.
+- The conversation ends with the invocation: no session is left.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from aileron_connector import http, loop, operation, reports
+from aileron_connector.check import Schemas, maybe_problem
+from aileron_connector.failures import BadInput, ConnectorError, ExternalApiError
+from aileron_connector.mcp.client import Answer, Client, Pairs, Wire
+from aileron_connector.mcp.comparing import Difference, differences
+from aileron_connector.mcp.document import FORMAT, Tool, Tools, frozen_part
+from aileron_connector.mcp.headers import argument_headers
+from aileron_connector.mcp.results import output
+
+__all__ = ["Service", "declare", "run"]
+
+_FILE: Final = "tools.json"
+_MARGIN: Final = 0.1
+_MAX_MARGIN_S: Final = 3.0
+"""Of the invocation's time, what is kept for telling the server to stop and for the answer."""
+_MAX_PLACES: Final = 3
+"""Of what changed, in a sentence; all of it is in the details."""
+
+_TOOLS: Final = msgspec.json.Decoder(Tools)
+_TOOL: Final = msgspec.json.Decoder(Tool)
+
+
+class Service:
+    """The tools of one server. ConnectorError if the document is none."""
+
+    def __init__(self, document: bytes) -> None:
+        try:
+            self._tools: Final = _TOOLS.decode(document)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _broken(error) from error
+        if self._tools.format != FORMAT:
+            raise _broken(ValueError(f"it has format {self._tools.format}, and {FORMAT} is known here"))
+        self._schemas: Final = Schemas(self._tools.components.schemas)
+
+    @property
+    def names(self) -> list[str]:
+        """The operations, in the document's order."""
+        return list(self._tools.tools)
+
+    def declare(self) -> None:
+        """Make the operations known. ValueError if there is one of such a name already."""
+        for name in self._tools.tools:
+            if name in operation.OPERATIONS:
+                raise ValueError(f"operation {name!r} is declared twice")
+            operation.OPERATIONS[name] = _function(self, name)
+
+    def call(self, op: str, arguments: dict[str, Any]) -> Any:
+        """Call the tool of an operation, if it still is the one that was imported, and make its output of the result."""
+        try:
+            tool = _TOOL.decode(self._tools.tools[op])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise _broken(error) from error
+        given = self._given(tool, arguments)
+        name = tool.listed["name"]
+        with Client(self._wire(), reports.progress, _give_up_at()) as client:
+            client.open(self._tools.protocol)
+            _check_same(tool, _listed(client, name))
+            result = client.call(name, given, argument_headers(tool.listed.get("inputSchema"), given))
+        return output(result, tool, self._schemas)
+
+    def _given(self, tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The tool's arguments. BadInput for those that its schema does not allow."""
+        properties = {argument: name for name, argument in tool.arguments.items()}
+        known = [*properties, *([tool.argument] if tool.argument else [])]
+        for argument in arguments:
+            if argument not in known:
+                words = f"unknown argument {argument[:64]!r}; expected {', '.join(known) or 'none'}"
+                raise BadInput(words, argument=argument[:64])
+        if tool.argument:
+            given = arguments.get(tool.argument, {})
+        else:
+            given = {properties[argument]: value for argument, value in arguments.items()}
+        problem = maybe_problem(given, tool.sent, self._schemas, reading="argument")
+        if problem is not None:
+            first = tool.argument or _argument_of(tool, problem.path[0] if problem.path else problem.missing)
+            raise BadInput(f"the arguments do not fit the tool's schema: {problem}", argument=first)
+        return dict(given)
+
+    def _wire(self) -> Wire:
+        hosts = http.hosts()
+        if not hosts:
+            raise ConnectorError("connector_runtime_error", "no host is granted, so that there is nobody to ask")
+        url, credential = f"{hosts[0].url}{self._tools.path}", self._tools.credential or None
+
+        def sent(method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
+            return http.request(method, url, headers, body, credential, give_up_at=give_up_at)
+
+        return sent
+
+
+def _argument_of(tool: Tool, name: str | int | None) -> str | None:
+    return tool.arguments.get(name) if isinstance(name, str) else None
+
+
+def _give_up_at() -> float:
+    seconds = loop.current().invoke.deadline_ms / 1000
+    return time.monotonic() + seconds - min(seconds * _MARGIN, _MAX_MARGIN_S)
+
+
+def _listed(client: Client, name: str) -> dict[str, Any] | None:
+    """What the server says of a tool now. None if it does not have it."""
+    for page in client.pages():
+        found = [one for one in page if one["name"] == name]
+        if len(found) > 1:
+            raise ExternalApiError(f"the server lists the tool {name!r} twice; nothing was called")
+        if found:
+            return frozen_part(found[0])
+    return None
+
+
+def _check_same(tool: Tool, now: dict[str, Any] | None) -> None:
+    name = tool.listed["name"]
+    if now is None:
+        raise ExternalApiError(
+            f"the server no longer has the tool {name!r}; nothing was called",
+            details={"reason": "tool_changed", "tool": name, "digest": tool.digest, "changes": []},
+        )
+    found = differences(tool.listed, now)
+    if found:
+        raise _changed(tool, found)
+
+
+def _changed(tool: Tool, found: list[Difference]) -> ExternalApiError:
+    """Places in words, texts in the details: what a server now says of a tool is for a person to read, before a model does."""
+    places = ", ".join(one.place for one in found[:_MAX_PLACES])
+    more = f" and {len(found) - _MAX_PLACES} more" if len(found) > _MAX_PLACES else ""
+    return ExternalApiError(
+        f"the server has changed the tool {tool.listed['name']!r} since this connector was made ({places}{more}); nothing was "
+        "called: import it again, and compare",
+        details={
+            "reason": "tool_changed",
+            "tool": tool.listed["name"],
+            "digest": tool.digest,
+            "changes": [{"where": one.place, "before": one.before, "after": one.after} for one in found],
+        },
+    )
+
+
+def _broken(error: Exception) -> ConnectorError:
+    return ConnectorError("connector_runtime_error", f"the connector's tools cannot be read: {error}")
+
+
+def declare(package: str) -> Service:
+    """Make known the operations of the `tools.json` in this package, which lies beside the program."""
+    service = Service(_document_of(package))
+    service.declare()
+    return service
+
+
+def run(package: str) -> None:
+    """Declare the operations, and serve the one invocation that this process was started for. Call it last."""
+    declare(package)
+    loop.run()
+
+
+def _document_of(package: str) -> bytes:
+    """What `pkgutil.get_data` gives, without importing it: the package's loader has it, in a zip and in a folder."""
+    __import__(package)
+    module = sys.modules[package]
+    loader: Any = module.__spec__.loader if module.__spec__ is not None else None
+    data: bytes = loader.get_data(f"{module.__path__[0]}/{_FILE}")
+    return data
+
+
+def _function(service: Service, name: str) -> Callable[..., Any]:
+    """An operation as operation.py knows them: any arguments, which are checked against the document instead."""
+
+    def called(**arguments: Any) -> Any:
+        return service.call(name, arguments)
+
+    return called

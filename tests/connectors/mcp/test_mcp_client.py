@@ -1,0 +1,254 @@
+"""The client against servers that are wrong or hostile: each is refused for its reason, and none keeps it busy."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from aileron_connector import ConnectorError, ExternalApiError, NetworkError
+from aileron_connector.mcp.client import LATEST, MODERN, Client
+from tests.connectors.mcp.played import DONE, RESULTS, STREAM, Played, Said, answer, event
+
+Reply = Callable[[dict[str, Any]], Said]
+
+
+def called(wire: Played, protocol: str = LATEST, **more: Any) -> dict[str, Any]:
+    """A conversation with one call."""
+    with Client(wire, **more) as client:
+        client.open(protocol)
+        next(client.pages())
+        return client.call("add", {"text": "milk"})
+
+
+def body(value: Any) -> Said:
+    """An answer in JSON."""
+    return Said([json.dumps(value).encode()])
+
+
+def stream(*messages: Any) -> Said:
+    """An answer as a stream."""
+    return Said([event(*messages)], STREAM)
+
+
+def asks(number: int) -> dict[str, Any]:
+    """A request to us."""
+    return {"jsonrpc": "2.0", "id": f"s{number}", "method": "sampling/createMessage", "params": {}}
+
+
+PROGRESS = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 3, "progress": 1}}
+
+
+def endless(piece: bytes) -> Reply:
+    """A stream that goes on for as long as somebody listens."""
+    return lambda message: Said(itertools.repeat(piece), STREAM)
+
+
+HOSTILE: dict[str, tuple[Reply, str]] = {
+    "another number": (lambda asked: body(answer(99)), "no answer to it"),
+    "the number as text": (lambda asked: body(answer(str(asked["id"]))), "no answer to it"),
+    "no number": (lambda asked: body(answer(None)), "no answer to it"),
+    "another number in a stream": (lambda asked: stream(answer(99), answer(asked["id"])), "no answer to it"),
+    "several at once": (lambda asked: body([answer(asked["id"])]), "no message of JSON-RPC"),
+    "no JSON": (lambda asked: Said([b"<html>"]), "no message of JSON-RPC"),
+    "deep JSON": (lambda asked: Said([b'{"a":' * 100_000]), "no message of JSON-RPC"),
+    "half characters": (
+        lambda asked: Said([b'{"jsonrpc":"2.0","id":3,"result":{"a":"\xff"}}']),
+        "no message of JSON-RPC",
+    ),
+    "another version": (lambda asked: body({**answer(asked["id"]), "jsonrpc": "1.0"}), "no message of JSON-RPC"),
+    "result and error": (
+        lambda asked: body({**answer(asked["id"]), "error": {"code": 1, "message": "x"}}),
+        "either a result or an error",
+    ),
+    "neither": (lambda asked: body({"jsonrpc": "2.0", "id": asked["id"]}), "either a result or an error"),
+    "an error": (
+        lambda asked: body({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -1, "message": "a\n\u202eb"}}),
+        "the server refused tools/call (code -1): a b",
+    ),
+    "a page": (lambda asked: Said([b"{}"], "text/html"), "text/html, which is no message"),
+    "no kind": (lambda asked: Said([b"{}"], ""), "no content type, which is no message"),
+    "nothing": (lambda asked: Said(status=202), "status 202"),
+    "a redirect": (lambda asked: Said(status=307, location="https://evil.example/"), "which is not followed"),
+    "an error status": (lambda asked: Said([b"secret"], status=500), "answered tools/call with status 500"),
+    "an empty stream": (lambda asked: Said([], STREAM), "the stream ended before"),
+    "a stream that breaks off": (lambda asked: Said([b"data: {}"], STREAM), "the stream ended before"),
+    "an endless line": (endless(b"data: " + b"x" * (1 << 20)), "an event of more than"),
+    "endless lines": (endless(b"data: xxxxxxx\n" * 10_000), "an event of more than"),
+    "endless comments": (endless(b": " + b"x" * (1 << 20) + b"\n"), "larger than"),
+    "endless progress": (endless(event(PROGRESS) * 1000), "says too much"),
+    "endless requests": (endless(event(asks(1))), "says too much"),
+    "a large answer": (lambda asked: Said(itertools.repeat(b"x" * (1 << 20))), "larger than"),
+    "events of nothing": (lambda asked: Said([b"data: []\n\n"], STREAM), "no message of JSON-RPC"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("protocol", [LATEST, MODERN])
+def test_an_answer_that_is_none_is_refused(name: str, protocol: str) -> None:
+    """With what is wrong with it, and what a reader must know of the call."""
+    reply, words = HOSTILE[name]
+    wire = Played(call=reply)
+    if protocol == MODERN and "requests" in name:
+        words = "which this revision does not have"
+
+    with pytest.raises(ExternalApiError) as caught:
+        called(wire, protocol)
+
+    assert words in caught.value.message
+    assert "secret" not in caught.value.message
+    is_refusal = "status 500" in words or "refused" in words
+    assert ("do not simply repeat it" in caught.value.message) is not is_refusal
+    assert all(one.is_closed for one in wire.said)
+
+
+def test_what_the_server_asks_of_us_is_refused_and_the_answer_still_comes() -> None:
+    """Sampling, elicitation and roots are not supported; a ping is answered."""
+    ping = {"jsonrpc": "2.0", "id": 7, "method": "ping"}
+    wire = Played(call=lambda asked: stream(asks(1), ping, answer(asked["id"])))
+
+    assert called(wire) == DONE
+    replies = [message for _, _, message in wire.sent if "method" not in message and message]
+    assert replies[0]["error"]["code"] == -32601
+    assert replies[1] == {"jsonrpc": "2.0", "id": 7, "result": {}}
+
+
+def test_only_the_first_answer_counts() -> None:
+    """What comes after it is not read."""
+    wire = Played(call=lambda asked: stream(answer(asked["id"]), answer(asked["id"], {"content": "another"})))
+    assert called(wire) == DONE
+
+
+def test_progress_is_told_and_bounded() -> None:
+    """Of this call alone, in numbers, and not more often than somebody can look."""
+    heard: list[tuple[float, float | None, str | None]] = []
+    params = [
+        {"progressToken": 9, "progress": 5},
+        {"progressToken": 3, "progress": True},
+        {"progressToken": 3, "progress": 1, "total": "x", "message": "half\n\u200bway"},
+        *[{"progressToken": 3, "progress": number} for number in range(2, 5000)],
+    ]
+    messages = [{"jsonrpc": "2.0", "method": "notifications/progress", "params": one} for one in params]
+    wire = Played(call=lambda asked: stream(*messages, answer(asked["id"])))
+
+    assert called(wire, on_progress=lambda *one: heard.append(one)) == DONE
+    assert heard[0] == (1, None, "half way")
+    assert len(heard) < 200
+
+
+def test_a_session_is_named_in_each_request_and_ended() -> None:
+    """And the revision that was agreed on, from then on."""
+    first = {**RESULTS["initialize"], "protocolVersion": "2025-06-18"}
+    wire = Played(
+        initialize=lambda asked: Said([json.dumps(answer(asked["id"], first)).encode()], mcp_session_id="s-1")
+    )
+    called(wire)
+
+    assert wire.methods == ["initialize", "notifications/initialized", "tools/list", "tools/call", "DELETE"]
+    assert "Mcp-Session-Id" not in wire.sent[0][1]
+    for _, headers, _ in wire.sent[1:]:
+        assert (headers["Mcp-Session-Id"], headers["MCP-Protocol-Version"]) == ("s-1", "2025-06-18")
+
+
+@pytest.mark.parametrize("session", ["a\r\nX-Evil: 1", "a b", "ü", "x" * 2000])
+def test_a_session_whose_name_could_be_more_than_one_header_is_refused(session: str) -> None:
+    """It is never sent back."""
+    reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
+    wire = Played(initialize=lambda asked: Said([reply], mcp_session_id=session))
+    with pytest.raises(ExternalApiError, match="a name that no header can have"):
+        called(wire)
+    assert wire.methods == ["initialize"]
+
+
+def test_the_session_ends_also_when_the_call_fails() -> None:
+    """And a server that will not end it changes nothing."""
+    reply = json.dumps(answer(1, RESULTS["initialize"])).encode()
+    wire = Played(
+        initialize=lambda asked: Said([reply], mcp_session_id="s"),
+        call=lambda asked: Said(status=500),
+        DELETE=lambda asked: Said(status=405),
+    )
+    with pytest.raises(ExternalApiError, match="status 500"):
+        called(wire)
+    assert wire.methods[-1] == "DELETE"
+
+
+def test_a_call_that_is_late_is_cancelled() -> None:
+    """With a notification where there is a session; where there is none, the closed stream says it."""
+
+    def late(asked: dict[str, Any]) -> Said:
+        raise TimeoutError
+
+    for protocol, cancelled in ((LATEST, 1), (MODERN, 0)):
+        wire = Played(call=late)
+        with pytest.raises(ConnectorError, match="may have been carried out") as caught:
+            called(wire, protocol)
+        assert caught.value.failure_class == "resource_limit_exceeded"
+        assert wire.methods.count("notifications/cancelled") == cancelled
+
+
+def test_a_list_that_is_late_says_that_nothing_was_called() -> None:
+    """So it can be repeated."""
+
+    def late(asked: dict[str, Any]) -> Said:
+        raise TimeoutError
+
+    with pytest.raises(ConnectorError, match="no tool was called"):
+        called(Played(list=late))
+
+
+def test_which_way_a_server_speaks_is_found_out() -> None:
+    """`server/discover` where there is one; `initialize` where it is not known. An outage is neither."""
+    found = {"supportedVersions": [MODERN], "_meta": {"io.modelcontextprotocol/serverInfo": {"name": "New"}}}
+    with Client(Played(discover=lambda asked: body(answer(asked["id"], found)))) as new:
+        new.open()
+        assert (new.protocol, new.server) == (MODERN, {"name": "New"})
+    with Client(Played()) as old:
+        old.open()
+        assert old.protocol == LATEST
+    with Client(Played(discover=lambda asked: body(answer(asked["id"], {"supportedVersions": [LATEST]})))) as both:
+        both.open()
+        assert both.protocol == LATEST
+    with pytest.raises(ExternalApiError, match="401"):
+        Client(Played(discover=lambda asked: Said(status=401))).open()
+
+
+def test_an_unknown_revision_is_not_spoken() -> None:
+    """Nothing is sent in it."""
+    wire = Played(initialize=lambda asked: body(answer(asked["id"], {"protocolVersion": "2031-01-01"})))
+    with pytest.raises(ExternalApiError, match="2031-01-01"):
+        called(wire)
+
+
+LISTS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "no list": (lambda params: {"tools": {}}, "is none"),
+    "no names": (lambda params: {"tools": [{}]}, "is none"),
+    "ten thousand": (lambda params: {"tools": [{"name": f"t{n}"} for n in range(10_000)]}, "more than 2000 tools"),
+    "a circle": (lambda params: {"tools": [], "nextCursor": "again"}, "does not end"),
+    "no end": (lambda params: {"tools": [], "nextCursor": params.get("cursor", "") + "x"}, "more than 100 pages"),
+    "a cursor of another kind": (lambda params: {"tools": [], "nextCursor": 1}, "does not end"),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_a_list_of_tools_ends(name: str) -> None:
+    """After so many pages and tools, whatever the server says."""
+    page, words = LISTS[name]
+    wire = Played(list=lambda asked: body(answer(asked["id"], page(asked["params"]))))
+    with Client(wire) as client:
+        client.open(MODERN)
+        with pytest.raises(ExternalApiError, match=words):
+            list(client.pages())
+
+
+def test_a_connection_that_breaks_is_not_the_servers_word() -> None:
+    """It keeps its class, so that the host knows what to do."""
+
+    def broken(asked: dict[str, Any]) -> Said:
+        raise NetworkError("gone")
+
+    with pytest.raises(NetworkError):
+        called(Played(call=broken))

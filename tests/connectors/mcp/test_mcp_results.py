@@ -1,0 +1,201 @@
+"""A call of a packed tool with the SDK's own test host: arguments, results of each kind, and what fits a frame."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from aileron_connector import operation
+from aileron_connector.mcp.client import MODERN
+from aileron_connector.mcp.service import Service
+from aileron_connector.testing import Done, Reply, Request, call
+from tests.connectors.mcp.played import TOOL, answer
+
+PIXEL = base64.b64encode(b"\x89PNG").decode()
+
+
+def packed(tool: dict[str, Any], **more: Any) -> bytes:
+    """The tools of a server that has this one, called `x`."""
+    whole = {"digest": "sha256:0", "listed": tool, **more}
+    return json.dumps(
+        {"format": 1, "title": "T", "path": "/mcp", "protocol": MODERN, "credential": "api_key", "tools": {"x": whole}}
+    ).encode()
+
+
+@contextlib.contextmanager
+def declared(data: bytes) -> Iterator[None]:
+    """The operations of it, for as long as the block."""
+    known = dict(operation.OPERATIONS)
+    try:
+        Service(data).declare()
+        yield
+    finally:
+        operation.OPERATIONS.clear()
+        operation.OPERATIONS.update(known)
+
+
+def done(result: Any, tool: dict[str, Any] = TOOL, now: Any = None, args: Any = None, **more: Any) -> Done:
+    """Call it, at a server that lists `now` and answers with this result."""
+
+    def reply(request: Request) -> Reply:
+        asked = request.json()
+        if asked["method"] == "tools/list":
+            return Reply.of(answer(asked["id"], {"tools": [tool] if now is None else now}))
+        return Reply.of(answer(asked["id"], result))
+
+    with declared(packed(tool, **more)):
+        return call("x", args or {}, answer=reply)
+
+
+RESULTS: list[tuple[dict[str, Any], Any]] = [
+    ({"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}, {"text": "a\nb"}),
+    ({"content": []}, {"text": ""}),
+    ({}, {"text": ""}),
+    ({"structuredContent": {"a": 1}, "content": [{"type": "text", "text": '{"a": 1}'}]}, {"a": 1}),
+    ({"structuredContent": [1]}, [1]),
+    (
+        {"content": [{"type": "image", "data": PIXEL, "mimeType": "image/png"}]},
+        {"content": [{"type": "image", "content_type": "image/png", "bytes": 4, "base64": PIXEL}]},
+    ),
+    (
+        {
+            "structuredContent": {"a": 1},
+            "content": [{"type": "audio", "data": PIXEL, "mimeType": "audio/\u202ewav"}],
+        },
+        {"a": 1, "content": [{"type": "audio", "content_type": "audio/wav", "bytes": 4, "base64": PIXEL}]},
+    ),
+    (
+        {
+            "content": [
+                {"type": "resource_link", "uri": "file:///a", "name": "a", "mimeType": "text/plain", "icons": []}
+            ]
+        },
+        {"content": [{"type": "resource_link", "uri": "file:///a", "name": "a", "content_type": "text/plain"}]},
+    ),
+    (
+        {"content": [{"type": "resource", "resource": {"uri": "a:b", "text": "x"}}, {"type": "text", "text": "y"}]},
+        {"text": "y", "content": [{"type": "resource", "uri": "a:b", "text": "x"}]},
+    ),
+    (
+        {"content": [{"type": "resource", "resource": {"uri": "a:b", "blob": PIXEL}}]},
+        {"content": [{"type": "resource", "uri": "a:b", "bytes": 4, "base64": PIXEL}]},
+    ),
+    ({"content": [{"type": "hologram", "data": "x"}]}, {"content": [{"type": "unknown", "kind": "hologram"}]}),
+]
+
+
+@pytest.mark.parametrize(("result", "output"), RESULTS)
+def test_each_kind_of_content_becomes_data(result: dict[str, Any], output: Any) -> None:
+    """Text is text, structured content is as it is, and the rest says what it is."""
+    assert done(result).output == output
+
+
+BAD: list[tuple[Any, str]] = [
+    ({"isError": True, "content": [{"type": "text", "text": "no\n\u200bsuch note"}]}, "the tool failed: no such note"),
+    ({"isError": True}, "the tool failed"),
+    ({"resultType": "input_required"}, "wants more before it answers"),
+    ({"content": "text"}, "content that is no list"),
+    ({"content": [1]}, "content that is no list"),
+    ({"content": [{"type": "image", "data": "%%%"}]}, "no base64"),
+    ({"content": [{"type": "x"}] * 1001}, "1001 parts"),
+    ({"structuredContent": {"a": "x"}}, ".a is not an integer"),
+]
+
+
+@pytest.mark.parametrize(("result", "words"), BAD)
+def test_a_result_that_is_none_is_a_failure(result: Any, words: str) -> None:
+    """Of the service, in its bounded words."""
+    failure = done(result, answered={"properties": {"a": {"type": "integer"}}}).failure
+    assert failure.failure_class == "external_api_error"
+    assert words in failure.message
+
+
+def test_what_does_not_fit_a_frame_is_cut_and_said_so() -> None:
+    """Text at its end, content by its members; data that is one thing is refused."""
+    text = done({"content": [{"type": "text", "text": "x" * 2_000_000}]}).output
+    assert len(text["text"]) + text["left_out"] == 2_000_000
+
+    data = base64.b64encode(bytes(300_000)).decode()
+    some = done({"content": [{"type": "image", "data": data}] * 5}).output
+    assert (len(some["content"]), some["left_out"]) == (2, 3)
+
+    failure = done({"structuredContent": {"a": "x" * 2_000_000}}).failure
+    assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
+
+
+CHANGED: list[tuple[dict[str, Any], str]] = [
+    ({**TOOL, "description": "Deletes."}, "description"),
+    ({**TOOL, "title": "Add"}, "title"),
+    ({**TOOL, "inputSchema": {"type": "object", "properties": {"a\u200b": {}}}}, "inputSchema.properties"),
+    ({**TOOL, "outputSchema": {"type": "object"}}, "outputSchema"),
+    ({**TOOL, "annotations": {"readOnlyHint": True}}, "annotations"),
+    ({"name": "add", "inputSchema": TOOL["inputSchema"]}, "description"),
+]
+
+
+@pytest.mark.parametrize(("now", "place"), CHANGED)
+def test_a_tool_that_is_not_as_it_was_is_not_called(now: dict[str, Any], place: str) -> None:
+    """Whatever changed of what somebody chose it by; nothing hidden is shown as if it were not there."""
+    found = done({}, now=[now])
+    assert len(found.requests) == 1
+    assert found.failure.details["reason"] == "tool_changed"
+    assert [one["where"] for one in found.failure.details["changes"]] == [place]
+    assert "\u200b" not in json.dumps(found.failure.details, ensure_ascii=False)
+
+
+def test_what_is_not_about_the_tool_may_change() -> None:
+    """Icons, `_meta`, the order of keys, and other tools."""
+    now = [{"name": "other"}, {"_meta": {"a": 1}, "icons": [], **dict(reversed(TOOL.items()))}]
+    assert done({}, now=now).output == {"text": ""}
+
+
+def test_a_tool_that_is_gone_or_there_twice_is_not_called() -> None:
+    """Both are said."""
+    assert "no longer has the tool" in done({}, now=[]).failure.message
+    assert "twice" in done({}, now=[TOOL, TOOL]).failure.message
+
+
+def test_differences_are_bounded() -> None:
+    """Eight places, and of each text a piece around where they part."""
+    many = {f"p{number}": {"description": "a" * 5000 + "b"} for number in range(50)}
+    now = {name: {"description": "a" * 5000 + "c"} for name in many}
+    tool = {**TOOL, "inputSchema": {"properties": many}}
+    found = done({}, tool, now=[{**tool, "inputSchema": {"properties": now}}]).failure.details["changes"]
+    assert len(found) == 8
+    assert all(len(one["before"]) < 300 and "b" in one["before"] and "c" in one["after"] for one in found)
+
+
+def test_arguments_go_where_the_tool_has_them() -> None:
+    """By their properties, as one whole, and marked ones in a header too."""
+    schema = {"type": "object", "properties": {"noteText": {"type": "string", "x-mcp-header": "Text"}}}
+    tool = {**TOOL, "inputSchema": schema}
+    found = done({}, tool, args={"note_text": "mÿlk"}, arguments={"noteText": "note_text"}, sent=schema)
+    request = found.requests[1]
+    assert request.json()["params"]["arguments"] == {"noteText": "mÿlk"}
+    headers = dict(request.headers)
+    assert headers["Mcp-Param-Text"] == "=?base64?bcO/bGs=?="
+    assert (headers["Mcp-Method"], headers["Mcp-Name"]) == ("tools/call", "add")
+    assert {one.credential for one in found.requests} == {"api_key"}
+
+    whole = done({}, args={"body": {"a": 1}}, argument="body")
+    assert whole.requests[1].json()["params"]["arguments"] == {"a": 1}
+
+
+@pytest.mark.parametrize("args", [{"other": 1}, {"note_text": 1}, {}])
+def test_arguments_that_do_not_fit_are_the_callers(args: dict[str, Any]) -> None:
+    """And nothing is sent."""
+    schema = {"type": "object", "properties": {"noteText": {"type": "string"}}, "required": ["noteText"]}
+    found = done({}, args=args, arguments={"noteText": "note_text"}, sent=schema)
+    assert found.failure.failure_class == "bad_input"
+    assert found.requests == ()
+
+
+def test_tools_of_another_format_are_not_guessed_at() -> None:
+    """A newer import is for a newer SDK."""
+    with pytest.raises(Exception, match="format 2"):
+        Service(json.dumps({"format": 2, "title": "", "path": "/", "protocol": MODERN, "tools": {}}).encode())
