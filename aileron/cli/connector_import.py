@@ -27,7 +27,17 @@ if TYPE_CHECKING:
     from aileron.model.consent import Change
     from aileron.model.names import Fqn
 
-__all__ = ["Wanted", "import_document", "tell_made", "tell_updated", "update_document"]
+__all__ = [
+    "Wanted",
+    "choices_of",
+    "file_of",
+    "import_document",
+    "paths_of",
+    "tell_made",
+    "tell_updated",
+    "update_document",
+    "write_update",
+]
 
 _MAX_TOLD: Final = 12
 """Lines of what was not imported; all of it is in --json."""
@@ -53,6 +63,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     auth: str | None = None
     client_id: str | None = None
     fields: Sequence[str] = ()
+    trust_read_only: bool = False
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is an MCP server that is imported, and no document."""
+        return any(source.startswith("mcp+") for source in self.sources)
 
     @property
     def is_chosen(self) -> bool:
@@ -72,7 +88,7 @@ def import_document(name: Fqn, wanted: Wanted) -> Made:
         operations = _operations(found, wanted)
         if not operations:
             raise DocumentError("no operation is chosen")
-        return make(found, operations, name, _choices(wanted))
+        return make(found, operations, name, choices_of(wanted))
     except DocumentError as error:
         raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
 
@@ -86,27 +102,28 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
     from aileron.importing.updating import chosen_again, update
 
     try:
-        record = parse_record(_file(directory, RECORD))
-        given = _choices(wanted)
+        record = parse_record(file_of(directory, RECORD))
+        given = choices_of(wanted)
         changed = {key: value for key, value in msgspec.structs.asdict(given).items() if value}
         record = msgspec.structs.replace(record, choices=msgspec.structs.replace(record.choices, **changed))
         found = described(load(wanted.sources))
         chosen = {one.name: one for one in chosen_again(found, record)}
         chosen |= {one.name: one for one in (_named(found, wanted) if wanted.is_chosen else ())}
         operations = [one for one in found.operations if one.name in chosen]
-        now = {path: _file(directory, path) for path in _paths(directory, record.texts)}
+        now = {path: file_of(directory, path) for path in paths_of(directory, record.texts)}
         done = update(name, found, operations, record, now)
     except DocumentError as error:
         raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
-    _write(directory, done)
+    write_update(directory, done)
     return done
 
 
-def _paths(directory: Path, texts: Iterable[str]) -> Iterator[str]:
-    return (path for path in (*texts, "service/document.json") if (directory / path).is_file())
+def paths_of(directory: Path, texts: Iterable[str]) -> Iterator[str]:
+    """Files that an import made and that are there."""
+    return (path for path in (*texts, "service/document.json", "service/tools.json") if (directory / path).is_file())
 
 
-def _file(directory: Path, path: str) -> bytes:
+def file_of(directory: Path, path: str) -> bytes:
     """A file of the repository. A record is a file like any other: a path in it does not lead out of the repository."""
     if path.startswith("/") or ".." in path.split("/"):
         raise Problem.usage(f"import.json names {visible(path)}, which is not a path in the repository")
@@ -121,7 +138,7 @@ def _file(directory: Path, path: str) -> bytes:
         raise Problem.usage(f"{directory / path}: {error.strerror or error}") from None
 
 
-def _write(directory: Path, done: Update) -> None:
+def write_update(directory: Path, done: Update) -> None:
     """Each file whole, the record last: until then, the same update can be made again."""
     from aileron.importing.record import RECORD
 
@@ -137,7 +154,8 @@ def _write(directory: Path, done: Update) -> None:
         raise Problem.usage(f"cannot write {directory}: {error.strerror or error}") from None
 
 
-def _choices(wanted: Wanted) -> Choices:
+def choices_of(wanted: Wanted) -> Choices:
+    """What the author said beside the operations. Problem(usage)."""
     from aileron.importing.fetching import is_url
     from aileron.importing.record import Choices
     from aileron.model.names import HostPort
@@ -157,6 +175,7 @@ def _choices(wanted: Wanted) -> Choices:
         variables=dict(_pairs("--variable", wanted.variables)),
         auth=wanted.auth,
         client_id=wanted.client_id,
+        trust_read_only=wanted.trust_read_only,
         fields={op: tuple(names.split(",")) for op, names in _pairs("--fields", wanted.fields)},
     )
 
@@ -257,6 +276,9 @@ def _remarks(made: Made) -> Iterator[str]:
 
     for origin in made.origins:
         yield from remarks(origin)
+    if not made.is_document:
+        yield from _remarks_on_server(made)
+        return
     if made.credential.kind == "oauth2" and not made.has_client:
         yield (
             "signing in needs your application at the provider\n  fix: --client-id ID, or later: aileron connector build "
@@ -269,6 +291,14 @@ def _remarks(made: Made) -> Iterator[str]:
         )
     if not made.license:
         yield "the document names no licence: before you publish the connector, find out whether you may share its text"
+
+
+def _remarks_on_server(made: Made) -> Iterator[str]:
+    if made.credential.kind is None:
+        yield "no credential\n  if the server needs one: --auth bearer or --auth header:NAME"
+    running = sum(not one.asks for one in made.actions)
+    if running:
+        yield f"{running} tools run without a person because the server says that they only read: look at their names"
 
 
 def _tell_unimported(made: Made) -> None:

@@ -155,11 +155,18 @@ def repository(
 
 
 def imported_repository(
-    name: Fqn, made: Mapping[str, bytes], key: PublicKey, key_file: str, *, title: str, licence: str
+    name: Fqn,
+    made: Mapping[str, bytes],
+    key: PublicKey,
+    key_file: str,
+    *,
+    title: str,
+    licence: str,
+    is_document: bool = True,
 ) -> dict[str, bytes]:
     """The files that an import made, with those that every repository has.
 
-    `title` is the document's, `licence` what it says of itself; empty: nothing.
+    `title` is the document's, `licence` what it says of itself; empty: nothing. `is_document` False: made from a server's tools.
     """
     actions = sorted({path.split("/")[1] for path in made if path.startswith("actions/")})
     words = {
@@ -175,7 +182,7 @@ def imported_repository(
         "document": title,
         "licence": f", whose licence is {licence}" if licence else "",
     }
-    found = {**_below("python"), **_below("imported")}
+    found = {**_below("python"), **_below("imported" if is_document else "imported-tools")}
     if name.scheme == "github":
         found[_WORKFLOW] = _read(f"common/{_WORKFLOW}")
     found |= _suites(name.path[-1], actions)

@@ -125,8 +125,13 @@ def _shown(reader: Imported, one: Imported, lookup: Lookup) -> Iterator[tuple[st
         yield label, f"{at}{field}"
 
 
-def action_text(name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, tag: str) -> str:
-    """The whole file, with the placeholders of a source. `service` is the title of the document, `tag` its name as a tag."""
+def action_text(
+    name: str, connector: Fqn, one: Imported, preview: Preview | None, service: str, *, tag: str, called: str = ""
+) -> str:
+    """The whole file, with the placeholders of a source.
+
+    `service` is the title of the document, `tag` its name as a tag; `called` what is called, where that is no method and path.
+    """
     asks = needs_person(one.found.method, one.effect)
     capabilities = [one.name, *([preview.op] if preview else [])]
     lines = [
@@ -164,7 +169,7 @@ def action_text(name: str, connector: Fqn, one: Imported, preview: Preview | Non
         lines += ["", "[approval.preview]", f"op = {_toml(preview.op)}"]
         lines += [f"inputs = {_toml(references)}"] if references else []
         lines += [f"render = {_toml(dict(preview.shown))}"]
-    return "\n".join([*lines, "+++", "", *_body(one, service)]) + "\n"
+    return "\n".join([*lines, "+++", "", *_body(one, service, called)]) + "\n"
 
 
 def _tags(one: Imported, service: str) -> list[str]:
@@ -244,14 +249,14 @@ def _telling(one: Imported) -> list[Input]:
     return [*titles[:1], *(given for given in one.inputs if given.is_path), *rest]
 
 
-def _body(one: Imported, service: str) -> Iterator[str]:
+def _body(one: Imported, service: str, called: str) -> Iterator[str]:
     yield f"# {_title(one)}"
     said = paragraph(str(one.found.raw.get("description") or ""), _MAX_BODY).replace("+++", "")
     if said and said.rstrip(".") != _title(one):
         yield ""
         yield said
     yield ""
-    yield f"{service}: `{one.found.method.upper()} {one.found.path}`."
+    yield f"{service}: {called or f'`{one.found.method.upper()} {one.found.path}`'}."
 
 
 def _toml(value: Any) -> str:

@@ -21,7 +21,7 @@ __all__ = ["manifest_text", "operations_of"]
 
 _HEADER: Final = """\
 # What this connector asks for; nothing that is not named here is granted. A release binds the version.
-# Made from {title} {version}, an OpenAPI document. `aileron connector new --from` made it; change it as you like.
+# Made from {title} {version}, {made_from}. `aileron connector new --from` made it; change it as you like.
 """
 _OPERATIONS: Final = "# What the document says that each operation takes."
 _TIMEOUT_S: Final = 60
@@ -42,10 +42,13 @@ def manifest_text(
     credential: Credential,
     client_id: str | None,
     operations: Sequence[Imported],
+    *,
+    made_from: str = "an OpenAPI document",
+    imports: Sequence[str] = ("http", "log"),
 ) -> str:
     """The whole file. `hosts`: the first is where requests go unless an operation says otherwise."""
     parts = [
-        _HEADER.format(title=title, version=version),
+        _HEADER.format(title=title, version=version, made_from=made_from),
         "\n".join(
             [
                 "[connector]",
@@ -56,7 +59,7 @@ def manifest_text(
         ),
         "\n".join(["[capabilities.network]", f"hosts = {_toml(list(hosts))}"]),
         "\n".join(_credential(credential, client_id, title, operations)),
-        "\n".join(["[capabilities.runtime]", 'imports = ["http", "log"]']),
+        "\n".join(["[capabilities.runtime]", f"imports = {_toml(list(imports))}"]),
         "\n".join(["[limits]", f"memory_mb = {_MEMORY_MB}", f"timeout_s = {_TIMEOUT_S}"]),
         "\n".join(["[provides]", f"intents = {_toml([one.name for one in operations][:_MAX_INTENTS])}"]),
         as_toml(operations_of(operations), header=_OPERATIONS),

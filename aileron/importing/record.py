@@ -38,6 +38,8 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     variables: Mapping[str, str] = {}
     auth: str | None = None
     client_id: str | None = None
+    trust_read_only: bool = False
+    """Of an MCP server: its word that a tool only reads is taken."""
     fields: Mapping[str, Sequence[str]] = {}
     """Of an operation with a list, the fields that are told of each member."""
 

@@ -83,6 +83,8 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     license: str
     """The licence of the document, as it says; empty: it says none."""
+    is_document: bool = True
+    """False: of a server's tools, which have no licence and declare no credential."""
 
 
 def service_of(connector: Fqn) -> str:

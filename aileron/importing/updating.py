@@ -11,7 +11,7 @@ Source: docs/how-to/import-an-api.md (A newer document). Not here: reading and w
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -27,12 +27,15 @@ from aileron.model.manifest import ActionFile
 from aileron.model.names import Fqn
 from aileron.registry.consent import capability_changes
 from aileron.registry.manifest import parse_connector_manifest
+from aileron_connector.mcp.comparing import differences
+from aileron_connector.mcp.document import Tool, Tools
 from aileron_connector.openapi.document import Document, Operation
 
-__all__ = ["OperationUpdate", "Update", "chosen_again", "update"]
+__all__ = ["OperationUpdate", "Update", "chosen_again", "compared", "update"]
 
 _MANIFEST: Final = "manifest.toml"
 _DOCUMENT: Final = "service/document.json"
+_TOOLS: Final = "service/tools.json"
 
 
 class OperationUpdate(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +91,17 @@ def update(
 ) -> Update:
     """Import `operations` of the newer document into a repository whose files are `now`. DocumentError."""
     made = make(described, operations, connector, record.choices)
+    return compared(made, described, operations, record, now)
+
+
+def compared(
+    made: Made,
+    described: Described,
+    operations: Sequence[FoundOperation],
+    record: ImportRecord,
+    now: Mapping[str, bytes],
+) -> Update:
+    """What is made now, beside what was made before and the repository as it is."""
     fresh = parse_record(made.files[RECORD]).texts
     files = {path: data for path, data in made.files.items() if path not in fresh}
     conflicts: list[str] = []
@@ -132,7 +146,8 @@ def _operation_updates(
     record: ImportRecord, made: Made, fresh: Mapping[str, str], now: Mapping[str, bytes]
 ) -> Iterator[OperationUpdate]:
     before, after = _actions(record.texts), _actions(fresh)
-    answers_before, answers_after = _answers(now.get(_DOCUMENT)), _answers(made.files[_DOCUMENT])
+    answers_before, answers_after = _answers(now), _answers(made.files)
+    listed_before, listed_after = _listed(now), _listed(made.files)
     reasons = {one.found.name: one.reason for one in made.unimported}
     for op, action in after.items():
         if op not in before:
@@ -141,6 +156,7 @@ def _operation_updates(
         found = list(changes(before[op], action))
         if answers_before.get(op) != answers_after.get(op):
             found.append(Change.of("answer", "as it was", "differs", widens=False))
+        found += _of_tool(listed_before.get(op, {}), listed_after.get(op, {}))
         if found:
             yield OperationUpdate(op=op, kind="changed", changes=tuple(found))
     for op in before:
@@ -158,8 +174,25 @@ def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
     return {action.steps[0].op: action for action in parsed}
 
 
-def _answers(document: bytes | None) -> dict[str, bytes]:
+def _listed(files: Mapping[str, bytes]) -> dict[str, dict[str, Any]]:
+    """The tools of an MCP server by their operations, as it listed them."""
+    try:
+        found = msgspec.json.decode(files.get(_TOOLS, b"null"), type=Tools | None)
+        tools = {} if found is None else found.tools
+        return {name: msgspec.json.decode(raw, type=Tool).listed for name, raw in tools.items()}
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _of_tool(before: dict[str, Any], after: dict[str, Any]) -> Iterator[Change]:
+    """What a server says of a tool, compared: a model reads these words, and so they weigh as much as a new input."""
+    for one in differences(before, after):
+        yield Change.of(f"tool {one.place}", one.before or None, one.after or None)
+
+
+def _answers(files: Mapping[str, bytes]) -> dict[str, bytes]:
     """What each operation of a packed document answers, schemas by name included, for telling whether it is the same."""
+    document = files.get(_DOCUMENT)
     if document is None:
         return {}
     try:

@@ -315,7 +315,8 @@ SCHEMA: Final = {
             "publisher": Field(Kind.STRING, says="name of the publisher, as people read it", example="Acme, Inc."),
             "document_hash": Field(
                 Kind.STRING,
-                says="sha256 of the OpenAPI document that it was [made from](../how-to/import-an-api.md), for whoever compares",
+                says="sha256 of the OpenAPI document, or of the MCP server's tools, that it was "
+                "[made from](../how-to/import-an-api.md), for whoever compares",
                 pattern=PIN.pattern,
             ),
             "provenance_hash": Field(

@@ -112,6 +112,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         # what a packed document is, and what a call of it sends
         "aileron_connector.check",
         "aileron_connector.failures",
+        "aileron_connector.mcp",
         "aileron_connector.openapi",
     ),
     "aileron.runs": (

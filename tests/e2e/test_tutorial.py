@@ -35,6 +35,7 @@ PAGES = {
     "tutorial/first-action.md": ("aileron-lesson", 4),
     "tutorial/publish-and-update.md": ("aileron-publishing", 6),
     "how-to/import-an-api.md": ("aileron-import", 0),
+    "how-to/import-an-mcp-server.md": ("aileron-mcp", 0),
 }
 """Each page with the reader's directory, and how many files they make at least."""
 PORT = "8765"
@@ -62,6 +63,8 @@ class File(NamedTuple):
 def steps(text: str) -> Iterator[Command | File]:
     """What the page asks the reader to do, in order."""
     for block in _BLOCK.finditer(text):
+        if block[1] == "text":  # shown, not typed: what another service would bring about
+            continue
         if block[1] != "console":
             named = re.findall(r"`([\w./-]+\.\w+)`", text[: block.start()].rstrip().rpartition("\n\n")[2])
             assert named, f"the sentence before a {block[1]} block names no file: {block[2][:60]!r}"

@@ -81,7 +81,7 @@ def new(
         typer.Option(
             "--from",
             metavar="FILE|URL",
-            help="OpenAPI document to make the connector from. Repeatable, for its other files.",
+            help="OpenAPI document, or mcp+https://… for an MCP server. Repeatable, for a document's other files.",
         ),
     ] = None,
     ops: Annotated[
@@ -107,6 +107,12 @@ def new(
             help="With --from: bearer, basic, header:NAME, query:NAME, none, or a security scheme of the document.",
         ),
     ] = None,
+    trust_read_only: Annotated[
+        bool,
+        typer.Option(
+            "--trust-read-only", help="With --from mcp+…: run tools that the server calls read-only without a person."
+        ),
+    ] = False,
     update: Annotated[
         bool,
         typer.Option("--update", help="With --from: DIR was made from an older document. Your own changes are kept."),
@@ -147,9 +153,11 @@ def new(
     cases; its first word (list, get, add, change, delete …) selects the template.
 
     With --from, the connector is made from an OpenAPI document instead: what reads runs, everything else waits for a person.
-    Without --ops, --tag, --grep or --all, you choose from a list, or get the operations that read.
+    Without --ops, --tag, --grep or --all, you choose from a list, or get the operations that read. From an MCP server, each tool
+    becomes an action that waits for a person.
     """
     from aileron.cli.connector_import import Wanted, import_document, tell_made, tell_updated, update_document
+    from aileron.cli.connector_import_server import import_server, update_server
     from aileron.cli.template import FIRST_OPERATIONS, imported_repository, repository
 
     fqn = _repository_name(name)
@@ -167,9 +175,12 @@ def new(
         auth=auth,
         client_id=client_id,
         fields=fields or (),
+        trust_read_only=trust_read_only,
     )
+    if trust_read_only and not wanted.is_server:
+        raise Problem.usage("--trust-read-only requires --from mcp+https://HOST/PATH")
     if update and source:
-        done = update_document(fqn, place, wanted)
+        done = (update_server if wanted.is_server else update_document)(fqn, place, wanted)
         tell_updated(done, place, as_json=as_json)
         raise typer.Exit(FAILED if done.conflicts else 0)
     _check_place(place, key_file, name, is_imported=bool(source))
@@ -178,7 +189,7 @@ def new(
     if source:
         if op or lang is not Lang.PYTHON:
             raise Problem.usage("--op and --lang are for connectors without --from", fix="--ops OP,OP")
-        made = import_document(fqn, wanted)
+        made = (import_server if wanted.is_server else import_document)(fqn, wanted)
     else:
         if wanted.is_chosen or auth or variable or client_id or fields or update or server:
             raise Problem.usage("--ops, --tag, --grep, --all, --auth and the like require --from FILE")
@@ -190,7 +201,13 @@ def new(
             files = repository(fqn, lang.value, signing_key.public, key_file.name, operations=operations, host=service)
         else:
             files = imported_repository(
-                fqn, made.files, signing_key.public, key_file.name, title=made.title, licence=made.license
+                fqn,
+                made.files,
+                signing_key.public,
+                key_file.name,
+                title=made.title,
+                licence=made.license,
+                is_document=made.is_document,
             )
         _write_tree(place, files)
     told = {

@@ -1,0 +1,123 @@
+"""Test cases of imported tools: a call of each, with a made-up result.
+
+The exchanges are what the connector's own client sends to a server that answers as the frozen tools say. A case is left out where
+no arguments are known that fit.
+
+Pure. Source: docs/reference/connector-cases.md. Not here: running them (aileron/trial).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aileron.importing.cases import example_arguments
+from aileron.importing.operations import Imported
+from aileron_connector.check import Schemas, maybe_problem
+from aileron_connector.mcp.client import Answer, Client, Pairs
+from aileron_connector.mcp.document import Tool, Tools
+from aileron_connector.mcp.headers import argument_headers
+
+__all__ = ["cases_text"]
+
+_HEADER: Final = "# A call of each tool with a made-up result. `aileron connector test` runs them in a real jail.\n"
+_RESULT: Final = {"content": [{"type": "text", "text": "done"}]}
+_MAX_FILE: Final = 200 << 10
+"""Bytes: what is read as one file of cases has at most 256 KiB."""
+
+
+def cases_text(tools: Tools, operations: Sequence[Imported]) -> str | None:
+    """The file; None where there is no case at all."""
+    text, schemas = _HEADER, Schemas(tools.components.schemas)
+    for one in operations:
+        tool = msgspec.json.decode(tools.tools[one.name], type=Tool)
+        case = "\n".join(_case(one, tool, tools, schemas))
+        if case and len(text) + len(case) < _MAX_FILE:
+            text += f"\n{case}\n"
+    return text if text != _HEADER else None
+
+
+def _case(one: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> Iterator[str]:
+    args = example_arguments(one)
+    if args is None:
+        return
+    properties = {argument: name for name, argument in tool.arguments.items()}
+    given = args.get(tool.argument, {}) if tool.argument else {properties[name]: one for name, one in args.items()}
+    if maybe_problem(given, tool.sent, schemas, reading="argument") is not None:
+        return
+    yield "[[case]]"
+    yield f"name = {_toml(f'{one.name} calls the tool')}"
+    yield f"op = {_toml(one.name)}"
+    if args:
+        yield f"args = {_toml(args)}"
+    yield 'output = { text = "done" }'
+    for sent, answer in _exchanges(tool, tools, given):
+        yield ""
+        yield "[[case.exchange]]"
+        yield 'method = "POST"'
+        yield f"path = {_toml(tools.path)}"
+        yield f"sends = {_toml(sent.decode())}"
+        if tools.credential:
+            yield f"credential = {_toml(tools.credential)}"
+        yield f"status = {200 if answer else 202}"
+        if answer:
+            yield 'headers = { "Content-Type" = "application/json" }'
+            yield f"body = {_toml(json.dumps(answer))}"
+
+
+def _exchanges(tool: Tool, tools: Tools, given: dict[str, Any]) -> list[tuple[bytes, dict[str, Any]]]:
+    """What is sent, and the answers: a conversation with a server that has this tool alone."""
+    found: list[tuple[bytes, dict[str, Any]]] = []
+    results = {
+        "initialize": {"protocolVersion": tools.protocol, "capabilities": {"tools": {}}, "serverInfo": {}},
+        "tools/list": {"tools": [tool.listed]},
+        "tools/call": _RESULT,
+    }
+
+    def wire(method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
+        message = msgspec.json.decode(body or b"{}")
+        result = results.get(message.get("method"))
+        answer = {} if result is None else {"jsonrpc": "2.0", "id": message["id"], "result": result}
+        found.append((body or b"", answer))
+        return _MadeUp(answer)
+
+    with Client(wire) as client:
+        client.open(tools.protocol)
+        next(client.pages())
+        client.call(tool.listed["name"], given, argument_headers(tool.listed.get("inputSchema"), given))
+    return found
+
+
+class _JsonFields:
+    """Headers of an answer in JSON."""
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return "application/json" if name == "content-type" else default
+
+
+class _MadeUp:
+    """An answer as the client reads it."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self.status: Final = 200 if answer else 202
+        self.headers: Final = _JsonFields()
+        self.retry_after_s: Final = None
+        self._body: Final = json.dumps(answer).encode()
+
+    def iter_bytes(self) -> Iterator[bytes]:
+        yield self._body
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False)

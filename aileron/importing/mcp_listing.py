@@ -1,0 +1,185 @@
+"""The tools of a remote MCP server, asked for once: what a connector is made from.
+
+The conversation is the connector's own (aileron_connector/mcp/client.py); only the way there differs. A token is sent with each
+request of it and is kept nowhere.
+
+Rules
+- `mcp+https://HOST/PATH`, or `mcp+http://` on this machine. Redirects are not followed.
+- Sizes, numbers and seconds are bounded, by the client and here.
+
+Runs in the author's command. Not here: what the tools become (mcp_tools.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+import urllib.parse
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from aileron.importing.reading import DocumentError
+from aileron.importing.servers import Origin, origin_of
+from aileron.importing.words import line
+from aileron.tls import client_context
+from aileron_connector.failures import ConnectorError, ExternalApiError, NetworkError
+from aileron_connector.mcp.client import Answer, Client, Pairs, Wire
+from aileron_connector.mcp.document import canonical, frozen_part
+
+__all__ = ["Listing", "Token", "is_server", "listed"]
+
+_PREFIX: Final = "mcp+"
+_DEADLINE_S: Final = 60.0
+_TIMEOUT_S: Final = 20.0
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
+_MAX_DEPTH: Final = 200
+"""As of a document (reading.py)."""
+_CONNECTIONS: Final = 2
+"""One that is answered, and one for refusing what the server asks meanwhile."""
+
+
+class Token(msgspec.Struct, frozen=True):
+    """What the server wants to see before it lists, and in which header."""
+
+    header: str
+    value: str
+
+    def __repr__(self) -> str:
+        return f"Token({self.header!r})"
+
+
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
+    """A server and its tools, each with what is frozen of it."""
+
+    origin: Origin
+    path: str
+    protocol: str
+    title: str
+    version: str
+    tools: tuple[dict[str, Any], ...]
+    digest: str
+    """sha256 of the tools, `sha256:` and hex digits."""
+
+
+def is_server(source: str) -> bool:
+    """Whether it names an MCP server, and no document."""
+    return source.startswith((f"{_PREFIX}https://", f"{_PREFIX}http://"))
+
+
+def listed(source: str, token: Token | None = None) -> Listing:
+    """Ask the server for its tools. DocumentError."""
+    url = source.removeprefix(_PREFIX)
+    origin, path = _place(url)
+    try:
+        with (
+            _wire(url, token) as wire,
+            Client(wire, give_up_at=time.monotonic() + _DEADLINE_S) as client,
+        ):
+            client.open()
+            tools = [frozen_part(one) for page in client.pages() for one in page]
+            _check_depth(tools)
+    except ConnectorError as error:
+        raise DocumentError(f"{url}: {error.message}{_cure(error, token)}") from None
+    said, server = (client.server.get(key) for key in ("title", "name")), client.server
+    title = next((line(one, 80) for one in said if isinstance(one, str) and line(one, 80)), origin.host.host)
+    return Listing(
+        origin=origin,
+        path=path,
+        protocol=client.protocol,
+        title=title,
+        version=line(server["version"], 40) if isinstance(server.get("version"), str) else "",
+        tools=tuple(tools),
+        digest=f"sha256:{hashlib.sha256(canonical({'tools': tools})).hexdigest()}",
+    )
+
+
+def _check_depth(tools: list[dict[str, Any]]) -> None:
+    """Whoever reads them after this may go down level by level."""
+    level: list[Any] = list(tools)
+    for _ in range(_MAX_DEPTH):
+        level = [inner for one in level for inner in (one.values() if isinstance(one, dict) else one)]
+        level = [one for one in level if isinstance(one, dict | list)]
+        if not level:
+            return
+    raise ExternalApiError(f"its tools have schemas that are nested deeper than {_MAX_DEPTH} levels")
+
+
+def _cure(error: ConnectorError, token: Token | None) -> str:
+    if error.details.get("status") not in (401, 403):
+        return ""
+    return "; it wants another token" if token else "; it wants a token: --auth bearer or --auth header:NAME"
+
+
+def _place(url: str) -> tuple[Origin, str]:
+    origin = origin_of(url)
+    if origin.is_plain and origin.host.host not in _LOOPBACK:
+        raise DocumentError(f"{url[:200]}: expected mcp+https://…, or mcp+http:// on this machine")
+    return origin, urllib.parse.urlsplit(url).path or "/"
+
+
+@contextlib.contextmanager
+def _wire(url: str, token: Token | None) -> Iterator[Wire]:
+    """How requests get there: over connections of this block."""
+    import httpcore2  # 60 ms, and only what is fetched needs it
+
+    own = [("Host", urllib.parse.urlsplit(url).netloc), ("User-Agent", "aileron")]
+    own += [(token.header, token.value)] if token else []
+    timeouts = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
+    context = client_context(None, ("http/1.1",))
+    with httpcore2.ConnectionPool(ssl_context=context, max_connections=_CONNECTIONS) as pool:
+
+        def send(method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
+            pairs = [(name.encode(), value.encode()) for name, value in (*own, *headers)]
+            pairs += [(b"Content-Length", str(len(body or b"")).encode())]
+            request = httpcore2.Request(
+                method, url, headers=pairs, content=body or b"", extensions={"timeout": timeouts}
+            )
+            with _translated():
+                return _Answered(pool.handle_request(request), give_up_at)
+
+        yield send
+
+
+@contextlib.contextmanager
+def _translated() -> Iterator[None]:
+    import httpcore2
+
+    try:
+        yield
+    except (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException) as error:
+        raise NetworkError(f"the server cannot be reached: {error or type(error).__name__}") from None
+
+
+class _Answered:
+    """An answer of httpcore2, as the client reads it."""
+
+    def __init__(self, response: Any, give_up_at: float | None) -> None:
+        self._response: Final = response
+        self._give_up_at: Final = give_up_at
+        self.status: Final[int] = response.status
+        self.headers: Final = _Fields(response.headers)
+        self.retry_after_s: Final = None
+
+    def iter_bytes(self) -> Iterator[bytes]:
+        with _translated():
+            for piece in self._response.iter_stream():
+                if self._give_up_at is not None and time.monotonic() > self._give_up_at:
+                    raise TimeoutError
+                yield piece
+
+    def close(self) -> None:
+        with contextlib.suppress(NetworkError), _translated():
+            self._response.close()
+
+
+class _Fields:
+    """Headers, looked up without regard to case."""
+
+    def __init__(self, pairs: list[tuple[bytes, bytes]]) -> None:
+        self._pairs: Final = {name.lower(): value.decode("latin-1") for name, value in reversed(pairs)}
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        return self._pairs.get(name.lower().encode(), default)

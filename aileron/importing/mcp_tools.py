@@ -1,0 +1,338 @@
+"""A connector's files from the tools of an MCP server: what `service/tools.json` freezes, and an action for each tool.
+
+A tool is read as an operation whose body is the tool's input and whose answer is its output, so that inputs, rules and words are
+those of any import. What differs is the gate.
+
+Rules
+- Every tool waits for a person. What a server says of its own tools can only add to that: `destructiveHint` makes a tool one that
+  deletes. Only with the author's word, once for the server (`trust_read_only`), a tool with `readOnlyHint` runs, unless it says
+  that it destroys, or is named after something that writes.
+- Two tools of one name, a name with hidden characters, or a schema that cannot be said is a tool that is not imported, with the
+  reason.
+- Descriptions are a stranger's words for a model: in actions they are cleaned and cut, frozen they stand to the letter.
+
+Pure. Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools; docs/how-to/import-an-mcp-server.md. Not here: asking the
+server (mcp_listing.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from aileron.actions.manifest import parse_action
+from aileron.actions.operation_names import guessed_effect
+from aileron.importing.actions import Names, action_text
+from aileron.importing.effects import effect_of
+from aileron.importing.found import Described, FoundOperation
+from aileron.importing.manifest import manifest_text
+from aileron.importing.mcp_cases import cases_text
+from aileron.importing.mcp_listing import Listing
+from aileron.importing.operations import Imported, Importer, Unimported
+from aileron.importing.reading import DocumentError, Files
+from aileron.importing.record import RECORD, Choices, ImportRecord
+from aileron.importing.references import References
+from aileron.importing.repository import Made, MadeAction, service_of
+from aileron.importing.security import Credential, choose
+from aileron.importing.words import is_visible, line
+from aileron.model.failure import AileronError
+from aileron.model.manifest import Effect
+from aileron.model.names import Fqn
+from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
+from aileron_connector.mcp.document import FORMAT, Components, Tool, Tools, canonical
+from aileron_connector.mcp.headers import header_problem
+
+__all__ = ["TOOLS", "Described", "described_tools", "make_tools", "runs_alone"]
+
+_PACKAGE: Final = "service"
+TOOLS: Final = f"{_PACKAGE}/tools.json"
+_PROGRAM: Final = '''\
+"""{title}: tools of its MCP server, which are service/tools.json."""
+
+from aileron_connector import mcp
+
+if __name__ == "__main__":
+    mcp.run("service")
+'''
+_PACKAGED: Final = '"""The tools as the server listed them. docs/reference/packed-mcp-tools.md of Aileron."""\n'
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+|[0-9]+")
+_MAX_NAME: Final = 60
+_MAX_TOOL_NAME: Final = 128
+_WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
+_COMBINING: Final = frozenset({"$ref", "allOf", "anyOf", "oneOf", "not", "if", "minProperties"})
+_JSON: Final = "application/json"
+
+
+# Tools as operations
+
+
+def described_tools(listing: Listing) -> Described:
+    """The tools as a document's operations. DocumentError where there are none."""
+    if not listing.tools:
+        raise DocumentError("the server has no tools")
+    values: dict[str, Any] = {"tools.json": {}}
+    operations: list[FoundOperation] = []
+    names: set[str] = set()
+    for number, tool in enumerate(listing.tools):
+        values[f"{number}.json"] = tool.get("inputSchema")
+        values[f"{number}-output.json"] = tool.get("outputSchema")
+        operations.append(_operation(tool, number, _name(tool["name"], names)))
+    files = Files("tools.json", values, listing.digest)
+    return Described(
+        title=listing.title,
+        version=listing.version,
+        license={},
+        is_3_0=False,
+        servers=(),
+        security=None,
+        schemes={},
+        operations=tuple(operations),
+        references=References(files),
+        digest=listing.digest,
+    )
+
+
+def _name(said: str, taken: set[str]) -> str:
+    """A tool's name in snake case, each given once."""
+    name = "_".join(word.lower() for word in _WORDS.findall(said))[:_MAX_NAME].strip("_")
+    name = name if name[:1].isalpha() else f"tool_{name}".rstrip("_")
+    candidate, number = name, 2
+    while candidate in taken:
+        candidate, number = f"{name[: _MAX_NAME - 5]}_{number}", number + 1
+    taken.add(candidate)
+    return candidate
+
+
+def _operation(tool: dict[str, Any], number: int, name: str) -> FoundOperation:
+    schema, answer = tool.get("inputSchema"), tool.get("outputSchema")
+    body: dict[str, Any] = {}
+    if isinstance(schema, dict) and not _is_empty(schema):
+        needed = bool(schema.get("required")) or bool(_COMBINING & schema.keys())
+        body = {"requestBody": {"required": needed, "content": {_JSON: {"schema": schema}}}}
+    reference = {"$ref": f"{number}-output.json"}
+    answers = {"responses": {"200": {"content": {_JSON: {"schema": reference}}}}} if isinstance(answer, dict) else {}
+    notes = tool.get("annotations")
+    title = next((one for one in (tool.get("title"), _object(notes).get("title")) if isinstance(one, str)), "")
+    description = tool.get("description") if isinstance(tool.get("description"), str) else ""
+    return FoundOperation(
+        name=name,
+        path=f"/{number}",
+        method="post",
+        tags=(),
+        summary=line(title, 200),
+        raw={"operationId": tool["name"], "description": description, **body, **answers},
+        shared=(),
+        servers=(),
+        file=f"{number}.json",
+    )
+
+
+def _is_empty(schema: dict[str, Any]) -> bool:
+    """Whether the tool takes no arguments."""
+    return not (schema.get("properties") or schema.get("required") or _COMBINING & schema.keys())
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _problem(tool: dict[str, Any], names: Counter[str]) -> str | None:
+    """Why a tool is none that can be called, whatever its schema."""
+    name = tool["name"]
+    if not name or len(name) > _MAX_TOOL_NAME or not is_visible(name):
+        return f"its name is empty, longer than {_MAX_TOOL_NAME} characters, or has characters that cannot be seen"
+    if names[name] > 1:
+        return f"the server lists {names[name]} tools of this name"
+    schema = tool.get("inputSchema")
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return "its input schema is not that of an object"
+    return header_problem(schema)
+
+
+# Gates
+
+
+def runs_alone(tool: dict[str, Any], effect: Effect, *, trust_read_only: bool) -> bool:
+    """Whether it runs without a person: the author trusts what the server says of reading, and nothing speaks against it."""
+    notes = _object(tool.get("annotations"))
+    says_so = notes.get("readOnlyHint") is True and notes.get("destructiveHint") is not True
+    return trust_read_only and says_so and effect is Effect.READ
+
+
+def _effect(tool: dict[str, Any], name: str) -> Effect:
+    """The heavier of what its hints and its name say."""
+    notes = _object(tool.get("annotations"))
+    if notes.get("destructiveHint") is True:
+        return Effect.DELETE
+    if notes.get("readOnlyHint") is True:
+        return effect_of("get", name, "")
+    by_words = effect_of("post", name, "")
+    return Effect.READ if by_words is Effect.CREATE and guessed_effect(name) is Effect.READ else by_words
+
+
+# Files
+
+
+def make_tools(
+    listing: Listing, described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices
+) -> Made:
+    """Everything. DocumentError where nothing can be made of it; what goes for one tool alone is in `unimported`."""
+    credential = choose(described, operations, choices.auth)
+    importer = Importer(described, credential)
+    names = Counter(tool["name"] for tool in listing.tools)
+    imported, unimported = _imported(importer, listing, operations, names, choices)
+    files: dict[str, bytes] = {}
+    made: list[MadeAction] = []
+    kept: list[Imported] = []
+    service = service_of(connector)
+    action_names = Names(service)
+    for one in imported:
+        name = action_names.of(one.name)
+        said = line(one.found.raw["operationId"], 100).replace("`", "'")
+        text = action_text(name, connector, one, None, listing.title, tag=service, called=f"the tool `{said}`")
+        path = f"actions/{name}/action.md"
+        try:
+            action = parse_action(text, file=path, allow_placeholder=True)
+        except AileronError as error:
+            unimported.append(Unimported(one.found, f"its action would not be valid: {error.failure.message}"))
+            continue
+        files[path] = text.encode()
+        kept.append(one)
+        made.append(MadeAction(name, one.name, one.effect.value, action.approval.required, False))
+    _check_number(kept, unimported)
+    tools = _tools(listing, importer, kept, credential)
+    files |= {
+        "manifest.toml": _manifest(listing, kept, connector, credential),
+        "connector.py": _PROGRAM.format(title=line(listing.title, 60).replace("\\", "").replace('"', "'")).encode(),
+        f"{_PACKAGE}/__init__.py": _PACKAGED.encode(),
+        TOOLS: msgspec.json.format(msgspec.json.encode(tools), indent=1) + b"\n",
+    }
+    if (cases := cases_text(tools, kept)) is not None:
+        files["tests/cases.toml"] = cases.encode()
+    files[RECORD] = ImportRecord(
+        document_hash=listing.digest,
+        operations=tuple(one.name for one in operations),
+        choices=choices,
+        texts={path: files[path].decode() for path in sorted(files) if not path.startswith("service/")},
+    ).encoded()
+    return Made(
+        files=files,
+        actions=tuple(made),
+        imported=tuple(kept),
+        unimported=tuple(unimported),
+        left_out={one.name: one.left_out for one in kept if one.left_out},
+        credential=credential,
+        has_client=choices.client_id is not None,
+        origins=(listing.origin,),
+        document_bytes=len(files[TOOLS]),
+        title=listing.title,
+        license="",
+        is_document=False,
+    )
+
+
+def _imported(
+    importer: Importer,
+    listing: Listing,
+    operations: Sequence[FoundOperation],
+    names: Counter[str],
+    choices: Choices,
+) -> tuple[list[Imported], list[Unimported]]:
+    imported: list[Imported] = []
+    unimported: list[Unimported] = []
+    for found in operations:
+        tool = _tool_of(listing, found)
+        problem = _problem(tool, names)
+        one = Unimported(found, problem) if problem is not None else importer.operation(found, None)
+        if isinstance(one, Unimported):
+            unimported.append(one)
+            continue
+        imported.append(_gated(one, tool, choices))
+    return imported, unimported
+
+
+def _gated(one: Imported, tool: dict[str, Any], choices: Choices) -> Imported:
+    """With its effect; and as what reads, where it runs without a person."""
+    effect = _effect(tool, one.name)
+    method = "get" if runs_alone(tool, effect, trust_read_only=choices.trust_read_only) else "post"
+    hidden = [
+        f"{key}: characters that cannot be seen were left out"
+        for key in ("title", "description")
+        if isinstance(tool.get(key), str) and not all(map(is_visible, tool[key].splitlines()))
+    ]
+    return msgspec.structs.replace(
+        one,
+        effect=effect,
+        found=msgspec.structs.replace(one.found, method=method),
+        left_out=(*hidden, *one.left_out),
+    )
+
+
+def _tool_of(listing: Listing, found: FoundOperation) -> dict[str, Any]:
+    return listing.tools[int(found.path[1:])]
+
+
+def _check_number(kept: Sequence[Imported], unimported: Sequence[Unimported]) -> None:
+    if not kept:
+        first = unimported[0] if unimported else None
+        why = "" if first is None else f"; {first.found.name}: {first.reason}"
+        raise DocumentError(f"none of the {len(unimported)} tools can be imported{why}")
+    if len(kept) > MAX_OPERATIONS:
+        raise DocumentError(
+            f"{len(kept)} tools; a connector has at most {MAX_OPERATIONS}: choose fewer with --ops or --grep"
+        )
+
+
+def _manifest(listing: Listing, kept: Sequence[Imported], connector: Fqn, credential: Credential) -> bytes:
+    text = manifest_text(
+        connector,
+        line(listing.title, 80),
+        line(listing.version, 40),
+        listing.digest,
+        [str(listing.origin.host)],
+        credential,
+        None,
+        kept,
+        made_from="an MCP server",
+        imports=("http", "log", "progress"),
+    ).encode()
+    parse_connector_manifest(text, file="manifest.toml", allow_unbound=True)
+    return text
+
+
+def _tools(listing: Listing, importer: Importer, kept: Sequence[Imported], credential: Credential) -> Tools:
+    packed = {one.name: _packed(_tool_of(listing, one.found), one) for one in kept}
+    schemas = importer.packer.reachable(_schemas(packed.values()))
+    return Tools(
+        format=FORMAT,
+        title=listing.title,
+        version=listing.version,
+        path=listing.path,
+        protocol=listing.protocol,
+        credential=credential.kind or "",
+        tools={name: msgspec.Raw(msgspec.json.encode(tool)) for name, tool in packed.items()},
+        components=Components({name: msgspec.Raw(msgspec.json.encode(one)) for name, one in schemas.items()}),
+    )
+
+
+def _packed(tool: dict[str, Any], one: Imported) -> Tool:
+    body, answer = one.packed.request_body, one.packed.responses.get("200")
+    return Tool(
+        digest=f"sha256:{hashlib.sha256(canonical(tool)).hexdigest()}",
+        listed=tool,
+        arguments={} if body is None else body.arguments,
+        argument="" if body is None else body.argument,
+        sent=True if body is None else body.content[_JSON].schema,
+        answered=True if answer is None or _JSON not in answer.content else answer.content[_JSON].schema,
+    )
+
+
+def _schemas(tools: Any) -> Iterator[Any]:
+    for one in tools:
+        yield one.sent
+        yield one.answered
