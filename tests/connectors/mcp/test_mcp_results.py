@@ -124,6 +124,13 @@ def test_what_does_not_fit_a_frame_is_cut_and_said_so() -> None:
     some = done({"content": [{"type": "image", "data": data}] * 5}).output
     assert (len(some["content"]), some["left_out"]) == (2, 3)
 
+    with_text = {
+        "structuredContent": {"text": "x" * 600_000, "id": 1},
+        "content": [{"type": "image", "data": data}] * 5,
+    }
+    other = done(with_text).output
+    assert (other["structured"]["id"], len(other["content"]), other["left_out"]) == (1, 1, 4)
+
     failure = done({"structuredContent": {"a": "x" * 2_000_000}}).failure
     assert (failure.failure_class, failure.details) == ("resource_limit_exceeded", {"limit": "output"})
 

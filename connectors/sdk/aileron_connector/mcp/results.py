@@ -37,6 +37,8 @@ _MAX_FIELD: Final = 2_000
 _MAX_TEXT_BYTES: Final = MAX_BODY_BYTES // 2
 """Half of a frame for text that is cut: JSON may take two bytes for one."""
 _CARRIED_OUT: Final = "; the call itself was carried out, so do not simply repeat it"
+_OURS: Final = frozenset({"text", "content", "left_out"})
+"""Keys of an output that mean something here."""
 _LINKED: Final = ("uri", "name", "title", "description", "size")
 
 
@@ -70,9 +72,8 @@ def _structured(value: Any, rest: list[dict[str, Any]], tool: Tool, schemas: Sch
         raise _misfit(f"the tool's answer does not fit its schema: {problem.place or 'the whole'} {problem.words}")
     if not rest:
         return _checked(value)
-    if isinstance(value, dict) and "content" not in value:
-        return _fitted({**value, "content": rest})
-    return _fitted({"structured": value, "content": rest})
+    told = value if isinstance(value, dict) and not _OURS & value.keys() else {"structured": value}
+    return _fitted({**told, "content": rest})
 
 
 def _checked(value: Any) -> Any:
