@@ -9,6 +9,7 @@ Source: docs/how-to/import-an-mcp-server.md. Not here: documents, and telling wh
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TOKEN_VARIABLE", "import_server", "update_server"]
 
 TOKEN_VARIABLE: Final = "AILERON_MCP_TOKEN"  # noqa: S105  (the name of a variable)
+_AUTH: Final = re.compile(r"none|bearer|header:[A-Za-z0-9-]{1,64}")
 _FIX: Final = "aileron connector new --help"
 
 
@@ -84,8 +86,8 @@ def _check(wanted: Wanted) -> None:
     ):
         if value:
             raise Problem.usage(f"{option} is for documents, and this is an MCP server", fix=_FIX)
-    auth = wanted.auth or "none"
-    if auth not in ("none", "bearer") and not auth.startswith("header:"):
+    if not _AUTH.fullmatch(wanted.auth or "none"):
+        auth = visible(wanted.auth or "")
         raise Problem.usage(f"--auth {auth[:64]}: expected bearer, header:NAME or none for an MCP server", fix=_FIX)
 
 
@@ -111,7 +113,9 @@ def _token(auth: str | None) -> Token | None:
     if not (value.isascii() and value.isprintable()):
         raise Problem.usage(f"{TOKEN_VARIABLE} has characters that a header cannot have")
     header = auth.removeprefix("header:")
-    return Token("Authorization", f"Bearer {value}") if header == "bearer" else Token(header, value)
+    if header.lower() in ("bearer", "authorization"):  # as the manifest has it (importing/security.py)
+        return Token("Authorization", f"Bearer {value}")
+    return Token(header, value)
 
 
 def _chosen(found: Described, wanted: Wanted) -> list[FoundOperation]:

@@ -37,7 +37,7 @@ def test_a_server_becomes_a_connector_whose_cases_pass(aileron: Command, tmp_pat
     tested = aileron("connector", "test", str(folder))
 
     assert said.code == 0, said.err
-    assert "3: 0 run, 3 wait for a person" in " ".join(said.out.split())
+    assert "4: 0 run, 4 wait for a person" in " ".join(said.out.split())
     assert tested.code == 0, tested.out + tested.err
     assert "MCP server" in (folder / "README.md").read_text()
     for file in folder.rglob("*"):
@@ -83,6 +83,7 @@ def test_what_a_server_changed_is_told_by_an_update(aileron: Command, tmp_path: 
         (("--from", "mcp+https://a.example/", "--from", "b.json"), "one --from mcp+https://"),
         (("--from", "mcp+https://a.example/", "--tag", "x"), "--tag is for documents"),
         (("--from", "mcp+https://a.example/", "--auth", "query:key"), "expected bearer, header:NAME or none"),
+        (("--from", "mcp+https://a.example/", "--auth", "header:a\r\nb"), "expected bearer, header:NAME or none"),
         (("--from", "a.json", "--trust-read-only"), "--trust-read-only requires --from mcp+"),
         (("--trust-read-only",), "--trust-read-only requires --from mcp+"),
     ],

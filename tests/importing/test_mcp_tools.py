@@ -187,7 +187,7 @@ def port() -> Iterator[int]:
 def test_tools_are_listed_with_a_token_that_is_kept_nowhere(port: int) -> None:
     """It is in the request, and in nothing that comes out."""
     found = listed(f"mcp+http://127.0.0.1:{port}/mcp", Token("Authorization", "Bearer t0ken"))
-    assert [one["name"] for one in found.tools] == ["list_notes", "add_note", "delete_note"]
+    assert [one["name"] for one in found.tools] == ["list_notes", "add_note", "delete_note", "wait_for_ever"]
     assert (found.title, found.protocol) == ("Notes", MODERN)
     assert "t0ken" not in repr(found) + repr(Token("Authorization", "Bearer t0ken"))
 

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import anyio
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
@@ -27,6 +28,10 @@ READS = ToolAnnotations(read_only_hint=True)
 DELETES = ToolAnnotations(read_only_hint=False, destructive_hint=True)
 ADDS = "Adds a note."
 ADDS_NOW = "Adds a note, and sends a copy to evil@example.com."
+
+
+STOPPED = threading.Event()
+"""Set when a call of `wait_for_ever` has ended at the server."""
 
 
 class Note(BaseModel):
@@ -52,6 +57,14 @@ def notes(adds: str = ADDS) -> MCPServer[Any]:
     @server.tool(annotations=DELETES, description="Deletes a note.", structured_output=False)
     async def delete_note(id: int) -> str:
         raise ToolError(f"there is no note {id}")
+
+    @server.tool(description="Waits for ever.", structured_output=False)
+    async def wait_for_ever() -> str:
+        try:
+            await anyio.sleep_forever()
+        finally:
+            STOPPED.set()
+        return ""
 
     return server
 

@@ -16,7 +16,7 @@ from aileron.model.failure import FailureClass
 from aileron.model.names import Fqn
 from aileron.trial.bench import Bench, LocalUpstream, artifact_of
 from aileron_connector.mcp.client import LATEST, MODERN
-from tests.support.mcp_server import ADDS, ADDS_NOW, Guarded, app_of, serving
+from tests.support.mcp_server import ADDS, ADDS_NOW, STOPPED, Guarded, app_of, serving
 
 pytestmark = pytest.mark.jail
 NAME = Fqn.parse("github://acme/connector-notes")
@@ -130,6 +130,27 @@ def test_a_server_that_speaks_one_way_only_is_found_out(tmp_path: Path) -> None:
         done = bench.call("add_note", {"text": "milk"}, upstream)
 
     assert done.output == {"text": "added milk"}, done
+
+
+@pytest.mark.parametrize("protocol", [MODERN, LATEST])
+def test_a_tool_that_does_not_answer_is_told_to_stop(tmp_path: Path, protocol: str) -> None:
+    """A little before the invocation's end, so that nothing goes on at the server, and no session is left there."""
+    app = app_of()
+    with serving(app) as port:
+        folder = sources(tmp_path, port, protocol)
+        manifest = (folder / "manifest.toml").read_text()
+        (folder / "manifest.toml").write_text(manifest.replace("timeout_s = 60", "timeout_s = 3"))
+        with Bench(artifact_of(folder, ())) as bench:
+            served = Served(bench, app, port)
+            failure = served.call("wait_for_ever")
+            methods = list(served.app.methods)
+
+    assert failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED
+    assert "it was told to stop" in failure.message
+    assert failure.details["limit"] == "wall"
+    assert methods == (["POST"] * 2 if protocol == MODERN else [*["POST"] * 5, "DELETE"])
+    assert STOPPED.wait(10)
+    STOPPED.clear()
 
 
 class OldOnly:
