@@ -12,15 +12,17 @@ from __future__ import annotations
 import platform
 import re
 import sys
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from tests.documents.contract import CALLED, calls
 from tests.documents.corpus import Outcome, imported_whole
-from tests.documents.install import Servers, Tools, installed, servers_installed
+from tests.documents.install import PRISM_VERSION, Servers, Tools, installed, servers_installed
 from tests.documents.reasons import grouped
-from tests.documents.table import DOCUMENTS
+from tests.documents.table import DOCUMENTS, named
 
 __all__ = ["PAGE", "corpus_rows"]
 
@@ -76,11 +78,39 @@ def _row(one: Outcome) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def _contract(tools: Tools, servers: Servers) -> str:
+    lines = [
+        f"Prism {PRISM_VERSION}. CPython {platform.python_version()}.",
+        "",
+        "| document | operations called | contract kept | contract broken | not seen | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    reasons: Counter[str] = Counter()
+    for document in map(named, CALLED):
+        began = time.monotonic()
+        made = list(calls(document, tools))
+        unseen = Counter(one.reason for one in made if one.reason)
+        reasons.update(unseen)
+        broken = sum(one.problem is not None for one in made)
+        cells = [
+            len(made),
+            len(made) - broken - unseen.total(),
+            broken,
+            unseen.total(),
+            f"{time.monotonic() - began:.0f}",
+        ]
+        lines.append(f"| {document.title} | {' | '.join(map(str, cells))} |")
+        print(f"{document.title}: {broken} broken", file=sys.stderr)
+    lines += ["", "| operations | not seen, because |", "|---|---|"]
+    lines += [f"| {number} | {reason} |" for reason, number in reasons.most_common()]
+    return "\n".join(lines)
+
+
 def _kib(size: int) -> str:
     return f"{(size + 1023) >> 10} KiB"
 
 
-_PARTS: Final[dict[str, Callable[[Tools, Servers], str]]] = {"corpus": _corpus}
+_PARTS: Final[dict[str, Callable[[Tools, Servers], str]]] = {"corpus": _corpus, "contract": _contract}
 
 
 def main(parts: Sequence[str]) -> None:

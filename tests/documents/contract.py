@@ -1,0 +1,98 @@
+"""Calls of imported operations, through the real jail and the real egress, to a server that enforces the same document.
+
+A call keeps the contract if what we send is taken, and we take what is answered. Where Prism fails by itself, that is told
+apart, and its reason is one of OF_PRISM: it has no request of ours to complain of. Where no request can be right, the operation
+is in OF_DOCUMENT.
+
+    for call in calls(named("gitea"), tools, most=60): ...
+
+Not here: the server (prism.py), arguments (arguments.py), numbers (measure.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.importing.fetching import load
+from aileron.importing.found import described
+from aileron.importing.operations import Imported
+from aileron.model.failure import Failure
+from aileron.trial.bench import Bench, artifact_of
+from tests.documents.arguments import arguments
+from tests.documents.corpus import made_of, write
+from tests.documents.install import Tools
+from tests.documents.prism import Enforced, enforcing
+from tests.documents.table import Document
+
+__all__ = ["CALLED", "NO_VALUE", "OF_DOCUMENT", "OF_PRISM", "Call", "calls"]
+
+CALLED: Final = ("twilio", "gitea", "asana", "jira", "digitalocean")
+"""Documents, by their names."""
+NO_VALUE: Final = "no value is known that fits"
+OF_PRISM: Final = {
+    "Prism's answer does not fit the document": re.compile(r'"location": ?\["response"'),
+    "the document has no schema for the answer, and Prism makes none up": re.compile(r"but schema is not defined"),
+    "Prism answers 303 without a place": re.compile(r"names no place where the answer is \(status 303\)"),
+}
+"""Why Prism fails where the request is good, and what we then read."""
+OF_DOCUMENT: Final = {
+    (
+        "digitalocean",
+        "droplet_actions_post_by_tag",
+    ): "the document takes no value: each fits both branches of its `oneOf`",
+}
+"""Operations that Prism refuses for every argument: looked into one by one."""
+_OF_REQUEST: Final = re.compile(r'"location": ?\["request"')
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+    """One. `problem` None: the contract was kept. `reason`: of these lists, why it could not be seen."""
+
+    op: str
+    args: dict[str, Any] | None
+    problem: str | None = None
+    reason: str | None = None
+
+
+def calls(document: Document, tools: Tools, *, most: int | None = None) -> Iterator[Call]:
+    """Each imported operation of the document, or every nth, so that it is about `most` of them."""
+    with enforcing(document, tools) as at:
+        found = described(load([str(at.file)]))
+        every = 1 if most is None else max(1, len(found.operations) // most)
+        for made in made_of(document, found, found.operations[::every]):
+            with tempfile.TemporaryDirectory(prefix="ail-") as folder:
+                write(made, Path(folder))
+                with Bench(artifact_of(Path(folder), (at.upstream.address,))) as bench:
+                    for one in made.imported:
+                        yield _call(bench, one, at, OF_DOCUMENT.get((document.name, one.name)))
+
+
+def _call(bench: Bench, one: Imported, at: Enforced, known: str | None) -> Call:
+    args = arguments(one)
+    if args is None:
+        return Call(one.name, None, reason=NO_VALUE)
+    failure = bench.call(one.name, args, at.upstream).failure
+    if failure is None:
+        return Call(one.name, args)
+    reason = known or _of_prism(failure)
+    said = f"{failure.failure_class.value}: {failure.message}; {_details(failure)[:1500]}"
+    return Call(one.name, args, problem=None if reason else said, reason=reason)
+
+
+def _of_prism(failure: Failure) -> str | None:
+    said = f"{failure.message}; {_details(failure)}"
+    if _OF_REQUEST.search(said):
+        return None
+    return next((reason for reason, pattern in OF_PRISM.items() if pattern.search(said)), None)
+
+
+def _details(failure: Failure) -> str:
+    """As JSON; text that is JSON as it is."""
+    return "; ".join(value if isinstance(value, str) else json.dumps(value) for value in failure.details.values())
