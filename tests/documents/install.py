@@ -23,7 +23,7 @@ from typing import Final
 from tests.documents.table import DOCUMENTS, KINTO
 from tests.support.npm import NotInstalled, cached, put_packages, put_program, run
 
-__all__ = ["PRISM_VERSION", "NotInstalled", "Servers", "Tools", "installed", "servers_installed"]
+__all__ = ["KINTO_SETTINGS", "PRISM_VERSION", "NotInstalled", "Servers", "Tools", "installed", "servers_installed"]
 
 _PINS: Final = Path(__file__).parent / "pins"
 _SERVER_PINS: Final = Path(__file__).parent / "servers"
@@ -32,14 +32,18 @@ _FORM: Final = 1
 _PRISM: Final = "@stoplight/prism-cli"
 _PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")
 _HASHED: Final = ("--require-hashes", "--only-binary=:all:")
+KINTO_SETTINGS: Final = {
+    "multiauth.policies": "basicauth",
+    "kinto.includes": "kinto.plugins.default_bucket",
+    **{f"kinto.{name}_backend": f"kinto.core.{name}.memory" for name in ("storage", "cache", "permission")},
+}
+"""Any user and password will do; everything is in memory."""
 _KINTO_DOCUMENT: Final = """\
 import json, sys
 from kinto import main
 from pyramid.request import Request
 
-settings = {"multiauth.policies": "basicauth", "kinto.includes": "kinto.plugins.default_bucket"}
-settings |= {f"kinto.{name}_backend": f"kinto.core.{name}.memory" for name in ("storage", "cache", "permission")}
-answer = Request.blank("/v1/__api__").get_response(main({}, **settings))
+answer = Request.blank("/v1/__api__").get_response(main({}, **json.loads(sys.argv[1])))
 assert answer.status_code == 200, answer.text
 sys.stdout.write(json.dumps(answer.json))
 """
@@ -109,7 +113,8 @@ def _build_servers(at: Path) -> None:
     for document in DOCUMENTS:
         if document.is_of_a_server and document is not KINTO:
             shutil.copyfile(packages / document.path, at / "documents" / document.file)
-    said = run(at, [sys.executable, "-S", "-c", _KINTO_DOCUMENT], PYTHONPATH=os.fspath(packages))
+    words = [sys.executable, "-S", "-W", "ignore", "-c", _KINTO_DOCUMENT, json.dumps(KINTO_SETTINGS)]
+    said = run(at, words, PYTHONPATH=os.fspath(packages))
     (at / "documents" / KINTO.file).write_text(said, encoding="utf-8")
 
 

@@ -1,0 +1,193 @@
+"""Two real servers that describe themselves: imported, bound and used as a person does, through the daemon and the jail.
+
+What is done is looked at where it matters: at the server, over HTTP, with no Aileron in between. Decisions are signed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.command import Command, Said
+from tests.cli.person import INIT, SIGN, at_terminal, flat
+from tests.documents.install import Servers
+from tests.documents.servers import SECRET, USER, Server, jupyter, kinto
+from tests.support.home import PASSPHRASE, daemon_home
+
+pytestmark = pytest.mark.jail
+YES: Final = ("leave it waiting: ", "y")
+CHANGE: Final = [SIGN, ("Approve? [y/N] ", "y")]
+"""To a question with a preview, which only the approver's passphrase loads."""
+DELETE: Final = [SIGN, ("Type delete to approve: ", "delete")]
+BUCKET: Final = "/v1/buckets/notes"
+RECORD: Final = f"{BUCKET}/collections/list/records/one"
+WHERE: Final = ("bucket_id=notes", "collection_id=list")
+
+
+@dataclasses.dataclass(frozen=True)
+class Desk:
+    """A person's home with a connector that was made from a server's document, and that server."""
+
+    server: Server
+    aileron: Command
+    connector: str
+    sources: Path
+
+    def must(self, *words: str, **options: Any) -> Said:
+        """A command that has to succeed."""
+        said = self.aileron(*words, **options)
+        assert said.code == 0, (words, said)
+        return said
+
+    def asked(self, action: str, *words: str) -> str:
+        """An agent's call, which has to wait; the id of its question."""
+        said = self.aileron("run", action, *words, "--json")
+        assert (said.code, said.json["status"]) == (75, "pending_approval"), said
+        return str(said.json["approval_id"])
+
+
+@contextlib.contextmanager
+def desk(server: Server, name: str, folder: Path, source: str, binding: str, *options: str) -> Iterator[Desk]:
+    """From nothing to a home in which decisions are signed, by commands alone. `source`: the document, as a URL or file."""
+    connector = f"github://mira/connector-{name}"
+    with daemon_home() as home:
+        made = Desk(server, Command(home.path), connector, folder / name)
+        made.must("config", "set", "egress.private_plain", server.host)
+        made.must("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
+        made.must("secret", "set", "pw", given=f"{SECRET}\n")
+        made.must("connector", "new", connector, str(made.sources), "--from", source, "--all", *options)
+        tried = made.must("connector", "test", str(made.sources))
+        made.must("connector", "install", str(made.sources))
+        username = ("--username", USER) if binding.startswith("basic") else ()
+        made.must("binding", "setup", connector, "--name", f"{binding}/{name}/{USER}", "--secret", "pw", *username)
+        made.must("action", "add", str(made.sources))
+        said = at_terminal(made.aileron, "approver", "init", answers=INIT)
+        assert (said.code, "FAILED" in tried.out) == (0, False), (said, tried)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def records(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """Kinto's records, by the document that it answers at its URL."""
+    with kinto(servers) as server:
+        source = f"http://{server.host}{server.document}"
+        with desk(server, "kinto", tmp_path_factory.mktemp("k"), source, "basic") as made:
+            for path, body in ((BUCKET, None), (f"{BUCKET}/collections/list", None), (RECORD, {"text": "Call Jo"})):
+                assert server.asked("PUT", path, {"data": body or {}})[0] == 201
+            yield made
+
+
+@pytest.fixture(scope="module")
+def files(servers: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """The files of a Jupyter server. Its document needs the token, so it is a file, and does not say where the server is."""
+    folder = tmp_path_factory.mktemp("j")
+    (folder / "root").mkdir()
+    (folder / "root" / "shopping.txt").write_text("milk\n")
+    with jupyter(servers, folder / "root") as server:
+        (folder / "spec.yaml").write_bytes(server.described())
+        options = ("--host", server.host, "--auth", "bearer")
+        with desk(server, "jupyter", folder, str(folder / "spec.yaml"), "api_key", *options) as made:
+            yield made
+
+
+def test_records_are_read_at_once(records: Desk) -> None:
+    """With the password that the agent never has."""
+    said = records.must("run", "kinto-get-records", *WHERE)
+
+    assert [one["text"] for one in said.json["data"]] == ["Call Jo"]
+    assert SECRET not in said.out + said.err
+
+
+def test_a_deletion_that_is_denied_leaves_the_record(records: Desk) -> None:
+    """And one that waits has done nothing."""
+    asked = records.asked("kinto-delete-record", *WHERE, "id=one")
+    waited, _ = records.server.asked("GET", RECORD)
+    said = at_terminal(records.aileron, "deny", asked, "--reason", "still needed", answers=[SIGN])
+
+    assert said.code == 0, said
+    assert (waited, records.server.asked("GET", RECORD)[0]) == (200, 200)
+    shown = records.must("approval", "show", asked).out
+    assert "status\tdenied" in shown
+    assert "Delete record" in shown
+
+
+def test_a_change_is_approved_by_who_sees_what_is_there(records: Desk) -> None:
+    """The record as it is now stands beside what it would be, and the server has what was approved."""
+    asked = records.asked("kinto-update-record", *WHERE, "id=one", 'data={"text": "Call Jane"}')
+    said = at_terminal(records.aileron, "approve", asked, answers=CHANGE)
+
+    assert said.code == 0, said
+    assert "Call Jo" in said.out
+    assert "Call Jane" in said.out
+    assert records.server.asked("GET", RECORD)[1]["data"]["text"] == "Call Jane"
+
+
+def test_a_newer_document_that_widens_is_told_and_asked_about(records: Desk, tmp_path: Path) -> None:
+    """Another host, an input without its pattern, one more that is required: by `--update`, and again when it is installed."""
+    document = json.loads(records.server.described())
+    document["host"] = "localhost:9"
+    delete = document["paths"]["/buckets/{bucket_id}/collections/{collection_id}/records/{id}"]["delete"]
+    for parameter in delete["parameters"]:
+        parameter.pop("pattern", None)
+    delete["parameters"].append({"name": "reason", "in": "query", "type": "string", "required": True})
+    newer = tmp_path / "newer.json"
+    newer.write_text(json.dumps(document))
+    said = records.must("connector", "new", records.connector, str(records.sources), "--from", str(newer), "--update")
+
+    assert "the connector (more than before)" in said.err
+    assert "! reaches: none -> localhost:9\n" in said.err
+    assert "changed: delete_record (more than before)" in said.err
+    assert "! inputs reason: none -> " in said.err
+    assert "! inputs if_match: rule: " in said.err
+    installed = at_terminal(
+        records.aileron, "connector", "install", str(records.sources), "--replace", answers=[YES, SIGN]
+    )
+    assert installed.code == 0, installed
+    assert "goes to localhost:9 " in flat(installed)
+    action = str(records.sources / "actions" / "kinto-delete-record" / "action.md")
+    scripted = records.aileron("action", "add", "--force", action)
+    added = at_terminal(records.aileron, "action", "add", "--force", action, answers=[YES, SIGN])
+
+    assert (scripted.code, added.code) == (75, 0), (scripted, added)
+    assert "allows more than you agreed to" in flat(added)
+    assert "! ALLOWS MORE: inputs reason: new" in flat(added)
+    assert '! ALLOWS MORE: inputs if_match: rule: {"pattern": ' in flat(added)
+
+
+def test_files_are_read_at_once(files: Desk) -> None:
+    """A folder with its files."""
+    said = files.must("run", "jupyter-get-api-contents-path", "path=shopping.txt")
+
+    assert (said.json["name"], said.json["content"]) == ("shopping.txt", "milk\n")
+
+
+def test_a_file_is_made_by_who_may(files: Desk) -> None:
+    """Denied first, then approved: the folder has it only then."""
+    words = ("jupyter-put-api-contents-path", "path=plan.txt", "type=file", "format=text", "content=rest\n")
+    asked = files.asked(*words)
+    refused = at_terminal(files.aileron, "deny", asked, "--reason", "not now", answers=[SIGN])
+    denied, _ = files.server.asked("GET", "/api/contents/plan.txt")
+    said = at_terminal(files.aileron, "approve", files.asked(*words), answers=CHANGE)
+
+    assert (refused.code, denied, said.code) == (0, 404, 0), (refused, said)
+    assert files.server.asked("GET", "/api/contents/plan.txt")[1]["content"] == "rest\n"
+
+
+def test_a_file_is_deleted_by_who_sees_which(files: Desk) -> None:
+    """The question shows the file's own facts, which nobody gave."""
+    said = at_terminal(
+        files.aileron,
+        "approve",
+        files.asked("jupyter-delete-api-contents-path", "path=shopping.txt"),
+        answers=DELETE,
+    )
+
+    assert said.code == 0, said
+    assert "text/plain" in flat(said)
+    assert files.server.asked("GET", "/api/contents/shopping.txt")[0] == 404
