@@ -562,6 +562,10 @@ class SessionStarted(_Event, frozen=True, kw_only=True, tag="session.started"):
     """
     only: tuple[str, ...] = ()
     """The selectors of what it can use; absent: everything."""
+    above_only: tuple[tuple[str, ...], ...] = ()
+    """The lists of selectors of the sessions in which it was opened: they hold for it too."""
+    above_folders: tuple[str, ...] = ()
+    """Where those work: what the settings say of these folders holds for it too."""
 
 
 class SessionEnded(_Event, frozen=True, kw_only=True, tag="session.ended"):

@@ -232,6 +232,47 @@ def test_what_descends_from_the_session_is_limited_with_it(home: DaemonHome) -> 
         assert run(home, free, "give-back").status == 200
 
 
+def test_a_session_within_another_is_limited_as_one_of_its_own(home: DaemonHome) -> None:
+    """An agent that was started in an agent's session shares its part, and has its own limits."""
+    outer = begin(home, pid=os.getpid())
+    with Child(home) as child:
+        inner = begin(home, pid=child.pid, only=["tag:notes"])
+        status, own = child.ask("POST", "/v1/sessions", {"agent": "codex", "folder": "/"}, operator=True)
+        assert status == 200, own
+        for how in (
+            {"token": inner["token"]},
+            {},
+            {"token": outer["token"]},
+            {"operator": True},
+            {"token": own["token"]},
+        ):
+            refused = child.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}}, **how)
+            allowed = child.ask("POST", "/v1/actions/list-notes/run", {"args": {"text": "x"}}, **how)
+            assert (refused[0], allowed[0]) == (404, 200), (how, refused, allowed)
+    assert run(home, outer["token"], "give-back").status == 200
+    home.must("POST", f"/v1/sessions/{outer['id']}/end", {})
+
+
+def test_a_session_keeps_the_limits_of_the_one_that_opened_it(home: DaemonHome) -> None:
+    """When that one's process is gone, and when the daemon was started again."""
+    with Child(home) as child:
+        begin(home, pid=child.pid, only=["tag:notes"])
+        _, own = child.ask("POST", "/v1/sessions", {"agent": "codex", "folder": "/", "only": ["*"]}, operator=True)
+        free = begin(home)
+    until = time.monotonic() + DEADLINE_S
+    while any(
+        one["pid"] == child.pid and one["status"] == "open" for one in home.must("GET", "/v1/sessions")["sessions"]
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+    assert (names(home, own["token"]), run(home, own["token"], "give-back").status) == (["list-notes"], 404)
+    home.stop()
+    home.unlock()
+    assert (names(home, own["token"]), run(home, own["token"], "give-back").status) == (["list-notes"], 404)
+    assert run(home, free["token"], "give-back").status == 200
+
+
 def test_a_limit_outlives_the_daemon(home: DaemonHome) -> None:
     """The record has it."""
     token = begin(home, only=["tag:notes"])["token"]

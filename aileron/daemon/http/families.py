@@ -70,6 +70,19 @@ class Families:
                 return None
         return UNSEEN
 
+    def names_of(self, pid: int) -> frozenset[str] | None:
+        """Every family that a process belongs to, the nearest and those around it; None where that cannot be told."""
+        if not self._first:
+            return frozenset()
+        for _ in range(_TRIES):
+            above, found = pid, set()
+            for process, above in _descent_of(pid):  # noqa: B007 - the last one's is looked at below
+                if process in self._first:
+                    found.add(self._first[process])
+            if above == 0 or (above != pid and _is_hidden(above)):
+                return frozenset(found)
+        return None
+
     @property
     def names(self) -> frozenset[str]:
         """What the families are called that there are."""

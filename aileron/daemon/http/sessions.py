@@ -105,16 +105,33 @@ class _Open(msgspec.Struct, frozen=True, kw_only=True):
     party: str | None = None
     folder: str = ""
     only: tuple[str, ...] = ()
+    above_only: tuple[tuple[str, ...], ...] = ()
+    """Of the sessions in which it was opened: their limits are its own, and stay when they end."""
+    above_folders: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.only:
-            parse_selectors(self.only)  # ValueError: what cannot be read opens nothing
+        for texts in self.every_only:
+            parse_selectors(texts)  # ValueError: what cannot be read opens nothing
+
+    @property
+    def every_only(self) -> tuple[tuple[str, ...], ...]:
+        """Its own list of selectors, and those that it was opened within."""
+        return (*((self.only,) if self.only else ()), *self.above_only)
+
+    @property
+    def every_folder(self) -> tuple[str, ...]:
+        """The same of folders."""
+        return (self.folder, *self.above_folders)
 
     def selection(self, mcp: McpSettings) -> Selection:
         """What it can use: as it began, and as the settings have it of its folder."""
-        lists = [parse_selectors(self.only)] if self.only else []
-        of_folder = mcp.of_folder(self.folder)
-        return Selection((*lists, *(() if of_folder is None else (of_folder,))))
+        of_folders = [found for folder in self.every_folder if (found := mcp.of_folder(folder)) is not None]
+        return Selection((*map(parse_selectors, self.every_only), *of_folders))
+
+    @property
+    def process(self) -> tuple[int | None, float | None]:
+        """The one that it began with: a number is used again, a beginning with it is not."""
+        return self.pid, self.pid_started
 
     @property
     def shares_as(self) -> str:
@@ -134,8 +151,10 @@ class Sessions:
         self._opening = anyio.Lock()
         self._families = Families()
         """By the sessions that have a share of their own and began with a process."""
-        self._first: dict[str, _Open] = {}
-        """These sessions, by id, for as long as there is one of their family."""
+        self._within = Families()
+        """By all sessions that began with a process: whose limits hold for what descends from it."""
+        self._started: dict[str, _Open] = {}
+        """These sessions, by id, for as long as there is that process."""
         self._mcp = McpSettings()
 
     def adopt(self, settings: Settings) -> None:
@@ -173,6 +192,9 @@ class Sessions:
                 FailureClass.INVALID_REQUEST, f"process {pid}, which the session should end with, does not exist"
             )
         party = await anyio.to_thread.run_sync(self._party_of_new, opener, pid)
+        above = await anyio.to_thread.run_sync(self._above_new, opener)
+        above_only = tuple(dict.fromkeys(texts for one in above for texts in one.every_only))
+        above_folders = tuple(dict.fromkeys(found for one in above for found in one.every_folder if found))
         async with self._opening:
             if len(self._open) >= MAX_OPEN:
                 raise AileronError(
@@ -189,6 +211,8 @@ class Sessions:
                 party=party,
                 folder=folder,
                 only=tuple(only),
+                above_only=above_only,
+                above_folders=above_folders,
             )
             await self._audit.note(
                 events.SessionStarted(
@@ -201,6 +225,8 @@ class Sessions:
                     pid_started=started,
                     party=party,
                     only=one.only,
+                    above_only=one.above_only,
+                    above_folders=one.above_folders,
                 )
             )
             self._add(one)
@@ -253,17 +279,32 @@ class Sessions:
         return None if found == caller.session else found
 
     def selection_of(self, caller: Caller) -> Selection:
-        """What the caller can use: no more than its session can, the session that started that one, and the session that its
+        """What the caller can use: no more than its session can, those in which that one was opened, and every session that its
         process descends from. Where that cannot be told, it may be any that has a process, so all of their limits hold.
         """
         if not self._is_any_limited():
             return Selection()
-        meant = {one.id: one for one in self._open.values() if one.id == caller.session}
-        by_descent = None if caller.process is None else self._families.name_of(caller.process)
-        above = {by_descent, *(one.party for one in meant.values())}
-        meant |= {name: one for name, one in self._first.items() if name in above or by_descent == UNSEEN}
-        lists = [selectors for one in meant.values() for selectors in one.selection(self._mcp).lists]
+        meant = [one for one in self._open.values() if one.id == caller.session]
+        meant += [] if caller.process is None else self._above(caller.process)
+        lists = [selectors for one in meant for selectors in one.selection(self._mcp).lists]
         return Selection(tuple(dict.fromkeys(lists)))
+
+    def _above(self, process: int) -> list[_Open]:
+        """The sessions that a process belongs to by its descent, all the way up. Reads /proc."""
+        names = self._within.names_of(process)
+        if names is None:
+            return list(self._started.values())
+        processes = {self._started[name].process for name in names if name in self._started}
+        return [
+            one for one in self._started.values() if one.process in processes
+        ]  # two may have begun with one process
+
+    def _above_new(self, opener: int | None) -> list[_Open]:
+        """The sessions in which a process opens another: by its descent, and by the token in its environment. Reads /proc."""
+        if opener is None:
+            return []
+        by_token = self._by_token(descent_of(opener))
+        return [*self._above(opener), *(() if by_token is None else (by_token,))]
 
     def limited(self) -> frozenset[str]:
         """The digests of the tokens whose sessions cannot use every action."""
@@ -276,7 +317,8 @@ class Sessions:
         )
 
     def _is_any_limited(self) -> bool:
-        return bool(self._mcp.folders) or any(one.only for one in (*self._open.values(), *self._first.values()))
+        every = (*self._open.values(), *self._started.values())
+        return bool(self._mcp.folders) or any(one.every_only for one in every)
 
     @contextlib.contextmanager
     def answering(self, caller: Caller) -> Iterator[None]:
@@ -359,14 +401,18 @@ class Sessions:
         self._known.add(one.token_digest.removeprefix(_SHA256))
 
     def _add_family(self, one: _Open) -> None:
-        if one.pid is not None and one.shares_as == one.id and _is_alive(one):
+        if one.pid is None or not _is_alive(one):
+            return
+        self._within.add(one.pid, one.id)
+        self._started[one.id] = one
+        if one.shares_as == one.id:
             self._families.add(one.pid, one.id)
-            self._first[one.id] = one
 
     async def _end_due(self) -> None:
         self._families.forget_gone()
-        for gone in self._first.keys() - self._families.names:
-            del self._first[gone]
+        self._within.forget_gone()
+        there = {self._started[name].process for name in self._within.names if name in self._started}
+        self._started = {name: one for name, one in self._started.items() if one.process in there}
         now_us = self._ledger.now_us()
         for one in list(self._open.values()):
             if one.expires_at_us <= now_us:
