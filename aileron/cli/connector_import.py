@@ -98,14 +98,12 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
     from aileron.importing.fetching import load
     from aileron.importing.found import described
     from aileron.importing.reading import DocumentError
-    from aileron.importing.record import RECORD, parse_record
+    from aileron.importing.record import RECORD, chosen_now, parse_record
     from aileron.importing.updating import chosen_again, update
 
     try:
         record = parse_record(file_of(directory, RECORD))
-        given = choices_of(wanted)
-        changed = {key: value for key, value in msgspec.structs.asdict(given).items() if value}
-        record = msgspec.structs.replace(record, choices=msgspec.structs.replace(record.choices, **changed))
+        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, choices_of(wanted)))
         found = described(load(wanted.sources))
         chosen = {one.name: one for one in chosen_again(found, record)}
         chosen |= {one.name: one for one in (_named(found, wanted) if wanted.is_chosen else ())}
@@ -120,15 +118,14 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
 
 def paths_of(directory: Path, texts: Iterable[str]) -> Iterator[str]:
     """Files that an import made and that are there."""
-    return (path for path in (*texts, "service/document.json", "service/tools.json") if (directory / path).is_file())
+    known = (*texts, "service/document.json", "service/tools.json")
+    return (path for path in known if _place(directory, path).is_file())
 
 
 def file_of(directory: Path, path: str) -> bytes:
-    """A file of the repository. A record is a file like any other: a path in it does not lead out of the repository."""
-    if path.startswith("/") or ".." in path.split("/"):
-        raise Problem.usage(f"import.json names {visible(path)}, which is not a path in the repository")
+    """A file of the repository. Problem where there is none."""
     try:
-        return (directory / path).read_bytes()
+        return _place(directory, path).read_bytes()
     except FileNotFoundError:
         raise Problem.missing(
             f"{directory / path} does not exist: the connector was not made with --from",
@@ -138,20 +135,43 @@ def file_of(directory: Path, path: str) -> bytes:
         raise Problem.usage(f"{directory / path}: {error.strerror or error}") from None
 
 
+def _place(directory: Path, path: str) -> Path:
+    """Where a file of the repository is. Somebody else may have made it: no link of it is followed. Problem(usage) for one."""
+    place = directory
+    for part in path.split("/"):
+        place = place / part
+        if place.is_symlink():
+            raise Problem.usage(f"{place} is a symbolic link, which an update does not follow", fix="remove it")
+    return place
+
+
 def write_update(directory: Path, done: Update) -> None:
     """Each file whole, the record last: until then, the same update can be made again."""
     from aileron.importing.record import RECORD
 
     try:
-        for path in sorted(done.files, key=lambda path: path == RECORD):
-            (directory / path).parent.mkdir(parents=True, exist_ok=True)
-            staged = directory / f"{path}.new"
-            staged.write_bytes(done.files[path])
-            staged.replace(directory / path)
+        for path in done.files:
+            if path != RECORD:
+                _write_whole(_place(directory, path), done.files[path])
         for path in done.removed:
-            (directory / path).unlink(missing_ok=True)
+            _place(directory, path).unlink(missing_ok=True)
+        if RECORD in done.files:
+            _write_whole(_place(directory, RECORD), done.files[RECORD])
     except OSError as error:
         raise Problem.usage(f"cannot write {directory}: {error.strerror or error}") from None
+
+
+def _write_whole(place: Path, data: bytes) -> None:
+    import secrets
+
+    place.parent.mkdir(parents=True, exist_ok=True)
+    staged = place.with_name(f".{place.name}.{secrets.token_hex(8)}.tmp")
+    try:
+        with staged.open("xb") as opened:
+            opened.write(data)
+        staged.replace(place)
+    finally:
+        staged.unlink(missing_ok=True)
 
 
 def choices_of(wanted: Wanted) -> Choices:
@@ -334,6 +354,7 @@ def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
                 "operations": done.operations,
                 "conflicts": done.conflicts,
                 "kept": done.kept,
+                "deleted": done.deleted,
                 "new_operations": done.not_chosen,
                 "files": sorted(done.files),
                 "removed": done.removed,
@@ -346,6 +367,8 @@ def tell_updated(done: Update, directory: Path, *, as_json: bool) -> None:
     _tell_changes("the connector", done.connector)
     for one in sorted(done.operations, key=lambda one: not one.widens):
         _tell_changes(f"{one.kind}: {one.op}", one.changes, one.reason)
+    for path in done.deleted:
+        output.note(f"\n{visible(path)} was deleted by you, and is not made again")
     for path in done.kept:
         output.note(f"\n{visible(path)} is yours and its operation is gone: remove the file")
     for path in done.conflicts:

@@ -51,14 +51,13 @@ def update_server(name: Fqn, directory: Path, wanted: Wanted) -> Update:
     """Ask again, for a repository that was made from the same server, and write it. Problem(usage)."""
     from aileron.importing.mcp_tools import make_tools
     from aileron.importing.reading import DocumentError
-    from aileron.importing.record import RECORD, parse_record
+    from aileron.importing.record import RECORD, chosen_now, parse_record
     from aileron.importing.updating import chosen_again, compared
 
     _check(wanted)
     try:
         record = parse_record(file_of(directory, RECORD))
-        changed = {key: value for key, value in msgspec.structs.asdict(choices_of(wanted)).items() if value}
-        record = msgspec.structs.replace(record, choices=msgspec.structs.replace(record.choices, **changed))
+        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, choices_of(wanted)))
         listing, found = _asked(wanted, record.choices.auth)
         chosen = {one.name for one in chosen_again(found, record)}
         chosen |= {one.name for one in (_chosen(found, wanted) if wanted.is_chosen else ())}

@@ -15,6 +15,7 @@ Source: RFC 9110 section 9.2.1; docs/reference/action-file.md (Effects).
 from __future__ import annotations
 
 import re
+import urllib.parse
 from typing import Final
 
 from aileron.actions.operation_names import guessed_effect
@@ -51,18 +52,19 @@ _ENDS: Final = {
 """Last segments of a path which no thing is called. Of 3,900 operations with GET in known documents six end so, and five
 of those do write.
 """
+_BEGINS: Final = frozenset(
+    "buy cancel create deactivate delete destroy disable enable erase execute insert logout pay publish purge reboot remove "
+    "revoke send terminate uninstall unsubscribe update upsert wipe".split()
+)
+"""Those with which a name of several words begins only if it says what is done."""
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 _WRITES: Final = (Effect.PAY, Effect.DELETE, Effect.SEND, Effect.CHANGE, Effect.CREATE)
 
 
 def effect_of(method: str, name: str, path: str) -> Effect:
     """The heaviest that its method, its name and the end of its path speak of."""
     if method in ("get", "head"):
-        said = guessed_effect(name)
-        return (
-            said
-            if said in _WRITES
-            else _ENDS.get(_last_segment(path).rpartition(".")[2].rpartition(":")[2], Effect.READ)
-        )
+        return _effect_of_reading(name, path)
     words = set(name.split("_")) | set(_last_words(path))
     if words & _PAYS:
         return Effect.PAY
@@ -75,6 +77,23 @@ def effect_of(method: str, name: str, path: str) -> Effect:
     return Effect.CREATE
 
 
+def _effect_of_reading(name: str, path: str) -> Effect:
+    """Reading, unless a verb says otherwise: at the beginning of the name, as the end of the path, or at the beginning of
+    words there or in a query that is always the same.
+    """
+    said = guessed_effect(name)
+    if said in _WRITES:
+        return said
+    end = _segment(path).rpartition(".")[2].rpartition(":")[2]
+    if end.lower() in _ENDS:
+        return _ENDS[end.lower()]
+    values = [value for _, value in urllib.parse.parse_qsl(urllib.parse.urlsplit(path).query)]
+    for words in (name.partition("_")[2].split("_"), _words(end), *map(_words, values)):
+        if words and words[0] in _BEGINS:
+            return _ENDS[words[0]]
+    return Effect.READ
+
+
 def needs_person(method: str, effect: Effect) -> bool:
     """Whether somebody decides first: whatever is not read with a safe method."""
     return method not in ("get", "head") or effect is not Effect.READ
@@ -85,6 +104,15 @@ def _last_words(path: str) -> list[str]:
 
 
 def _last_segment(path: str) -> str:
+    return _segment(path).lower()
+
+
+def _segment(path: str) -> str:
     """The last one that is no parameter: what the request is about."""
     named = [segment for segment in re.split(r"[?#]", path)[0].split("/") if segment and "{" not in segment]
-    return named[-1].lower() if named else ""
+    return named[-1] if named else ""
+
+
+def _words(text: str) -> list[str]:
+    """`sendMessage`, `send-message` and `send_message` as words."""
+    return [word.lower() for word in _WORD.findall(text)]

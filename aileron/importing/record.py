@@ -16,7 +16,7 @@ import msgspec
 from aileron.importing.reading import DocumentError
 from aileron.model.names import HostPort
 
-__all__ = ["RECORD", "Choices", "ImportRecord", "parse_record"]
+__all__ = ["RECORD", "Choices", "ImportRecord", "chosen_now", "parse_record"]
 
 RECORD: Final = "import.json"
 _VERSION: Final = 1
@@ -44,6 +44,16 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of an operation with a list, the fields that are told of each member."""
 
 
+def chosen_now(before: Choices, given: Choices) -> Choices:
+    """The choices of before with what the author says now. A server, a host, and a host that is open are one choice."""
+    changed = {key: value for key, value in msgspec.structs.asdict(given).items() if value}
+    if given.server or given.host or given.is_host_open:
+        changed |= {"server": given.server, "host": given.host, "is_host_open": given.is_host_open}
+    for key in ("variables", "fields"):
+        changed[key] = {**getattr(before, key), **getattr(given, key)}
+    return msgspec.structs.replace(before, **changed)
+
+
 class ImportRecord(msgspec.Struct, frozen=True, kw_only=True):
     """All of it. `texts` are the files that an author may change, by their paths, as they were made."""
 
@@ -69,4 +79,7 @@ def parse_record(data: bytes) -> ImportRecord:
         raise DocumentError(f"{RECORD} cannot be read: {error}") from None
     if found.version != _VERSION:
         raise DocumentError(f"{RECORD} is of version {found.version}; expected {_VERSION}: import into a new directory")
+    for path in ("manifest.toml", *found.texts):
+        if path.startswith("/") or ".." in path.split("/") or path not in found.texts:
+            raise DocumentError(f"{RECORD} names {path[:200]!r}, which is no file of the repository, or lacks it")
     return found

@@ -23,6 +23,7 @@ from aileron.importing.reading import DocumentError
 from aileron.importing.record import RECORD, ImportRecord, parse_record
 from aileron.importing.repository import Made, make
 from aileron.model.consent import Change
+from aileron.model.failure import AileronError
 from aileron.model.manifest import ActionFile
 from aileron.model.names import Fqn
 from aileron.registry.consent import capability_changes
@@ -64,6 +65,8 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
     """Action files whose operation is gone, but which the author changed."""
     conflicts: tuple[str, ...]
     """Files in which both changed the same lines; each place is marked."""
+    deleted: tuple[str, ...]
+    """Action files that the author deleted: they are not made again."""
     connector: tuple[Change, ...]
     """What the connector may do, compared."""
     operations: tuple[OperationUpdate, ...]
@@ -105,7 +108,10 @@ def compared(
     fresh = parse_record(made.files[RECORD]).texts
     files = {path: data for path, data in made.files.items() if path not in fresh}
     conflicts: list[str] = []
+    deleted = [path for path in fresh if path in record.texts and path not in now and path.startswith("actions/")]
     for path, text in fresh.items():
+        if path in deleted:  # by the author: it stays away
+            continue
         whole = merged(record.texts.get(path, ""), _text(now, path, record.texts.get(path, "")), text)
         files[path] = whole.text.encode()
         if whole.conflicts:
@@ -118,6 +124,7 @@ def compared(
         removed=tuple(path for path in gone if path not in kept),
         kept=kept,
         conflicts=tuple(conflicts),
+        deleted=tuple(deleted),
         connector=_connector_changes(record, made),
         operations=tuple(_operation_updates(record, made, fresh, now)),
         not_chosen=len(
@@ -135,10 +142,11 @@ def _text(now: Mapping[str, bytes], path: str, before: str) -> str:
 
 
 def _connector_changes(record: ImportRecord, made: Made) -> tuple[Change, ...]:
-    before, after = (
-        parse_connector_manifest(data, file=_MANIFEST, allow_unbound=True)
-        for data in (record.texts[_MANIFEST].encode(), made.files[_MANIFEST])
-    )
+    try:
+        before = parse_connector_manifest(record.texts[_MANIFEST].encode(), file=_MANIFEST, allow_unbound=True)
+    except AileronError as error:
+        raise DocumentError(f"{RECORD} has a manifest that is none: {error.failure.message}") from None
+    after = parse_connector_manifest(made.files[_MANIFEST], file=_MANIFEST, allow_unbound=True)
     return capability_changes(before, after)
 
 
@@ -166,11 +174,11 @@ def _operation_updates(
 
 def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:
     """Actions by the operation that they call."""
-    parsed = (
-        parse_action(text, file=path, allow_placeholder=True)
-        for path, text in texts.items()
-        if path.startswith("actions/")
-    )
+    files = [(path, text) for path, text in texts.items() if path.startswith("actions/")]
+    try:
+        parsed = [parse_action(text, file=path, allow_placeholder=True) for path, text in files]
+    except AileronError as error:
+        raise DocumentError(f"{RECORD} has an action that is none: {error.failure.message}") from None
     return {action.steps[0].op: action for action in parsed}
 
 

@@ -21,6 +21,7 @@ Source: docs/adr/0053-many-tools.md. Not here: what an agent is told of an actio
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 import re
 from collections import Counter, OrderedDict
@@ -53,6 +54,8 @@ _ALIKE_WEIGHT: Final = 0.7
 _PREFIX_WEIGHT: Final = 0.6
 _MIN_PREFIX: Final = 3
 """Letters: `doc` finds documents, `do` would find too much."""
+_MAX_PREFIXED: Final = 50
+"""Longer words that one word of a request stands for, the commonest: of real actions `con` begins thirty."""
 
 _WORD: Final = re.compile(r"[^\W_]+")
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -178,9 +181,9 @@ class _Corpus(NamedTuple):
         """The terms that a word of the request may have meant, with what each counts in one place of these documents."""
         meant = {term: 1.0} | dict.fromkeys(_alike().get(term, ()), _ALIKE_WEIGHT)
         if len(term) >= _MIN_PREFIX:
-            for known in self.have:
-                if known.startswith(term) and known != term:
-                    meant[known] = max(meant.get(known, 0.0), _PREFIX_WEIGHT)
+            longer = (known for known in self.have if known.startswith(term) and known != term)
+            for known in heapq.nlargest(_MAX_PREFIXED, longer, key=lambda one: (self.have[one], one)):
+                meant[known] = max(meant.get(known, 0.0), _PREFIX_WEIGHT)
         there = {one: weight for one, weight in meant.items() if one in self.have}
         worth = self._rarity(sum(self.have[one] * weight for one, weight in there.items()))
         return {one: weight * worth for one, weight in there.items()}
@@ -189,7 +192,7 @@ class _Corpus(NamedTuple):
         """How well a document fits: of each word that was asked, its best alternative."""
         return sum(
             max(
-                (worth * self._weight(document, term) for term, worth in one.items() if term in document.terms),
+                (one[term] * self._weight(document, term) for term in one.keys() & document.terms),
                 default=0.0,
             )
             for one in asked

@@ -578,7 +578,11 @@ class McpServer:
     async def _with_nearest(self, ctx: _Context, tool: str, message: str) -> AileronError:
         """That there is no such action, with the names that may have been meant."""
         offer = await self._offer(ctx)
-        alike = difflib.get_close_matches(tool, [tool_name(entry.action.name) for entry in offer.actions], _MAX_NEAREST)
+        names = [tool_name(entry.action.name) for entry in offer.actions]
+        # Comparing with a thousand names takes a tenth of a second, as often as somebody asks for a name that is not there.
+        alike = await anyio.to_thread.run_sync(
+            difflib.get_close_matches, tool, names, _MAX_NEAREST, limiter=self._finding
+        )
         found = await self._found(offer, tool.replace("_", " "), _MAX_NEAREST)
         nearest = list(dict.fromkeys([*alike, *(tool_name(entry.action.name) for entry in found)]))[:_MAX_NEAREST]
         details = {"nearest": nearest} if nearest else {}

@@ -190,3 +190,52 @@ def test_what_is_imported_passes_its_tests_in_the_jail_and_is_built(new: Any, ai
     assert (tried.json["passed"], tried.json["failed"]) == (5, 0)
     built = aileron("connector", "build", str(tmp_path / "made"), "-o", str(tmp_path / "x.tar.gz"))
     assert built.code == 0, built
+
+
+def updated(aileron: Command, tmp_path: Path, document: Any, *words: str) -> Said:
+    """`--update` of what is in `made`."""
+    file = tmp_path / "newer.json"
+    file.write_text(json.dumps(document))
+    return aileron("connector", "new", NAME, str(tmp_path / "made"), "--from", str(file), "--update", *words)
+
+
+def test_a_newer_document_is_told_and_written(new: Any, aileron: Command, tmp_path: Path) -> None:
+    """What the author changed and deleted stays so; a place that is named anew counts."""
+    assert new(DOCUMENT, "--all", "--server", "https://a.example.com/v1").code == 0
+    action = tmp_path / "made" / "actions" / "pets-add-pet" / "action.md"
+    action.write_text(action.read_text().replace("Add a pet", "Take in a pet"))
+    (tmp_path / "made" / "actions" / "pets-delete-pet" / "action.md").unlink()
+    newer = json.loads(json.dumps(DOCUMENT))
+    newer["paths"]["/pets"]["get"]["parameters"] = [
+        {"name": "kind", "in": "query", "required": True, "schema": PET["properties"]["name"]}
+    ]
+
+    said = updated(aileron, tmp_path, newer, "--host", "b.example.com:443")
+    assert said.code == 0, said
+    for words in (
+        "reaches: none -> b.example.com:443",
+        "! inputs kind",
+        "pets-delete-pet/action.md was deleted by you",
+    ):
+        assert words in said.err, said.err
+    assert not (tmp_path / "made" / "actions" / "pets-delete-pet" / "action.md").exists()
+    manifest = tomllib.loads((tmp_path / "made" / "manifest.toml").read_text())
+    assert manifest["capabilities"]["network"]["hosts"] == ["b.example.com:443"]
+    again = updated(aileron, tmp_path, newer)
+    assert "no operation that you chose has changed" in again.err
+
+
+def test_an_update_follows_no_link(new: Any, aileron: Command, tmp_path: Path) -> None:
+    """Of a repository that somebody else made; what it leads to stays as it was."""
+    assert new(DOCUMENT, "--all").code == 0
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "action.md").write_text("mine")
+    folder = tmp_path / "made" / "actions" / "pets-add-pet"
+    (folder / "action.md").unlink()
+    folder.rmdir()
+    folder.symlink_to(outside)
+
+    said = updated(aileron, tmp_path, DOCUMENT)
+    assert (said.code, "is a symbolic link" in said.err) == (2, True), said
+    assert (outside / "action.md").read_text() == "mine"

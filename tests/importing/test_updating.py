@@ -10,10 +10,10 @@ import pytest
 
 from aileron.importing.found import Described, described
 from aileron.importing.reading import DocumentError, read_all
-from aileron.importing.record import RECORD, Choices, parse_record
+from aileron.importing.record import RECORD, Choices, chosen_now, parse_record
 from aileron.importing.repository import make
 from aileron.importing.updating import Update, chosen_again, update
-from aileron.model.names import Fqn
+from aileron.model.names import Fqn, HostPort
 
 NAME = Fqn.parse("github://acme/connector-notes")
 NOTE = {"type": "object", "properties": {"id": {"type": "integer"}, "text": {"type": "string"}}}
@@ -170,6 +170,28 @@ def test_lines_that_both_changed_are_marked() -> None:
         assert line in done.files[ADD]
 
 
+def test_an_action_that_the_author_deleted_is_not_made_again() -> None:
+    """It is said; the others are updated as ever."""
+    files = imported(document())
+    mine = {path: data for path, data in files.items() if path != CHANGE}
+    newer = document()
+    newer["paths"]["/notes"]["post"]["summary"] = "Create a note"
+
+    done = updated(mine, newer)
+    assert (done.deleted, CHANGE in done.files, ADD in done.files) == ((CHANGE,), False, True)
+
+
+def test_a_place_that_is_named_anew_takes_the_place_of_another_kind() -> None:
+    """A server, a host, and one that is named when it is built: one choice. Variables and fields add up."""
+    before = Choices(server="https://a.example/v1", variables={"a": "1"}, fields={"x": ("id",)})
+    now = chosen_now(before, Choices(host=HostPort.parse("b.example:443"), variables={"b": "2"}))
+
+    assert (now.server, str(now.host), now.is_host_open) == (None, "b.example:443", False)
+    assert (now.variables, now.fields) == ({"a": "1", "b": "2"}, {"x": ("id",)})
+    assert chosen_now(now, Choices(is_host_open=True)).host is None
+    assert chosen_now(before, Choices()) == before
+
+
 def test_operations_that_were_not_chosen_are_counted() -> None:
     """They are not imported by themselves."""
     newer = document()
@@ -179,8 +201,23 @@ def test_operations_that_were_not_chosen_are_counted() -> None:
     assert (done.not_chosen, told(done)) == (1, {})
 
 
+WITHOUT_MANIFEST = b'{"version": 1, "document_hash": "", "operations": [], "choices": {}, "texts": {}}'
+OUTSIDE = WITHOUT_MANIFEST.replace(b'"texts": {}', b'"texts": {"manifest.toml": "", "../a": ""}')
+
+
 @pytest.mark.parametrize(
-    "data", [b"", b"[]", b"{}", b'{"version": 2}', b'{"version": 1, "document_hash": 7}', b"[" * 10_000], ids=repr
+    "data",
+    [
+        b"",
+        b"[]",
+        b"{}",
+        WITHOUT_MANIFEST,
+        OUTSIDE,
+        b'{"version": 2}',
+        b'{"version": 1, "document_hash": 7}',
+        b"[" * 10_000,
+    ],
+    ids=repr,
 )
 def test_a_record_that_is_none_is_refused(data: bytes) -> None:
     """It is a file in a repository that somebody else may have made."""

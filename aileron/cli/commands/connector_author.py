@@ -179,13 +179,13 @@ def new(
     )
     if trust_read_only and not wanted.is_server:
         raise Problem.usage("--trust-read-only requires --from mcp+https://HOST/PATH")
+    if server is not None and host is not None:
+        raise Problem.usage("--server and --host cannot be used together", fix="aileron connector new --help")
     if update and source:
         done = (update_server if wanted.is_server else update_document)(fqn, place, wanted)
         tell_updated(done, place, as_json=as_json)
         raise typer.Exit(FAILED if done.conflicts else 0)
     _check_place(place, key_file, name, is_imported=bool(source))
-    if server is not None and host is not None:
-        raise Problem.usage("--server and --host cannot be used together", fix="aileron connector new --help")
     if source:
         if op or lang is not Lang.PYTHON:
             raise Problem.usage("--op and --lang are for connectors without --from", fix="--ops OP,OP")

@@ -405,6 +405,15 @@ def test_a_redirect_is_an_error_that_says_where_it_leads(location: str, place: s
     assert details == {"status": status, **({"location": place} if place else {})}
 
 
+def test_a_redirect_after_a_write_says_that_it_may_be_done() -> None:
+    """Many services answer so: done, look there."""
+    told = {
+        method: failed({}, [Reply(303, b"", (("Location", "/orders/17"),))], method=method)[0]
+        for method in ("get", "post", "delete")
+    }
+    assert ["may have done" in told[method] for method in ("get", "post", "delete")] == [False, True, True]
+
+
 def test_nothing_of_an_answer_goes_into_the_log(capfd: pytest.CaptureFixture[str]) -> None:
     """Neither of one that fits nor of others."""
     for reply in says({"a": "s3cret"}), says(b"s3cret"), says({"message": "s3cret"}, 500):

@@ -183,6 +183,12 @@ def test_a_path_with_a_query_of_its_own_keeps_it() -> None:
     )
 
 
+def test_what_follows_a_hash_in_a_path_is_not_sent() -> None:
+    """Some documents tell operations of one path apart by it, and the query comes before it."""
+    assert request(endpoint(path="/x#add", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?q=a"
+    assert request(endpoint(path="/x?b=c#add", parameters=[parameter("q")]), q="a").url == f"{BASE}/x?b=c&q=a"
+
+
 def test_a_parameter_with_content_is_json() -> None:
     """In a query and in a path."""
     content = {"content": {"application/json": {"schema": {"type": "object"}}}}

@@ -116,7 +116,12 @@ def _redirect(answer: http.Response, asked: Asked) -> ExternalApiError:
     place = _place_of(answer.headers.get("location", "") or "", asked.url)
     where = f"redirects to {place}, which is not followed" if place else "names no place where the answer is"
     details = {"location": place} if place else {}
-    return ExternalApiError(f"the service {where} (status {answer.status})", status=answer.status, details=details)
+    done = (
+        "" if asked.endpoint.method in _READING else "; it may have done what was asked, so look before you repeat it"
+    )
+    return ExternalApiError(
+        f"the service {where} (status {answer.status}){done}", status=answer.status, details=details
+    )
 
 
 def _place_of(location: str, url: str) -> str:

@@ -142,7 +142,8 @@ def _given(operation: Operation, place: str, arguments: Mapping[str, Any]) -> It
 
 def _path(endpoint: Endpoint, arguments: Mapping[str, Any]) -> str:
     of_name = {one.name: one for one in endpoint.operation.parameters if one.place == "path"}
-    path, question, query = endpoint.path.partition("?")
+    # What follows `#` only tells two operations of one path apart: it is no part of a request (RFC 3986 section 3.5).
+    path, question, query = endpoint.path.partition("#")[0].partition("?")
     return "/".join([_segment(piece, of_name, arguments) for piece in path.split("/")]) + question + query
 
 
