@@ -8,10 +8,9 @@ Source: docs/reference/action-file.md. Not here: what an operation takes (operat
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -19,6 +18,7 @@ from aileron.actions.summary import MAX_SUMMARY
 from aileron.importing.effects import needs_person
 from aileron.importing.listing import Lookup, fields_of, properties_of
 from aileron.importing.operations import Imported, Input
+from aileron.importing.toml import toml_of
 from aileron.importing.words import first_sentence, line, paragraph
 from aileron.model.manifest import Effect
 from aileron.model.names import RESERVED_TOOLS, TAG, Fqn, tool_name
@@ -136,20 +136,20 @@ def action_text(
     capabilities = [one.name, *([preview.op] if preview else [])]
     lines = [
         "+++",
-        f"name = {_toml(name)}",
-        f"version = {_toml(UNRELEASED)}",
-        f"source = {_toml(f'{connector}/actions/{name}@{UNRELEASED}')}",
-        f"summary = {_toml(_summary(one, preview))}",
-        f"tags = {_toml(_tags(one, tag))}",
+        f"name = {toml_of(name)}",
+        f"version = {toml_of(UNRELEASED)}",
+        f"source = {toml_of(f'{connector}/actions/{name}@{UNRELEASED}')}",
+        f"summary = {toml_of(_summary(one, preview))}",
+        f"tags = {toml_of(_tags(one, tag))}",
         "",
         "[[requires.connectors]]",
-        f"name = {_toml(str(connector))}",
-        f"version = {_toml(UNRELEASED)}",
+        f"name = {toml_of(str(connector))}",
+        f"version = {toml_of(UNRELEASED)}",
         'hash = "sha256:bound-at-release"',
-        f"capabilities = {_toml(capabilities)}",
+        f"capabilities = {toml_of(capabilities)}",
         "",
         "[match]",
-        f"intent = {_toml(_intent(one, service))}",
+        f"intent = {toml_of(_intent(one, service))}",
     ]
     for given in one.inputs:
         lines += ["", *_input_lines(given)]
@@ -157,18 +157,18 @@ def action_text(
         "",
         "[[execute]]",
         'id = "call"',
-        f"connector = {_toml(str(connector))}",
-        f"op = {_toml(one.name)}",
-        f"idempotent = {_toml(not asks)}",
-        f"effect = {_toml(one.effect.value)}",
+        f"connector = {toml_of(str(connector))}",
+        f"op = {toml_of(one.name)}",
+        f"idempotent = {toml_of(not asks)}",
+        f"effect = {toml_of(one.effect.value)}",
     ]
     if asks:
         lines += ["", "[approval]", "required = true"]
     if preview is not None:
         references = {given: f"${{args.{given}}}" for given in preview.inputs}
-        lines += ["", "[approval.preview]", f"op = {_toml(preview.op)}"]
-        lines += [f"inputs = {_toml(references)}"] if references else []
-        lines += [f"render = {_toml(dict(preview.shown))}"]
+        lines += ["", "[approval.preview]", f"op = {toml_of(preview.op)}"]
+        lines += [f"inputs = {toml_of(references)}"] if references else []
+        lines += [f"render = {toml_of(dict(preview.shown))}"]
     return "\n".join([*lines, "+++", "", *_body(one, service, called)]) + "\n"
 
 
@@ -180,21 +180,21 @@ def _tags(one: Imported, service: str) -> list[str]:
 
 def _input_lines(given: Input) -> Iterator[str]:
     yield "[[inputs]]"
-    yield f"name = {_toml(given.name)}"
-    yield f"type = {_toml(given.kind)}"
-    yield f"description = {_toml(given.description)}"
+    yield f"name = {toml_of(given.name)}"
+    yield f"type = {toml_of(given.kind)}"
+    yield f"description = {toml_of(given.description)}"
     if not given.required:
         yield "required = false"
     rule = {key: value for key, value in given.rule.items() if key != "type"}
     if given.kind in ("array", "object"):
-        yield f"schema = {_toml(rule)}"
+        yield f"schema = {toml_of(rule)}"
         return
     if given.kind == "string" and given.name in _LONG and "enum" not in rule:
         yield "multiline = true"
     spelled = {"minLength": "min_length", "maxLength": "max_length"}
     for key in ("enum", "pattern", "minimum", "maximum", "minLength", "maxLength"):
         if key in rule:
-            yield f"{spelled.get(key, key)} = {_toml(rule[key])}"
+            yield f"{spelled.get(key, key)} = {toml_of(rule[key])}"
 
 
 def _title(one: Imported) -> str:
@@ -257,13 +257,3 @@ def _body(one: Imported, service: str, called: str) -> Iterator[str]:
         yield said
     yield ""
     yield f"{service}: {called or f'`{one.found.method.upper()} {one.found.path}`'}."
-
-
-def _toml(value: Any) -> str:
-    """A value on one line. Names of keys are quoted: a document may have any."""
-    if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)  # visible text and finite numbers are spelled alike in both

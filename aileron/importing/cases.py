@@ -19,6 +19,7 @@ from aileron.actions.inputs import argument_problem
 from aileron.importing.operations import Imported, Input
 from aileron.importing.references import References
 from aileron.importing.rules import Rule, size_of
+from aileron.importing.toml import toml_of
 from aileron.model.manifest import InputSpec
 from aileron.model.text import hidden_at
 from aileron_connector.check import Schemas, maybe_problem
@@ -92,30 +93,30 @@ def _case(one: Imported, base: str, schemas: Schemas, references: References) ->
     found = _example(one, references)
     answer = found if found is not None and maybe_problem(found[1], one.answer, schemas) is None else None
     yield "[[case]]"
-    yield f"name = {_toml(f'{one.name} sends what the document says')}"
-    yield f"op = {_toml(one.name)}"
+    yield f"name = {toml_of(f'{one.name} sends what the document says')}"
+    yield f"op = {toml_of(one.name)}"
     if args:
-        yield f"args = {_toml(args)}"
+        yield f"args = {toml_of(args)}"
     output: Any = {"status": 204}
     if answer is not None:
         output = {"items": answer[1]} if isinstance(answer[1], list) else answer[1]
     if one.found.method == "head":
         answer, output = None, {"status": 204, "headers": {}}
-    yield f"output_json = {_toml(json.dumps(output, ensure_ascii=False))}"
+    yield f"output_json = {toml_of(json.dumps(output, ensure_ascii=False))}"
     yield ""
     yield "[[case.exchange]]"
-    yield f"method = {_toml(request.method)}"
-    yield f"path = {_toml(request.url.removeprefix(_ORIGIN))}"
+    yield f"method = {toml_of(request.method)}"
+    yield f"path = {toml_of(request.url.removeprefix(_ORIGIN))}"
     if one.origin is not None:
-        yield f"host = {_toml(str(one.origin.host))}"
+        yield f"host = {toml_of(str(one.origin.host))}"
     if (sent := _sent(request)) is not None:
-        yield f"sends = {_toml(sent)}"
+        yield f"sends = {toml_of(sent)}"
     if one.packed.security:
-        yield f"credential = {_toml(next(iter(one.packed.security[0])))}"
+        yield f"credential = {toml_of(next(iter(one.packed.security[0])))}"
     yield f"status = {204 if answer is None else answer[0]}"
     if answer is not None:
         yield 'headers = { "Content-Type" = "application/json" }'
-        yield f"body = {_toml(json.dumps(answer[1], ensure_ascii=False))}"
+        yield f"body = {toml_of(json.dumps(answer[1], ensure_ascii=False))}"
 
 
 def _sent(request: Request) -> str | None:
@@ -260,12 +261,3 @@ def _examples(media: Any, references: References, file: str) -> Iterator[Any]:
         example = references.maybe(raw, file)
         if "value" in example:
             yield example["value"]
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)

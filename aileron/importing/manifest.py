@@ -5,12 +5,12 @@ Pure. Source: docs/reference/connector-manifest.md. Not here: what an operation 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Final, cast
 
 from aileron.importing.operations import Imported, Input
 from aileron.importing.security import Credential
+from aileron.importing.toml import toml_of
 from aileron.importing.words import line
 from aileron.model.manifest import Operation, Parameter, ParameterType
 from aileron.model.names import Fqn
@@ -52,16 +52,16 @@ def manifest_text(
         "\n".join(
             [
                 "[connector]",
-                f"name = {_toml(str(connector))}",
-                f"version = {_toml(UNRELEASED)}",
-                f"document_hash = {_toml(digest)}",
+                f"name = {toml_of(str(connector))}",
+                f"version = {toml_of(UNRELEASED)}",
+                f"document_hash = {toml_of(digest)}",
             ]
         ),
-        "\n".join(["[capabilities.network]", f"hosts = {_toml(list(hosts))}"]),
+        "\n".join(["[capabilities.network]", f"hosts = {toml_of(list(hosts))}"]),
         "\n".join(_credential(credential, client_id, title, operations)),
-        "\n".join(["[capabilities.runtime]", f"imports = {_toml(list(imports))}"]),
+        "\n".join(["[capabilities.runtime]", f"imports = {toml_of(list(imports))}"]),
         "\n".join(["[limits]", f"memory_mb = {_MEMORY_MB}", f"timeout_s = {_TIMEOUT_S}"]),
-        "\n".join(["[provides]", f"intents = {_toml([one.name for one in operations][:_MAX_INTENTS])}"]),
+        "\n".join(["[provides]", f"intents = {toml_of([one.name for one in operations][:_MAX_INTENTS])}"]),
         as_toml(operations_of(operations), header=_OPERATIONS),
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
@@ -75,18 +75,18 @@ def _credential(
     changes = any(not one.found.reads for one in operations)
     words = f"{'Read and change' if changes else 'Read'} your data at {title}"
     yield "[capabilities.credential]"
-    yield f"kind = {_toml(credential.kind)}"
-    yield f"scope = {_toml(line(words, _MAX_SCOPE))}"
+    yield f"kind = {toml_of(credential.kind)}"
+    yield f"scope = {toml_of(line(words, _MAX_SCOPE))}"
     for key in ("header", "format", "query"):
         if getattr(credential, key) is not None:
-            yield f"{key} = {_toml(getattr(credential, key))}"
+            yield f"{key} = {toml_of(getattr(credential, key))}"
     if credential.kind == "oauth2":
         yield ""
         yield "[capabilities.credential.oauth2]"
-        yield f"authorize_url = {_toml(credential.authorize_url)}"
-        yield f"token_url = {_toml(credential.token_url)}"
-        yield f"client_id = {_toml(client_id or UNBOUND_CLIENT)}"
-        yield f"scopes = {_toml(list(credential.scopes))}"
+        yield f"authorize_url = {toml_of(credential.authorize_url)}"
+        yield f"token_url = {toml_of(credential.token_url)}"
+        yield f"client_id = {toml_of(client_id or UNBOUND_CLIENT)}"
+        yield f"scopes = {toml_of(list(credential.scopes))}"
 
 
 def operations_of(operations: Sequence[Imported]) -> list[Operation]:
@@ -118,7 +118,3 @@ def _parameter(given: Input) -> Parameter:
         min_length=rule.get("minLength"),
         max_length=rule.get("maxLength"),
     )
-
-
-def _toml(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

@@ -16,6 +16,7 @@ import msgspec
 
 from aileron.importing.cases import example_arguments
 from aileron.importing.operations import Imported
+from aileron.importing.toml import toml_of
 from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.mcp.client import Answer, Client, Pairs
 from aileron_connector.mcp.document import Tool, Tools
@@ -49,23 +50,23 @@ def _case(one: Imported, tool: Tool, tools: Tools, schemas: Schemas) -> Iterator
     if maybe_problem(given, tool.sent, schemas, reading="argument") is not None:
         return
     yield "[[case]]"
-    yield f"name = {_toml(f'{one.name} calls the tool')}"
-    yield f"op = {_toml(one.name)}"
+    yield f"name = {toml_of(f'{one.name} calls the tool')}"
+    yield f"op = {toml_of(one.name)}"
     if args:
-        yield f"args = {_toml(args)}"
+        yield f"args = {toml_of(args)}"
     yield 'output = { text = "done" }'
     for sent, answer in _exchanges(tool, tools, given):
         yield ""
         yield "[[case.exchange]]"
         yield 'method = "POST"'
-        yield f"path = {_toml(tools.path)}"
-        yield f"sends = {_toml(sent.decode())}"
+        yield f"path = {toml_of(tools.path)}"
+        yield f"sends = {toml_of(sent.decode())}"
         if tools.credential:
-            yield f"credential = {_toml(tools.credential)}"
+            yield f"credential = {toml_of(tools.credential)}"
         yield f"status = {200 if answer else 202}"
         if answer:
             yield 'headers = { "Content-Type" = "application/json" }'
-            yield f"body = {_toml(json.dumps(answer))}"
+            yield f"body = {toml_of(json.dumps(answer))}"
 
 
 def _exchanges(tool: Tool, tools: Tools, given: dict[str, Any]) -> list[tuple[bytes, dict[str, Any]]]:
@@ -112,12 +113,3 @@ class _MadeUp:
 
     def close(self) -> None:
         """Nothing is open."""
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {_toml(one)}" for key, one in value.items())
-        return f"{{ {inner} }}" if inner else "{}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False)

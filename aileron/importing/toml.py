@@ -1,0 +1,26 @@
+"""A value of a document as TOML, on one line: in the files that an import makes.
+
+Pure. tomlkit would keep comments and layout, of which there are none here.
+
+>>> toml_of({"a b": [1, True, "x"]})
+'{ "a b" = [1, true, "x"] }'
+
+Source: TOML 1.0; RFC 8259. Not here: tables, which their files write themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+__all__ = ["toml_of"]
+
+
+def toml_of(value: Any) -> str:
+    """Of visible text, numbers, booleans, lists and tables. Names of keys are quoted: a document may have any."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(key, ensure_ascii=False)} = {toml_of(one)}" for key, one in value.items())
+        return f"{{ {inner} }}" if inner else "{}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(toml_of, value))}]"
+    return json.dumps(value, ensure_ascii=False)  # visible text and finite numbers are spelled alike in both
