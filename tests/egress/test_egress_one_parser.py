@@ -61,6 +61,14 @@ KNOWN = {
     ("aileron/trial/stub.py", "parse_url"): "what an author's operation asks of a case: the same parser",
     ("aileron/trial/bench.py", "parse_url"): "the author's own server on loopback: the same parser",
     ("aileron/vault/sendable.py", "urlsplit"): "the host of a checked manifest's token endpoint, as a binding has it",
+    (
+        "aileron/importing/fetching.py",
+        "urlsplit",
+    ): "what the author named, in their command: no agent's word, and no key",
+    ("aileron/importing/mcp_listing.py", "urlsplit"): "the same, of an MCP server",
+    ("aileron/importing/servers.py", "urlsplit"): "a document's server, of which a manifest's grammar checks the parts",
+    ("aileron/importing/references.py", "urldefrag"): "an address within a document, which is never asked",
+    ("aileron/importing/effects.py", "urlsplit"): "the query of a document's path, for its words",
     ("aileron/cli/signin.py", "urlsplit"): "the port of our own callback, for the person who forwards it",
 }
 

@@ -22,7 +22,8 @@ pytestmark = pytest.mark.jail
 CASES = [
     *((point, count) for point in ("before_commit", "after_commit") for count in (1, 2, 3)),
     *((point, count) for point in ("before_send", "after_send") for count in (1, 2, 3, 4)),
-    *(("after_receive", count) for count in (1, 2, 3)),
+    # A request and the result. The end behind them is not always read: a jail that has left needs none (ADR 50).
+    *(("after_receive", count) for count in (1, 2)),
 ]
 NOTHING_DURABLE = {("before_commit", 1)}
 MAY_BE_OVER = {("after_commit", 3)}

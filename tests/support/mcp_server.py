@@ -97,7 +97,7 @@ def app_of(adds: str = ADDS, *, json: bool = False, token: str | None = None) ->
 def serving(app: Any) -> Iterator[int]:
     """The app on a port of this machine, in a thread."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="mcp server")
     thread.start()
     try:
