@@ -357,7 +357,7 @@ class _Reading:
         try:
             return self._body_of(kind, media, place, required=required)
         except UnusableError as error:
-            if required or self._found.method in ("post", "put"):  # without its body it is another request
+            if required:
                 raise UnusableError(f"body: {error}") from None
             del self._inputs[inputs:], self._left_out[left_out:]
             self._leave_out("body", str(error))
