@@ -3,7 +3,8 @@
 operation.py declare one · http.py ask the host to send a request · tcp.py a stream of bytes · transports/ libraries that have
 HTTP or mail of their own · reports.py tell what happens · failures.py fail so that the caller knows why · testing.py try your
 operations without a daemon · openapi/ operations that an OpenAPI document describes, and check.py values against schemas, loaded
-where they are imported · loop.py the connector's end of the frames
+where they are imported · loop.py the connector's end of the frames · packed.py
+descriptions beside the program
 
     from aileron_connector import ExternalApiError, http, log, op, run
 

@@ -16,14 +16,12 @@ Rules
 
 from __future__ import annotations
 
-import sys
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
 
-from aileron_connector import http, loop, operation, reports
+from aileron_connector import http, loop, packed, reports
 from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.failures import BadInput, ConnectorError, ExternalApiError
 from aileron_connector.mcp.client import Answer, Client, Pairs, Wire
@@ -64,10 +62,7 @@ class Service:
 
     def declare(self) -> None:
         """Make the operations known. ValueError if there is one of such a name already."""
-        for name in self._tools.tools:
-            if name in operation.OPERATIONS:
-                raise ValueError(f"operation {name!r} is declared twice")
-            operation.OPERATIONS[name] = _function(self, name)
+        packed.declare(self._tools.tools, self.call)
 
     def call(self, op: str, arguments: dict[str, Any]) -> Any:
         """Call the tool of an operation, if it still is the one that was imported, and make its output of the result."""
@@ -167,7 +162,7 @@ def _broken(error: Exception) -> ConnectorError:
 
 def declare(package: str) -> Service:
     """Make known the operations of the `tools.json` in this package, which lies beside the program."""
-    service = Service(_document_of(package))
+    service = Service(packed.data_of(package, _FILE))
     service.declare()
     return service
 
@@ -176,21 +171,3 @@ def run(package: str) -> None:
     """Declare the operations, and serve the one invocation that this process was started for. Call it last."""
     declare(package)
     loop.run()
-
-
-def _document_of(package: str) -> bytes:
-    """What `pkgutil.get_data` gives, without importing it: the package's loader has it, in a zip and in a folder."""
-    __import__(package)
-    module = sys.modules[package]
-    loader: Any = module.__spec__.loader if module.__spec__ is not None else None
-    data: bytes = loader.get_data(f"{module.__path__[0]}/{_FILE}")
-    return data
-
-
-def _function(service: Service, name: str) -> Callable[..., Any]:
-    """An operation as operation.py knows them: any arguments, which are checked against the document instead."""
-
-    def called(**arguments: Any) -> Any:
-        return service.call(name, arguments)
-
-    return called

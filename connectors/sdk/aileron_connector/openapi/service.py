@@ -16,13 +16,12 @@ Rules
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from aileron_connector import http, loop, operation
+from aileron_connector import http, loop, packed
 from aileron_connector.check import Schemas
 from aileron_connector.failures import ConnectorError
 from aileron_connector.openapi import answer
@@ -82,10 +81,7 @@ class Service:
 
     def declare(self) -> None:
         """Make the operations known. ValueError if there is one of such a name already."""
-        for name in self._places:
-            if name in operation.OPERATIONS:
-                raise ValueError(f"operation {name!r} is declared twice")
-            operation.OPERATIONS[name] = _function(self, name)
+        packed.declare(self._places, self.call)
 
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """Make the request of an operation, and its output of the answer."""
@@ -138,7 +134,7 @@ def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
 
 def declare(package: str) -> Service:
     """Make known the operations of the `document.json` in this package, which lies beside the program."""
-    service = Service(_document_of(package))
+    service = Service(packed.data_of(package, _FILE))
     service.declare()
     return service
 
@@ -147,21 +143,3 @@ def run(package: str) -> None:
     """Declare the operations, and serve the one invocation that this process was started for. Call it last."""
     declare(package)
     loop.run()
-
-
-def _document_of(package: str) -> bytes:
-    """What `pkgutil.get_data` gives, without importing it: the package's loader has it, in a zip and in a folder."""
-    __import__(package)
-    module = sys.modules[package]
-    loader: Any = module.__spec__.loader if module.__spec__ is not None else None
-    data: bytes = loader.get_data(f"{module.__path__[0]}/{_FILE}")
-    return data
-
-
-def _function(service: Service, name: str) -> Callable[..., Any]:
-    """An operation as operation.py knows them: any arguments, which are checked against the document instead."""
-
-    def called(**arguments: Any) -> Any:
-        return service.call(name, arguments)
-
-    return called
