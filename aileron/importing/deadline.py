@@ -3,7 +3,7 @@
 Timeouts are for one step each, so that a service which sends a byte every few seconds would be waited for as long as it likes.
 Here each step has what is left of all.
 
-Not here: what is asked (fetching.py).
+Not here: what is asked (fetching.py, mcp_listing.py).
 """
 
 from __future__ import annotations

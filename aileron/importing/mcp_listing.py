@@ -73,11 +73,9 @@ def listed(source: str, token: Token | None = None) -> Listing:
     """Ask the server for its tools. DocumentError."""
     url = source.removeprefix(_PREFIX)
     origin, path = _place(url)
+    until = time.monotonic() + _DEADLINE_S
     try:
-        with (
-            _wire(url, token) as wire,
-            Client(wire, give_up_at=time.monotonic() + _DEADLINE_S) as client,
-        ):
+        with _wire(url, token, until) as wire, Client(wire, give_up_at=until) as client:
             client.open()
             tools = [frozen_part(one) for page in client.pages() for one in page]
             _check_depth(tools)
@@ -121,15 +119,19 @@ def _place(url: str) -> tuple[Origin, str]:
 
 
 @contextlib.contextmanager
-def _wire(url: str, token: Token | None) -> Iterator[Wire]:
-    """How requests get there: over connections of this block."""
+def _wire(url: str, token: Token | None, until: float) -> Iterator[Wire]:
+    """How requests get there: over connections of this block, each step of which ends in time."""
     import httpcore2  # 60 ms, and only what is fetched needs it
+
+    from aileron.importing.deadline import Backend
 
     own = [("Host", urllib.parse.urlsplit(url).netloc), ("User-Agent", "aileron")]
     own += [(token.header, token.value)] if token else []
     timeouts = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
     context = client_context(None, ("http/1.1",))
-    with httpcore2.ConnectionPool(ssl_context=context, max_connections=_CONNECTIONS) as pool:
+    with httpcore2.ConnectionPool(
+        ssl_context=context, max_connections=_CONNECTIONS, network_backend=Backend(until)
+    ) as pool:
 
         def send(method: str, headers: Pairs, body: bytes | None, give_up_at: float | None) -> Answer:
             pairs = [(name.encode(), value.encode()) for name, value in (*own, *headers)]
