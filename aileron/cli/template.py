@@ -129,15 +129,8 @@ def repository(
     if len(does) > _MAX_DOES:
         does = f"use {name.path[-1]}"
     words = {
-        **_WORDS[language],
+        **_every_words(name, language, key, key_file),
         "program": _PROGRAMS[language],
-        "releasing": _read(f"releasing/{name.scheme}.md"),
-        "repository": "/".join(name.path),
-        "name": str(name),
-        "title": name.path[-1],
-        "key": shlex.quote(key_file),
-        "fingerprint": key.fingerprint,
-        "aileron": __version__,
         "host": str(host),
         "origin": f"https://{str(host).removesuffix(':443')}",
         "does": does,
@@ -152,6 +145,20 @@ def repository(
     found |= _program(language, every) | _actions(every)
     made = {path: _filled(text, words).encode() for path, text in found.items()}
     return {**made, "keys/publisher.pub": key.to_pem().encode()}
+
+
+def _every_words(name: Fqn, language: Language, key: PublicKey, key_file: str) -> dict[str, str]:
+    """What stands in the files of every repository."""
+    return {
+        **_WORDS[language],
+        "releasing": _read(f"releasing/{name.scheme}.md"),
+        "repository": "/".join(name.path),
+        "name": str(name),
+        "title": name.path[-1],
+        "key": shlex.quote(key_file),
+        "fingerprint": key.fingerprint,
+        "aileron": __version__,
+    }
 
 
 def imported_repository(
@@ -170,14 +177,7 @@ def imported_repository(
     """
     actions = sorted({path.split("/")[1] for path in made if path.startswith("actions/")})
     words = {
-        **_WORDS["python"],
-        "releasing": _read(f"releasing/{name.scheme}.md"),
-        "repository": "/".join(name.path),
-        "name": str(name),
-        "title": name.path[-1],
-        "key": shlex.quote(key_file),
-        "fingerprint": key.fingerprint,
-        "aileron": __version__,
+        **_every_words(name, "python", key, key_file),
         "firstaction": actions[0],
         "document": title,
         "licence": f", whose licence is {licence}" if licence else "",
