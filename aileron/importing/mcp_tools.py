@@ -25,9 +25,8 @@ from typing import Any, Final
 
 import msgspec
 
-from aileron.actions.manifest import parse_action
 from aileron.actions.operation_names import guessed_effect
-from aileron.importing.actions import Names, action_text
+from aileron.importing.actions import action_text
 from aileron.importing.effects import effect_of
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.manifest import manifest_text
@@ -35,12 +34,11 @@ from aileron.importing.mcp_cases import cases_text
 from aileron.importing.mcp_listing import Listing
 from aileron.importing.operations import Imported, Importer, Unimported
 from aileron.importing.reading import DocumentError, Files
-from aileron.importing.record import RECORD, Choices, ImportRecord
+from aileron.importing.record import RECORD, Choices
 from aileron.importing.references import References
-from aileron.importing.repository import Made, MadeAction, service_of
+from aileron.importing.repository import ActionFiles, Made, record_of, service_of
 from aileron.importing.security import Credential, choose
 from aileron.importing.words import is_visible, line
-from aileron.model.failure import AileronError
 from aileron.model.manifest import Effect
 from aileron.model.names import Fqn
 from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
@@ -186,24 +184,15 @@ def make_tools(
     importer = Importer(described, credential)
     names = Counter(tool["name"] for tool in listing.tools)
     imported, unimported = _imported(importer, listing, operations, names, choices)
-    files: dict[str, bytes] = {}
-    made: list[MadeAction] = []
-    kept: list[Imported] = []
     service = service_of(connector)
-    action_names = Names(service)
+    actions = ActionFiles(service)
     for one in imported:
-        name = action_names.of(one.name)
+        name = actions.names.of(one.name)
         said = line(one.found.raw["operationId"], 100).replace("`", "'")
         text = action_text(name, connector, one, None, listing.title, tag=service, called=f"the tool `{said}`")
-        path = f"actions/{name}/action.md"
-        try:
-            action = parse_action(text, file=path, allow_placeholder=True)
-        except AileronError as error:
-            unimported.append(Unimported(one.found, f"its action would not be valid: {error.failure.message}"))
-            continue
-        files[path] = text.encode()
-        kept.append(one)
-        made.append(MadeAction(name, one.name, one.effect.value, action.approval.required, False))
+        actions.add(one, name, text, has_preview=False)
+    files, kept = actions.files, actions.kept
+    unimported += actions.refused
     _check_number(kept, unimported)
     tools = _tools(listing, importer, kept, credential)
     files |= {
@@ -214,15 +203,10 @@ def make_tools(
     }
     if (cases := cases_text(tools, kept)) is not None:
         files["tests/cases.toml"] = cases.encode()
-    files[RECORD] = ImportRecord(
-        document_hash=listing.digest,
-        operations=tuple(one.name for one in operations),
-        choices=choices,
-        texts={path: files[path].decode() for path in sorted(files) if not path.startswith("service/")},
-    ).encoded()
+    files[RECORD] = record_of(described, operations, choices, files).encoded()
     return Made(
         files=files,
-        actions=tuple(made),
+        actions=tuple(actions.made),
         imported=tuple(kept),
         unimported=tuple(unimported),
         left_out={one.name: one.left_out for one in kept if one.left_out},

@@ -31,7 +31,7 @@ from aileron.model.names import Fqn, HostPort
 from aileron.registry.manifest import MAX_OPERATIONS, UNBOUND_HOSTS, parse_connector_manifest
 from aileron_connector.openapi.document import VERSION, Components, Document, Info, ListShape, Server
 
-__all__ = ["Made", "MadeAction", "make", "service_of"]
+__all__ = ["ActionFiles", "Made", "MadeAction", "make", "record_of", "service_of"]
 
 _PACKAGE: Final = "service"
 """The folder of the packed document: a package, so that `connector build` packs its data."""
@@ -93,6 +93,31 @@ def service_of(connector: Fqn) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name).strip("-")[:24].strip("-") or "service"
 
 
+class ActionFiles:
+    """The action files of one import, each read back by the parser that will read it when it is installed."""
+
+    def __init__(self, service: str) -> None:
+        self.names: Final = Names(service)
+        self.files: Final[dict[str, bytes]] = {}
+        self.made: Final[list[MadeAction]] = []
+        self.kept: Final[list[Imported]] = []
+        """What they call."""
+        self.refused: Final[list[Unimported]] = []
+
+    def add(self, one: Imported, name: str, text: str, *, has_preview: bool) -> bool:
+        """Take the file of this action; False where it would not be valid, which is then a reason not to import it."""
+        path = f"actions/{name}/action.md"
+        try:
+            action = parse_action(text, file=path, allow_placeholder=True)
+        except AileronError as error:
+            self.refused.append(Unimported(one.found, f"its action would not be valid: {error.failure.message}"))
+            return False
+        self.files[path] = text.encode()
+        self.kept.append(one)
+        self.made.append(MadeAction(name, one.name, one.effect.value, action.approval.required, has_preview))
+        return True
+
+
 def make(described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices) -> Made:
     """Everything. DocumentError where nothing can be made of it; what goes for one operation alone is in `unimported`."""
     origin = _origin(described, choices)
@@ -101,28 +126,18 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     imported, unimported = _imported(importer, described, operations, choices, origin)
     readers, hidden = _readers(importer, described, operations, imported, choices, origin)
     service = service_of(connector)
-    made: list[MadeAction] = []
-    files: dict[str, bytes] = {}
-    names = Names(service)
-    kept: list[Imported] = []
+    actions = ActionFiles(service)
+    used: set[str] = set()
     for one in imported:
         preview = preview_of(one, readers.get(one.found.path), importer.packer.lookup)
-        name = names.of(one.name)
+        name = actions.names.of(one.name)
         text = action_text(name, connector, one, preview, line(described.title, 60), tag=service)
-        path = f"actions/{name}/action.md"
-        try:
-            action = parse_action(text, file=path, allow_placeholder=True)
-        except AileronError as error:
-            unimported.append(Unimported(one.found, f"its action would not be valid: {error.failure.message}"))
-            continue
-        files[path] = text.encode()
-        kept.append(one)
-        made.append(MadeAction(name, one.name, one.effect.value, action.approval.required, preview is not None))
+        if actions.add(one, name, text, has_preview=preview is not None) and preview is not None:
+            used.add(preview.op)
+    files, kept = actions.files, actions.kept
+    unimported += actions.refused
     if not kept:
         raise DocumentError(_nothing(unimported))
-    used = {
-        preview.op for one in kept if (preview := preview_of(one, readers.get(one.found.path), importer.packer.lookup))
-    }
     kept += [reader for reader in hidden if reader.name in used and reader not in kept]
     if len(kept) > MAX_OPERATIONS:
         raise _too_many(operations)
@@ -152,10 +167,10 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     }
     if (cases := cases_text(document, kept, described.references)) is not None:
         files["tests/cases.toml"] = cases.encode()
-    files[RECORD] = _record(described, operations, choices, files).encoded()
+    files[RECORD] = record_of(described, operations, choices, files).encoded()
     return Made(
         files=files,
-        actions=tuple(made),
+        actions=tuple(actions.made),
         imported=tuple(kept),
         unimported=tuple(unimported),
         left_out={one.name: one.left_out for one in kept if one.left_out},
@@ -170,7 +185,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     )
 
 
-def _record(
+def record_of(
     described: Described, operations: Sequence[FoundOperation], choices: Choices, files: Mapping[str, bytes]
 ) -> ImportRecord:
     """What was chosen, and the files that an author may change."""
