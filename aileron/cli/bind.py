@@ -131,7 +131,7 @@ def facts_of(wanted: BindRequest) -> list[tuple[str, Any]]:
 def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int:
     """Bind what the person has or types, or sign in; the exit code. Problem for what stood in the way."""
     _check_given(wanted, given)
-    supervisor.open_vault()
+    supervisor.open_or_create_vault()
     name = _ask_name(supervisor, wanted) if given.name is None else given.name
     finish = _finish(supervisor, given, name)
     if wanted.kind == "oauth2" and given.secret is None:
@@ -199,7 +199,6 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     wanted = bind_request_of(supervisor, connector)
     output.note(f"{visible(connector)} needs a credential, and has none\n")
     output.print_facts(facts_of(wanted), "stderr", column=COLUMN)
-    supervisor.is_vault_locked()  # or there is none, and a yes would come to nothing
     if not _is_yes("\nBind one now and continue? [y/N] "):
         raise problem
     code = bind(supervisor, wanted, BindOptions(is_part=True))

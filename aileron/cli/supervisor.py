@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from aileron.cli.output import note
 from aileron.cli.problem import Problem
 from aileron.cli.prompts import Passphrase, ask_unseen, can_ask, passphrase_from
 from aileron.client import Answer, AnswerLost, Client, DaemonUnreachable, home_directory, path_of
@@ -153,6 +154,21 @@ class Supervisor:
         if passphrase is None:
             raise Problem("the vault is locked", exit_code=4, name="vault_locked", fix="aileron vault unlock")
         self.unlock(passphrase)
+
+    def open_or_create_vault(self) -> None:
+        """The same for what puts a secret into it: at a terminal a person is asked for the passphrase of a new one.
+
+        A script creates none by the way, even with a passphrase in its environment: whoever mistyped a home would notice late.
+        """
+        from aileron.api.secrets import InitVault, NewVault, VaultState
+
+        if self.fetch(VaultState, "GET", "/v1/vault/status").exists or not can_ask():
+            self.open_vault()
+            return
+        note("There is no vault yet: a new one will keep this secret, encrypted with a passphrase.")
+        passphrase = self._passphrase() or ask_unseen("New vault passphrase", twice=True)
+        self.fetch(NewVault, "POST", "/v1/vault/init", InitVault(passphrase=passphrase), wait_s=_KEY_DERIVATION_S)
+        note("vault created; without the passphrase it cannot be opened, so store that safely\n")
 
     def _request(
         self,

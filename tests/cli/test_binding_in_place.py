@@ -16,6 +16,8 @@ from tests.support.upstream_http import CountingServer
 pytestmark = pytest.mark.jail
 SOURCE = Path(__file__).parents[1] / "support" / "connectors" / "probe"
 SECRET = "hunter2-hunter2"
+VAULT = "correct horse battery staple"
+NO = ("continue? [y/N] ", "n")
 NEW = [
     ("Bind one now and continue? [y/N] ", "y"),
     ("Service [probe]: ", "notes"),
@@ -77,7 +79,7 @@ def test_the_first_use_at_a_terminal_binds_and_goes_on(aileron: Command, real: D
 
 def test_a_no_leaves_everything_as_it_was(aileron: Command, real: DaemonHome):
     """Exit 4, with the command in the error."""
-    said = aileron.at_terminal("run", "fetch", answers=[("continue? [y/N] ", "n")], NO_COLOR="1")
+    said = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1")
 
     assert said.code == 4
     assert f"aileron binding setup {PROBE} --name basic/SERVICE/IDENTITY" in flat(said).replace("IDENTITY ", "IDENTITY")
@@ -85,16 +87,24 @@ def test_a_no_leaves_everything_as_it_was(aileron: Command, real: DaemonHome):
     assert [one["name"] for one in real.must("GET", "/v1/secrets")["secrets"]] == ["pw"]
 
 
-def test_without_a_vault_nobody_is_asked_for_a_yes(aileron: Command, real: DaemonHome):
-    """What is wanted, then the command that makes the vault."""
+def test_without_a_vault_one_is_created_on_the_way(aileron: Command, real: DaemonHome):
+    """After the yes, by the person's own passphrase; a no creates none, and a script is told the command."""
     real.must("POST", "/v1/vault/lock")
     (real.path / "vault.json").unlink()
-    said = aileron.at_terminal("run", "fetch", NO_COLOR="1")
+    choose = [("New vault passphrase: ", VAULT), ("again: ", VAULT)]
 
-    assert said.code == 4
-    assert "for Whatever the test server allows" in flat(said)
-    assert "fix: aileron vault init" in flat(said)
-    assert "[y/N]" not in said.out
+    denied = aileron.at_terminal("run", "fetch", answers=[NO], NO_COLOR="1")
+    assert (denied.code, (real.path / "vault.json").exists()) == (4, False)
+    by_script = aileron("secret", "set", "pw", given="a secret value", AILERON_VAULT_PASSPHRASE=VAULT)
+    assert (by_script.code, (real.path / "vault.json").exists()) == (4, False)
+    assert by_script.err.endswith("  fix: aileron vault init\n")
+
+    said = aileron.at_terminal("run", "fetch", answers=[NEW[0], *choose, *NEW[1:]], NO_COLOR="1")
+    assert said.code == 0, said
+    assert "vault created" in said.out
+    assert VAULT not in said.out
+    real.must("POST", "/v1/vault/lock")
+    assert aileron("vault", "unlock", AILERON_VAULT_PASSPHRASE=VAULT).code == 0
 
 
 @pytest.mark.parametrize("words", [(), ("--json",)])

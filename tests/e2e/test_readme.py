@@ -77,8 +77,13 @@ def typed(aileron: Command, words: list[str], answers: Answers = ()) -> Said:
 def follow(aileron: Command, todo: list[list[str]], key: str) -> dict[str, Said]:
     """What each command showed, by its first two words."""
     answers: dict[str, Answers] = {
-        "vault init": [("New vault passphrase: ", VAULT), ("again: ", VAULT)],
-        "binding setup": [("Service [", ""), ("Identity", ""), ("token: ", key)],
+        "binding setup": [
+            ("New vault passphrase: ", VAULT),
+            ("again: ", VAULT),
+            ("Service [", ""),
+            ("Identity", ""),
+            ("token: ", key),
+        ],
         "approver init": [
             ("Create the approver's key? [y/N] ", "y"),
             ("Vault passphrase: ", VAULT),

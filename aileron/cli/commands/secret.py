@@ -34,7 +34,7 @@ def set_(name: Name, yes: Yes = False, passphrase_file: PassphraseFile = None, a
     If decisions are signed, the approver must sign before a secret that bindings use is replaced.
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
-    supervisor.open_vault()
+    supervisor.open_or_create_vault()
     value = read_secret(name)
     body = SetSecret(value_base64=base64.b64encode(value).decode())
     answer = supervisor.change(SecretStored, "PUT", path_of("v1", "secrets", name), body)
