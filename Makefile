@@ -66,7 +66,7 @@ fast-tests: $(VENV)/.dev
 	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
 
 test-newer:
-	.ci/on-debian $(NEWER) sh -c 'make demo && make fast-tests LEFT_OUT="$(FILE_TESTS)"'
+	.ci/on-debian $(NEWER) sh -c 'make demo && HYPOTHESIS_PROFILE=few make fast-tests LEFT_OUT="$(FILE_TESTS)"'
 
 agents: $(VENV)/.dev
 	$(BIN)/python -m tests.agents.install

@@ -21,6 +21,7 @@ settings.register_profile("default", max_examples=100, **_CALM)
 settings.register_profile(
     "fuzz", max_examples=1_000, **_CALM
 )  # a round; tests/fuzz.py makes as many as there is time for
+settings.register_profile("few", max_examples=15, **_CALM)  # with another Python: that it runs, not what holds
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
