@@ -21,7 +21,7 @@ from typing import Final, Literal, NoReturn, Self
 
 import msgspec
 
-from aileron.model.manifest import ConnectorManifest
+from aileron.model.manifest import ConnectorManifest, OAuth2Provider
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 
@@ -34,7 +34,8 @@ Flow = Literal["browser", "device"]
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a credential may be used for: `hosts` (HOST:PORT) and `scopes`, both sorted; how it travels; whose application asks.
 
-    `wire` is one line, as `header Authorization: Bearer {key}`; `client` is `CLIENT_ID at TOKEN_URL`, for oauth2.
+    `wire` is one line, as `header Authorization: Bearer {key}`; `client` is `CLIENT_ID at TOKEN_URL`, for oauth2, then
+    ` for RESOURCE` where the tokens are for one.
     """
 
     hosts: tuple[str, ...] = ()
@@ -53,7 +54,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             hosts=tuple(sorted(map(str, manifest.hosts))),
             scopes=() if provider is None else tuple(sorted(set(provider.scopes))),
             wire=wire if need.kind == "api_key" else need.kind,
-            client=None if provider is None else f"{provider.client_id} at {provider.token_url}",
+            client=None if provider is None else _client_words(provider),
         )
 
     def widened_to(self, other: Reach) -> tuple[str, ...]:
@@ -65,6 +66,11 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         if other.client != self.client:
             found.append(f"application {other.client}, not {self.client}")
         return tuple(found)
+
+
+def _client_words(provider: OAuth2Provider) -> str:
+    words = f"{provider.client_words} at {provider.token_url}"
+    return words if provider.resource is None else f"{words} for {provider.resource}"
 
 
 def wire_words(wire: str) -> str:
@@ -117,13 +123,22 @@ class OAuthGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Why the provider renews it no more, as its error code; a person has to sign in again."""
 
 
-class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asked for tokens, and where: the publisher's application and the provider's endpoints, as agreed to at sign-in."""
+class Client(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who asked for tokens, where and for what: the application and the provider's endpoints, as agreed to at sign-in."""
 
     client_id: str
     client_secret: str | None
     token_url: str
     revocation_url: str | None
+    resource: str | None = None
+    """What the tokens are for (RFC 8707); None: nothing was said."""
+    is_registered: bool = False
+    """Whether the sign-in registered it (RFC 7591): nobody but the provider knows it, and a new sign-in makes a new one."""
+
+    @property
+    def resource_parameter(self) -> dict[str, str]:
+        """As it goes into each request for tokens (RFC 8707, section 2)."""
+        return {} if self.resource is None else {"resource": self.resource}
 
     def __repr__(self) -> str:
         return f"<client {self.client_id} at {self.token_url}>"

@@ -75,18 +75,25 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """`[capabilities.credential.oauth2]`: the publisher's own OAuth application.
+    """`[capabilities.credential.oauth2]`: the publisher's own OAuth application, or where one is registered at each sign-in.
 
-    `client_secret` is bound at release and readable by whoever installs the connector; PKCE is what protects the flow.
+    `client_secret` is bound at release and readable by whoever installs the connector; PKCE is what protects the flow. Without
+    a `client_id` there is a `registration_url`; with both, the `client_id` is used.
     """
 
     authorize_url: str
     token_url: str
-    client_id: str
+    client_id: str | None = None
     client_secret: str | None = None
+    registration_url: str | None = None
+    """RFC 7591: where a sign-in registers a client of its own if there is no `client_id`."""
+    resource: str | None = None
+    """RFC 8707: what the tokens are for, as the service names itself; None: the provider decides."""
     scopes: tuple[str, ...]
     issuer: str | None = None
     """What `iss` of the provider's answer has to be (RFC 9207); None: if it is sent, it has the origin of `authorize_url`."""
+    issuer_in_answer: bool = True
+    """Whether an answer without `iss` is refused where there is an `issuer`: not so for a provider that never sends it."""
     device_authorization_url: str | None = None
     """RFC 8628, for machines without a browser; None: the provider has none."""
     revocation_url: str | None = None
@@ -96,12 +103,17 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def token_endpoints(self) -> tuple[str, ...]:
-        """Those that answer with tokens, or end them: whoever declares their host does not get to ask them."""
-        endpoints = (self.token_url, self.device_authorization_url, self.revocation_url)
+        """Those that answer with tokens or a client, or end them: whoever declares their host does not get to ask them."""
+        endpoints = (self.token_url, self.device_authorization_url, self.revocation_url, self.registration_url)
         return tuple(sorted({url for url in endpoints if url is not None}))
 
     def __repr__(self) -> str:
-        return f"<provider {self.client_id} at {self.token_url}>"
+        return f"<provider {self.client_words} at {self.token_url}>"
+
+    @property
+    def client_words(self) -> str:
+        """The application in a line: its ID, or where one is registered."""
+        return f"registered at {self.registration_url}" if self.client_id is None else self.client_id
 
 
 class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,8 @@ the vault and nowhere else. What is sent to a provider leaves through egress, as
 no connector sees one.
 
 request.py what a browser is sent to · redirect.py is this the answer · callback.py the listener · pages.py what the person sees ·
-answers.py what a provider said · endpoint.py the way to it · signin.py one sign-in · renew.py renewals and revocation ·
-problems.py every error and its sentence
+answers.py what a provider said · registration.py a client of our own · endpoint.py the way to it · signin.py one sign-in ·
+renew.py renewals and revocation · problems.py every error and its sentence
 
 Source: docs/explanation/oauth.md, docs/adr/0023-oauth.md. Not here: keeping tokens (vault/), how one is sent (egress/).
 """

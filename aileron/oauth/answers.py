@@ -31,7 +31,17 @@ from aileron.model.visible import visible
 from aileron.oauth.problems import ProviderError, said
 from aileron.oauth.request import endpoint_url, origin
 
-__all__ = ["DeviceCode", "Expected", "TokenGrant", "granted", "is_issuer", "read_device_code", "read_json", "renewed"]
+__all__ = [
+    "DeviceCode",
+    "Expected",
+    "TokenGrant",
+    "granted",
+    "is_issuer",
+    "read_device_code",
+    "read_json",
+    "renewed",
+    "seconds_of",
+]
 
 MAX_TOKEN_CHARACTERS: Final = 8 << 10  # egress/inject.py: what a header field may carry
 MIN_TOKEN_CHARACTERS: Final = 8  # egress/inject.py: shorter ones cannot be found in an answer
@@ -139,7 +149,7 @@ def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:
     code, user_code = answer.get("device_code"), answer.get("user_code")
     uri = answer.get("verification_uri", answer.get("verification_url"))  # Google's name, of the drafts
     complete = answer.get("verification_uri_complete")
-    lifetime, interval = _seconds(answer.get("expires_in")), _seconds(answer.get("interval", 5))
+    lifetime, interval = seconds_of(answer.get("expires_in")), seconds_of(answer.get("interval", 5))
     if (
         not _is_token(code)
         or not isinstance(user_code, str)
@@ -170,7 +180,7 @@ def _tokens(answer: dict[str, Any], host: str, client: Client, asked: tuple[str,
     if not _is_token(access) or not (refresh is None or _is_token(refresh)):
         raise said("bad_token", host)
     lifetime = answer.get("expires_in")
-    seconds = _seconds(lifetime)
+    seconds = seconds_of(lifetime)
     if lifetime is not None and seconds is None:
         raise said("bad_answer", host)
     return TokenSet(
@@ -196,7 +206,7 @@ def _scopes(said_scope: object, asked: tuple[str, ...], host: str) -> tuple[str,
     return tuple(found)
 
 
-def _seconds(value: object) -> float | None:
+def seconds_of(value: object) -> float | None:
     """A number of seconds, not negative; also as digits in a string, as some providers write it. None: it is not that."""
     if isinstance(value, str) and _DIGITS.fullmatch(value):
         value = int(value)

@@ -1,4 +1,4 @@
-"""A provider's endpoints asked: one form POSTed, one bounded answer, through egress as everything that leaves.
+"""A provider's endpoints asked: one form or document POSTed, one bounded answer, through egress as everything that leaves.
 
 Runs in the daemon. The provider is not trusted with more than it is asked: its answer is read here and goes nowhere else, it may
 not send us elsewhere, and its addresses are checked as those of any destination. What is sent holds secrets, and what comes back
@@ -12,11 +12,13 @@ Rules
   give secrets to installed applications document the form, and `client_id` is there anyway where there is no secret.
 - Every wait ends at the deadline. Nothing is tried again here.
 
-Source: RFC 6749 section 3.2, RFC 7009, RFC 8628; docs/adr/0023-oauth.md. Not here: what an answer means (answers.py).
+Source: RFC 6749 section 3.2, RFC 7009, RFC 7591 section 3, RFC 8628; docs/adr/0023-oauth.md. Not here: what an answer means
+(answers.py, registration.py).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import quote, urlencode
@@ -43,11 +45,10 @@ MAX_ANSWER_BYTES: Final = 64 << 10
 """64 KiB: two tokens of 8 KiB and an ID token of 32."""
 _SETTINGS: Final = frozenset({Reason.PLAIN_HTTP.value, Reason.ADDRESS_NOT_PUBLIC.value})
 """Refusals that a setting of the user's mends."""
-_HEADERS: Final = (
-    ("Content-Type", "application/x-www-form-urlencoded"),
-    ("Accept", "application/json"),
-    ("User-Agent", "aileron"),
-)
+_FORM: Final = "application/x-www-form-urlencoded"
+_JSON: Final = "application/json"
+_CLOSED: Final = frozenset({401, 403})
+"""To who would register: an initial access token is needed, which an operator gives out (RFC 7591, section 3)."""
 
 
 class Endpoints:
@@ -93,7 +94,7 @@ class Endpoints:
 
         ProviderError for everything else: an error that the provider said (its code), or ours (`unreachable`, `bad_answer` …).
         """
-        status, body = await self._exchange(url, form, client, deadline)
+        status, body = await self._exchange(url, _form(form, client), _FORM, deadline)
         host = host_of(url)
         if not 200 <= status <= 299:
             raise _refusal(status, body, host)
@@ -105,17 +106,25 @@ class Endpoints:
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
         """The same where nothing of a good answer is read (RFC 7009, section 2.2). ProviderError."""
-        status, body = await self._exchange(url, form, client, deadline)
+        status, body = await self._exchange(url, _form(form, client), _FORM, deadline)
         if not 200 <= status <= 299:
             raise _refusal(status, body, host_of(url))
 
-    async def _exchange(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> tuple[int, bytes]:
+    async def register(self, url: str, document: Mapping[str, Any], deadline: float) -> dict[str, Any]:
+        """The answer to a client's metadata, as of `post`: nothing proves who asks (RFC 7591, section 3). ProviderError."""
+        status, body = await self._exchange(url, json.dumps(document).encode("ascii"), _JSON, deadline)
+        host = host_of(url)
+        if status in _CLOSED:
+            raise said("registration_closed", host)
+        if not 200 <= status <= 299:
+            raise _refusal(status, body, host)
+        return read_json(body, host)
+
+    async def _exchange(self, url: str, body: bytes, content_type: str, deadline: float) -> tuple[int, bytes]:
         to = endpoint_url(url).destination
-        fields = {**form, "client_id": client.client_id}
-        if client.client_secret is not None:
-            fields["client_secret"] = client.client_secret
         grant = self._grant(to)
-        request = EgressRequest("POST", url, _HEADERS, body=urlencode(fields, quote_via=quote).encode("ascii"))
+        headers = (("Content-Type", content_type), ("Accept", _JSON), ("User-Agent", "aileron"))
+        request = EgressRequest("POST", url, headers, body=body)
         journal = Unrecorded()
         try:
             async with self._egress.open_own(request, grant, Meter(grant.budget), journal, deadline) as response:
@@ -123,6 +132,14 @@ class Endpoints:
         except AileronError as error:
             problem = _unanswered(error, str(to), journal)
         raise problem
+
+
+def _form(form: Mapping[str, str], client: Client) -> bytes:
+    """Form-encoded, with who asks."""
+    fields = {**form, "client_id": client.client_id}
+    if client.client_secret is not None:
+        fields["client_secret"] = client.client_secret
+    return urlencode(fields, quote_via=quote).encode("ascii")
 
 
 def host_of(url: str) -> str:

@@ -7,8 +7,8 @@ Rules
   here; one that is not in this list is `unknown_error`, and is named only if it is of the form that codes have.
 - A sentence ends with what the person does. `{again}` is the command that signs them in, `{host}` the provider's.
 
-Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 8628 3.5, RFC 9207 2.4, OpenID Connect Core 3.1.2.6;
-docs/reference/sign-in.md has the same list, checked. Not here: when each is said (signin.py, renew.py).
+Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 7591 3.2.2, RFC 8628 3.5, RFC 9207 2.4, OpenID
+Connect Core 3.1.2.6; docs/reference/sign-in.md has the same list, checked. Not here: when each is said (signin.py, renew.py).
 """
 
 from __future__ import annotations
@@ -86,6 +86,13 @@ _STANDARD: Final[dict[str, ProviderProblem]] = {
     # RFC 6750: said by a service about a token
     "invalid_token": ProviderProblem("{host} no longer accepts the token", "sign in again: {again}"),
     "insufficient_scope": ProviderProblem("the token does not allow this at {host}", "to grant more access: {again}"),
+    # RFC 7591
+    "invalid_redirect_uri": ProviderProblem(
+        "{host} does not register clients that redirect to this machine", _PUBLISHER
+    ),
+    "invalid_client_metadata": ProviderProblem("{host} does not register clients of this kind", _PUBLISHER),
+    "invalid_software_statement": ProviderProblem("{host} does not register clients of this kind", _PUBLISHER),
+    "unapproved_software_statement": ProviderProblem("{host} registers only clients that it has approved", _PUBLISHER),
     # RFC 7009
     "unsupported_token_type": ProviderProblem("{host} does not revoke tokens of this kind", "they expire on their own"),
 }
@@ -94,6 +101,10 @@ _OURS: Final[dict[str, ProviderProblem]] = {
     "issuer_mismatch": ProviderProblem(
         "the answer does not come from {host}, or does not say so: two sign-ins may have been mixed up, and nothing was sent on",
         "start again, and use only the address that it shows: {again}",
+    ),
+    "registration_closed": ProviderProblem("{host} does not let a client register itself", _PUBLISHER),
+    "unsupported_client": ProviderProblem(
+        "{host} registered a client that must authenticate in a way that Aileron does not support", _PUBLISHER
     ),
     "unknown_error": ProviderProblem("{host} refused without a standard error code", _REPORT),
     "bad_answer": ProviderProblem("{host} sent an invalid answer", _REPORT),
@@ -145,6 +156,9 @@ RENEWAL: Final[dict[str, ProviderProblem]] = {
     ),
     "invalid_client": ProviderProblem(
         "{host} no longer recognizes the connector's application or its secret", _PUBLISHER
+    ),
+    "client_gone": ProviderProblem(
+        "{host} no longer recognizes the client that was registered at sign-in", "sign in again: {again}"
     ),
     "unauthorized_client": ProviderProblem(
         "{host} does not allow the connector's application to renew sign-ins", "sign in again: {again}"

@@ -40,6 +40,8 @@ class Awaited:
     state: Secret
     authorize_url: str
     issuer: str | None
+    issuer_in_answer: bool
+    """Whether an answer that does not say who it is from is refused, where there is an `issuer`."""
     host: str
     """The provider's, for sentences."""
 
@@ -77,7 +79,7 @@ def judged(method: str, target: str, hosts: Sequence[str], awaited: Awaited) -> 
 
 def _answer(given: dict[str, str], awaited: Awaited) -> AuthorizationResponse:
     issuer = given.get("iss")
-    must_say = awaited.issuer is not None
+    must_say = awaited.issuer is not None and awaited.issuer_in_answer
     if (must_say or issuer is not None) and not is_issuer(issuer, awaited.issuer, awaited.authorize_url):
         return AuthorizationResponse(None, said("issuer_mismatch", awaited.host))
     if "error" in given:

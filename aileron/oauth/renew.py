@@ -368,7 +368,11 @@ class Renewals:
             await self._noted(name, self._journal.failed(name, error.failure.failure_class.value))
             raise
         try:
-            form = {"grant_type": "refresh_token", "refresh_token": before.refresh.reveal().decode("ascii")}
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": before.refresh.reveal().decode("ascii"),
+                **before.client.resource_parameter,
+            }
             deadline = anyio.current_time() + self._pace.exchange_s
             answer = await self._endpoints.post(before.client.token_url, form, before.client, deadline)
             after = renewed(answer, before, grant, host, self._clock())
@@ -385,6 +389,8 @@ class Renewals:
             state.settled_ms = begun_ms
         if problem.code == "invalid_grant" and not was_settled:
             problem = ProviderError("cut_off", problem.sentence, retriable=False)
+        if problem.code == "invalid_client" and before.client.is_registered:
+            problem = ProviderError("client_gone", problem.sentence, retriable=False)
         raise await self._refused(name, state, grant, problem, host)
 
     async def _keep(self, name: BindingName, state: _State) -> None:

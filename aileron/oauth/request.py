@@ -9,7 +9,8 @@ Rules
   nobody's.
 - A parameter of ours is never taken from the manifest, neither from its `authorize_params` nor from its URL's query.
 
-Source: RFC 6749 section 4.1.1, RFC 7636, RFC 8252 section 7.3, OpenID Connect Core 3.1.2.1. Not here: the answer (redirect.py).
+Source: RFC 6749 section 4.1.1, RFC 7636, RFC 8252 section 7.3, RFC 8707 section 2, OpenID Connect Core
+3.1.2.1. Not here: the answer (redirect.py).
 
 >>> challenge("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk")
 'E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM'
@@ -40,15 +41,18 @@ __all__ = [
     "check_provider",
     "endpoint_url",
     "origin",
+    "redirect_uri_at",
 ]
 
 RANDOM_BYTES: Final = 32  # 256 bits: RFC 7636 section 7.1 asks for them, and nobody guesses them
 OURS: Final = frozenset(
     "client_id client_secret redirect_uri response_type response_mode scope state nonce code_challenge code_challenge_method "
-    "request request_uri".split()
+    "request request_uri resource".split()
 )
 """Parameters that only this module sets, or that would replace those it sets."""
 _PLACEHOLDER: Final = re.compile(r"^\s*$|^bound-at-|placeholder|change-?me|your[-_ ]|[<>]|x{5}", re.IGNORECASE)
+_DOCUMENT: Final = re.compile(r"https://[a-z0-9.-]+(?::[0-9]+)?/[^<>\s]*")
+"""The address of a client ID metadata document: what its host and path are called is its owner's affair."""
 _LOOPBACK: Final = re.compile(r"localhost|127(?:\.[0-9]{1,3}){3}")
 
 
@@ -65,24 +69,27 @@ class AuthorizationRequest:
 
 
 def authorization_request(
-    provider: OAuth2Provider, port: int, *, random: Callable[[int], bytes] = secrets.token_bytes
+    provider: OAuth2Provider, client_id: str, port: int, *, random: Callable[[int], bytes] = secrets.token_bytes
 ) -> AuthorizationRequest:
-    """The request, for an answer at `port` of this machine. ProviderError for a provider that cannot be asked."""
+    """The request of `client_id`, for an answer at `port` of this machine. ProviderError for a provider that cannot be asked."""
     check_provider(provider)
     url = endpoint_url(provider.authorize_url)
     state, verifier = _word(random), _word(random)
     nonce = _word(random) if "openid" in provider.scopes else None
-    redirect_uri = f"http://localhost:{port}/callback"
+    redirect_uri = redirect_uri_at(port)
     asked = {
         **dict(provider.authorize_params),
         "response_type": "code",
-        "client_id": provider.client_id,
+        "client_id": client_id,
         "redirect_uri": redirect_uri,
-        "scope": " ".join(provider.scopes),
         "state": state,
         "code_challenge": challenge(verifier),
         "code_challenge_method": "S256",
     }
+    if provider.scopes:
+        asked["scope"] = " ".join(provider.scopes)
+    if provider.resource is not None:
+        asked["resource"] = provider.resource
     if nonce is not None:
         asked["nonce"] = nonce
     joint = "?" if url.query is None else "&"
@@ -95,6 +102,11 @@ def authorization_request(
     )
 
 
+def redirect_uri_at(port: int) -> str:
+    """Where the person's browser comes back to (RFC 8252, section 7.3)."""
+    return f"http://localhost:{port}/callback"
+
+
 def challenge(verifier: str) -> str:
     """The S256 code challenge (RFC 7636, section 4.2)."""
     return _base64url(hashlib.sha256(verifier.encode("ascii")).digest())
@@ -103,7 +115,7 @@ def challenge(verifier: str) -> str:
 def check_provider(provider: OAuth2Provider) -> None:
     """ProviderError for a manifest that was not released: `placeholder`, or `bad_provider` where it says what is ours to say."""
     for value in (provider.client_id, provider.client_secret):
-        if value is not None and _PLACEHOLDER.search(value):
+        if value is not None and _PLACEHOLDER.search(value) and not _DOCUMENT.fullmatch(value):
             raise ProviderError("placeholder", SIGN_IN["placeholder"].what, retriable=False, was_sent=False)
     query = endpoint_url(provider.authorize_url).query or ""
     names = {name for name, _ in (*provider.authorize_params, *parse_qsl(query, keep_blank_values=True))}

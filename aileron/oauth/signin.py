@@ -3,8 +3,8 @@
 Runs in the daemon. The person proves who they are to the provider, on its page; what comes here is a code, which only who holds
 the verifier can turn into tokens. The tokens are given to the caller and kept nowhere here.
 
-    1 check the manifest · 2 listen (browser), or ask for a code (device) · 3 invite the person · 4 wait, at most 10 minutes
-    5 turn the code into tokens · 6 check what was granted · 7 tell the page
+    1 check the manifest · 2 listen (browser) · 3 register a client, if the manifest names none · 4 ask for a code (device)
+    5 invite the person · 6 wait, at most 10 minutes · 7 turn the code into tokens · 8 check what was granted · 9 tell the page
 
 Rules
 - A sign-in is used once and ends within SIGN_IN_S, well or not. Leaving its block ends it: the port is closed.
@@ -38,7 +38,8 @@ from aileron.oauth.callback import Callback
 from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, host_of
 from aileron.oauth.problems import ProviderError, not_signed_in, said
 from aileron.oauth.redirect import AuthorizationResponse, Awaited
-from aileron.oauth.request import AuthorizationRequest, authorization_request, check_provider
+from aileron.oauth.registration import read_registration, registration_request
+from aileron.oauth.request import AuthorizationRequest, authorization_request, check_provider, redirect_uri_at
 
 __all__ = ["SIGN_IN_S", "Invitation", "SignIn", "TokenGrant"]
 
@@ -83,12 +84,6 @@ class SignIn:
         self._again: Final = again
         self._clock: Final = clock
         self._sleep: Final = sleep
-        self._client: Final = Client(
-            client_id=provider.client_id,
-            client_secret=provider.client_secret,
-            token_url=provider.token_url,
-            revocation_url=provider.revocation_url,
-        )
         self._flow: _Browser | _Device | None = None
         self._invitation: Invitation | None = None
         self._is_finished = False
@@ -135,15 +130,15 @@ class SignIn:
     # in a browser here
 
     async def _begin_browser(self) -> Invitation:
-        check_provider(self._provider)
-        self._endpoints.check_allowed(self._provider.token_url)
+        self._check()
         callback = Callback.opened()
-        try:
-            asked = authorization_request(self._provider, callback.port)
-        except ProviderError:
+        try:  # registered now: nobody else can open the port that the client is for
+            client = await self._client(redirect_uri_at(callback.port))
+            asked = authorization_request(self._provider, client.client_id, callback.port)
+        except BaseException:  # cancelled too: the port is nobody else's to close
             callback.close()
             raise
-        self._flow = _Browser(callback, asked)
+        self._flow = _Browser(callback, asked, client)
         return Invitation(flow="browser", authorize_url=asked.url, expires_at=self._clock() + SIGN_IN_S)
 
     async def _finish_browser(self, flow: _Browser) -> TokenGrant:
@@ -152,6 +147,7 @@ class SignIn:
             state=flow.asked.state,
             authorize_url=self._provider.authorize_url,
             issuer=self._provider.issuer,
+            issuer_in_answer=self._provider.issuer_in_answer,
             host=host_of(self._provider.authorize_url),
         )
         outcome: TokenGrant | ProviderError = _timed_out(awaited.host)
@@ -160,42 +156,42 @@ class SignIn:
             with anyio.CancelScope(deadline=self._deadline):
                 answered = await flow.callback.wait_answered()
             if answered is not None:
-                outcome = await self._outcome(flow.asked, answered, awaited.host)
+                outcome = await self._outcome(flow, answered, awaited.host)
                 await flow.callback.tell(is_signed_in=isinstance(outcome, TokenGrant))
         if isinstance(outcome, ProviderError):
             raise outcome
         return outcome
 
-    async def _outcome(
-        self, asked: AuthorizationRequest, answered: AuthorizationResponse, host: str
-    ) -> TokenGrant | ProviderError:
+    async def _outcome(self, flow: _Browser, answered: AuthorizationResponse, host: str) -> TokenGrant | ProviderError:
         """As a value: what rises out of a block of tasks would come in a group."""
         if answered.code is None:
             return answered.problem or said("bad_answer", host)
         form = {
             "grant_type": "authorization_code",
             "code": answered.code.reveal().decode("ascii"),
-            "redirect_uri": asked.redirect_uri,
-            "code_verifier": asked.verifier.reveal().decode("ascii"),
+            "redirect_uri": flow.asked.redirect_uri,
+            "code_verifier": flow.asked.verifier.reveal().decode("ascii"),
         }
         try:
-            return await self._granted(form, anyio.current_time() + EXCHANGE_S, asked.nonce)
+            return await self._granted(form, flow.client, flow.asked.nonce)
         except ProviderError as error:
             return error
 
     # with a code typed in elsewhere
 
     async def _begin_device(self) -> Invitation:
-        check_provider(self._provider)
         url = self._provider.device_authorization_url
         if url is None:
+            check_provider(self._provider)
             raise said("no_device_flow", self._host())
-        self._endpoints.check_allowed(self._provider.token_url)
-        form = {"scope": " ".join(self._provider.scopes)}
-        answer = await self._endpoints.post(url, form, self._client, anyio.current_time() + EXCHANGE_S)
+        self._check()
+        client = await self._client(None)
+        form = {"scope": " ".join(self._provider.scopes)} if self._provider.scopes else {}
+        form |= client.resource_parameter
+        answer = await self._endpoints.post(url, form, client, anyio.current_time() + EXCHANGE_S)
         code = read_device_code(answer, host_of(url))
         self._deadline = anyio.current_time() + min(SIGN_IN_S, code.expires_in_s)
-        self._flow = _Device(code)
+        self._flow = _Device(code, client)
         return Invitation(
             flow="device",
             user_code=code.user_code,
@@ -216,7 +212,7 @@ class SignIn:
             if waiting.cancelled_caught or anyio.current_time() >= self._deadline:
                 raise _timed_out(self._host())
             try:
-                return await self._granted(form, anyio.current_time() + EXCHANGE_S, None)
+                return await self._granted(form, flow.client, None)
             except ProviderError as error:
                 if error.code != "authorization_pending" and not error.retriable:
                     raise
@@ -229,11 +225,37 @@ class SignIn:
 
     # both
 
-    async def _granted(self, form: dict[str, str], deadline: float, nonce: Secret | None) -> TokenGrant:
-        answer = await self._endpoints.post(self._provider.token_url, form, self._client, deadline)
+    def _check(self) -> None:
+        """Before anything is opened or sent: can this provider be asked, and does egress let us ask it?"""
+        check_provider(self._provider)
+        self._endpoints.check_allowed(self._provider.token_url)
+        if self._provider.client_id is None and self._provider.registration_url is not None:
+            self._endpoints.check_allowed(self._provider.registration_url)
+
+    async def _client(self, redirect_uri: str | None) -> Client:
+        """Who asks: the publisher's application, else a client that is registered now."""
+        provider = self._provider
+        if provider.client_id is not None:
+            return Client(
+                client_id=provider.client_id,
+                client_secret=provider.client_secret,
+                token_url=provider.token_url,
+                revocation_url=provider.revocation_url,
+                resource=provider.resource,
+            )
+        url = provider.registration_url
+        assert url is not None, "the parser lets no manifest through without either"
+        document = registration_request(provider, redirect_uri)
+        answer = await self._endpoints.register(url, document, anyio.current_time() + EXCHANGE_S)
+        return read_registration(answer, provider, redirect_uri, host_of(url), self._clock())
+
+    async def _granted(self, form: dict[str, str], client: Client, nonce: Secret | None) -> TokenGrant:
+        whole = {**form, **client.resource_parameter}
+        deadline = anyio.current_time() + EXCHANGE_S
+        answer = await self._endpoints.post(self._provider.token_url, whole, client, deadline)
         expected = Expected(
             host=host_of(self._provider.token_url),
-            client=self._client,
+            client=client,
             scopes=self._provider.scopes,
             authorize_url=self._provider.authorize_url,
             issuer=self._provider.issuer,
@@ -254,12 +276,14 @@ class _Browser(NamedTuple):
 
     callback: Callback
     asked: AuthorizationRequest
+    client: Client
 
 
 class _Device(NamedTuple):
     """A code was given out."""
 
     code: DeviceCode
+    client: Client
 
 
 def _timed_out(host: str) -> ProviderError:

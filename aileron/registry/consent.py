@@ -9,6 +9,7 @@ Source: docs/reference/consents.md. Not here: asking (daemon/decisions/consents.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
 import msgspec
 
@@ -19,6 +20,13 @@ from aileron.model.names import precedence
 from aileron.registry.artifact import Artifact
 from aileron.registry.keyring import Signed
 
+_SIGN_IN: Final = (
+    "registration_url",
+    "authorize_url",
+    "token_url",
+    "device_authorization_url",
+    "revocation_url",
+)
 __all__ = ["Together", "capability_changes", "connector_consent", "signature_words", "text_signature_words"]
 
 
@@ -107,8 +115,18 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
     if before is None or after is None:
         return  # the kind of credential says so
     yield from _sets("scopes", set(before.scopes), set(after.scopes))
-    for name in ("client_id", "authorize_url", "token_url", "issuer", "device_authorization_url", "revocation_url"):
+    for name in _SIGN_IN:
         yield from _changed(f"sign-in, {name}", getattr(before, name), getattr(after, name))
+    for name in (
+        "client_id",
+        "resource",
+        "issuer",
+    ):  # their absence widens too: another application, a limit that is gone
+        was, would_be = getattr(before, name), getattr(after, name)
+        if was != would_be:
+            yield Change.of(f"sign-in, {name}", was, would_be, widens=True)
+    was_said, is_said = before.issuer_in_answer, after.issuer_in_answer
+    yield from _changed("sign-in, issuer_in_answer", _yes(was_said), _yes(is_said), widens=was_said)
 
 
 def _sets(where: str, before: set[str], after: set[str]) -> Iterator[Change]:

@@ -11,6 +11,7 @@ Rules
 - A provider's addresses are spelled in one way, the one in which egress/url.py reads them as they stand: nobody who reads one
   later can understand another host or path by it.
 - Operations are all there or not there at all: one that is not among them is refused before a person is asked.
+- Whoever signs in does so as the publisher's application, or as a client that is registered at an address of the manifest.
 - What this side says when it sends a person to a provider, or what would replace it, is not a manifest's to say.
 
 Source: docs/reference/connector-manifest.md, checked against `SCHEMA`. Not here: hashing (content.py),
@@ -122,6 +123,7 @@ _PCHAR: Final = r"(?:[A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 _PROVIDER_URL: Final = re.compile(
     rf"(?P<scheme>https?)://(?P<host>[a-z0-9.-]+)(?::(?P<port>[1-9][0-9]{{0,4}}))?(?P<path>(?:/{_PCHAR}*)*)"
 )
+_QUERY_OF_RESOURCE: Final = re.compile(rf"(?:{_PCHAR}|[/?])*")
 _ADDRESS: Final = rf"https?://[a-z0-9.-]+(?::[1-9][0-9]{{0,4}})?(?:/{_PCHAR}*)*"
 """The same for an editor, without names of groups, which ECMA 262 spells otherwise."""
 _MAX_PROVIDER_URL: Final = 512
@@ -146,6 +148,7 @@ _RESERVED_PARAMS: Final = {
     "grant_type": _OURS,
     "nonce": _OURS,
     "redirect_uri": _OURS,
+    "resource": _OURS,
     "response_mode": _OURS,
     "response_type": _OURS,
     "scope": _OURS,
@@ -177,8 +180,8 @@ _OAUTH2: Final = {
     ),
     "client_id": Field(
         Kind.STRING,
-        required=True,
-        says="the ID of the publisher's application, in printable ASCII",
+        says="the ID of the publisher's application, in printable ASCII: one that the provider issued, or the https address of "
+        "its [client ID metadata document](#the-application). Required unless there is a `registration_url`",
         bounds=range(1, _MAX_CLIENT + 1),
         example="bound-at-release",
     ),
@@ -189,11 +192,25 @@ _OAUTH2: Final = {
         bounds=range(1, _MAX_CLIENT + 1),
         example="bound-at-release",
     ),
+    "registration_url": Field(
+        Kind.STRING,
+        says="an address: where each sign-in [registers a client](sign-in.md#registering-a-client) of its own (RFC 7591) if "
+        "there is no `client_id`",
+        pattern=_ADDRESS,
+        example="https://oauth2.example.com/register",
+    ),
+    "resource": Field(
+        Kind.STRING,
+        says="what the tokens are for, as the service names itself (RFC 8707): an address that may have a query, such as "
+        '`resource = "https://mcp.example.com/mcp"`. It is sent with every request for tokens',
+        pattern=_ADDRESS + rf"(?:\?(?:{_PCHAR}|[/?])*)?",
+        example="https://mcp.example.com/mcp",
+    ),
     "scopes": Field(
         Kind.STRINGS,
         required=True,
-        says="the provider's scopes, each once",
-        bounds=range(1, _MAX_SCOPES + 1),
+        says="the provider's scopes, each once; `[]` if the provider needs none",
+        bounds=range(_MAX_SCOPES + 1),
         is_unique=True,
         pattern=_SCOPE.pattern,
         example=["openid", "email"],
@@ -204,6 +221,12 @@ _OAUTH2: Final = {
         "another issuer is refused (RFC 9207)",
         pattern=_ADDRESS,
         example="https://accounts.example.com",
+    ),
+    "issuer_in_answer": Field(
+        Kind.BOOLEAN,
+        says="whether an answer that names no issuer is refused too, if there is an `issuer`. `false` is for a provider whose "
+        "metadata does not have `authorization_response_iss_parameter_supported`",
+        default=True,
     ),
     "device_authorization_url": Field(
         Kind.STRING,
@@ -554,14 +577,37 @@ def _oauth2(credential: Table, allow_unbound: bool) -> OAuth2Provider | None:
     return OAuth2Provider(
         authorize_url=table.parsed("authorize_url", _check_provider_url),
         token_url=table.parsed("token_url", _check_provider_url),
-        client_id=_client(table, "client_id", allow_unbound),
+        client_id=_client_id(table, allow_unbound),
         client_secret=_client(table, "client_secret", allow_unbound) if "client_secret" in table else None,
+        registration_url=_maybe_url(table, "registration_url"),
+        resource=table.parsed("resource", _check_resource) if "resource" in table else None,
         scopes=_scopes(table),
         issuer=_maybe_url(table, "issuer"),
+        issuer_in_answer=_issuer_in_answer(table),
         device_authorization_url=_maybe_url(table, "device_authorization_url"),
         revocation_url=_maybe_url(table, "revocation_url"),
         authorize_params=_authorize_params(table),
     )
+
+
+def _client_id(table: Table, allow_unbound: bool) -> str | None:
+    if "client_id" in table:
+        return _client(table, "client_id", allow_unbound)
+    if "registration_url" not in table:
+        raise table.refuse("client_id", "neither client_id nor registration_url: nobody could sign in; add one of them")
+    if "client_secret" in table:
+        raise table.refuse(
+            "client_secret", "client_secret without client_id; remove it, or add the client_id it belongs to"
+        )
+    return None
+
+
+def _issuer_in_answer(table: Table) -> bool:
+    if "issuer_in_answer" not in table:
+        return True
+    if "issuer" not in table:
+        raise table.refuse("issuer_in_answer", "issuer_in_answer without issuer; add the issuer, or remove it")
+    return table.boolean("issuer_in_answer", True)
 
 
 def _client(table: Table, key: str, allow_unbound: bool) -> str:
@@ -579,7 +625,7 @@ def _client(table: Table, key: str, allow_unbound: bool) -> str:
 
 def _scopes(table: Table) -> tuple[str, ...]:
     scopes = table.strings("scopes")
-    if not scopes or not all(map(_SCOPE.fullmatch, scopes)):
+    if not all(map(_SCOPE.fullmatch, scopes)):
         problem = "scopes is not a list of the provider's scopes, one string each, without blanks and quotes"
         raise table.refuse("scopes", problem)
     if len(scopes) > _MAX_SCOPES or len(set(scopes)) != len(scopes):
@@ -604,6 +650,15 @@ def _check_provider_url(text: str) -> str:
         raise ValueError(f"{text!r} has a port that is not a number from 1 to 65535")
     if found["scheme"] != "https" and host not in _LOOPBACK:
         raise ValueError(f"{text!r} is not https; http is allowed only for a provider on localhost, in tests")
+    return text
+
+
+def _check_resource(text: str) -> str:
+    """As an address, with a query or without (RFC 8707, section 2): it is sent, and never fetched. ValueError otherwise."""
+    address, mark, query = text.partition("?")
+    _check_provider_url(address)
+    if len(text) > _MAX_PROVIDER_URL or not _QUERY_OF_RESOURCE.fullmatch(query) or (mark and not query):
+        raise ValueError(f"{text[:_MAX_PROVIDER_URL]!r} is not an address of at most {_MAX_PROVIDER_URL} characters")
     return text
 
 

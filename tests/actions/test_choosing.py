@@ -176,6 +176,16 @@ WIDER = {
         {"oauth2": msgspec.structs.replace(PROVIDER, client_id="other")},
         "reauthorize",
     ),
+    "application registered at https://id.example.com/r at https://id.example.com/token, "
+    "not acme at https://id.example.com/token": (
+        {"oauth2": msgspec.structs.replace(PROVIDER, client_id=None, registration_url="https://id.example.com/r")},
+        "reauthorize",
+    ),
+    "application acme at https://id.example.com/token for https://mail.example.com/mcp, "
+    "not acme at https://id.example.com/token": (
+        {"oauth2": msgspec.structs.replace(PROVIDER, resource="https://mail.example.com/mcp")},
+        "reauthorize",
+    ),
     "application acme at https://evil.example/token, not acme at https://id.example.com/token": (
         {"oauth2": msgspec.structs.replace(PROVIDER, token_url="https://evil.example/token")},
         "reauthorize",

@@ -106,6 +106,9 @@ scopes = ["mail", "openid"]
 issuer = "https://accounts.example.com"
 device_authorization_url = "https://accounts.example.com/device"
 revocation_url = "https://accounts.example.com/revoke"
+registration_url = "https://accounts.example.com/register"
+resource = "https://a.example.com/mcp?x=y/z"
+issuer_in_answer = false
 authorize_params = {access_type = "offline"}
 
 [limits]
@@ -301,7 +304,6 @@ WRONG = [
     ("manifest", 'kind = "oauth2"', 'kind = "token"'),
     ("manifest", 'scope = "Send mail"', 'scope = ""'),
     ("manifest", '"wasi:cli/stdout@0.2.0"', '"wasi:filesystem/types"'),
-    ("manifest", '["mail", "openid"]', "[]"),
     ("manifest", '["mail", "openid"]', '["mail openid"]'),
     ("manifest", "https://accounts.example.com/auth", "https://accounts.example.com/auth?x=1"),
     ("manifest", "memory_mb = 128", "memory_mb = 1025"),

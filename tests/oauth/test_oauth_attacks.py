@@ -12,6 +12,7 @@ import pytest
 from aileron.config import Settings
 from aileron.daemon.secrets.lending import Lending
 from aileron.egress import Egress, EgressRequest, Meter
+from aileron.model.credential import Client
 from aileron.model.failure import AileronError
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
@@ -174,6 +175,7 @@ async def ended(sign_in: SignIn, into: list[TokenGrant | str]) -> None:
 async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: Endpoints) -> None:
     """Whoever reads one from the address bar has no verifier, and the verifier of another sign-in is not it."""
     provider = CheckingCodes(server)
+    client = Client(client_id="client-of-the-publisher", client_secret=None, token_url="", revocation_url=None)
     server.says(provider, provider, provider)
     async with waiting(endpoints, server) as (sign_in, asked), waiting(endpoints, server) as (_, other):
         provider.codes = {"stolen-code-1": asked, "stolen-code-2": other, "good-code": asked}
@@ -184,7 +186,7 @@ async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: End
             "redirect_uri": asked["redirect_uri"],
         }
         with pytest.raises(Exception, match="did not accept the code"):
-            await endpoints.post(server.url("/token"), sign_in_of_a_thief, sign_in._client, anyio.current_time() + 20)
+            await endpoints.post(server.url("/token"), sign_in_of_a_thief, client, anyio.current_time() + 20)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(ended, sign_in, results)
             # injected into the victim's sign-in: a code that was given out for another request (RFC 9700, section 4.5)

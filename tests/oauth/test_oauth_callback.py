@@ -63,6 +63,7 @@ async def waiting(**changes: Any) -> AsyncIterator[Waiting]:
         "state": Secret(STATE.encode()),
         "authorize_url": "https://id.example/authorize",
         "issuer": None,
+        "issuer_in_answer": True,
         "host": "id.example",
     }
     try:
@@ -290,6 +291,7 @@ async def test_who_breaks_off_changes_nothing() -> None:
         ("https://id.example/a", "https://id.example/a/", False),
         ("https://id.example/a", "https://id.example/b", False),
         ("https://id.example/a", None, False),
+        ("https://id.example/a", "", False),
     ],
 )
 @pytest.mark.parametrize("what", ["code=canary-code-0123", "error=access_denied"])

@@ -190,7 +190,6 @@ def test_a_mistake_is_told_with_its_line(manifest_text: Text, old: str, new: str
         ('"123.apps.example.com"', '""', "client_id is empty, longer than 512 characters or not printable ASCII"),
         ('"not-really-secret"', f'"{"s" * 513}"', "client_secret is empty, longer than 512"),
         ('"not-really-secret"', '"pässword"', "client_secret is empty, longer than 512 characters or not printable"),
-        ('["https://example.com/mail.send", "openid"]', "[]", "scopes is not a list of the provider's scopes"),
         ('"openid"]', '"a b"]', "scopes is not a list of the provider's scopes, one string each"),
         ('"openid"]', "'a\"b']", "scopes is not a list of the provider's scopes, one string each"),
         ('"openid"]', '"openid", "openid"]', "3 scopes; at most 64, each once"),
@@ -205,7 +204,7 @@ def test_a_wrong_provider_is_refused(manifest_text: Text, old: str, new: str, me
     assert message in refusal(whole.replace(old, new))
 
 
-ADDRESSES = ["authorize_url", "token_url", "issuer", "device_authorization_url", "revocation_url"]
+ADDRESSES = ["authorize_url", "token_url", "issuer", "device_authorization_url", "revocation_url", "registration_url"]
 
 
 def with_address(manifest_text: Text, key: str, url: str) -> str:
@@ -281,6 +280,52 @@ def test_what_else_the_provider_wants_is_read(manifest_text: Text):
     assert plain.device_authorization_url is None
 
 
+def test_a_client_is_registered_where_the_publisher_has_none(manifest_text: Text):
+    """A `registration_url` stands for a `client_id`, and stays beside one; no scopes is a list that is empty."""
+    without = manifest_text(('"api_key"', '"oauth2"')) + "".join(
+        line + "\n" for line in OAUTH2.splitlines() if not line.startswith("client_")
+    ).replace('["https://example.com/mail.send", "openid"]', "[]")
+    where = 'registration_url = "https://accounts.example.com/register"\n'
+    found = parse(without + where).oauth2
+    both = parse(manifest_text(('"api_key"', '"oauth2"')) + OAUTH2 + where).oauth2
+
+    assert found is not None
+    assert (found.client_id, found.client_secret, found.scopes) == (None, None, ())
+    assert "https://accounts.example.com/register" in found.token_endpoints
+    assert both is not None
+    assert (both.client_id, both.registration_url) == ("123.apps.example.com", found.registration_url)
+    assert "client_id: " not in refusal(without), "on the table, which has no such line"
+    assert "neither client_id nor registration_url: nobody could sign in" in refusal(without)
+    assert "client_secret without client_id" in refusal(without + where + 'client_secret = "x"\n')
+
+
+def test_what_the_tokens_are_for_is_an_address_that_may_have_a_query(manifest_text: Text):
+    """RFC 8707 section 2: absolute, no fragment; in one spelling, as all addresses."""
+    whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
+    for good in ("https://mcp.example.com", "https://mcp.example.com/mcp?team=a/b&c", "http://localhost:8080/mcp"):
+        found = parse(whole + f"resource = '{good}'\n").oauth2
+        assert found is not None
+        assert found.resource == good
+    for bad in (
+        "https://a.example/#f", "https://a.example/?x#", "https://a.example/?", "http://a.example/", "a.example",
+        "urn:x", "https://A.example/", "https://a.example/?" + "x" * 512, "https://a.example/?a b", "https://u@a.example/",
+    ):  # fmt: skip
+        assert ": resource: " in refusal(whole + f"resource = '{bad}'\n")
+
+
+def test_an_answer_without_an_issuer_is_allowed_by_name_only(manifest_text: Text):
+    """What is not said is the strict form; it needs an issuer."""
+    whole = manifest_text(('"api_key"', '"oauth2"')) + OAUTH2
+    issuer = 'issuer = "https://accounts.example.com"\n'
+    strict, lax = parse(whole + issuer).oauth2, parse(whole + issuer + "issuer_in_answer = false\n").oauth2
+
+    assert strict is not None
+    assert strict.issuer_in_answer
+    assert lax is not None
+    assert not lax.issuer_in_answer
+    assert "issuer_in_answer without issuer" in refusal(whole + "issuer_in_answer = false\n")
+
+
 @pytest.mark.parametrize(
     ("param", "message"),
     [
@@ -291,6 +336,7 @@ def test_what_else_the_provider_wants_is_read(manifest_text: Text):
         ('code_challenge = "x"', "parameter code_challenge is set by the supervisor"),
         ('CODE_CHALLENGE_METHOD = "plain"', "parameter CODE_CHALLENGE_METHOD is set by the supervisor"),
         ('nonce = "x"', "parameter nonce is set by the supervisor"),
+        ('resource = "https://evil.example/"', "parameter resource is set by the supervisor"),
         ('response_type = "token"', "parameter response_type is set by the supervisor"),
         ('response_mode = "fragment"', "parameter response_mode is set by the supervisor"),
         ('request = "eyJ"', "parameter request would replace a value that the supervisor sets"),

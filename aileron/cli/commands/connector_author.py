@@ -641,6 +641,7 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
         ("sent as", None if need is None else wire_words(Reach.of(manifest).wire)),
         ("signs in at", None if manifest.oauth2 is None else manifest.oauth2.authorize_url),
         ("client", None if manifest.oauth2 is None else _client(manifest.oauth2)),
+        ("tokens for", None if manifest.oauth2 is None else manifest.oauth2.resource),
         ("scopes", None if manifest.oauth2 is None else list(manifest.oauth2.scopes)),
         ("may", [_USES[function] for function in sorted(manifest.imports)] or "compute, and nothing else"),
         ("limits", f"{limits.memory_mb} MiB, {limits.timeout_s} s for one operation{more}"),
@@ -652,4 +653,4 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
 def _client(provider: OAuth2Provider) -> str:
     from aileron.registry.placeholders import UNBOUND_CLIENT
 
-    return "set at release" if provider.client_id == UNBOUND_CLIENT else provider.client_id
+    return "set at release" if provider.client_id == UNBOUND_CLIENT else provider.client_words

@@ -1,0 +1,64 @@
+"""What a person is told is new in another version of a connector: where its sign-in leads, and for what."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from aileron.model.consent import Change
+from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
+from aileron.model.names import Fqn, HostPort
+from aileron.registry.consent import capability_changes
+
+PROVIDER: Final = OAuth2Provider(
+    authorize_url="https://id.example/authorize",
+    token_url="https://id.example/token",
+    client_id="acme",
+    registration_url="https://id.example/register",
+    resource="https://mcp.example/mcp",
+    scopes=("mail.read",),
+    issuer="https://id.example",
+)
+
+
+def asking(**changes: Any) -> ConnectorManifest:
+    """A connector that signs in at that provider."""
+    return ConnectorManifest(
+        name=Fqn.parse("github://acme/mail"),
+        version="1.0.0",
+        hosts=(HostPort("mcp.example", 443),),
+        credential=CredentialNeed(kind="oauth2", scope="Read your mail"),
+        oauth2=msgspec.structs.replace(PROVIDER, **changes),
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"registration_url": "https://evil.example/r"},
+         [("registration_url", "https://id.example/register", "https://evil.example/r", True)]),
+        ({"registration_url": None}, [("registration_url", "https://id.example/register", None, False)]),
+        ({"client_id": None}, [("client_id", "acme", None, True)]),
+        ({"resource": "https://other.example"},
+         [("resource", "https://mcp.example/mcp", "https://other.example", True)]),
+        ({"resource": None}, [("resource", "https://mcp.example/mcp", None, True)]),
+        ({"issuer": None}, [("issuer", "https://id.example", None, True)]),
+        ({"issuer_in_answer": False}, [("issuer_in_answer", "yes", "no", True)]),
+        ({}, []),
+    ],
+)  # fmt: skip
+def test_each_address_of_a_sign_in_is_told_and_a_limit_that_is_gone_widens(
+    changes: dict[str, Any], found: list[tuple[str, str | None, str | None, bool]]
+) -> None:
+    """What tokens are for and who issues them are limits: without them more is allowed. Put back, they narrow."""
+    expected = [
+        Change(where=f"sign-in, {key}", before=before, after=after, widens=widens)
+        for key, before, after, widens in found
+    ]
+
+    assert list(capability_changes(asking(), asking(**changes))) == expected
+    if "issuer_in_answer" in changes:
+        (back,) = capability_changes(asking(**changes), asking())
+        assert not back.widens
