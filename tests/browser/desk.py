@@ -38,13 +38,14 @@ _SOURCE: Final = Path(__file__).parent / "connector" / "connector.py"
 class Mail:
     """The service, between enter and exit. `sent` are (account, text); `refused` counts the answers 401.
 
-    It answers when `may_answer` is set, as it is.
+    It answers when `may_answer` is set, as it is, and takes only tokens that are for `resource`, if that is set (RFC 8707).
     """
 
     def __init__(self, provider: Provider) -> None:
         self._provider = provider
         self.sent: list[tuple[str, str]] = []
         self.refused = 0
+        self.resource: str | None = None
         self.may_answer = threading.Event()
         self.may_answer.set()
         self._server = Upstream(self._answer, provider.authority.server_context("localhost"))
@@ -70,7 +71,7 @@ class Mail:
         assert self.may_answer.wait(SIGN_IN_S)
         (field,) = seen.values("authorization")
         found = self._provider.introspect(field.removeprefix("Bearer "))
-        if not found["active"]:
+        if not found["active"] or (self.resource is not None and found.get("aud") != self.resource):
             self.refused += 1
             return answer(b"{}", 'WWW-Authenticate: Bearer error="invalid_token"', status="401 Unauthorized")
         if seen.target == "/send":
@@ -128,12 +129,14 @@ def manifest(
     provider: Provider,
     host: str,
     *,
-    client: Registered = PUBLIC,
+    client: Registered | None = PUBLIC,
+    resource: str | None = None,
+    issuer: str | None = None,
     scopes: tuple[str, ...] = SCOPES,
     revocation: bool = True,
     version: str = "1.0.0",
 ) -> str:
-    """The connector's."""
+    """The connector's. Without a `client` it registers one."""
     lines = [
         "[connector]",
         f'name = "{CONNECTOR}"',
@@ -144,16 +147,21 @@ def manifest(
         'kind = "oauth2"',
         'scope = "Read and send mail"',
         "[capabilities.credential.oauth2]",
-        f'issuer = "{provider.issuer}"',
+        f'issuer = "{issuer or provider.issuer}"',
         f'authorize_url = "{provider.url("authorization")}"',
         f'token_url = "{provider.url("token")}"',
         f'device_authorization_url = "{provider.url("device_authorization")}"',
-        f'client_id = "{client.id}"',
         f"scopes = {json.dumps(scopes)}",
     ]
     if revocation:
         lines.append(f'revocation_url = "{provider.url("revocation")}"')
-    if client.secret is not None:
+    if resource is not None:
+        lines.append(f'resource = "{resource}"')
+    if client is None:
+        lines.append(f'registration_url = "{provider.url("registration")}"')
+    else:
+        lines.append(f'client_id = "{client.id}"')
+    if client is not None and client.secret is not None:
         lines.append(f'client_secret = "{client.secret}"')
     runtime = ["[capabilities.runtime]", 'imports = ["http"]', "[limits]", "timeout_s = 20"]
     return "\n".join([*lines, *runtime, ""])
@@ -169,8 +177,8 @@ def write_source(folder: Path, text: str) -> Path:
 
 
 @contextlib.contextmanager
-def desk(provider: Provider, folder: Path, **options: Any) -> Iterator[Desk]:
-    """A home with the connector, its actions and a vault, and no binding.
+def desk(provider: Provider, folder: Path, *, for_service: bool = False, **options: Any) -> Iterator[Desk]:
+    """A home with the connector, its actions and a vault, and no binding. `for_service`: its tokens are for the service alone.
 
     `look-again` is `whoami` as a step that may be tried again, `ask-first` is `send` as a gated one.
     """
@@ -178,6 +186,8 @@ def desk(provider: Provider, folder: Path, **options: Any) -> Iterator[Desk]:
         hosts = [mail.host, provider.host]
         home.configure(f'[egress]\nprivate = {json.dumps(hosts)}\nca_file = "{provider.authority.ca_file}"\n')
         home.unlock()
+        if for_service:
+            options["resource"] = mail.resource = f"https://{mail.host}/mcp"
         home.install(write_source(folder, manifest(provider, mail.host, **options)))
         for op, inputs in (("whoami", ()), ("reflect", ()), ("send", ("text:string",))):
             home.add_probe_action(op, *inputs, connector=CONNECTOR)  # tried once: what fails is seen

@@ -16,7 +16,7 @@ const escaped = (text) => String(text).replace(/[&<>"']/g, (char) => `&#${char.c
 
 const lines = readline.createInterface({ input: process.stdin })[Symbol.asyncIterator]();
 const told = JSON.parse((await lines.next()).value);
-const { default: Provider } = await import(pathToFileURL(path.join(told.modules, 'oidc-provider', 'lib', 'index.js')));
+const { default: Provider, errors } = await import(pathToFileURL(path.join(told.modules, 'oidc-provider', 'lib', 'index.js')));
 
 const state = { accessTtl: told.access_ttl_s, faults: [], held: [] };
 const issued = []; // what went out in an answer of the token endpoint, and codes: {kind, value, account}
@@ -32,6 +32,12 @@ const consentPage = (action, client, scopes) => page('Allow access?', `<p id="cl
 <form method="post" action="${action}">${scopes.map((scope) => `<p><label><input type="checkbox" name="scope" checked
 value="${escaped(scope)}">${escaped(scope)}</label></p>`).join('')}<button name="answer" value="allow">Allow</button>
 <button name="answer" value="deny">Deny</button></form>`);
+
+// Every service of this machine is one that tokens may be for. A renewal that does not name it gets a token for nothing.
+function resourceServer(_ctx, resource) {
+  if (!resource.startsWith('https://localhost:')) throw new errors.InvalidTarget();
+  return { scope: told.scopes.join(' '), audience: resource, accessTokenFormat: 'opaque' };
+}
 
 function configuration() {
   return {
@@ -59,6 +65,8 @@ function configuration() {
       deviceFlow: { enabled: told.device },
       revocation: { enabled: told.revocation },
       introspection: { enabled: true, allowedPolicy: () => true },
+      registration: { enabled: told.registration },
+      ...(told.resources ? { resourceIndicators: { enabled: true, getResourceServerInfo: resourceServer } } : {}),
     },
     ttl: {
       AccessToken: () => state.accessTtl,
@@ -92,7 +100,9 @@ async function interact(provider, req, res) {
   const { prompt, params, session } = details;
   if (req.method === 'GET') {
     res.setHeader('content-type', 'text/html; charset=utf-8');
-    const scopes = prompt.details.missingOIDCScope || params.scope.split(' ');
+    const ofResources = Object.values(prompt.details.missingResourceScopes ?? {}).flat();
+    const missing = [...(prompt.details.missingOIDCScope ?? []), ...ofResources];
+    const scopes = missing.length ? [...new Set(missing)] : params.scope.split(' ');
     res.end(prompt.name === 'login' ? loginPage(req.url) : consentPage(req.url, params.client_id, scopes));
     return;
   }
@@ -104,6 +114,9 @@ async function interact(provider, req, res) {
   grant.addOIDCScope(form.getAll('scope').join(' '));
   const refused = params.scope.split(' ').filter((scope) => !form.getAll('scope').includes(scope));
   if (refused.length) grant.rejectOIDCScope(refused.join(' '));
+  for (const resource of Object.keys(prompt.details.missingResourceScopes ?? {})) {
+    grant.addResourceScope(resource, form.getAll('scope').join(' '));
+  }
   if (prompt.details.missingOIDCClaims) grant.addOIDCClaims(prompt.details.missingOIDCClaims);
   return finish({ consent: { grantId: await grant.save() } });
 }

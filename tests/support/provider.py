@@ -80,7 +80,8 @@ class Provider:
 
     `names` are the certificate's and `issuer` is its own name, both for `localhost` and its port unless said; `access_ttl_s` may
     change later. `files` are its key and its certificate where they are there already. `program` is what the words are prefixed
-    with to put it into other namespaces, `connect` then leads there.
+    with to put it into other namespaces, `connect` then leads there. `registration`: anybody may register a client (RFC 7591);
+    `resources`: a token is for the service of this machine that its request named (RFC 8707), and for none without.
     """
 
     def __init__(
@@ -101,6 +102,8 @@ class Provider:
         rotates: bool = True,
         device: bool = True,
         revocation: bool = True,
+        registration: bool = False,
+        resources: bool = False,
         program: Sequence[str] = (),
         connect: Callable[[str, int], socket.socket] = lambda address, port: socket.create_connection((address, port)),
     ) -> None:
@@ -128,6 +131,8 @@ class Provider:
             "rotates": rotates,
             "device": device,
             "revocation": revocation,
+            "registration": registration,
+            "resources": resources,
         }
         self._routes = dict(routes or {})
         self.port = 0
@@ -156,13 +161,14 @@ class Provider:
         return urllib.parse.urlsplit(self.issuer).netloc
 
     def url(self, endpoint: str) -> str:
-        """`authorization`, `token`, `revocation`, `device_authorization` or `introspection`."""
+        """`authorization`, `token`, `revocation`, `device_authorization`, `introspection` or `registration`."""
         paths = {
             "authorization": "/auth",
             "token": "/token",
             "revocation": "/token/revocation",
             "device_authorization": "/device/auth",
             "introspection": "/token/introspection",
+            "registration": "/reg",
             **self._routes,
         }
         return self.issuer + paths[endpoint]

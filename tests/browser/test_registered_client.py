@@ -1,0 +1,82 @@
+"""A connector nobody registered: its sign-in registers a client at a real provider, for tokens that are for one service alone."""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.conftest import Known
+from tests.browser.desk import MINE, desk
+from tests.browser.person import MIRA, agrees, signs_in
+from tests.support.browser import Browser
+from tests.support.provider import PUBLIC, Provider
+
+pytestmark = [pytest.mark.slow, pytest.mark.jail]
+SCOPES = ("openid", "mail.read", "mail.send")
+"""With `openid`, this provider takes a request that names no service for one for its own account page."""
+
+
+@pytest.fixture
+def provider(known: Known, tmp_path: Path) -> Iterator[Provider]:
+    """One that registers whoever asks, and whose tokens are for what was named."""
+    with Provider(tmp_path, known.authority, files=known.files, registration=True, resources=True) as running:
+        yield running
+
+
+def test_a_client_is_registered_and_its_tokens_are_for_one_service(
+    provider: Provider, browser: Browser, tmp_path: Path
+) -> None:
+    """For that service when they are issued and when they are renewed; revoked by the client that nobody else knows."""
+    with desk(provider, tmp_path, client=None, scopes=SCOPES, for_service=True) as at_desk:
+        code = at_desk.begin(flow="device")
+        at_desk.home.must("DELETE", f"/v1/sign-ins/{code['id']}")
+        begun = at_desk.begin()
+        asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(begun["authorize_url"]).query))
+        signs_in(browser, begun["authorize_url"])
+        agrees(browser)
+        browser.wait_url("/callback")
+        over = at_desk.ended(begun)
+        first = at_desk.whoami()
+        assert provider.revoke_access(provider.tokens("access_token")[0])
+        used = [first, at_desk.whoami()]
+        access = provider.tokens("access_token")
+        found = [provider.introspect(token) for token in access]
+        refresh = provider.tokens("refresh_token")[-1]
+        shown = at_desk.binding()
+        revoked = at_desk.home.must("DELETE", f"/v1/bindings/{MINE}")
+
+    assert code["user_code"]
+    assert provider.asked("registration") == [201, 201]
+    assert (over["status"], over["result"]["account"]) == ("done", MIRA)
+    assert [one.body["result"]["account"] for one in used] == [MIRA, MIRA]
+    assert asked["client_id"] not in ("", PUBLIC.id)
+    assert asked["resource"] == at_desk.mail.resource
+    assert provider.asked("token") == [200, 200], "issued, and renewed after the service refused the first"
+    assert found[-1]["aud"] == asked["resource"]
+    assert found[-1]["client_id"] == asked["client_id"]
+    assert at_desk.mail.refused == 1
+    assert shown["reach"]["client"] == (
+        f"registered at {provider.url('registration')} at {provider.url('token')} for {asked['resource']}"
+    )
+    assert revoked["at_provider"] == "revoked"
+    assert provider.introspect(refresh) == {"active": False}
+
+
+def test_a_registered_client_is_answered_by_the_declared_issuer_alone(
+    provider: Provider, browser: Browser, tmp_path: Path
+) -> None:
+    """The provider names itself (RFC 9207), and the manifest names another: the code is sent nowhere."""
+    with desk(provider, tmp_path, client=None, scopes=SCOPES, issuer=f"{provider.issuer}/other") as at_desk:
+        begun = at_desk.begin()
+        signs_in(browser, begun["authorize_url"])
+        agrees(browser)
+        back = browser.wait_url("/callback")
+        over = at_desk.ended(begun)
+
+    assert urllib.parse.quote(provider.issuer, safe="") in back
+    assert over["error"]["details"]["code"] == "issuer_mismatch"
+    assert provider.asked("registration") == [201]
+    assert provider.asked("token") == []
