@@ -127,7 +127,15 @@ class World:
         self.clock = Clock()
         self.renewals = Renewals(self.store, endpoints, self.journal, self.clock, pace=pace)
 
-    def sign_in(self, name: BindingName = NAME, *, ends_in_s: float | None = 3600, **grant: Any) -> None:
+    def sign_in(
+        self,
+        name: BindingName = NAME,
+        *,
+        ends_in_s: float | None = 3600,
+        resource: str | None = None,
+        is_registered: bool = False,
+        **grant: Any,
+    ) -> None:
         """As a person did just now; the provider knows the refresh token."""
         self.server.refresh = "canary-refresh-token-0"
         ends_at = None if ends_in_s is None else self.clock.now + ends_in_s
@@ -142,6 +150,8 @@ class World:
                 client_secret="canary-client-secret",
                 token_url=self.server.url("/token"),
                 revocation_url=self.server.url("/revoke"),
+                resource=resource,
+                is_registered=is_registered,
             ),
         )
         said = {
@@ -952,6 +962,34 @@ async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: W
     assert "next attempt in" in str(again)
     assert world.grant.failed is None
     assert len(world.server.asked) == 1
+
+
+async def test_what_the_tokens_are_for_stays_from_one_renewal_to_the_next(world: World) -> None:
+    """RFC 8707 section 2.2: a provider may issue another kind of token where it is not said. Without one, nothing is."""
+    resource = "https://mail.example/mcp"
+    await world.renew()
+    world.sign_in(resource=resource)
+    for _ in range(2):
+        world.clock.now += 3600
+        await world.ready()
+
+    assert [asked.form.get("resource") for asked in world.server.to("/token")] == [None, resource, resource]
+    assert world.vault.tokens(NAME).client.resource == resource
+
+
+@pytest.mark.parametrize(("is_registered", "code"), [(True, "client_gone"), (False, "invalid_client")])
+async def test_a_registered_client_that_is_gone_is_mended_by_a_new_sign_in(
+    is_registered: bool, code: str, world: World
+) -> None:
+    """It registers another one; a publisher's application only its publisher can mend."""
+    world.sign_in(is_registered=is_registered)
+    world.clock.now += 3600
+    world.server.says(oauth_error("invalid_client", "401 Unauthorized"))
+    error = await world.refusal()
+
+    assert error.failure.details["code"] == code
+    assert (f"sign in again: `aileron binding reauthorize {NAME}`" in str(error)) == is_registered
+    assert ("publisher must fix this" in str(error)) != is_registered
 
 
 async def test_a_refusal_that_comes_after_the_person_signed_in_anew_is_not_the_new_ones(world: World) -> None:

@@ -27,7 +27,17 @@ from aileron.model.manifest import OAuth2Provider
 from aileron.model.names import HostPort
 from tests.support.upstream import Seen, Upstream, answer
 
-__all__ = ["CLIENT_SECRET", "SCOPES", "Asked", "TokenServer", "id_token", "json_answer", "oauth_error", "tokens_answer"]
+__all__ = [
+    "CLIENT_SECRET",
+    "SCOPES",
+    "Asked",
+    "TokenServer",
+    "id_token",
+    "json_answer",
+    "oauth_error",
+    "registration_answer",
+    "tokens_answer",
+]
 
 SCOPES: Final = ("mail.read", "mail.send")
 CLIENT_SECRET: Final = "canary-client-secret-of-the-publisher"
@@ -40,6 +50,12 @@ class Asked:
     path: str
     form: dict[str, str]
     seen: Seen
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """The JSON object that was posted."""
+        whole: dict[str, Any] = json.loads(self.seen.body)
+        return whole
 
 
 Said = bytes | Callable[[Asked], bytes | Iterable[bytes]]
@@ -64,6 +80,18 @@ def tokens_answer(**changes: Any) -> dict[str, Any]:
         "expires_in": 3600,
         "refresh_token": "canary-refresh-token-0",
         "scope": " ".join(SCOPES),
+    }
+    return {key: value for key, value in {**whole, **changes}.items() if value is not None}
+
+
+def registration_answer(document: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
+    """What a good provider says to a client's metadata (RFC 7591, section 3.2.1); `changes` of None leave a key out."""
+    whole = {
+        **document,
+        "client_id": "client-of-this-sign-in",
+        "client_id_issued_at": 1_795_233_600,
+        "registration_access_token": "canary-registration-token",
+        "registration_client_uri": "https://id.example/register/client-of-this-sign-in",
     }
     return {key: value for key, value in {**whole, **changes}.items() if value is not None}
 
@@ -172,6 +200,8 @@ class TokenServer:
             case "/revoke", _:
                 self.revoked.append(asked.form["token"])
                 return answer(b"")
+            case "/register", _:
+                return json_answer(registration_answer(asked.document), "201 Created")
             case "/device", _:
                 return json_answer(
                     {

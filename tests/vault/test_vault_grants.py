@@ -48,6 +48,24 @@ def tokens(access: str = "access-token-1", refresh: str | None = "refresh-token-
     )
 
 
+def test_tokens_of_before_open_and_those_without_more_are_as_before() -> None:
+    """What a client gained later is absent where it has no value: neither side of an update meets what it cannot read."""
+    client = (
+        '{"client_id":"client-1","client_secret":null,"token_url":"https://login.example/token","revocation_url":null'
+    )
+    whole = (
+        '{{"access_token":"access-token-1","refresh_token":"refresh-token-1","expires_at":1750003600.0,'
+        '"scope":"openid","client":{}}}'
+    )
+    more = client + ',"resource":"https://mail.example/mcp","is_registered":true}'
+    old, new = (TokenSet.unsealed(Secret(whole.format(one).encode())) for one in (client + "}", more))
+
+    assert tokens().sealed().reveal().decode() == whole.format(client + "}")
+    assert (old.client.resource, old.client.is_registered) == (None, False)
+    assert (new.client.resource, new.client.is_registered) == ("https://mail.example/mcp", True)
+    assert new.sealed().reveal().decode() == whole.format(more)
+
+
 def sign_in(vault: Vault) -> None:
     """As the daemon does when a person has signed in."""
     vault.bind_sign_in(SIGNED_IN, tokens().sealed())

@@ -642,7 +642,7 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
         ("signs in at", None if manifest.oauth2 is None else manifest.oauth2.authorize_url),
         ("client", None if manifest.oauth2 is None else _client(manifest.oauth2)),
         ("tokens for", None if manifest.oauth2 is None else manifest.oauth2.resource),
-        ("scopes", None if manifest.oauth2 is None else list(manifest.oauth2.scopes)),
+        ("scopes", None if manifest.oauth2 is None else list(manifest.oauth2.scopes) or "none"),
         ("may", [_USES[function] for function in sorted(manifest.imports)] or "compute, and nothing else"),
         ("limits", f"{limits.memory_mb} MiB, {limits.timeout_s} s for one operation{more}"),
         ("steps", None if manifest.idempotent_by_default else "not repeated automatically"),

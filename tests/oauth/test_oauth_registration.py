@@ -1,0 +1,289 @@
+"""A client that a sign-in registers for itself: what is sent, what is believed of the answer, and what a provider may not do."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import urllib.parse
+from collections.abc import Callable
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from aileron.model.credential import TokenSet
+from aileron.model.failure import AileronError
+from aileron.model.manifest import OAuth2Provider
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.signin import SignIn, TokenGrant
+from tests.oauth.conftest import asked_for, callback, endpoints_to, port_of, visit
+from tests.support.token_server import (
+    Asked,
+    Said,
+    TokenServer,
+    json_answer,
+    oauth_error,
+    registration_answer,
+    tokens_answer,
+)
+from tests.support.upstream import Authority, answer
+
+pytestmark = pytest.mark.anyio
+
+NOW: Final = 1_795_233_600.0
+AGAIN: Final = "aileron binding setup github://you/mail"
+RESOURCE: Final = "https://mail.example/mcp"
+
+
+def unregistered(server: TokenServer, **changes: Any) -> OAuth2Provider:
+    """A manifest whose publisher has no application there."""
+    whole = {"client_id": None, "client_secret": None, "registration_url": server.url("/register"), **changes}
+    return server.provider(**whole)
+
+
+def saying(**changes: Any) -> Said:
+    """A registration answered like that."""
+    return lambda asked: json_answer(registration_answer(asked.document, **changes), "201 Created")
+
+
+async def signed_in(endpoints: Endpoints, provider: OAuth2Provider) -> tuple[TokenGrant, dict[str, str], str]:
+    """The whole way: what was granted, what the browser was sent to ask for, and the page at the end."""
+    with anyio.fail_after(60):
+        async with SignIn(provider, endpoints, flow="browser", again=AGAIN, clock=lambda: NOW) as sign_in:
+            asked = asked_for(sign_in.invitation.authorize_url or "")
+            pages: list[str] = []
+
+            async def browse() -> None:
+                pages.append((await visit(port_of(asked), callback(asked)))[2])
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(browse)
+                granted = await sign_in.finished()
+    return granted, asked, pages[0]
+
+
+async def refused(endpoints: Endpoints, provider: OAuth2Provider) -> AileronError:
+    """Why it did not begin."""
+    with pytest.raises(AileronError) as caught:
+        await signed_in(endpoints, provider)
+    return caught.value
+
+
+def port_registered(asked: Asked) -> int:
+    """Of the redirect that the client was registered for."""
+    (uri,) = asked.document["redirect_uris"]
+    port = urllib.parse.urlsplit(uri).port
+    assert uri == f"http://localhost:{port}/callback"
+    assert port is not None
+    return port
+
+
+def is_open(port: int) -> bool:
+    """Whether somebody listens there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except ConnectionRefusedError:
+        return False
+    return True
+
+
+async def test_a_client_is_registered_for_the_port_that_is_open_and_for_nothing_else(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """The whole document, and no credential; then the tokens are that client's, for the resource, wherever they are asked for."""
+    was_open: list[bool] = []
+
+    def registers(asked: Asked) -> bytes:
+        was_open.append(is_open(port_registered(asked)))
+        return json_answer(registration_answer(asked.document), "201 Created")
+
+    server.says(registers)
+    granted, asked, _ = await signed_in(endpoints, unregistered(server, resource=RESOURCE))
+    registration, exchange = server.asked
+    kept = granted.tokens.sealed().reveal()
+
+    assert registration.document == {
+        "client_name": "Aileron",
+        "application_type": "native",
+        "token_endpoint_auth_method": "none",
+        "redirect_uris": [asked["redirect_uri"]],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "scope": "mail.read mail.send",
+    }
+    assert registration.seen.values("content-type") == ["application/json"]
+    assert registration.seen.values("authorization") == []
+    assert was_open == [True]
+    assert (asked["client_id"], asked["resource"]) == ("client-of-this-sign-in", RESOURCE)
+    assert (exchange.form["client_id"], exchange.form["resource"]) == ("client-of-this-sign-in", RESOURCE)
+    assert "client_secret" not in exchange.form
+    assert b"client-of-this-sign-in" in kept
+    assert b"canary-registration-token" not in kept
+    assert TokenSet.unsealed(granted.tokens.sealed()).client == granted.tokens.client
+
+
+async def test_a_publishers_own_application_comes_first(server: TokenServer, endpoints: Endpoints) -> None:
+    """With both in the manifest nothing is registered."""
+    _, asked, _ = await signed_in(endpoints, unregistered(server, client_id="client-of-the-publisher"))
+
+    assert asked["client_id"] == "client-of-the-publisher"
+    assert server.to("/register") == []
+
+
+async def test_a_code_typed_in_elsewhere_is_a_clients_without_a_redirect(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """And with no scopes nothing is said of scopes; what the provider grants is what there is."""
+    server.says(server._good, server._good, json_answer(tokens_answer(scope="whatever it is")))
+    provider = unregistered(server, scopes=(), resource=RESOURCE)
+    async with SignIn(provider, endpoints, flow="device", sleep=lambda _: anyio.sleep(0)) as sign_in:
+        granted = await sign_in.finished()
+    registration, device, exchange = server.asked
+
+    assert registration.document == {
+        "client_name": "Aileron",
+        "application_type": "native",
+        "token_endpoint_auth_method": "none",
+        "grant_types": ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
+        "response_types": [],
+    }
+    assert device.form == {"client_id": "client-of-this-sign-in", "resource": RESOURCE}
+    assert (exchange.form["resource"], exchange.form["client_id"]) == (RESOURCE, "client-of-this-sign-in")
+    assert granted.grant.scopes == ("is", "it", "whatever")
+
+
+SECRET: Final = "canary-secret-of-this-client"
+SECRETS: Final[dict[str, tuple[dict[str, Any], str | None]]] = {
+    "given and no method named": ({"token_endpoint_auth_method": None, "client_secret": SECRET}, SECRET),
+    "to be sent in the form": (
+        {"token_endpoint_auth_method": "client_secret_post", "client_secret": SECRET, "client_secret_expires_at": 0},
+        SECRET,
+    ),
+    "that ends later": (
+        {"token_endpoint_auth_method": None, "client_secret": SECRET, "client_secret_expires_at": NOW + 60},
+        SECRET,
+    ),
+    "of a public client": ({"client_secret": SECRET}, None),
+    "none": ({"token_endpoint_auth_method": None}, None),
+}
+
+
+@pytest.mark.parametrize(("changes", "sent"), SECRETS.values(), ids=SECRETS.keys())
+async def test_a_secret_that_a_provider_insists_on_is_kept_with_the_tokens(
+    changes: dict[str, Any], sent: str | None, server: TokenServer, endpoints: Endpoints
+) -> None:
+    """In the form, and only where it is needed; what prints is not it."""
+    server.says(saying(**changes))
+    granted, _, _ = await signed_in(endpoints, unregistered(server))
+
+    assert server.asked[-1].form.get("client_secret") == sent
+    assert granted.tokens.client.client_secret == sent
+    assert "canary" not in repr(granted.tokens.client)
+
+
+HOSTILE: Final[dict[str, tuple[Said, str]]] = {
+    "no client": (saying(client_id=None), "bad_answer"),
+    "a number": (saying(client_id=7), "bad_answer"),
+    "empty": (saying(client_id=""), "bad_answer"),
+    "a line of its own": (saying(client_id="canary\r\nX-Evil: yes"), "bad_answer"),
+    "for a terminal": (saying(client_id="canary\x1b[2J"), "bad_answer"),
+    "turned round": (saying(client_id="canary\u202e"), "bad_answer"),
+    "a blank": (saying(client_id="canary canary"), "bad_answer"),
+    "longer than an address": (saying(client_id="c" * 2049), "bad_answer"),
+    "a key twice": (json_answer(b'{"client_id":"canary-1","client_id":"canary-2"}'), "bad_answer"),
+    "huge": (saying(x="y" * 70_000), "bad_answer"),
+    "deep": (json_answer(b'{"client_id":' * 9000 + b"1" + b"}" * 9000), "bad_answer"),
+    "NaN": (json_answer(b'{"client_id":"canary-1","client_secret_expires_at":NaN}'), "bad_answer"),
+    "a page": (answer(b"<h1>canary</h1>"), "bad_answer"),
+    "another way back": (saying(redirect_uris=["https://evil.example/callback"]), "bad_answer"),
+    "a way back that is none": (saying(redirect_uris="http://localhost/callback"), "bad_answer"),
+    "a secret in the header": (
+        saying(token_endpoint_auth_method="client_secret_basic", client_secret=SECRET),
+        "unsupported_client",
+    ),
+    "a key": (saying(token_endpoint_auth_method="private_key_jwt"), "unsupported_client"),
+    "a method that is none": (saying(token_endpoint_auth_method=["none"]), "unsupported_client"),
+    "a secret that is none": (saying(token_endpoint_auth_method=None, client_secret=7), "bad_answer"),
+    "a secret with a line": (saying(token_endpoint_auth_method=None, client_secret="canary\n"), "bad_answer"),
+    "no secret": (saying(token_endpoint_auth_method="client_secret_post"), "bad_answer"),
+    "a secret that has ended": (
+        saying(token_endpoint_auth_method=None, client_secret=SECRET, client_secret_expires_at=NOW),
+        "bad_answer",
+    ),
+    "a secret without a time": (
+        saying(token_endpoint_auth_method=None, client_secret=SECRET, client_secret_expires_at="soon"),
+        "bad_answer",
+    ),
+    "elsewhere": (
+        answer(b"", "Location: https://evil.example/register", status="307 Temporary Redirect"),
+        "redirected",
+    ),
+    "members only": (oauth_error("invalid_token", "401 Unauthorized"), "registration_closed"),
+    "no way back to a machine": (oauth_error("invalid_redirect_uri"), "invalid_redirect_uri"),
+    "no such client": (oauth_error("invalid_client_metadata", error_description="canary"), "invalid_client_metadata"),
+    "down": (answer(b"canary", status="503 Service Unavailable"), "unavailable"),
+}
+
+
+@pytest.mark.parametrize(("said", "code"), HOSTILE.values(), ids=HOSTILE.keys())
+async def test_of_a_bad_registration_nothing_is_quoted_and_no_port_stays_open(
+    said: Said, code: str, server: TokenServer, endpoints: Endpoints, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The sign-in has not begun: no address to open, no token asked for. With a good answer the same provider signs in."""
+    caplog.set_level(logging.DEBUG)
+    server.says(said)
+    error = await refused(endpoints, unregistered(server))
+
+    assert error.failure.details["code"] == code
+    assert AGAIN in str(error)
+    assert "canary" not in f"{error!r}{error.failure!r}{caplog.text}"
+    assert error.__cause__ is None
+    assert not is_open(port_registered(server.asked[0]))
+    assert server.to("/token") == []
+    assert (await signed_in(endpoints, unregistered(server)))[0].grant.refreshable
+
+
+async def test_a_client_id_that_is_anothers_markup_is_one_parameter_and_on_no_page(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """It is the provider's to choose, in visible ASCII; what it means to a page or to an address is nothing."""
+    markup = '"><script>alert(1)</script>&redirect_uri=https://evil.example/#'
+    server.says(saying(client_id=markup))
+    _, asked, page = await signed_in(endpoints, unregistered(server))
+
+    assert asked["client_id"] == markup
+    assert asked["redirect_uri"].startswith("http://localhost:")
+    assert server.asked[-1].form["client_id"] == markup
+    assert "script" not in page
+
+
+async def test_who_gives_up_while_a_client_is_registered_leaves_no_port_open(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """Before there is an invitation, too."""
+    server.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(signed_in, endpoints, unregistered(server))
+        await anyio.to_thread.run_sync(server.wait_asked)
+        port = port_registered(server.asked[0])
+        was_open = is_open(port)
+        tasks.cancel_scope.cancel()
+    server.release()
+
+    assert was_open
+    assert not is_open(port)
+
+
+async def test_a_registration_is_sent_where_the_user_allows_it(
+    authority: Authority, server: TokenServer, start_server: Callable[..., TokenServer]
+) -> None:
+    """A manifest cannot aim it at the machine's own network, and no port is opened for it."""
+    other = start_server()
+    async with endpoints_to(authority, server) as endpoints:
+        error = await refused(endpoints, unregistered(server, registration_url=other.url("/register")))
+        good = await signed_in(endpoints, unregistered(server))
+
+    assert error.failure.details["code"] == "not_allowed_yet"
+    assert f'add "{other.address}" to egress.private' in str(error)
+    assert other.connections == 0
+    assert good[0].grant.refreshable
