@@ -57,6 +57,11 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             client=None if provider is None else _client_words(provider),
         )
 
+    @property
+    def token_url(self) -> str | None:
+        """Where the tokens come from, out of `client`: an ID may hold anything printable, the addresses after it no blank."""
+        return None if self.client is None else self.client.rpartition(" at ")[2].partition(" for ")[0]
+
     def widened_to(self, other: Reach) -> tuple[str, ...]:
         """What `other` asks for beyond this, each in words; empty: nothing."""
         found = [f"host {host}" for host in other.hosts if host not in self.hosts]

@@ -96,11 +96,11 @@ def could_reach(binding: Binding, host: str) -> bool:
 
 def is_provider(binding: Binding, host: str) -> bool:
     """Whether a sign-in's tokens come from this host."""
-    client = None if binding.reach is None else binding.reach.client
-    if binding.grant is None or client is None:
+    token_url = None if binding.reach is None else binding.reach.token_url
+    if binding.grant is None or token_url is None:
         return False
     try:
-        url = urlsplit(client.rpartition(" at ")[2])
+        url = urlsplit(token_url)
         return f"{url.hostname}:{url.port or 443}" == host
     except ValueError:  # not of our spelling: nobody knows where they come from
         return True

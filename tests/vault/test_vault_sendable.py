@@ -106,6 +106,25 @@ def test_the_tokens_of_a_sign_in_go_to_their_hosts_and_both_to_the_provider(open
     assert sent(opened, PROVIDER) == [b"access-token-1", b"refresh-token-1"]
 
 
+@pytest.mark.parametrize(
+    "client",
+    [
+        "client-1 at https://login.example",
+        "client-1 at https://login.example for https://mail.example/mcp",
+        "registered at https://other.example/r at https://login.example/token for https://mail.example",
+        "a client at https://other.example/ for all at https://login.example for https://mail.example",
+    ],
+)
+def test_the_provider_is_known_however_the_application_is_told(opened: Vault, client: str):
+    """Its own address in the line: not that of a registration, of the resource, or of what an ID looks like."""
+    reach = Reach(hosts=("api.example:443",), wire="oauth2", client=client)
+    opened.bind_sign_in(msgspec.structs.replace(SIGNED_IN, reach=reach), tokens().sealed())
+
+    assert reach.token_url in ("https://login.example", "https://login.example/token")
+    assert sent(opened, PROVIDER) == [b"access-token-1", b"refresh-token-1"]
+    assert sent(opened, ELSEWHERE) == []
+
+
 def test_a_renewed_token_is_remembered_and_a_note_of_a_renewal_changes_nothing(opened: Vault):
     """The one before, for a day."""
     opened.bind_sign_in(SIGNED_IN, tokens().sealed())
