@@ -295,7 +295,7 @@ def _tell_granted(shown: BindingDetail, was: str) -> None:
     missing = [scope for scope in reach.scopes if scope not in grant.scopes]
     output.print_facts(
         [
-            ("granted", grant.scopes or "nothing"),
+            ("granted", grant.scopes or ("nothing" if reach.scopes else "access, without scopes")),
             ("NOT granted", [*missing, "requests that need this will fail"] if missing else None),
             ("reaches", [host_line(host) for host in reach.hosts] or "nothing"),
             ("renewed", "automatically" if grant.refreshable else "no; sign in again when it expires"),

@@ -145,6 +145,24 @@ def test_a_person_signs_in_and_sees_what_was_granted(fake: FakeDaemon, aileron: 
     assert "ssh -L" not in shown  # the address names no port of this machine
 
 
+def test_a_sign_in_without_scopes_is_not_told_as_one_that_gave_nothing(fake: FakeDaemon, aileron: Command):
+    """Where none were asked for; where some were, an empty list is nothing."""
+    told = []
+    for asked in ([], ["mail.read"]):
+        bound = {**BOUND, "grant": {**BOUND["grant"], "scopes": []}, "reach": {**BOUND["reach"], "scopes": asked}}
+
+        def ends(_: Seen, bound: dict[str, Any] = bound) -> Reply:
+            fake.bindings[NAME] = bound
+            return 200, {**WAITING, "status": "done", "result": ENTRY}
+
+        fake.bindings.pop(NAME, None)
+        fake.script("GET", "/v1/sign-ins/sgn-1", ends)
+        told.append(flat(aileron.at_terminal(*SETUP, "--no-browser", **NO_DISPLAY)))
+
+    assert "granted access, without scopes reaches" in told[0]
+    assert "granted nothing NOT granted mail.read" in told[1]
+
+
 def test_who_sits_at_another_machine_is_told_how_the_answer_comes_back(fake: FakeDaemon, aileron: Command):
     """The port of this sign-in, as a command; not where a browser is here, nor for an answer that goes elsewhere."""
     local = f"{URL}&redirect_uri=http%3A%2F%2Flocalhost%3A41007%2Fcallback"

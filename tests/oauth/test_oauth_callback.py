@@ -314,6 +314,29 @@ async def test_an_answer_of_another_issuer_ends_the_sign_in_and_its_code_goes_no
         assert answered.code == Secret(b"canary-code-0123")
 
 
+@pytest.mark.parametrize(
+    ("issuer_in_answer", "found", "is_taken"),
+    [
+        (True, "", False),
+        (False, "", True),
+        (False, "&iss=https%3A%2F%2Fid.example%2Fa", True),
+        (False, "&iss=https%3A%2F%2Fid.example%2Fb", False),
+        (False, "&iss=https%3A%2F%2Fid.example", False),
+        (False, "&iss=", False),
+    ],
+)
+async def test_a_provider_that_never_names_itself_may_say_nothing_and_nothing_else(
+    issuer_in_answer: bool, found: str, is_taken: bool
+) -> None:
+    """Where the manifest allows it; an issuer that is named is held against the declared one all the same."""
+    async with waiting(issuer="https://id.example/a", issuer_in_answer=issuer_in_answer) as one:
+        await visit(one.port, f"/callback?code=canary-code-0123&state={STATE}{found}")
+        (answered,) = one.answers
+
+    assert (answered.code is not None) == is_taken
+    assert is_taken or (answered.problem is not None and answered.problem.code == "issuer_mismatch")
+
+
 @pytest.mark.parametrize("code", ["", "%00canary", "canary%0d%0aX:%20y", "%E2%80%AE", "c" * 9000])
 async def test_a_code_that_is_none_ends_it_with_a_sentence(code: str) -> None:
     """With the right state: it is the provider that says so."""

@@ -479,6 +479,21 @@ async def test_a_code_nobody_types_in_ends_with_its_time(
             await sign_in.finished()
 
 
+# Who answers
+
+
+async def test_a_provider_that_does_not_name_itself_is_taken_where_the_manifest_says_so(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """RFC 9207 section 2.4: what its metadata said was frozen there; without that, nothing is redeemed."""
+    strict = await signed_in(endpoints, server.provider(issuer=server.url("")))
+    was_asked = list(server.asked)
+    lax = await signed_in(endpoints, server.provider(issuer=server.url(""), issuer_in_answer=False))
+
+    assert (strict.code, was_asked) == ("issuer_mismatch", [])
+    assert lax.granted is not None
+
+
 # Where it goes
 
 

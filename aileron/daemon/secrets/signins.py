@@ -56,7 +56,7 @@ _KEPT: Final = 32
 _MAX_SECRET_NAME: Final = 55
 """Characters of a name made for tokens; the vault takes 64, and nine may follow."""
 _INVITED_S: Final = 30.0
-"""Until the provider has said where to go: one request for a device, none for a browser."""
+"""Until the provider has said where to go: one request for a device, none for a browser, and one more that registers a client."""
 _log = logging.getLogger(__name__)
 
 
