@@ -252,3 +252,17 @@ def test_a_connection_that_breaks_is_not_the_servers_word() -> None:
 
     with pytest.raises(NetworkError):
         called(Played(call=broken))
+
+
+def test_an_event_without_data_is_no_message() -> None:
+    """With one of them, servers that can resume a stream begin it (2025-11-25); as anything else it would be none that is read."""
+    begins = b"id: 1\ndata: \n\n"
+    wire = Played(call=lambda asked: Said([begins, event(answer(asked["id"]))], STREAM))
+    assert called(wire) == DONE
+
+    wire = Played(call=lambda asked: Said([begins], STREAM))
+    with pytest.raises(ExternalApiError, match="the stream ended before"):
+        called(wire)
+    wire = Played(call=endless(begins))
+    with pytest.raises(ExternalApiError, match="says too much before"):
+        called(wire)
