@@ -42,6 +42,7 @@ from aileron.model.secret import Secret
 from aileron.oauth.answers import renewed
 from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, endpoint_url, host_of
 from aileron.oauth.problems import RENEWAL, ProviderError, not_renewed
+from aileron.oauth.revoke import revoked
 
 __all__ = ["RenewableBinding", "RenewalJournal", "RenewalTiming", "Renewals", "Store"]
 
@@ -56,7 +57,6 @@ _ROOM_MS: Final = 60_000
 """Before its end a token is renewed: as long as a slow request takes, and clocks differ."""
 _ROOM_SHARE: Final = 4
 """Of a token's life, at most that part is room: one that lives a minute is not renewed for every request."""
-_REVOKE_S: Final = 10.0  # for each of the two tokens; a person waits, and the tokens are forgotten here anyway
 _DISK_S: Final = 60.0  # for the writes of one renewal: the ledger has 10 s for a row, the vault 5 s to get its lock
 _log = logging.getLogger(__name__)
 
@@ -229,13 +229,7 @@ class Renewals:
 
     async def revoke(self, tokens: TokenSet) -> str:
         """Take tokens back where they were issued (RFC 7009): `revoked`, `not offered`, or `failed: …`. Raises nothing."""
-        url = tokens.client.revocation_url
-        if url is None:
-            return "not offered"
-        problem = await self._maybe_unrevoked(url, tokens, tokens.access, "access_token")
-        if tokens.refresh is not None:  # the one that counts; some providers end the other with it, and know it no more
-            problem = await self._maybe_unrevoked(url, tokens, tokens.refresh, "refresh_token")
-        return "revoked" if problem is None else f"failed: {problem}"
+        return await revoked(self._endpoints, tokens)
 
     # who waits
 
@@ -504,16 +498,6 @@ class Renewals:
         for state in self.states.values():
             if state.job is not None:
                 state.job.scope.deadline = min(state.job.scope.deadline, last)
-
-    async def _maybe_unrevoked(self, url: str, tokens: TokenSet, token: Secret, hint: str) -> str | None:
-        """Why it is not, or may not be, taken back."""
-        form = {"token": token.reveal().decode("ascii"), "token_type_hint": hint}
-        try:
-            await self._endpoints.tell(url, form, tokens.client, anyio.current_time() + _REVOKE_S)
-        except ProviderError as error:
-            # Some say so where RFC 7009 section 2.2 asks for 200: there is nothing left to take back.
-            return None if error.code == "invalid_token" else error.sentence
-        return None
 
 
 _ENDED: Final = frozenset({"invalid_grant", "cut_off"})
