@@ -62,6 +62,9 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     variables: Sequence[str] = ()
     auth: str | None = None
     client_id: str | None = None
+    auth_server: str | None = None
+    scopes: Sequence[str] = ()
+    no_browser: bool = False
     fields: Sequence[str] = ()
     trust_read_only: bool = False
 
@@ -195,6 +198,8 @@ def choices_of(wanted: Wanted) -> Choices:
         variables=dict(_pairs("--variable", wanted.variables)),
         auth=wanted.auth,
         client_id=wanted.client_id,
+        auth_server=wanted.auth_server,
+        scopes=tuple(scope for text in wanted.scopes for scope in text.split(",") if scope),
         trust_read_only=wanted.trust_read_only,
         fields={op: tuple(names.split(",")) for op, names in _pairs("--fields", wanted.fields)},
     )

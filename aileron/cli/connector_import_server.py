@@ -1,7 +1,13 @@
 """`aileron connector new --from mcp+https://…`: asks an MCP server for its tools, and makes a connector of them.
 
-Runs in the command, on the author's machine. The token with which the server lists is asked for or in AILERON_MCP_TOKEN, goes to
-that server alone, and is written nowhere; the one that agents use is bound later, in the vault.
+Runs in the command, on the author's machine. The token with which the server lists is asked for, in AILERON_MCP_TOKEN, or from a
+sign-in of the author's; it goes to that server alone, and is written nowhere. The one that agents use is bound later, in the
+vault.
+
+Rules
+- Without --auth the server decides: it lists its tools, or says where to sign in for them, or wants a token that the author has
+  to give.
+- What was found is in the connector's manifest, and what was chosen in its record: an update signs in by the same.
 
 Source: docs/how-to/import-an-mcp-server.md. Not here: documents, and telling what was made (connector_import.py).
 """
@@ -10,19 +16,23 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from aileron.cli import prompts
+from aileron.cli import output, prompts
 from aileron.cli.connector_import import Wanted, choices_of, file_of, paths_of, write_update
-from aileron.cli.problem import Problem
+from aileron.cli.problem import Problem, local_work
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
+    from aileron.config import Settings
+    from aileron.importing.authorization import Authorization
     from aileron.importing.found import Described, FoundOperation
-    from aileron.importing.mcp_listing import Listing, Token
+    from aileron.importing.mcp_listing import Listing, Token, UnauthorizedError
+    from aileron.importing.record import Choices
     from aileron.importing.repository import Made
     from aileron.importing.updating import Update
     from aileron.model.names import Fqn
@@ -30,26 +40,28 @@ if TYPE_CHECKING:
 __all__ = ["TOKEN_VARIABLE", "import_server", "update_server"]
 
 TOKEN_VARIABLE: Final = "AILERON_MCP_TOKEN"  # noqa: S105  (the name of a variable)
-_AUTH: Final = re.compile(r"none|bearer|header:[A-Za-z0-9-]{1,64}")
+_AUTH: Final = re.compile(r"none|bearer|oauth2|header:[A-Za-z0-9-]{1,64}")
 _FIX: Final = "aileron connector new --help"
 
 
 def import_server(name: Fqn, wanted: Wanted) -> Made:
     """Ask, choose, make. Problem(usage) for what cannot be done, with what to give instead."""
-    from aileron.importing.mcp_tools import make_tools
+    from aileron.importing.mcp_tools import described_tools, make_tools
     from aileron.importing.reading import DocumentError
 
     _check(wanted)
     try:
-        listing, found = _asked(wanted, wanted.auth)
-        return make_tools(listing, found, _chosen(found, wanted), name, choices_of(wanted))
+        choices = choices_of(wanted)
+        listing = _asked(wanted, choices)
+        found = described_tools(listing)
+        return make_tools(listing, found, _chosen(found, wanted), name, _kept(choices, listing))
     except DocumentError as error:
         raise Problem.usage(visible(str(error)), fix=_FIX) from None
 
 
 def update_server(name: Fqn, directory: Path, wanted: Wanted) -> Update:
     """Ask again, for a repository that was made from the same server, and write it. Problem(usage)."""
-    from aileron.importing.mcp_tools import make_tools
+    from aileron.importing.mcp_tools import described_tools, make_tools
     from aileron.importing.reading import DocumentError
     from aileron.importing.record import RECORD, chosen_now, parse_record
     from aileron.importing.updating import chosen_again, compared
@@ -58,11 +70,12 @@ def update_server(name: Fqn, directory: Path, wanted: Wanted) -> Update:
     try:
         record = parse_record(file_of(directory, RECORD))
         record = msgspec.structs.replace(record, choices=chosen_now(record.choices, choices_of(wanted)))
-        listing, found = _asked(wanted, record.choices.auth)
+        listing = _asked(wanted, record.choices)
+        found = described_tools(listing)
         chosen = {one.name for one in chosen_again(found, record)}
         chosen |= {one.name for one in (_chosen(found, wanted) if wanted.is_chosen else ())}
         operations = [one for one in found.operations if one.name in chosen]
-        made = make_tools(listing, found, operations, name, record.choices)
+        made = make_tools(listing, found, operations, name, _kept(record.choices, listing))
         now = {path: file_of(directory, path) for path in paths_of(directory, record.texts)}
         done = compared(made, found, operations, record, now)
     except DocumentError as error:
@@ -80,22 +93,124 @@ def _check(wanted: Wanted) -> None:
         ("--tag", wanted.tags),
         ("--host", wanted.host),
         ("--variable", wanted.variables),
-        ("--client-id", wanted.client_id),
         ("--fields", wanted.fields),
     ):
         if value:
             raise Problem.usage(f"{option} is for documents, and this is an MCP server", fix=_FIX)
     if not _AUTH.fullmatch(wanted.auth or "none"):
         auth = visible(wanted.auth or "")
-        raise Problem.usage(f"--auth {auth[:64]}: expected bearer, header:NAME or none for an MCP server", fix=_FIX)
+        raise Problem.usage(
+            f"--auth {auth[:64]}: expected oauth2, bearer, header:NAME or none for an MCP server", fix=_FIX
+        )
+    signing_in = {
+        "--client-id": wanted.client_id,
+        "--auth-server": wanted.auth_server,
+        "--scope": wanted.scopes,
+        "--no-browser": wanted.no_browser,
+    }
+    for option, is_given in signing_in.items():
+        if is_given and wanted.auth not in (None, "oauth2"):
+            raise Problem.usage(f"{option} is for signing in, and --auth {wanted.auth} does not", fix="--auth oauth2")
 
 
-def _asked(wanted: Wanted, auth: str | None) -> tuple[Listing, Described]:
+def _kept(choices: Choices, listing: Listing) -> Choices:
+    """As an update is to have it: a server that wanted a sign-in is not asked again whether it does."""
+    return choices if listing.authorization is None else msgspec.structs.replace(choices, auth="oauth2")
+
+
+def _chosen(found: Described, wanted: Wanted) -> list[FoundOperation]:
+    from aileron.importing.choosing import wanted as named
+
+    if not wanted.is_chosen:
+        return list(found.operations)
+    ops = [op for text in wanted.ops for op in text.split(",") if op]
+    return named(found, ops=ops, grep=wanted.grep, everything=wanted.everything)
+
+
+# Asking the server
+
+
+def _asked(wanted: Wanted, choices: Choices) -> Listing:
+    """Its tools; with where to sign in for them, if that is what it wants. DocumentError, Problem."""
+    from aileron.importing.mcp_listing import UnauthorizedError, listed
+
+    source, settings = wanted.sources[0], _settings()
+    if choices.auth not in (None, "oauth2"):
+        return listed(source, _token(choices.auth), ca_pem=settings.egress_ca_pem)
+    refused = None
+    try:
+        found = listed(source, ca_pem=settings.egress_ca_pem)
+    except UnauthorizedError as error:
+        refused = error
+    if refused is None and choices.auth is None:
+        return found
+    authorization = _authorization(source, refused, settings, choices)
+    return _listed_with(authorization, wanted, choices, settings)
+
+
+def _settings() -> Settings:
+    """The user's, of which a network of theirs and its authority count here too. Problem for a file that is none."""
+    from aileron.config import Home, load_settings
+
+    with local_work():
+        return load_settings(Home.from_environment().config)
+
+
+def _authorization(
+    source: str, refused: UnauthorizedError | None, settings: Settings, choices: Choices
+) -> Authorization:
+    """Where to sign in. What the server said at first, where it says nothing of that and nobody demands it."""
+    from aileron.importing.authorization import NoMetadataError
+    from aileron.importing.mcp_signin import check_client, discovered
+
+    challenge = None if refused is None else refused.challenge
+    is_demanded = choices.auth is not None
+    if (
+        refused is not None
+        and refused.status == 403
+        and not is_demanded
+        and (challenge is None or challenge.error != "insufficient_scope")
+    ):
+        raise refused
+    try:
+        found = discovered(source, challenge, settings, auth_server=choices.auth_server, scopes=tuple(choices.scopes))
+    except NoMetadataError:
+        if refused is None or is_demanded:
+            raise
+        raise refused from None
+    check_client(found, choices.client_id)
+    return found
+
+
+def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, settings: Settings) -> Listing:
+    """With the token in the environment, or one of a sign-in, which is revoked after that."""
     from aileron.importing.mcp_listing import listed
-    from aileron.importing.mcp_tools import described_tools
+    from aileron.importing.mcp_signin import listing_token
 
-    listing = listed(wanted.sources[0], _token(auth))
-    return listing, described_tools(listing)
+    source, ca_pem = wanted.sources[0], settings.egress_ca_pem
+    if os.environ.get(TOKEN_VARIABLE):
+        listing = listed(source, _token("bearer"), ca_pem=ca_pem)
+    else:
+        if not (wanted.no_browser or prompts.can_ask()):
+            raise Problem.usage(
+                f"the server lists its tools to who signs in at {visible(found.issuer)}, and there is no terminal: give "
+                f"--no-browser, or a token in {TOKEN_VARIABLE}"
+            )
+        with listing_token(source, found, choices.client_id, settings, _inviter(no_browser=wanted.no_browser)) as token:
+            listing = listed(source, token, ca_pem=ca_pem)
+    return msgspec.structs.replace(listing, authorization=found)
+
+
+def _inviter(*, no_browser: bool) -> Callable[[str], None]:
+    from aileron.cli.signin import browser, invite_in_browser
+
+    opener = None if no_browser else browser()
+
+    def invite(address: str) -> None:
+        invite_in_browser(address, opener)
+        output.note("The sign-in is for listing the tools, and is stored nowhere. Press Ctrl-C to cancel.")
+
+    return invite
 
 
 def _token(auth: str | None) -> Token | None:
@@ -115,12 +230,3 @@ def _token(auth: str | None) -> Token | None:
     if header.lower() in ("bearer", "authorization"):  # as the manifest has it (importing/security.py)
         return Token("Authorization", f"Bearer {value}")
     return Token(header, value)
-
-
-def _chosen(found: Described, wanted: Wanted) -> list[FoundOperation]:
-    from aileron.importing.choosing import wanted as named
-
-    if not wanted.is_chosen:
-        return list(found.operations)
-    ops = [op for text in wanted.ops for op in text.split(",") if op]
-    return named(found, ops=ops, grep=wanted.grep, everything=wanted.everything)

@@ -32,7 +32,7 @@ from aileron.cli.prompts import can_ask
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
 
-__all__ = ["How", "browser", "open_page", "sign_in"]
+__all__ = ["How", "browser", "invite_in_browser", "open_page", "sign_in"]
 
 _TICK_S = 1.0
 """Between two looks at a terminal, which shows what time is left."""
@@ -112,7 +112,11 @@ def _invite(begun: SignInState, opener: list[str] | None, how: How) -> None:
     if begun.user_code:
         _invite_elsewhere(begun, begun.user_code)
         return
-    url = begun.authorize_url or ""
+    invite_in_browser(begun.authorize_url or "", opener)
+
+
+def invite_in_browser(url: str, opener: list[str] | None) -> None:
+    """Say where to sign in on this machine, and open it if there is something to open it with."""
     if opener is not None and _is_address(url):
         open_page(opener, url)
         output.note("Your browser opens so that you can sign in. If it does not, open this page on this machine:\n")

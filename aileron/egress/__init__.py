@@ -8,7 +8,7 @@ journal.py what the ledger gets · refusal.py why not, a closed list · failures
 order · renewing.py once more after a token was refused · tcp.py streams of bytes · steps.py the steps that requests and
 streams share
 
-Importing this loads the HTTP client (170 ms): the daemon does, a command line never.
+Importing this loads the HTTP client (170 ms): the daemon does, and of the commands only one that imports an MCP server.
 """
 
 from aileron.egress.engine import Egress

@@ -7,7 +7,7 @@ fetching.py, deadline.py what was named, as bytes · reading.py as plain values 
 schemas.py schemas in the keywords that a connector checks · rules.py the same in the keywords that an action has, never
 wider · operations.py one operation whole, or why not · actions.py, manifest.py, cases.py, toml.py its files ·
 repository.py all of them · record.py, updating.py the same once more · mcp_*.py the tools of an MCP server in the place
-of a document
+of a document · challenges.py, authorization.py where to sign in for one
 
 Runs in `aileron connector new --from`, on the author's machine: no daemon, no home, no key. The document is a stranger's:
 it is bounded, nothing of it runs, and nothing is read or fetched that was not named. Why as it is:

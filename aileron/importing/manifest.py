@@ -85,8 +85,17 @@ def _credential(
         yield "[capabilities.credential.oauth2]"
         yield f"authorize_url = {toml_of(credential.authorize_url)}"
         yield f"token_url = {toml_of(credential.token_url)}"
-        yield f"client_id = {toml_of(client_id or UNBOUND_CLIENT)}"
+        client_id = client_id or credential.client_id
+        if client_id is None and credential.registration_url is not None:
+            yield f"registration_url = {toml_of(credential.registration_url)}"
+        else:
+            yield f"client_id = {toml_of(client_id or UNBOUND_CLIENT)}"
         yield f"scopes = {toml_of(list(credential.scopes))}"
+        for key in ("resource", "issuer", "revocation_url"):
+            if getattr(credential, key) is not None:
+                yield f"{key} = {toml_of(getattr(credential, key))}"
+        if not credential.issuer_in_answer:
+            yield "issuer_in_answer = false"
 
 
 def operations_of(operations: Sequence[Imported]) -> list[Operation]:

@@ -21,6 +21,8 @@ from typing import Any, Final
 
 import msgspec
 
+from aileron.importing.authorization import Authorization
+from aileron.importing.challenges import Bearer, UnreadableChallengeError, maybe_bearer
 from aileron.importing.reading import DocumentError
 from aileron.importing.servers import Origin, origin_of
 from aileron.importing.words import line
@@ -29,7 +31,7 @@ from aileron_connector.failures import ConnectorError, ExternalApiError, Network
 from aileron_connector.mcp.client import Answer, Client, Pairs, Wire
 from aileron_connector.mcp.document import canonical, frozen_part
 
-__all__ = ["Listing", "Token", "is_server", "listed"]
+__all__ = ["Listing", "Token", "UnauthorizedError", "address_of", "is_server", "listed"]
 
 _PREFIX: Final = "mcp+"
 _DEADLINE_S: Final = 60.0
@@ -37,6 +39,7 @@ _TIMEOUT_S: Final = 20.0
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_DEPTH: Final = 200
 """As of a document (reading.py)."""
+_REFUSALS: Final = (401, 403)
 _CONNECTIONS: Final = 2
 """One that is answered, and one for refusing what the server asks meanwhile."""
 
@@ -51,6 +54,15 @@ class Token(msgspec.Struct, frozen=True):
         return f"Token({self.header!r})"
 
 
+class UnauthorizedError(DocumentError):
+    """The server wants a token, or another one. `challenge` is what it says of it, if that can be read."""
+
+    def __init__(self, words: str, status: int, challenge: Bearer | None) -> None:
+        super().__init__(words)
+        self.status: Final = status
+        self.challenge: Final = challenge
+
+
 class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """A server and its tools, each with what is frozen of it."""
 
@@ -62,6 +74,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[dict[str, Any], ...]
     digest: str
     """sha256 of the tools, `sha256:` and hex digits."""
+    authorization: Authorization | None = None
+    """Where a person signs in for it; None: no sign-in is asked for."""
 
 
 def is_server(source: str) -> bool:
@@ -69,18 +83,27 @@ def is_server(source: str) -> bool:
     return source.startswith((f"{_PREFIX}https://", f"{_PREFIX}http://"))
 
 
-def listed(source: str, token: Token | None = None) -> Listing:
-    """Ask the server for its tools. DocumentError."""
+def address_of(source: str) -> str:
+    """The URL of the server. DocumentError for one that is none, or not to be asked."""
     url = source.removeprefix(_PREFIX)
+    _place(url)
+    return url
+
+
+def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None) -> Listing:
+    """Ask the server for its tools. `ca_pem`: certificates that are trusted beside the system's. DocumentError."""
+    url = address_of(source)
     origin, path = _place(url)
-    until = time.monotonic() + _DEADLINE_S
+    until, challenges = time.monotonic() + _DEADLINE_S, list[str]()
     try:
-        with _wire(url, token, until) as wire, Client(wire, give_up_at=until) as client:
+        with _wire(url, token, until, challenges, ca_pem) as wire, Client(wire, give_up_at=until) as client:
             client.open()
             tools = [frozen_part(one) for page in client.pages() for one in page]
             _check_depth(tools)
     except ConnectorError as error:
-        raise DocumentError(f"{url}: {error.message}{_cure(error, token)}") from None
+        status, words = error.details.get("status"), f"{url}: {error.message}{_cure(error, token)}"
+        problem = UnauthorizedError(words, status, _maybe_challenge(challenges)) if status in _REFUSALS else None
+        raise problem or DocumentError(words) from None
     said, server = (client.server.get(key) for key in ("title", "name")), client.server
     title = next((line(one, 80) for one in said if isinstance(one, str) and line(one, 80)), origin.host.host)
     return Listing(
@@ -92,6 +115,13 @@ def listed(source: str, token: Token | None = None) -> Listing:
         tools=tuple(tools),
         digest=f"sha256:{hashlib.sha256(canonical({'tools': tools})).hexdigest()}",
     )
+
+
+def _maybe_challenge(lines: list[str]) -> Bearer | None:
+    try:
+        return maybe_bearer(lines)
+    except UnreadableChallengeError:  # as if it were not there: the well-known addresses say the same, or nothing does
+        return None
 
 
 def _check_depth(tools: list[dict[str, Any]]) -> None:
@@ -106,7 +136,7 @@ def _check_depth(tools: list[dict[str, Any]]) -> None:
 
 
 def _cure(error: ConnectorError, token: Token | None) -> str:
-    if error.details.get("status") not in (401, 403):
+    if error.details.get("status") not in _REFUSALS:
         return ""
     return "; it wants another token" if token else "; it wants a token: --auth bearer or --auth header:NAME"
 
@@ -119,8 +149,11 @@ def _place(url: str) -> tuple[Origin, str]:
 
 
 @contextlib.contextmanager
-def _wire(url: str, token: Token | None, until: float) -> Iterator[Wire]:
-    """How requests get there: over connections of this block, each step of which ends in time."""
+def _wire(url: str, token: Token | None, until: float, challenges: list[str], ca_pem: str | None) -> Iterator[Wire]:
+    """How requests get there: over connections of this block, each step of which ends in time.
+
+    `challenges` are those of the newest answer that wants a token.
+    """
     import httpcore2  # 60 ms, and only what is fetched needs it
 
     from aileron.importing.deadline import Backend
@@ -128,7 +161,7 @@ def _wire(url: str, token: Token | None, until: float) -> Iterator[Wire]:
     own = [("Host", urllib.parse.urlsplit(url).netloc), ("User-Agent", "aileron")]
     own += [(token.header, token.value)] if token else []
     timeouts = dict.fromkeys(("connect", "read", "write", "pool"), _TIMEOUT_S)
-    context = client_context(None, ("http/1.1",))
+    context = client_context(ca_pem, ("http/1.1",))
     with httpcore2.ConnectionPool(
         ssl_context=context, max_connections=_CONNECTIONS, network_backend=Backend(until)
     ) as pool:
@@ -140,7 +173,11 @@ def _wire(url: str, token: Token | None, until: float) -> Iterator[Wire]:
                 method, url, headers=pairs, content=body or b"", extensions={"timeout": timeouts}
             )
             with _translated():
-                return _Answered(pool.handle_request(request), give_up_at)
+                response = pool.handle_request(request)
+            if response.status in _REFUSALS:
+                said = [value for name, value in response.headers if name.lower() == b"www-authenticate"]
+                challenges[:] = [value.decode("latin-1") for value in said]
+            return _Answered(response, give_up_at)
 
         yield send
 

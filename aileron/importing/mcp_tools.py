@@ -180,7 +180,7 @@ def make_tools(
     listing: Listing, described: Described, operations: Sequence[FoundOperation], connector: Fqn, choices: Choices
 ) -> Made:
     """Everything. DocumentError where nothing can be made of it; what goes for one tool alone is in `unimported`."""
-    credential = choose(described, operations, choices.auth)
+    credential = _credential(listing, described, operations, choices)
     importer = Importer(described, credential)
     names = Counter(tool["name"] for tool in listing.tools)
     imported, unimported = _imported(importer, listing, operations, names, choices)
@@ -217,6 +217,28 @@ def make_tools(
         title=listing.title,
         license="",
         is_document=False,
+    )
+
+
+def _credential(
+    listing: Listing, described: Described, operations: Sequence[FoundOperation], choices: Choices
+) -> Credential:
+    """A sign-in where one was found, else as the author says."""
+    found = listing.authorization
+    if found is None:
+        return choose(described, operations, choices.auth)
+    return Credential(
+        scheme="",
+        kind="oauth2",
+        authorize_url=found.authorize_url,
+        token_url=found.token_url,
+        scopes=found.scopes,
+        client_id=choices.client_id,
+        registration_url=found.registration_url,
+        resource=found.resource,
+        issuer=found.issuer,
+        issuer_in_answer=found.names_issuer,
+        revocation_url=found.revocation_url,
     )
 
 

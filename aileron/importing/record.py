@@ -38,6 +38,10 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     variables: Mapping[str, str] = {}
     auth: str | None = None
     client_id: str | None = None
+    auth_server: str | None = None
+    """Of an MCP server with several authorization servers, the one to sign in at."""
+    scopes: Sequence[str] = ()
+    """In the place of those that an MCP server asks for."""
     trust_read_only: bool = False
     """Of an MCP server: its word that a tool only reads is taken."""
     fields: Mapping[str, Sequence[str]] = {}

@@ -44,7 +44,14 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
     authorize_url: str = ""
     token_url: str = ""
     scopes: tuple[str, ...] = ()
-    """Of OAuth: those that the chosen operations name."""
+    """Of OAuth: those that the chosen operations name, or that an MCP server asks for."""
+    client_id: str | None = None
+    registration_url: str | None = None
+    resource: str | None = None
+    issuer: str | None = None
+    issuer_in_answer: bool = True
+    revocation_url: str | None = None
+    """Of OAuth, as found for an MCP server (authorization.py)."""
 
     @property
     def words(self) -> str:

@@ -109,6 +109,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.registry.operations",
         "aileron.registry.placeholders",
         "aileron.tls",
+        # where to sign in for an MCP server: asked through the one way out, and signed in by the one machinery
+        "aileron.egress",
+        "aileron.oauth",
         # what a packed document is, and what a call of it sends
         "aileron_connector.check",
         "aileron_connector.failures",

@@ -19,7 +19,7 @@ TOKEN = "t0ken-for-listing"
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     """A server that wants a token."""
-    with serving(app_of(token=TOKEN)) as found:
+    with serving(app_of(accepts=TOKEN)) as found:
         yield found
 
 
@@ -82,9 +82,13 @@ def test_what_a_server_changed_is_told_by_an_update(aileron: Command, tmp_path: 
         (("--from", "mcp+ftp://mcp.example.com/mcp"), "one --from mcp+https://"),
         (("--from", "mcp+https://a.example/", "--from", "b.json"), "one --from mcp+https://"),
         (("--from", "mcp+https://a.example/", "--tag", "x"), "--tag is for documents"),
-        (("--from", "mcp+https://a.example/", "--auth", "query:key"), "expected bearer, header:NAME or none"),
-        (("--from", "mcp+https://a.example/", "--auth", "header:a\r\nb"), "expected bearer, header:NAME or none"),
+        (("--from", "mcp+https://a.example/", "--auth", "query:key"), "expected oauth2, bearer, header:NAME or none"),
+        (
+            ("--from", "mcp+https://a.example/", "--auth", "header:a\r\nb"),
+            "expected oauth2, bearer, header:NAME or none",
+        ),
         (("--from", "a.json", "--trust-read-only"), "--trust-read-only requires --from mcp+"),
+        (("--from", "a.json", "--scope", "a"), "--scope requires --from mcp+"),
         (("--trust-read-only",), "--trust-read-only requires --from mcp+"),
     ],
 )

@@ -66,6 +66,12 @@ KNOWN = {
         "urlsplit",
     ): "what the author named, in their command: no agent's word, and no key",
     ("aileron/importing/mcp_listing.py", "urlsplit"): "the same, of an MCP server",
+    (
+        "aileron/importing/authorization.py",
+        "parse_url",
+    ): "addresses of metadata, before they are asked: the same parser",
+    ("aileron/importing/authorization.py", "Url"): "a type in signatures",
+    ("aileron/importing/mcp_signin.py", "parse_url"): "the server's address, to compare: the same parser",
     ("aileron/importing/servers.py", "urlsplit"): "a document's server, of which a manifest's grammar checks the parts",
     ("aileron/importing/references.py", "urldefrag"): "an address within a document, which is never asked",
     ("aileron/importing/effects.py", "urlsplit"): "the query of a document's path, for its words",

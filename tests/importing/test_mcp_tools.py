@@ -180,7 +180,7 @@ def test_more_tools_than_a_connector_has_operations_are_to_be_chosen_from() -> N
 @pytest.fixture(scope="module")
 def port() -> Iterator[int]:
     """A server that wants a token."""
-    with serving(app_of(token="t0ken")) as found:
+    with serving(app_of(accepts="t0ken")) as found:
         yield found
 
 

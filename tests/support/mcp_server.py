@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import anyio
@@ -70,27 +71,49 @@ def notes(adds: str = ADDS) -> MCPServer[Any]:
 
 
 class Guarded:
-    """An app that wants a bearer token, and counts what is asked of it by method."""
+    """An app that wants a bearer token, and counts what is asked of it by method.
 
-    def __init__(self, app: ASGIApp, token: str | None) -> None:
+    `challenge` is its WWW-Authenticate, and `pages` are JSON documents by path that it gives to anybody: where to sign in.
+    """
+
+    def __init__(self, app: ASGIApp, accepts: Callable[[str], bool] | None) -> None:
         self._app = app
-        self._token = token
+        self._accepts = accepts
         self.methods: list[str] = []
+        self.tokens: list[str] = []
+        """Those that came, accepted or not."""
+        self.challenge = ""
+        self.pages: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             self.methods.append(scope["method"])
-            given = dict(scope["headers"]).get(b"authorization", b"").decode()
-            if self._token is not None and given != f"Bearer {self._token}":
-                await send({"type": "http.response.start", "status": 401, "headers": []})
-                await send({"type": "http.response.body", "body": b""})
+            if scope["path"] in self.pages:
+                await _said(send, 200, self.pages[scope["path"]], {"content-type": "application/json"})
+                return
+            if self._accepts is not None and not await self._is_accepted(scope):
+                await _said(send, 401, {}, {"www-authenticate": self.challenge} if self.challenge else {})
                 return
         await self._app(scope, receive, send)
 
+    async def _is_accepted(self, scope: Scope) -> bool:
+        scheme, _, token = dict(scope["headers"]).get(b"authorization", b"").decode().partition(" ")
+        if token:
+            self.tokens.append(token)
+        assert self._accepts is not None
+        return scheme == "Bearer" and await anyio.to_thread.run_sync(self._accepts, token)
 
-def app_of(adds: str = ADDS, *, json: bool = False, token: str | None = None) -> Guarded:
-    """The server as an app."""
-    return Guarded(notes(adds).streamable_http_app(json_response=json), token)
+
+async def _said(send: Send, status: int, body: Any, fields: dict[str, str]) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in fields.items()]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": json.dumps(body).encode()})
+
+
+def app_of(adds: str = ADDS, *, as_json: bool = False, accepts: str | Callable[[str], bool] | None = None) -> Guarded:
+    """The server as an app. `accepts`: the token that it wants, or who says which ones."""
+    wanted = (lambda token: token == accepts) if isinstance(accepts, str) else accepts
+    return Guarded(notes(adds).streamable_http_app(json_response=as_json), wanted)
 
 
 @contextlib.contextmanager
@@ -121,7 +144,7 @@ def main() -> None:
     parser.add_argument("--token")
     parser.add_argument("--changed", action="store_true")
     given = parser.parse_args()
-    app = app_of(ADDS_NOW if given.changed else ADDS, json=given.json, token=given.token)
+    app = app_of(ADDS_NOW if given.changed else ADDS, as_json=given.json, accepts=given.token)
     uvicorn.run(app, port=given.port, log_level="warning")
 
 

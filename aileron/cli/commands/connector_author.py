@@ -104,7 +104,7 @@ def new(
         typer.Option(
             "--auth",
             metavar="HOW",
-            help="With --from: bearer, basic, header:NAME, query:NAME, none, or a security scheme of the document.",
+            help="With --from: oauth2, bearer, basic, header:NAME, query:NAME, none, or one of the document's schemes.",
         ),
     ] = None,
     trust_read_only: Annotated[
@@ -131,6 +131,24 @@ def new(
         str | None,
         typer.Option("--client-id", metavar="ID", help="With --from: your OAuth application at the provider."),
     ] = None,
+    auth_server: Annotated[
+        str | None,
+        typer.Option(
+            "--auth-server",
+            metavar="URL",
+            help="With --from mcp+…: where to sign in, of several that the server names.",
+        ),
+    ] = None,
+    scope: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scope", metavar="SCOPE,SCOPE", help="With --from mcp+…: ask for these OAuth scopes. Repeatable."
+        ),
+    ] = None,
+    no_browser: Annotated[
+        bool,
+        typer.Option("--no-browser", help="With --from mcp+…: print the address of a sign-in and open no browser."),
+    ] = False,
     fields: Annotated[
         list[str] | None,
         typer.Option(
@@ -154,7 +172,7 @@ def new(
 
     With --from, the connector is made from an OpenAPI document instead: what reads runs, everything else waits for a person.
     Without --ops, --tag, --grep or --all, you choose from a list, or get the operations that read. From an MCP server, each tool
-    becomes an action that waits for a person.
+    becomes an action that waits for a person. If the server wants a sign-in, you sign in so that its tools can be listed.
     """
     from aileron.cli.connector_import import Wanted, import_document, tell_made, tell_updated, update_document
     from aileron.cli.connector_import_server import import_server, update_server
@@ -174,11 +192,20 @@ def new(
         variables=variable or (),
         auth=auth,
         client_id=client_id,
+        auth_server=auth_server,
+        scopes=scope or (),
+        no_browser=no_browser,
         fields=fields or (),
         trust_read_only=trust_read_only,
     )
-    if trust_read_only and not wanted.is_server:
-        raise Problem.usage("--trust-read-only requires --from mcp+https://HOST/PATH")
+    for option, is_given in (
+        ("--trust-read-only", trust_read_only),
+        ("--auth-server", auth_server),
+        ("--scope", scope),
+        ("--no-browser", no_browser),
+    ):
+        if is_given and not wanted.is_server:
+            raise Problem.usage(f"{option} requires --from mcp+https://HOST/PATH")
     if server is not None and host is not None:
         raise Problem.usage("--server and --host cannot be used together", fix="aileron connector new --help")
     if update and source:

@@ -255,7 +255,7 @@ def test_a_connection_that_breaks_is_not_the_servers_word() -> None:
 
 
 def test_an_event_without_data_is_no_message() -> None:
-    """With one of them, servers that can resume a stream begin it (2025-11-25); as anything else it would be none that is read."""
+    """With one of them, servers that can resume a stream begin it (2025-11-25)."""
     begins = b"id: 1\ndata: \n\n"
     wire = Played(call=lambda asked: Said([begins, event(answer(asked["id"]))], STREAM))
     assert called(wire) == DONE

@@ -55,7 +55,7 @@ class Served:
 def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """Each revision, with streams and with JSON."""
     protocol, is_json = request.param
-    app = app_of(json=is_json)
+    app = app_of(as_json=is_json)
     with serving(app) as port:
         folder = sources(tmp_path_factory.mktemp("sources"), port, protocol)
         with Bench(artifact_of(folder, ())) as bench:

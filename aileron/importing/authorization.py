@@ -1,0 +1,345 @@
+"""Where a person signs in for an MCP server: found once by its metadata, checked, and frozen in the manifest.
+
+    1 what the server said of it (challenges.py), else its well-known addresses: the metadata of the protected resource
+    2 that it is this server's · 3 which authorization server · 4 that one's metadata · 5 that it is its own, and enough
+
+Runs in the author's command. Every document is a stranger's: asked through egress, as everything that leaves the daemon, with one
+GET, bounded, by a deadline; a redirect is not followed.
+
+Rules
+- Only public addresses, but for what the settings allow (`egress.private`), and this machine's own for a server that is on it: a
+  server on the internet cannot have the author's own network asked.
+- `resource` is the server's address, or a part of its path from the origin on. `issuer` is what was asked for, to the letter.
+- PKCE with S256 is among what the authorization server says that it does: without it nobody signs in.
+- Nothing is taken that a manifest could not have: what was found here is what a person agrees to, and what the daemon uses.
+
+Source: Model Context Protocol 2025-11-25, Authorization; RFC 9728 sections 3 and 5, RFC 8414 sections 2 and 3, OpenID Connect
+Discovery 1.0 section 4, RFC 9207 section 3. Not here: signing in (mcp_signin.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import anyio
+import msgspec
+
+from aileron.config import Settings
+from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.egress.refusal import RefusedError
+from aileron.egress.url import Url, parse_url
+from aileron.importing.challenges import Bearer
+from aileron.importing.reading import DocumentError
+from aileron.model.failure import AileronError
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from aileron.model.visible import visible
+from aileron.oauth.answers import read_json
+from aileron.oauth.problems import ProviderError
+
+__all__ = ["Authorization", "Discovery", "NoMetadataError", "settings_for"]
+
+_MAX_BYTES: Final = 64 << 10
+"""Of one document: known ones have 2 KiB."""
+_DEADLINE_S: Final = 30.0
+"""For one document."""
+_MAX_SERVERS: Final = 16
+_MAX_SCOPES: Final = 64
+"""As in a manifest."""
+_MAX_NAMES: Final = 1000
+"""Of what a server lists: some list each scope that they have."""
+_MAX_URL: Final = 512
+"""Characters, as in a manifest."""
+_MAX_TOLD: Final = 200
+_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
+_RESOURCE: Final = "/.well-known/oauth-protected-resource"
+_OAUTH: Final = "/.well-known/oauth-authorization-server"
+_OPENID: Final = "/.well-known/openid-configuration"
+_FIELDS: Final = (("Accept", "application/json"), ("User-Agent", "aileron"))
+
+
+class Authorization(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found: where to sign in, for what, and how clients become known there."""
+
+    resource: str
+    issuer: str
+    authorize_url: str
+    token_url: str
+    scopes: tuple[str, ...]
+    """Asked for; empty: the authorization server decides."""
+    revocation_url: str | None = None
+    registration_url: str | None = None
+    takes_documents: bool = False
+    """Whether a client may be the address of its own metadata."""
+    names_issuer: bool = False
+    """Whether it says that its answers have `iss`."""
+
+    @property
+    def hosts(self) -> tuple[HostPort, ...]:
+        """Those that a sign-in asks."""
+        urls = (self.token_url, self.revocation_url, self.registration_url)
+        return tuple(dict.fromkeys(parse_url(url).destination for url in urls if url is not None))
+
+
+class NoMetadataError(DocumentError):
+    """The server says nothing of signing in: neither in a challenge nor at its well-known addresses."""
+
+
+class _Absent(Exception):
+    """There is no such document. The words say what there is."""
+
+
+def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Settings:
+    """The same, and where the server is on this machine: with what is on it too, among the addresses that are asked."""
+    if server.host not in _LOOPBACK:
+        return settings
+    urls = [url for url in map(parse_url, asked) if url.host in _LOOPBACK]
+    return dataclasses.replace(
+        settings,
+        egress_private=settings.egress_private | {url.destination for url in urls},
+        egress_private_plain=settings.egress_private_plain | {url.destination for url in urls if url.scheme == "http"},
+    )
+
+
+class Discovery:
+    """The search for one server. `url` is the server's; DocumentError for all that stands in the way."""
+
+    def __init__(self, url: str, egress: Egress, settings: Settings) -> None:
+        self._server: Final = _address(url, "the server")
+        self._egress: Final = egress
+        self._settings: Final = settings
+
+    async def found(self, challenge: Bearer | None, *, auth_server: str | None, scopes: Sequence[str]) -> Authorization:
+        """All of it. `auth_server`: the one to use of several; `scopes`: the author's word, in the place of the server's."""
+        where, resource = await self._resource(challenge)
+        name = self._checked_resource(resource, where)
+        issuer = _chosen_issuer(resource, where, auth_server)
+        at, metadata = await self._issuer(issuer)
+        said = () if challenge is None else challenge.scopes
+        wanted = tuple(scopes)
+        if not wanted:
+            wanted = _with_renewal(said or _names(resource, "scopes_supported", where), metadata, at)
+        if len(wanted) > _MAX_SCOPES:
+            raise DocumentError(f"{len(wanted)} scopes, and a connector has at most {_MAX_SCOPES}: choose with --scope")
+        return _authorization(name, issuer, metadata, at, wanted)
+
+    # the protected resource
+
+    async def _resource(self, challenge: Bearer | None) -> tuple[str, dict[str, Any]]:
+        """Its metadata, and where they are."""
+        if challenge is not None and challenge.resource_metadata:
+            url = challenge.resource_metadata
+            try:
+                return url, await self._document(url, "the server's resource_metadata")
+            except _Absent as absent:
+                raise DocumentError(f"{_told(url)}, which the server names: {absent}") from None
+        server = self._server
+        origin = f"{server.scheme}://{server.authority}"
+        path = server.path.rstrip("/")
+        places = [f"{origin}{_RESOURCE}{path}", *([f"{origin}{_RESOURCE}"] if path else [])]
+        fix = "give a token: --auth bearer or --auth header:NAME"
+        return await self._first(places, NoMetadataError, f"the server has no metadata for a sign-in; {fix}")
+
+    def _checked_resource(self, resource: dict[str, Any], where: str) -> str:
+        """The server's name for itself, which is its address or a part of it (RFC 9728, section 3.3; MCP, canonical URI)."""
+        name = resource.get("resource")
+        if not isinstance(name, str):
+            raise DocumentError(f"{where}: no resource, which says which server it is about")
+        found, server = _address(name, f"{where}: resource", may_have_query=False), self._server
+        if (found.scheme, found.destination) != (server.scheme, server.destination):
+            raise DocumentError(
+                f"{where}: it is about {_told(name)}, and the server is at "
+                f"{server.scheme}://{server.authority}: give the address that the service names, or tell the service"
+            )
+        own, its = server.path.rstrip("/"), found.path.rstrip("/")
+        if own != its and not own.startswith(f"{its}/"):
+            raise DocumentError(
+                f"{where}: it is about the path {found.path}, and the server's is {server.path}: give the address that the "
+                "service names, or tell the service"
+            )
+        methods = _names(resource, "bearer_methods_supported", where)
+        if methods and "header" not in methods:
+            raise DocumentError(f"{where}: the server takes no token in the Authorization header")
+        return name
+
+    # the authorization server
+
+    async def _issuer(self, issuer: str) -> tuple[str, dict[str, Any]]:
+        """Its metadata, in the order of the specification: RFC 8414, then OpenID's, inserted and then appended."""
+        url = _address(issuer, "the authorization server", may_have_query=False)
+        self._check_local(url, "the authorization server")
+        origin, path = f"{url.scheme}://{url.authority}", url.path.rstrip("/")
+        places = [f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}"]
+        if path:
+            places.append(f"{origin}{path}{_OPENID}")
+        problem = f"the authorization server {_told(issuer)} has no metadata; tell the service"
+        at, metadata = await self._first(places, DocumentError, problem)
+        if metadata.get("issuer") != issuer:
+            said = metadata.get("issuer")
+            raise DocumentError(
+                f"{at}: its issuer is {_told(said) if isinstance(said, str) else 'none'}, and {issuer} was asked for; "
+                "they have to be the same (RFC 8414, section 3.3): tell the service"
+            )
+        for key in ("authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint"):
+            if key in metadata:
+                self._check_local(_endpoint(metadata, key, at), f"{at}: {key}")
+        return at, metadata
+
+    def _check_local(self, url: Url, told: str) -> None:
+        """This machine is meant only by a server on it: nobody else sends a person or a request there."""
+        if url.host in _LOOPBACK and self._server.host not in _LOOPBACK:
+            raise DocumentError(f"{told} is at {url.authority}, on this machine, and the server is not")
+
+    # documents
+
+    async def _first(
+        self, places: Sequence[str], kind: type[DocumentError], problem: str
+    ) -> tuple[str, dict[str, Any]]:
+        """Of these places, the first that has metadata, and the metadata."""
+        absent = []
+        for place in places:
+            try:
+                return place, await self._document(place, "an address of metadata")
+            except _Absent as why:
+                absent.append(f"{place}: {why}")
+        raise kind("\n  ".join([problem, *absent]))
+
+    async def _document(self, text: str, told: str) -> dict[str, Any]:
+        """One, as a JSON object. `_Absent` where there is none; DocumentError for one that cannot be taken."""
+        url = _address(text, told)
+        self._check_local(url, told)
+        status, kind, data = await self._fetched(text, url)
+        if 300 <= status <= 399:
+            raise _Absent(f"it redirects (status {status}), which is not followed")
+        if 400 <= status <= 499:
+            raise _Absent(f"status {status}")
+        if status != 200:
+            raise DocumentError(f"{text}: status {status}; try again later")
+        if kind != "application/json":
+            raise _Absent(f"it is {_told(kind) or 'of no content type'}, and no application/json")
+        try:
+            return read_json(data, url.authority)
+        except ProviderError:
+            raise DocumentError(f"{text}: it is not one JSON object with each key once") from None
+
+    async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes]:
+        to = url.destination
+        allowed = settings_for(self._settings, self._server, [text])
+        grant = Grant(
+            hosts=(to,),
+            private=(allowed.egress_private | allowed.egress_private_plain) & {to},
+            plain=allowed.egress_private_plain & {to},
+            budget=Budget(requests=1, bytes_down=_MAX_BYTES),
+        )
+        request, deadline = EgressRequest("GET", text, _FIELDS), anyio.current_time() + _DEADLINE_S
+        try:
+            async with self._egress.open_own(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
+                kinds = [value for name, value in response.headers if name.lower() == "content-type"]
+                data = b"".join([piece async for piece in response])
+                return response.status, "".join(kinds[:1]).partition(";")[0].strip().lower(), data
+        except AileronError as error:
+            problem = error.failure.message
+        raise DocumentError(f"{text}: {problem}")
+
+
+def _address(text: str, told: str, *, may_have_query: bool = True) -> Url:
+    """A URL as the one parser reads it, spelled as a manifest has it: https, or http on this machine."""
+    try:
+        url = parse_url(text)
+    except RefusedError as error:
+        raise DocumentError(f"{told} {_told(text)}: {error}") from None
+    if url.scheme != "https" and url.host not in _LOOPBACK:
+        raise DocumentError(f"{told} {_told(text)} is not https")
+    if url.query is not None and not may_have_query:
+        raise DocumentError(f"{told} {_told(text)} has a query, which is not supported here")
+    if len(text) > _MAX_URL:
+        raise DocumentError(f"{told} {_told(text)} has more than {_MAX_URL} characters")
+    return url
+
+
+def _endpoint(metadata: dict[str, Any], key: str, at: str) -> Url:
+    value = metadata[key]
+    if not isinstance(value, str):
+        raise DocumentError(f"{at}: {key} is no address")
+    url = _address(value, f"{at}: {key}", may_have_query=False)
+    if value not in (spelled := f"{url.scheme}://{url.authority}{url.path}", spelled.removesuffix("/")):
+        raise DocumentError(f"{at}: {key} {_told(value)} is spelled otherwise than {spelled}: tell the service")
+    return url
+
+
+def _chosen_issuer(resource: dict[str, Any], where: str, wanted: str | None) -> str:
+    servers = _names(resource, "authorization_servers", where)
+    if not servers:
+        raise DocumentError(f"{where}: it names no authorization server; give a token: --auth bearer")
+    if len(servers) > _MAX_SERVERS:
+        raise DocumentError(f"{where}: {len(servers)} authorization servers; at most {_MAX_SERVERS}")
+    if wanted is None:
+        return servers[0]
+    if wanted not in servers:
+        known = ", ".join(_told(one) for one in servers)
+        raise DocumentError(f"--auth-server {_told(wanted)}: the server does not name it; it names {known}")
+    return wanted
+
+
+def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) -> tuple[str, ...]:
+    """With the scope that makes a token one that can be renewed, if that is known there: else the whole sign-in is refused.
+
+    Not alone: where no scope is asked for, the authorization server gives what it gives.
+    """
+    known = _names(metadata, "scopes_supported", at)
+    is_more = scopes and "offline_access" in known and "offline_access" not in scopes
+    return (*scopes, "offline_access") if is_more else scopes
+
+
+def _authorization(
+    resource: str, issuer: str, metadata: dict[str, Any], at: str, scopes: tuple[str, ...]
+) -> Authorization:
+    """What is used of an authorization server's metadata, if it does what a sign-in needs."""
+    for problem in _missing(metadata, at):
+        raise DocumentError(f"{at}: {problem}")
+    return Authorization(
+        resource=resource,
+        issuer=issuer,
+        authorize_url=metadata["authorization_endpoint"],
+        token_url=metadata["token_endpoint"],
+        revocation_url=metadata.get("revocation_endpoint"),
+        registration_url=metadata.get("registration_endpoint"),
+        scopes=scopes,
+        takes_documents=metadata.get("client_id_metadata_document_supported") is True,
+        names_issuer=metadata.get("authorization_response_iss_parameter_supported") is True,
+    )
+
+
+def _missing(metadata: dict[str, Any], at: str) -> Iterator[str]:
+    for key in ("authorization_endpoint", "token_endpoint"):
+        if key not in metadata:
+            yield f"no {key}"
+    if "code" not in _names(metadata, "response_types_supported", at):
+        yield "it does not say that it gives codes (response_types_supported has no code)"
+    if "S256" not in _names(metadata, "code_challenge_methods_supported", at):
+        yield (
+            "it does not say that it supports PKCE with S256 (code_challenge_methods_supported), without which a code could be "
+            "used by whoever sees it: tell the service, or give a token: --auth bearer"
+        )
+    if "authorization_code" not in (_names(metadata, "grant_types_supported", at) or ("authorization_code",)):
+        yield "it does not take codes (grant_types_supported)"
+    methods = _names(metadata, "token_endpoint_auth_methods_supported", at)
+    if methods and not {"none", "client_secret_post"} & set(methods):
+        yield f"clients are authenticated by {_told(', '.join(methods))} only, which is not supported"
+
+
+def _names(document: dict[str, Any], key: str, at: str) -> tuple[str, ...]:
+    """A list of strings, each once; empty where there is none."""
+    found = document.get(key)
+    if found is None:
+        return ()
+    if not isinstance(found, list) or len(found) > _MAX_NAMES or not all(isinstance(one, str) for one in found):
+        raise DocumentError(f"{at}: {key} is not a list of strings")
+    return tuple(dict.fromkeys(found))
+
+
+def _told(text: str) -> str:
+    """A stranger's words in a sentence: visible, and not many."""
+    return visible(text[:_MAX_TOLD])

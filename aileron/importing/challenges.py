@@ -1,0 +1,102 @@
+"""What a server that wants a token says about it: the Bearer challenge of `WWW-Authenticate`, read strictly.
+
+Pure. A stranger's header: bounded, read once by one grammar, and nothing is taken from a header that is not of it.
+
+Rules
+- All challenges of all the header's lines are read; the first Bearer challenge counts. One of another scheme is passed over.
+- A parameter that stands twice in a challenge, an open quotation or anything else that is not of the grammar makes the whole
+  header unreadable: what follows a place that two readers understand differently is not read.
+
+Source: RFC 9110 sections 5.6 and 11.6.1, RFC 6750 section 3, RFC 9728 section 5.1. Not here: what is asked next
+(authorization.py).
+
+>>> maybe_bearer(['Basic realm="x", Bearer resource_metadata="https://a.example/m", scope="a b"'])
+Bearer(resource_metadata='https://a.example/m', scopes=('a', 'b'), error='')
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+__all__ = ["Bearer", "UnreadableChallengeError", "maybe_bearer"]
+
+_MAX_CHARACTERS: Final = 8 << 10
+"""Of all lines: as long as many servers let a head be."""
+_MAX_SCOPES: Final = 64
+"""As in a manifest."""
+_TCHAR: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_SEPARATOR: Final = re.compile(r"[ \t]*(?:,[ \t]*)*")
+_SCHEME: Final = re.compile(rf"({_TCHAR})(?:(?= *$| *,)| +)")
+_PARAMETER: Final = re.compile(
+    rf'({_TCHAR})[ \t]*=[ \t]*(?:({_TCHAR})|"((?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*)")(?=[ \t]*(?:,|$))'
+)
+_TOKEN68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*(?=[ \t]*(?:,|$))")
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
+"""RFC 6749 section 3.3, scope-token."""
+
+
+class UnreadableChallengeError(Exception):
+    """The header is not of the grammar."""
+
+
+class Bearer(msgspec.Struct, frozen=True, kw_only=True):
+    """One Bearer challenge."""
+
+    resource_metadata: str = ""
+    """A URL, unchecked; empty: it has none."""
+    scopes: tuple[str, ...] = ()
+    error: str = ""
+
+
+def maybe_bearer(lines: Sequence[str]) -> Bearer | None:
+    """The first Bearer challenge of a header's lines; None where there is none. UnreadableChallengeError."""
+    if sum(map(len, lines)) > _MAX_CHARACTERS:
+        raise UnreadableChallengeError(f"more than {_MAX_CHARACTERS} characters")
+    for line in lines:
+        for scheme, parameters in _challenges(line):
+            if scheme == "bearer":
+                return Bearer(
+                    resource_metadata=parameters.get("resource_metadata", ""),
+                    scopes=_scopes(parameters.get("scope", "")),
+                    error=parameters.get("error", ""),
+                )
+    return None
+
+
+def _challenges(line: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Schemes in lower case, each with its parameters. All of the line is read before the first is given."""
+    found: list[tuple[str, dict[str, str]]] = []
+    at = _skipped(line, 0)
+    while at < len(line):
+        if found and (parameter := _PARAMETER.match(line, at)):
+            name, token, quoted = parameter.groups()
+            if name.lower() in found[-1][1]:
+                raise UnreadableChallengeError(f"the parameter {name[:40]} stands twice")
+            found[-1][1][name.lower()] = token if token is not None else re.sub(r"\\(.)", r"\1", quoted)
+            at = _skipped(line, parameter.end())
+            continue
+        scheme = _SCHEME.match(line, at)
+        if scheme is None:
+            raise UnreadableChallengeError(f"it cannot be read from character {at + 1} on")
+        found.append((scheme[1].lower(), {}))
+        at = scheme.end()
+        if not _PARAMETER.match(line, at) and (token68 := _TOKEN68.match(line, at)):
+            at = token68.end()
+        at = _skipped(line, at)
+    return iter(found)
+
+
+def _skipped(line: str, at: int) -> int:
+    match = _SEPARATOR.match(line, at)
+    return at if match is None else match.end()
+
+
+def _scopes(text: str) -> tuple[str, ...]:
+    scopes = tuple(dict.fromkeys(text.split()))
+    if len(scopes) > _MAX_SCOPES or not all(map(_SCOPE.fullmatch, scopes)):
+        raise UnreadableChallengeError(f"its scope is not a list of at most {_MAX_SCOPES} scopes")
+    return scopes

@@ -1,0 +1,157 @@
+"""The author signs in, so that an MCP server that wants it lists its tools: with what was found, and for that alone.
+
+Runs in the author's command, with the daemon's own machinery (aileron/oauth) over an egress of the command's. Whoever uses the
+connector signs in for themselves, by the daemon.
+
+Rules
+- The token is in this process's memory until the block is left, and in no file. Then it is revoked where that can be done.
+- A client is one that is registered already (`client_id`), or the address of its own metadata, or registered by the sign-in.
+
+Source: docs/how-to/import-an-mcp-server.md. Not here: where to sign in (authorization.py), inviting the person (cli/).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Final, TypeVar
+
+import anyio
+
+from aileron.config import Settings
+from aileron.egress import Egress, LentCredential
+from aileron.egress.scrub import Needles
+from aileron.egress.url import parse_url
+from aileron.importing.authorization import Authorization, Discovery, settings_for
+from aileron.importing.challenges import Bearer
+from aileron.importing.mcp_listing import Token, address_of
+from aileron.importing.reading import DocumentError
+from aileron.model.credential import TokenSet
+from aileron.model.failure import AileronError
+from aileron.model.manifest import OAuth2Provider
+from aileron.model.names import HostPort
+from aileron.model.plan import CredentialUse
+from aileron.model.secret import Secret
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.revoke import revoked
+from aileron.oauth.signin import SignIn
+
+__all__ = ["check_client", "discovered", "listing_token"]
+
+_AGAIN: Final = "aileron connector new"
+_NOTHING_LENT: Final = "nothing is lent in the author's command"
+_T = TypeVar("_T")
+
+
+def discovered(
+    source: str, challenge: Bearer | None, settings: Settings, *, auth_server: str | None, scopes: Sequence[str]
+) -> Authorization:
+    """Where to sign in for the server. DocumentError; its subclass NoMetadataError where it says nothing of sign-ins."""
+    url = address_of(source)
+
+    async def find(egress: Egress) -> Authorization:
+        return await Discovery(url, egress, settings).found(challenge, auth_server=auth_server, scopes=scopes)
+
+    return _run(find, settings)
+
+
+def check_client(found: Authorization, client_id: str | None) -> None:
+    """Return if somebody can sign in with it, or with a client that the sign-in registers. DocumentError."""
+    if client_id is not None and client_id.startswith("https://") and not found.takes_documents:
+        raise DocumentError(
+            f"--client-id {client_id[:200]}: {found.issuer} does not take the address of a client's metadata; give the ID "
+            "of an application that is registered there, or leave it out"
+        )
+    if client_id is None and found.registration_url is None:
+        raise DocumentError(
+            f"{found.issuer} registers no clients by itself: register an application there as a native (public) client, with the "
+            "redirect address http://localhost/callback, and give its --client-id ID"
+        )
+
+
+@contextlib.contextmanager
+def listing_token(
+    source: str,
+    found: Authorization,
+    client_id: str | None,
+    settings: Settings,
+    invite: Callable[[str], None],
+) -> Iterator[Token]:
+    """Sign in, and have a token until the block is left. `invite` tells the person where to go: an address. DocumentError."""
+    url = parse_url(address_of(source))
+    urls = [one for one in (found.token_url, found.registration_url, found.revocation_url) if one is not None]
+    settings = settings_for(settings, url, urls)
+    provider = _provider(found, client_id)
+
+    async def sign_in(egress: Egress) -> TokenSet:
+        async with SignIn(provider, Endpoints(egress, settings), flow="browser", again=_AGAIN) as signing_in:
+            invite(signing_in.invitation.authorize_url or "")
+            return (await signing_in.finished()).tokens
+
+    tokens = _run(sign_in, settings)
+    try:
+        yield Token("Authorization", f"Bearer {tokens.access.reveal().decode('ascii')}")
+    finally:
+        _run(lambda egress: revoked(Endpoints(egress, settings), tokens), settings)
+
+
+def _provider(found: Authorization, client_id: str | None) -> OAuth2Provider:
+    """As the manifest has it."""
+    return OAuth2Provider(
+        authorize_url=found.authorize_url,
+        token_url=found.token_url,
+        client_id=client_id,
+        registration_url=None if client_id else found.registration_url,
+        resource=found.resource,
+        scopes=found.scopes,
+        issuer=found.issuer,
+        issuer_in_answer=found.names_issuer,
+        revocation_url=found.revocation_url,
+    )
+
+
+def _run(work: Callable[[Egress], Awaitable[_T]], settings: Settings) -> _T:
+    """In an event loop of its own. AileronError as DocumentError."""
+
+    async def run() -> _T:
+        async with _egress(settings) as egress:
+            return await work(egress)
+
+    try:
+        return anyio.run(run)
+    except AileronError as error:
+        problem = error.failure.message
+    raise DocumentError(problem)
+
+
+@contextlib.asynccontextmanager
+async def _egress(settings: Settings) -> AsyncIterator[Egress]:
+    egress = Egress(settings, _NoLender())
+    try:
+        yield egress
+    finally:
+        await egress.aclose()
+
+
+class _NoLender:
+    """In the place of the vault, of which this process knows nothing: what is asked here is no connector's request."""
+
+    async def ready(self, use: CredentialUse, deadline: float) -> None:
+        """Nothing is lent."""
+        raise AssertionError(_NOTHING_LENT)
+
+    async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
+        """Nor renewed."""
+        raise AssertionError(_NOTHING_LENT)
+
+    def lend(self, use: CredentialUse) -> contextlib.AbstractContextManager[LentCredential]:
+        """Nor lent."""
+        raise AssertionError(_NOTHING_LENT)
+
+    def needles(self, destination: HostPort) -> Needles:
+        """Nothing is bound here."""
+        return Needles(())
+
+    def may_be_bound(self, destination: HostPort) -> bool:
+        """Nothing is."""
+        return False

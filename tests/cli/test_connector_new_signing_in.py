@@ -1,0 +1,216 @@
+"""`aileron connector new --from mcp+…` of a server that wants a sign-in: found, signed in by the author, and frozen.
+
+The authorization server is scripted, the browser a few lines: tests/browser/test_mcp_sign_in.py has real ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import tomllib
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.command import Command
+from tests.support.mcp_server import Guarded, app_of, serving
+from tests.support.upstream import Seen, Upstream, answer
+
+NAME = "github://acme/connector-notes"
+TOKEN = "canary-token-of-the-author"
+METADATA = "/.well-known/oauth-authorization-server"
+JSON = "Content-Type: application/json"
+
+
+class World:
+    """An MCP server and its authorization server, both on this machine."""
+
+    def __init__(self, port: int, app: Guarded, provider: Upstream) -> None:
+        self.app = app
+        self.provider = provider
+        self.address = f"http://localhost:{port}/mcp"
+        self.issuer = f"http://localhost:{provider.port}"
+        self.metadata: dict[str, Any] = {
+            "issuer": self.issuer,
+            "authorization_endpoint": f"{self.issuer}/authorize",
+            "token_endpoint": f"{self.issuer}/token",
+            "registration_endpoint": f"{self.issuer}/register",
+            "revocation_endpoint": f"{self.issuer}/revoke",
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
+        where = f"http://localhost:{port}/about-signing-in"
+        app.challenge = f'Bearer resource_metadata="{where}", scope="notes.read notes.write"'
+        app.pages["/about-signing-in"] = {"resource": self.address, "authorization_servers": [self.issuer]}
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The command's."""
+        return ("--from", f"mcp+{self.address}")
+
+    def forms(self, path: str) -> list[dict[str, str]]:
+        """What was posted there."""
+        seen = [one.body.decode() for one in self.provider.requests if one.target == path]
+        return [dict(urllib.parse.parse_qsl(body)) for body in seen]
+
+    def said(self, seen: Seen) -> bytes:
+        """The authorization server."""
+        answers: dict[str, Any] = {
+            METADATA: self.metadata,
+            "/register": {"client_id": "registered-1", "redirect_uris": None, "token_endpoint_auth_method": "none"},
+            "/token": {"access_token": TOKEN, "token_type": "Bearer", "scope": "notes.read notes.write"},
+            "/revoke": {},
+        }
+        if seen.target not in answers:
+            return answer(status="404 Not Found")
+        found = answers[seen.target]
+        if seen.target == "/register":
+            found["redirect_uris"] = json.loads(seen.body)["redirect_uris"]
+        return answer(
+            json.dumps(found).encode(), JSON, status="201 Created" if seen.target == "/register" else "200 OK"
+        )
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    """Both."""
+    app = app_of(accepts=TOKEN)
+    with Upstream(lambda seen: made.said(seen)) as provider, serving(app) as port:
+        made = World(port, app, provider)
+        yield made
+
+
+def oauth2_of(folder: Path) -> dict[str, Any]:
+    """What the manifest says of signing in."""
+    credential = tomllib.loads((folder / "manifest.toml").read_text())["capabilities"]["credential"]
+    assert credential["kind"] == "oauth2"
+    found: dict[str, Any] = credential["oauth2"]
+    return found
+
+
+def files_with(folder: Path, *values: str) -> list[Path]:
+    """Those in which one of them stands."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return [path for path in files if any(value.encode() in path.read_bytes() for value in values)]
+
+
+def test_the_author_signs_in_and_what_was_found_is_frozen(
+    aileron: Command, home: Path, tmp_path: Path, world: World
+) -> None:
+    """PKCE, a client of the moment, tokens for this server; the token is used, taken back, and in no file."""
+    folder = tmp_path / "notes"
+    with aileron.start("connector", "new", NAME, str(folder), *world.words, "--no-browser") as running:
+        asked = _visited(running)
+        out, err = running.communicate(timeout=60)
+
+    assert running.returncode == 0, err
+    assert "a sign-in (OAuth 2) at localhost" in " ".join(out.split())
+    assert (asked["code_challenge_method"], asked["resource"]) == ("S256", world.address)
+    assert (asked["client_id"], asked["scope"]) == ("registered-1", "notes.read notes.write")
+    (exchanged,) = world.forms("/token")
+    assert (exchanged["resource"], exchanged["redirect_uri"]) == (world.address, asked["redirect_uri"])
+    assert set(world.app.tokens) == {TOKEN}
+    assert [form["token"] for form in world.forms("/revoke")] == [TOKEN]
+    assert files_with(tmp_path, TOKEN, "canary-code", exchanged["code_verifier"]) == []
+    assert files_with(home, TOKEN) == []
+    assert TOKEN not in out + err
+    assert oauth2_of(folder) == {
+        "authorize_url": f"{world.issuer}/authorize",
+        "token_url": f"{world.issuer}/token",
+        "registration_url": f"{world.issuer}/register",
+        "revocation_url": f"{world.issuer}/revoke",
+        "scopes": ["notes.read", "notes.write"],
+        "resource": world.address,
+        "issuer": world.issuer,
+        "issuer_in_answer": False,
+    }
+
+
+def _visited(running: Any) -> dict[str, str]:
+    """What the command says is opened, and agreed to; the parameters it asked with."""
+    for line in running.stderr:
+        if line.startswith("http"):
+            break
+    asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(line.strip()).query, strict_parsing=True))
+    back = urllib.parse.urlencode({"code": "canary-code", "state": asked["state"]})
+    with urllib.request.urlopen(f"{asked['redirect_uri']}?{back}", timeout=30) as page:
+        assert page.status == 200
+    return asked
+
+
+def test_a_token_in_the_environment_is_in_the_place_of_a_sign_in(
+    aileron: Command, tmp_path: Path, world: World
+) -> None:
+    """What was found is frozen all the same; nobody is registered. An update finds it again, and tells what has changed."""
+    folder = tmp_path / "notes"
+    words = ("connector", "new", NAME, str(folder), *world.words)
+    made = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
+    same = aileron(*words, "--update", AILERON_MCP_TOKEN=TOKEN)
+    world.metadata["token_endpoint"] = f"{world.issuer}/other"
+    world.app.challenge = world.app.challenge.replace("notes.write", "notes.write admin")
+    changed = aileron(*words, "--update", AILERON_MCP_TOKEN=TOKEN)
+
+    assert made.code == 0, made.err
+    assert {one.target for one in world.provider.requests} == {METADATA}
+    assert json.loads((folder / "import.json").read_bytes())["choices"]["auth"] == "oauth2"
+    assert "no operation that you chose has changed" in same.err, same
+    assert "the connector (more than before)" in changed.err, changed
+    assert re.search(r"! sign-in, token_url: \S+/token -> \S+/other", changed.err), changed.err
+    assert "! scopes" in changed.err
+    assert oauth2_of(folder)["scopes"] == ["notes.read", "notes.write", "admin"]
+
+
+def test_the_authors_word_counts_and_an_update_keeps_it(aileron: Command, tmp_path: Path, world: World) -> None:
+    """Scopes, an application of their own, and one of several authorization servers."""
+    folder = tmp_path / "notes"
+    other = f"{world.issuer}/other"
+    world.app.pages["/about-signing-in"]["authorization_servers"] = ["https://first.example", other]
+    world.metadata["issuer"] = other
+    words = ("connector", "new", NAME, str(folder), *world.words)
+    with _moved(world):
+        made = aileron(*words, "--auth-server", other, "--client-id", "mine", "--scope", "a,b", AILERON_MCP_TOKEN=TOKEN)
+        same = aileron(*words, "--update", AILERON_MCP_TOKEN=TOKEN)
+
+    assert made.code == 0, made.err
+    assert "no operation that you chose has changed" in same.err, same
+    found = oauth2_of(folder)
+    assert (found["issuer"], found["client_id"], found["scopes"]) == (other, "mine", ["a", "b"])
+    assert "registration_url" not in found
+
+
+@contextlib.contextmanager
+def _moved(world: World) -> Iterator[None]:
+    """The metadata of an issuer with a path."""
+    said = world.said
+    world.said = lambda seen: (  # type: ignore[method-assign]
+        answer(json.dumps(world.metadata).encode(), JSON) if seen.target == f"{METADATA}/other" else said(seen)
+    )
+    yield
+
+
+def test_what_stands_in_the_way_is_said_with_what_to_do(aileron: Command, tmp_path: Path, world: World) -> None:
+    """No registration, no terminal, an address as a client where that is not taken, a server that knows no sign-in."""
+    words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
+    nobody = aileron(*words)
+    document = aileron(*words, "--client-id", "https://mine.example/client.json", AILERON_MCP_TOKEN=TOKEN)
+    forced = aileron(*words, "--auth", "bearer", "--scope", "a")
+    del world.metadata["registration_endpoint"]
+    unregistered = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
+    world.app.challenge, world.app.pages = "", {}
+    without = aileron(*words)
+    demanded = aileron(*words, "--auth", "oauth2")
+    older = aileron(*words, "--auth", "bearer", AILERON_MCP_TOKEN=TOKEN)
+
+    assert "there is no terminal: give --no-browser" in nobody.err
+    assert "does not take the address of a client's metadata" in document.err
+    assert "--scope is for signing in" in forced.err
+    assert "http://localhost/callback, and give its --client-id ID" in unregistered.err
+    assert "it wants a token: --auth bearer" in without.err
+    assert "has no metadata for a sign-in" in demanded.err
+    assert {one.code for one in (nobody, document, forced, unregistered, without, demanded)} == {2}
+    assert older.code == 0, older.err

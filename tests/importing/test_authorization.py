@@ -1,0 +1,340 @@
+"""Where to sign in for an MCP server: real servers on loopback that say what a test gives them, asked by the real engine.
+
+Each thing that is refused stands beside the same that is taken: the documents of `GOOD`, of which a case changes one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from aileron.config import Settings
+from aileron.egress import Egress
+from aileron.importing.authorization import Authorization, Discovery, NoMetadataError
+from aileron.importing.challenges import Bearer
+from aileron.importing.reading import DocumentError
+from aileron.model.names import HostPort
+from tests.oauth.conftest import Nobody
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+JSON = "Content-Type: application/json"
+RESOURCE = "/.well-known/oauth-protected-resource"
+OAUTH = "/.well-known/oauth-authorization-server"
+OPENID = "/.well-known/openid-configuration"
+LEAVE_OUT = object()
+
+
+class Service:
+    """A server and its authorization server at one origin, which answers with `pages` by path."""
+
+    def __init__(self, port: int, origin: str, asked: list[Seen]) -> None:
+        self.port = port
+        self.origin = origin
+        self.asked = asked
+        self.pages: dict[str, bytes] = {}
+        self.put_resource()
+        self.put_metadata()
+
+    @property
+    def url(self) -> str:
+        """Of the MCP server."""
+        return f"{self.origin}/mcp"
+
+    @property
+    def paths(self) -> list[str]:
+        """What was asked for, in order."""
+        return [one.target for one in self.asked]
+
+    def put(self, path: str, document: Any, *fields: str, status: str = "200 OK") -> None:
+        """A page: JSON, or bytes as they are."""
+        body = document if isinstance(document, bytes) else json.dumps(document).encode()
+        self.pages[path] = answer(body, *(fields or (JSON,)), status=status)
+
+    def put_resource(self, at: str = f"{RESOURCE}/mcp", **changes: Any) -> None:
+        """Of the protected resource."""
+        good = {
+            "resource": self.url,
+            "authorization_servers": [f"{self.origin}/tenant"],
+            "scopes_supported": ["read"],
+        }
+        self.put(at, _changed(good, changes))
+
+    def put_metadata(self, at: str = f"{OAUTH}/tenant", **changes: Any) -> None:
+        """Of the authorization server."""
+        good = {
+            "issuer": f"{self.origin}/tenant",
+            "authorization_endpoint": f"{self.origin}/authorize",
+            "token_endpoint": f"{self.origin}/token",
+            "registration_endpoint": f"{self.origin}/register",
+            "response_types_supported": ["code"],
+            "code_challenge_methods_supported": ["S256"],
+        }
+        self.put(at, _changed(good, changes))
+
+
+def _changed(good: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in {**good, **changes}.items() if value is not LEAVE_OUT}
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """On this machine, without TLS."""
+    with Upstream(lambda seen: made.pages.get(seen.target, answer(status="404 Not Found"))) as upstream:
+        made = Service(upstream.port, f"http://localhost:{upstream.port}", upstream.requests)
+        yield made
+
+
+def found(
+    url: str,
+    challenge: Bearer | None = None,
+    *,
+    settings: Settings | None = None,
+    names: dict[str, str] | None = None,
+    auth_server: str | None = None,
+    scopes: tuple[str, ...] = (),
+) -> Authorization:
+    """What is found; `names` are looked up as these addresses, the others as the system does."""
+    settings = settings or Settings()
+
+    async def resolve(host: str, port: int) -> list[str]:
+        return [(names or {}).get(host, "127.0.0.1")]
+
+    async def run() -> Authorization:
+        egress = Egress(settings, Nobody(), resolve=resolve)  # type: ignore[arg-type]
+        try:
+            return await Discovery(url, egress, settings).found(challenge, auth_server=auth_server, scopes=scopes)
+        finally:
+            await egress.aclose()
+
+    return anyio.run(run)
+
+
+def test_everything_is_found_by_the_well_known_addresses(service: Service) -> None:
+    """With no word of the server: its path is inserted, and the tenant's too."""
+    got = found(service.url)
+
+    assert got == Authorization(
+        resource=service.url,
+        issuer=f"{service.origin}/tenant",
+        authorize_url=f"{service.origin}/authorize",
+        token_url=f"{service.origin}/token",
+        registration_url=f"{service.origin}/register",
+        scopes=("read",),
+    )
+    assert service.paths == [f"{RESOURCE}/mcp", f"{OAUTH}/tenant"]
+    assert not [one for one in service.asked if one.values("authorization") or one.values("cookie")]
+
+
+def test_places_are_tried_in_the_order_of_the_specification(service: Service) -> None:
+    """Until one has it; a page that is no JSON is none. What was tried is told where nothing has it."""
+    service.pages.clear()
+    service.put_resource(RESOURCE)
+    service.put(f"{OAUTH}/tenant", b"<html>", "Content-Type: text/html")
+    service.put_metadata(f"/tenant{OPENID}")
+    assert found(service.url).issuer == f"{service.origin}/tenant"
+    assert service.paths == [
+        f"{RESOURCE}/mcp",
+        RESOURCE,
+        f"{OAUTH}/tenant",
+        f"{OPENID}/tenant",
+        f"/tenant{OPENID}",
+    ]
+
+    service.pages.clear()
+    with pytest.raises(NoMetadataError, match=f"{RESOURCE}/mcp: status 404"):
+        found(service.url)
+
+
+def test_the_servers_word_counts_for_the_address_and_the_scopes(service: Service) -> None:
+    """Over the well-known address, and over `scopes_supported`; the author's over both."""
+    service.put_resource("/elsewhere", resource=service.origin)
+    challenge = Bearer(resource_metadata=f"{service.origin}/elsewhere", scopes=("write",))
+
+    assert found(service.url, challenge).scopes == ("write",)
+    assert found(service.url, challenge).resource == service.origin
+    assert f"{RESOURCE}/mcp" not in service.paths
+    assert found(service.url, challenge, scopes=("own",)).scopes == ("own",)
+    service.put_resource("/elsewhere", scopes_supported=LEAVE_OUT)
+    assert found(service.url, Bearer(resource_metadata=f"{service.origin}/elsewhere")).scopes == ()
+
+
+def test_a_token_that_can_be_renewed_is_asked_for_only_where_it_is_known(service: Service) -> None:
+    """`offline_access` is of OpenID; a provider that does not know it would refuse the whole sign-in."""
+    service.put_metadata(scopes_supported=["read", "offline_access"])
+
+    assert found(service.url).scopes == ("read", "offline_access")
+    assert found(service.url, scopes=("read",)).scopes == ("read",)
+    service.put_metadata(scopes_supported=["read"])
+    assert found(service.url).scopes == ("read",)
+
+
+def test_of_several_authorization_servers_the_first_or_the_chosen_one(service: Service) -> None:
+    """One that the server does not name is none."""
+    service.put_resource(authorization_servers=[f"{service.origin}/tenant", f"{service.origin}/other"])
+    service.put_metadata(f"{OAUTH}/other", issuer=f"{service.origin}/other")
+
+    assert found(service.url).issuer == f"{service.origin}/tenant"
+    assert found(service.url, auth_server=f"{service.origin}/other").issuer == f"{service.origin}/other"
+    with pytest.raises(DocumentError, match="does not name it"):
+        found(service.url, auth_server="https://evil.example")
+
+
+RESOURCES: list[tuple[dict[str, Any], str]] = [
+    ({"resource": LEAVE_OUT}, "no resource"),
+    ({"resource": "https://evil.example/mcp"}, r"about https://evil\.example/mcp, and the server is at"),
+    ({"resource": "{origin}/mcp2"}, "about the path /mcp2, and the server's is /mcp"),
+    ({"resource": "{origin}/mc"}, "about the path /mc, "),
+    ({"resource": "{origin}/mcp?x=1"}, "has a query"),
+    ({"resource": "{origin}/../mcp"}, "dot segment"),
+    ({"authorization_servers": []}, "names no authorization server"),
+    ({"authorization_servers": "{origin}/tenant"}, "not a list of strings"),
+    ({"authorization_servers": ["http://auth.example.com"]}, "is not https"),
+    ({"authorization_servers": ["{origin}/tenant#x"]}, "fragment"),
+    ({"bearer_methods_supported": ["body"]}, "no token in the Authorization header"),
+]
+METADATA: list[tuple[dict[str, Any], str]] = [
+    ({"issuer": "{origin}/tenant/"}, "they have to be the same"),
+    ({"issuer": LEAVE_OUT}, "its issuer is none"),
+    ({"issuer": "https://evil.example"}, r"its issuer is https://evil\.example"),
+    ({"code_challenge_methods_supported": ["plain"]}, "PKCE with S256"),
+    ({"code_challenge_methods_supported": LEAVE_OUT}, "PKCE with S256"),
+    ({"response_types_supported": ["token"]}, "response_types_supported has no code"),
+    ({"grant_types_supported": ["client_credentials"]}, "does not take codes"),
+    ({"token_endpoint": LEAVE_OUT}, "no token_endpoint"),
+    ({"authorization_endpoint": 1}, "is no address"),
+    ({"token_endpoint": "http://auth.example.com/token"}, "token_endpoint http://auth.example.com/token is not https"),
+    ({"token_endpoint": "https://auth.example.com/token?a=b"}, "has a query"),
+    ({"registration_endpoint": "https://Auth.example.com/r"}, "spelled otherwise"),
+    ({"token_endpoint_auth_methods_supported": ["private_key_jwt"]}, "private_key_jwt only"),
+]
+
+
+def _at(service: Service, changes: dict[str, Any]) -> dict[str, Any]:
+    """With the origin of the moment."""
+
+    def put(value: Any) -> Any:
+        if isinstance(value, list):
+            return [put(one) for one in value]
+        return value.replace("{origin}", service.origin) if isinstance(value, str) else value
+
+    return {key: put(value) for key, value in changes.items()}
+
+
+@pytest.mark.parametrize(("changes", "words"), RESOURCES)
+def test_metadata_of_another_resource_are_refused(service: Service, changes: dict[str, Any], words: str) -> None:
+    """And say what differs; no authorization server was asked."""
+    assert found(service.url)
+    service.put_resource(**_at(service, changes))
+    before = len(service.asked)
+    with pytest.raises(DocumentError, match=words):
+        found(service.url)
+    assert service.paths[before:] == [f"{RESOURCE}/mcp"]
+
+
+@pytest.mark.parametrize(("changes", "words"), METADATA)
+def test_an_authorization_server_that_does_not_do_is_refused(
+    service: Service, changes: dict[str, Any], words: str
+) -> None:
+    """Another's, or one without what keeps a code safe; the next address is not tried."""
+    assert found(service.url)
+    service.put_metadata(**_at(service, changes))
+    service.put_metadata(f"{OPENID}/tenant")
+    with pytest.raises(DocumentError, match=words):
+        found(service.url)
+    assert f"{OPENID}/tenant" not in service.paths
+
+
+BODIES: list[tuple[bytes, str]] = [
+    (b'{"resource": "a", "resource": "b"}', "each key once"),
+    (b"[]", "one JSON object"),
+    (b"{", "one JSON object"),
+    (b"[" * 100_000, "bytes"),
+    (b'{"x": "' + b"a" * (64 << 10) + b'"}', "bytes"),
+]
+
+
+@pytest.mark.parametrize(("body", "words"), BODIES)
+def test_a_document_that_is_none_is_refused(service: Service, body: bytes, words: str) -> None:
+    """Duplicate keys, something else than an object, too much of it."""
+    service.put(f"{RESOURCE}/mcp", body)
+    with pytest.raises(DocumentError, match=words):
+        found(service.url)
+
+
+def test_redirected_metadata_are_not_followed(service: Service) -> None:
+    """Neither the server's own word nor a well-known address leads elsewhere."""
+    service.put_resource("/there")
+    service.put(f"{RESOURCE}/mcp", b"", f"Location: {service.origin}/there", status="302 Found")
+    with pytest.raises(NoMetadataError, match=r"redirects \(status 302\), which is not followed"):
+        found(service.url)
+    with pytest.raises(DocumentError, match="which the server names: it redirects"):
+        found(service.url, Bearer(resource_metadata=f"{service.origin}{RESOURCE}/mcp"))
+    assert "/there" not in service.paths
+    assert found(service.url, Bearer(resource_metadata=f"{service.origin}/there"))
+
+
+PUBLIC = "mcp.example.test"
+
+
+@pytest.fixture
+def public(authority: Authority) -> Iterator[Service]:
+    """One that is on the internet, as far as its name and the settings say."""
+    context = authority.server_context(PUBLIC, "inside.example.test", "localhost")
+    with Upstream(lambda seen: made.pages.get(seen.target, answer(status="404 Not Found")), context) as upstream:
+        made = Service(upstream.port, f"https://{PUBLIC}:{upstream.port}", upstream.requests)
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("host", "words"),
+    [
+        ("localhost", "on this machine, and the server is not"),
+        ("127.0.0.1", "on this machine, and the server is not"),
+        ("inside.example.test", "loopback"),
+        ("10.0.0.1", "private use"),
+        ("169.254.169.254", "always blocked"),
+    ],
+)
+def test_a_server_on_the_internet_has_no_private_address_asked(
+    public: Service, authority: Authority, host: str, words: str
+) -> None:
+    """Not by its challenge, nor as an authorization server, nor as an endpoint; the user's settings may allow one by name."""
+    allowed = frozenset({HostPort(PUBLIC, public.port)})
+    settings = Settings(egress_private=allowed, egress_ca_pem=authority.ca_pem)
+
+    def look(**more: Any) -> Authorization:
+        return found(public.url, settings=settings, **more)
+
+    assert look().resource == public.url
+    before = len(public.asked)
+
+    inside = f"https://{host}:{public.port}"
+    with pytest.raises(DocumentError, match=words):
+        look(challenge=Bearer(resource_metadata=f"{inside}/m"))
+    assert len(public.asked) == before
+    public.put_resource(authorization_servers=[inside])
+    with pytest.raises(DocumentError, match=words):
+        look()
+    assert len(public.asked) == before + 1
+
+
+def test_a_private_authorization_server_may_be_allowed_by_name(public: Service, authority: Authority) -> None:
+    """The control of the test above: a company's own."""
+    inside = f"https://inside.example.test:{public.port}"
+    public.put_resource(authorization_servers=[inside])
+    public.put_metadata(OAUTH, issuer=inside, token_endpoint=f"{inside}/token")
+    hosts = frozenset({HostPort(PUBLIC, public.port), HostPort("inside.example.test", public.port)})
+
+    assert found(public.url, settings=Settings(egress_private=hosts, egress_ca_pem=authority.ca_pem)).issuer == inside
+
+
+def test_an_endpoint_on_this_machine_is_none_of_a_server_that_is_not(public: Service, authority: Authority) -> None:
+    """A person would be sent there, and a code too."""
+    settings = Settings(egress_private=frozenset({HostPort(PUBLIC, public.port)}), egress_ca_pem=authority.ca_pem)
+    public.put_metadata(token_endpoint="https://localhost:1/token")
+    with pytest.raises(DocumentError, match="token_endpoint is at localhost:1, on this machine"):
+        found(public.url, settings=settings)

@@ -1,0 +1,62 @@
+"""`WWW-Authenticate` of a stranger: what is of the grammar is read, and nothing of what is not."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.importing.challenges import Bearer, UnreadableChallengeError, maybe_bearer
+
+META = "https://a.example/m"
+READ: list[tuple[list[str], Bearer | None]] = [
+    ([], None),
+    ([""], None),
+    (['Basic realm="x"', "Negotiate YII="], None),
+    (["Bearer"], Bearer()),
+    (["bearer, Basic"], Bearer()),
+    ([f'Bearer resource_metadata="{META}"'], Bearer(resource_metadata=META)),
+    ([f'BEARER Resource_Metadata = "{META}" ,, scope="a  b"'], Bearer(resource_metadata=META, scopes=("a", "b"))),
+    (['Basic realm="a, Bearer scope=x", Bearer scope=y'], Bearer(scopes=("y",))),
+    (['Negotiate YII=, Bearer error="insufficient_scope"'], Bearer(error="insufficient_scope")),
+    (['Bearer realm="a\\"b", scope="z"'], Bearer(scopes=("z",))),
+    (['DPoP algs="ES256"', "Bearer scope=x"], Bearer(scopes=("x",))),
+]
+UNREADABLE = [
+    'Bearer realm="x',
+    'Bearer realm="x" scope="a"',
+    "Bearer scope=a, scope=b",
+    'Bearer scope="a", Scope="b"',
+    'Bearer scope="é ☃"',
+    'Bearer scope="a\\\\b"',
+    "=x",
+    "Bearer scope=a; b",
+    f'Bearer scope="{" ".join(f"s{n}" for n in range(65))}"',
+    "Bearer " + "x" * 9000,
+]
+
+
+@pytest.mark.parametrize(("lines", "found"), READ)
+def test_the_first_bearer_challenge_is_read(lines: list[str], found: Bearer | None) -> None:
+    """Whatever stands around it, also inside of quotation marks."""
+    assert maybe_bearer(lines) == found
+
+
+@pytest.mark.parametrize("line", UNREADABLE)
+def test_what_two_could_read_differently_is_not_read(line: str) -> None:
+    """Nothing of it."""
+    with pytest.raises(UnreadableChallengeError):
+        maybe_bearer([line])
+
+
+@given(
+    st.lists(
+        st.one_of(st.text(max_size=60), st.text(st.sampled_from('Bearer scope="a,= \\\t'), max_size=60)), max_size=3
+    )
+)
+def test_any_text_is_read_or_refused(lines: list[str]) -> None:
+    """And nothing else rises."""
+    with contextlib.suppress(UnreadableChallengeError):
+        maybe_bearer(lines)
