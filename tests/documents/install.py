@@ -1,7 +1,8 @@
 """Documents as their makers publish them, a server that enforces one, and servers that describe themselves, once into a cache.
 
-Two caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB), and
-`documents-servers-…`, one for each version of Python, with what servers/servers.txt names (70 MB). Of packages that only carry
+Three caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB),
+`documents-servers-…`, one for each version of Python, with what servers/servers.txt names (70 MB), and `documents-everything`, with
+node and the reference server of MCP, which the lock of everything/ names (240 MB). Of packages that only carry
 documents nothing is kept but these, and no document is ever a file of this repository: their licences are their own.
 
     $ python -m tests.documents.install       # prints where they are
@@ -23,13 +24,24 @@ from typing import Final
 from tests.documents.table import DOCUMENTS, KINTO
 from tests.support.npm import NotInstalled, cached, put_packages, put_program, run
 
-__all__ = ["KINTO_SETTINGS", "PRISM_VERSION", "NotInstalled", "Servers", "Tools", "installed", "servers_installed"]
+__all__ = [
+    "KINTO_SETTINGS",
+    "PRISM_VERSION",
+    "NotInstalled",
+    "Servers",
+    "Tools",
+    "everything_installed",
+    "installed",
+    "servers_installed",
+]
 
 _PINS: Final = Path(__file__).parent / "pins"
 _SERVER_PINS: Final = Path(__file__).parent / "servers"
+_EVERYTHING_PINS: Final = Path(__file__).parent / "everything"
 _FORM: Final = 1
 """Raised when something else is made of the same pins."""
 _PRISM: Final = "@stoplight/prism-cli"
+_EVERYTHING: Final = "@modelcontextprotocol/server-everything"
 _PIP: Final = ("-m", "pip", "--quiet", "--disable-pip-version-check")
 _HASHED: Final = ("--require-hashes", "--only-binary=:all:")
 KINTO_SETTINGS: Final = {
@@ -82,6 +94,17 @@ def servers_installed() -> Servers:
     return Servers(place / "packages", place / "documents")
 
 
+def everything_installed() -> tuple[Path, Path]:
+    """`node`, and the program of the reference server of MCP; or NotInstalled."""
+    place = cached("documents-everything", _EVERYTHING_PINS, form=_FORM, build=_build_everything)
+    return place / "bin" / "node", place / "node_modules" / _EVERYTHING / "dist" / "index.js"
+
+
+def _build_everything(at: Path) -> None:
+    put_program(at, "node", put_packages(at, _EVERYTHING_PINS))
+    shutil.rmtree(at / "npm-cache")
+
+
 def _build(at: Path) -> None:
     put_program(at, "node", put_packages(at, _PINS))
     wheels = at / "wheels"
@@ -122,5 +145,6 @@ if __name__ == "__main__":
     try:
         print(installed())
         print(servers_installed())
+        print(everything_installed())
     except NotInstalled as problem:
         sys.exit(f"the documents could not be installed: {problem}")

@@ -1,0 +1,188 @@
+"""The reference server of MCP (npm, `server-everything`), imported and used through the daemon and the jail: each kind of result.
+
+It is what the authors of the protocol test clients with, in the other language: sessions, streams that begin with an empty event,
+and tools that ask a client for what a connector does not have.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.cli.command import Command
+from tests.documents.install import everything_installed
+from tests.support.home import DaemonHome, daemon_home
+
+pytestmark = pytest.mark.jail
+CONNECTOR: Final = "github://mira/connector-every"
+_START_S: Final = 60.0
+_ON_LOOPBACK: Final = """\
+data:text/javascript,import net from 'node:net';
+const listen = net.Server.prototype.listen;
+net.Server.prototype.listen = function (port, ...rest) { return listen.call(this, { port, host: '127.0.0.1' }, ...rest); };
+"""
+"""The program listens on every address of the machine, and has no option for it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Desk:
+    """A home with the connector of a running server."""
+
+    home: DaemonHome
+    aileron: Command
+    sources: Path
+
+    def result(self, tool: str, **args: Any) -> Any:
+        """What a tool that only reads returns."""
+        said = self.home.run(f"every-{tool}", args)
+        assert said.status == 200, said.body
+        return said.body["result"]
+
+    def error(self, tool: str, **args: Any) -> dict[str, Any]:
+        """Why it did not."""
+        said = self.home.run(f"every-{tool}", args)
+        assert said.is_error, said.body
+        error: dict[str, Any] = said.body["error"]
+        return error
+
+
+@contextlib.contextmanager
+def everything(folder: Path) -> Iterator[int]:
+    """The server on a port of this machine."""
+    node, program = everything_installed()
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        port = listening.getsockname()[1]
+    environment = {"PATH": os.environ["PATH"], "HOME": str(folder), "PORT": str(port)}
+    words = [str(node), "--import", _ON_LOOPBACK, str(program), "streamableHttp"]
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+        try:
+            until = time.monotonic() + _START_S
+            while True:
+                with contextlib.suppress(OSError):
+                    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+                    break
+                if process.poll() is not None or time.monotonic() > until:
+                    raise TimeoutError((folder / "log").read_text(errors="replace")[-2000:])
+                time.sleep(0.05)
+            yield port
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """All of its tools, by commands; what it calls read-only runs."""
+    folder = tmp_path_factory.mktemp("every")
+    sources = folder / "every"
+    with everything(folder) as port, daemon_home() as home:
+        aileron = Command(home.path)
+        for words in (
+            ("config", "set", "egress.private_plain", f"localhost:{port}"),
+            (
+                "connector",
+                "new",
+                CONNECTOR,
+                str(sources),
+                "--from",
+                f"mcp+http://localhost:{port}/mcp",
+                "--trust-read-only",
+            ),
+            ("connector", "install", str(sources)),
+            ("action", "add", str(sources)),
+        ):
+            said = aileron(*words)
+            assert said.code == 0, (words, said)
+        yield Desk(home, aileron, sources)
+
+
+def test_texts_and_structured_content_come_back(desk: Desk) -> None:
+    """Text as text, data as data that its schema fits."""
+    assert desk.result("echo", message="milk") == {"text": "Echo: milk"}
+    assert desk.result("get-sum", a=2, b=3) == {"text": "The sum of 2 and 3 is 5."}
+    weather = desk.result("get-structured-content", location="Chicago")
+    assert weather.keys() == {"temperature", "conditions", "humidity"}
+
+
+def test_images_come_back_as_base64(desk: Desk) -> None:
+    """A PNG, with its size."""
+    (image,) = desk.result("get-tiny-image")["content"]
+    data = base64.b64decode(image["base64"])
+
+    assert (image["type"], image["content_type"], image["bytes"]) == ("image", "image/png", len(data))
+    assert data.startswith(b"\x89PNG")
+
+
+def test_resources_and_links_are_data(desk: Desk) -> None:
+    """A link is not followed; what is embedded is there."""
+    links = desk.result("get-resource-links", count=2)["content"]
+    (embedded,) = desk.result("get-resource-reference", resource_type="Text", resource_id=1)["content"]
+
+    assert [one["type"] for one in links] == ["resource_link", "resource_link"]
+    assert all(one["uri"].startswith("demo://resource/") for one in links)
+    assert (embedded["type"], embedded["content_type"]) == ("resource", "text/plain")
+    assert "Resource 1" in embedded["text"]
+
+
+def test_what_a_message_is_annotated_with_does_not_matter(desk: Desk) -> None:
+    """Priority and audience are for a client that shows it; the text is the text."""
+    told = desk.result("get-annotated-message", message_type="error", include_image=True)
+
+    assert told["text"].startswith("Error: ")
+    assert [one["type"] for one in told["content"]] == ["image"]
+
+
+def test_progress_is_told_while_a_tool_runs(desk: Desk) -> None:
+    """Four steps, in order, then the result."""
+    home = desk.home
+    run = home.run("every-trigger-long-running-operation", {"duration": 1.2, "steps": 4}, wait=0)
+    path, seen, last = f"/v1/runs/{run.body['run_id']}", [], 0
+    state = home.must("GET", f"{path}?wait=10&progress=0", wait_s=10)
+    while "progress" in state:
+        last = state["progress"]["number"]
+        seen.append((state["progress"]["done"], state["progress"]["total"]))
+        state = home.must("GET", f"{path}?wait=10&progress={last}", wait_s=10)
+
+    assert state["result"]["text"].startswith("Long running operation completed. Duration: 1.2 seconds")
+    assert seen == sorted(seen)
+    assert seen
+    assert set(seen) <= {(1, 4), (2, 4), (3, 4), (4, 4)}
+
+
+def test_a_tools_error_is_a_failure_with_its_words(desk: Desk) -> None:
+    """And an argument that does not fit never leaves the jail."""
+    failed = desk.error("get-resource-reference", resource_type="Text", resource_id=-1)
+    bad = desk.error("get-sum", a="two", b=3)
+
+    assert (failed["class"], failed["details"]["reason"]) == ("external_api_error", "tool_error")
+    assert "Invalid resourceId: -1" in failed["message"]
+    assert bad["class"] == "bad_input"
+
+
+def test_what_needs_more_of_a_client_is_not_offered_or_fails(desk: Desk) -> None:
+    """A client without a model, a person and folders is not shown tools that ask for one; a task is refused by the server."""
+    tools = json.loads((desk.sources / "service" / "tools.json").read_bytes())["tools"]
+    assert not [name for name in tools if "sampling" in name or "elicitation" in name or "roots" in name]
+
+    asked = desk.home.asked("every-simulate-research-query", {"topic": "milk"})
+    said = desk.home.decide(asked, "approve")
+    answered = desk.home.ask("GET", f"/v1/action-approvals/{asked['approval_id']}/result?wait=20", wait_s=20)
+    assert said.status == 200, said.body
+    assert answered.body["error"]["class"] == "external_api_error", answered.body
+    assert "task" in answered.body["error"]["message"]
