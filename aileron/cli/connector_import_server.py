@@ -143,9 +143,18 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
     except UnauthorizedError as error:
         refused = error
     if refused is None and choices.auth is None:
+        _check_unused(choices)
         return found
     authorization = _authorization(source, refused, settings, choices)
     return _listed_with(authorization, wanted, choices, settings)
+
+
+def _check_unused(choices: Choices) -> None:
+    """Whoever says how to sign in means to. Problem(usage)."""
+    said = {"--client-id": choices.client_id, "--auth-server": choices.auth_server, "--scope": choices.scopes}
+    for option, is_given in said.items():
+        if is_given:
+            raise Problem.usage(f"{option}: the server lists its tools without a sign-in", fix="--auth oauth2")
 
 
 def _settings() -> Settings:
@@ -197,8 +206,22 @@ def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, setting
                 f"--no-browser, or a token in {TOKEN_VARIABLE}"
             )
         with listing_token(source, found, choices.client_id, settings, _inviter(no_browser=wanted.no_browser)) as token:
-            listing = listed(source, token, ca_pem=ca_pem)
+            listing = _listed_by_who_signed_in(source, found, token, ca_pem)
     return msgspec.structs.replace(listing, authorization=found)
+
+
+def _listed_by_who_signed_in(source: str, found: Authorization, token: Token, ca_pem: str | None) -> Listing:
+    from aileron.importing.mcp_listing import UnauthorizedError, listed
+    from aileron.importing.reading import DocumentError
+
+    try:
+        return listed(source, token, ca_pem=ca_pem)
+    except UnauthorizedError as error:
+        wanted = set(() if error.challenge is None else error.challenge.scopes) - set(found.scopes)
+        status = error.status
+    scopes = ",".join([*found.scopes, *sorted(wanted)])
+    cure = f"it wants more scopes than it asked for: --scope {scopes}" if wanted else "tell the service"
+    raise DocumentError(f"the server refuses the token of your sign-in (status {status}); {cure}")
 
 
 def _inviter(*, no_browser: bool) -> Callable[[str], None]:

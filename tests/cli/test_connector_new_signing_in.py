@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import sys
 import tomllib
 import urllib.parse
 import urllib.request
@@ -29,6 +30,10 @@ JSON = "Content-Type: application/json"
 
 class World:
     """An MCP server and its authorization server, both on this machine."""
+
+    accepts = TOKEN
+    refused_with = ""
+    """Its challenge to who has a token, if it is another one."""
 
     def __init__(self, port: int, app: Guarded, provider: Upstream) -> None:
         self.app = app
@@ -52,6 +57,12 @@ class World:
     def words(self) -> tuple[str, ...]:
         """The command's."""
         return ("--from", f"mcp+{self.address}")
+
+    def is_accepted(self, token: str) -> bool:
+        """By the MCP server."""
+        if token and self.refused_with:
+            self.app.challenge, self.refused_with = self.refused_with, ""
+        return token == self.accepts
 
     def forms(self, path: str) -> list[dict[str, str]]:
         """What was posted there."""
@@ -79,7 +90,7 @@ class World:
 @pytest.fixture
 def world() -> Iterator[World]:
     """Both."""
-    app = app_of(accepts=TOKEN)
+    app = app_of(accepts=lambda token: made.is_accepted(token))
     with Upstream(lambda seen: made.said(seen)) as provider, serving(app) as port:
         made = World(port, app, provider)
         yield made
@@ -198,6 +209,9 @@ def test_what_stands_in_the_way_is_said_with_what_to_do(aileron: Command, tmp_pa
     words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
     nobody = aileron(*words)
     document = aileron(*words, "--client-id", "https://mine.example/client.json", AILERON_MCP_TOKEN=TOKEN)
+    world.metadata["client_id_metadata_document_supported"] = True
+    taken = (tmp_path / "taken", "https://mine.example/client.json")
+    known = aileron(*words[:3], str(taken[0]), *world.words, "--client-id", taken[1], AILERON_MCP_TOKEN=TOKEN)
     forced = aileron(*words, "--auth", "bearer", "--scope", "a")
     del world.metadata["registration_endpoint"]
     unregistered = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
@@ -208,9 +222,61 @@ def test_what_stands_in_the_way_is_said_with_what_to_do(aileron: Command, tmp_pa
 
     assert "there is no terminal: give --no-browser" in nobody.err
     assert "does not take the address of a client's metadata" in document.err
+    assert (known.code, oauth2_of(taken[0])["client_id"]) == (0, taken[1])
     assert "--scope is for signing in" in forced.err
     assert "http://localhost/callback, and give its --client-id ID" in unregistered.err
     assert "it wants a token: --auth bearer" in without.err
     assert "has no metadata for a sign-in" in demanded.err
     assert {one.code for one in (nobody, document, forced, unregistered, without, demanded)} == {2}
     assert older.code == 0, older.err
+
+
+BROWSER = """\
+import sys, urllib.parse, urllib.request
+asked = dict(urllib.parse.parse_qsl(urllib.parse.urlsplit(sys.argv[1]).query))
+back = urllib.parse.urlencode({"code": "canary-code", "state": asked["state"]})
+urllib.request.urlopen(f"{asked['redirect_uri']}?{back}", timeout=30)
+"""
+
+
+def test_a_token_that_the_server_refuses_is_taken_back_all_the_same(
+    aileron: Command, tmp_path: Path, world: World
+) -> None:
+    """At a terminal, where the browser opens by itself; what the server wants beyond what it asked for is said."""
+    world.accepts = "another"
+    world.app.refusal = 403
+    world.app.challenge += ', error="insufficient_scope"'
+    (tmp_path / "browser.py").write_text(BROWSER)
+    words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
+    browser = {"BROWSER": f"{sys.executable} {tmp_path / 'browser.py'}", "NO_COLOR": "1"}
+    same = aileron.at_terminal(*words, **browser)
+    world.refused_with = world.app.challenge.replace("notes.write", "notes.write admin")
+    more = aileron.at_terminal(*words, **browser)
+    world.app.challenge = world.app.challenge.replace("insufficient_scope", "other")
+    other = aileron(*words, "--no-browser")
+
+    assert "Your browser opens" in " ".join(same.out.split())
+    assert "refuses the token of your sign-in (status 403); tell the service" in " ".join(same.out.split())
+    assert "--scope notes.read,notes.write,admin" in " ".join(more.out.split())
+    assert "it wants a token: --auth bearer" in other.err
+    assert [form["token"] for form in world.forms("/revoke")] == [TOKEN, TOKEN]
+    assert not (tmp_path / "notes").exists()
+
+
+def test_who_says_how_to_sign_in_is_told_where_nobody_has_to(aileron: Command, tmp_path: Path) -> None:
+    """A server that lists its tools to anybody is asked for a sign-in only with --auth oauth2."""
+    with serving(app_of()) as port:
+        said = aileron(
+            "connector",
+            "new",
+            NAME,
+            str(tmp_path / "notes"),
+            "--from",
+            f"mcp+http://localhost:{port}/mcp",
+            "--scope",
+            "a",
+        )
+
+    assert said.code == 2
+    assert "--scope: the server lists its tools without a sign-in" in said.err
+    assert "--auth oauth2" in said.err

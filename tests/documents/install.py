@@ -1,9 +1,9 @@
 """Documents as their makers publish them, a server that enforces one, and servers that describe themselves, once into a cache.
 
 Three caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB),
-`documents-servers-…`, one for each version of Python, with what servers/servers.txt names (70 MB), and `documents-everything`, with
-node and the reference server of MCP, which the lock of everything/ names (240 MB). Of packages that only carry
-documents nothing is kept but these, and no document is ever a file of this repository: their licences are their own.
+`documents-servers-…`, one for each version of Python, with what servers/servers.txt names (70 MB), and `documents-everything`,
+with node and the reference server of MCP, which the lock of everything/ names (240 MB). Of packages that only carry documents
+nothing is kept but these, and no document is ever a file of this repository: their licences are their own.
 
     $ python -m tests.documents.install       # prints where they are
 

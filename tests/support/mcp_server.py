@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -83,6 +84,8 @@ class Guarded:
         self.tokens: list[str] = []
         """Those that came, accepted or not."""
         self.challenge = ""
+        self.refusal = 401
+        """Its status."""
         self.pages: dict[str, Any] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +95,7 @@ class Guarded:
                 await _said(send, 200, self.pages[scope["path"]], {"content-type": "application/json"})
                 return
             if self._accepts is not None and not await self._is_accepted(scope):
-                await _said(send, 401, {}, {"www-authenticate": self.challenge} if self.challenge else {})
+                await _said(send, self.refusal, {}, {"www-authenticate": self.challenge} if self.challenge else {})
                 return
         await self._app(scope, receive, send)
 
@@ -117,10 +120,11 @@ def app_of(adds: str = ADDS, *, as_json: bool = False, accepts: str | Callable[[
 
 
 @contextlib.contextmanager
-def serving(app: Any) -> Iterator[int]:
-    """The app on a port of this machine, in a thread."""
+def serving(app: Any, files: tuple[Path, Path] | None = None) -> Iterator[int]:
+    """The app on a port of this machine, in a thread; over TLS with these files, which are a key and its certificate."""
+    key, certificate = (None, None) if files is None else files
     listener = socket.create_server(("127.0.0.1", 0))
-    server = uvicorn.Server(uvicorn.Config(app, log_config=None))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, ssl_keyfile=key, ssl_certfile=certificate))
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="mcp server")
     thread.start()
     try:

@@ -1,0 +1,129 @@
+"""An MCP server that takes only tokens for itself: imported by its author, who signs in, and used by whoever binds it.
+
+Everything is real: the authorization server (npm's oidc-provider, with dynamic registration and resource indicators), the server
+(the official SDK), the browser, the daemon and the jail.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tomllib
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.browser.conftest import Known
+from tests.browser.person import MIRA, NOOR, agrees, signs_in
+from tests.cli.command import Command
+from tests.support.browser import Browser
+from tests.support.canary import scan
+from tests.support.home import daemon_home
+from tests.support.mcp_server import Guarded, app_of, serving
+from tests.support.provider import Provider
+
+pytestmark = [pytest.mark.slow, pytest.mark.jail]
+CONNECTOR: Final = "github://mira/connector-notes"
+METADATA: Final = "/.well-known/oauth-protected-resource/mcp"
+_END_S: Final = 60.0
+
+
+class Notes:
+    """The server, its provider, and whose tokens it took."""
+
+    def __init__(self, provider: Provider) -> None:
+        self.provider = provider
+        self.resource = ""
+        self.accounts: list[str] = []
+        self.app: Guarded = app_of(accepts=self._is_for_us)
+
+    def serve_at(self, port: int) -> None:
+        """Say where it is, and where to sign in."""
+        origin = f"https://localhost:{port}"
+        self.resource = f"{origin}/mcp"
+        self.app.challenge = f'Bearer realm="notes", resource_metadata="{origin}{METADATA}", scope="mail.read"'
+        self.app.pages[METADATA] = {"resource": self.resource, "authorization_servers": [self.provider.issuer]}
+
+    @property
+    def host(self) -> str:
+        """NAME:PORT."""
+        return urllib.parse.urlsplit(self.resource).netloc
+
+    def _is_for_us(self, token: str) -> bool:
+        found = self.provider.introspect(token)
+        is_good = bool(found["active"]) and found.get("aud") == self.resource
+        if is_good:
+            self.accounts.append(found["sub"])
+        return is_good
+
+
+@pytest.fixture
+def notes(known: Known, tmp_path: Path) -> Iterator[Notes]:
+    """Both, over TLS."""
+    options = {"registration": True, "resources": True}
+    with Provider(tmp_path, known.authority, files=known.files, **options) as provider:
+        made = Notes(provider)
+        with serving(made.app, known.files) as port:
+            made.serve_at(port)
+            yield made
+
+
+def signed_in(browser: Browser, running: subprocess.Popen[str], account: str) -> str:
+    """Open what a command says is to be opened, sign in and agree; what the command then said."""
+    assert running.stderr is not None
+    address = next(line.strip() for line in running.stderr if line.startswith("https://"))
+    signs_in(browser, address, account)
+    agrees(browser)
+    browser.wait_url("/callback")
+    out, err = running.communicate(timeout=_END_S)
+    assert running.returncode == 0, out + err
+    return out + err
+
+
+def test_a_server_is_imported_by_who_signs_in_and_used_by_who_binds_it(
+    notes: Notes, browser: Browser, tmp_path: Path
+) -> None:
+    """Two people, two clients, two tokens, each for this server alone; the author's is gone, and neither is in any file."""
+    provider, sources = notes.provider, tmp_path / "notes"
+    with daemon_home() as home:
+        ca_file = provider.authority.ca_file
+        home.configure(f'[egress]\nprivate = ["{notes.host}", "{provider.host}"]\nca_file = "{ca_file}"\n')
+        aileron = Command(home.path)
+        words = ("connector", "new", CONNECTOR, str(sources), "--from", f"mcp+{notes.resource}", "--no-browser")
+        with aileron.start(*words) as importing:
+            said = signed_in(browser, importing, NOOR)
+        (author,) = provider.tokens("access_token")
+        listed_by = set(notes.accounts)
+        manifest = tomllib.loads((sources / "manifest.toml").read_text())["capabilities"]["credential"]["oauth2"]
+        author_is_active = provider.introspect(author)["active"]
+
+        browser.forget()
+        home.unlock()
+        for words in (("connector", "install", str(sources)), ("action", "add", str(sources))):
+            done = aileron(*words)
+            assert done.code == 0, done
+        notes.accounts.clear()
+        notes.app.tokens.clear()
+        with aileron.start("binding", "setup", CONNECTOR, "--name", "oauth2/notes/me", "--no-browser") as binding:
+            signed_in(browser, binding, MIRA)
+        asked = home.asked("notes-add-note", {"text": "milk"})
+        before = list(notes.accounts)
+        decided = home.decide(asked, "approve")
+        answered = home.ask("GET", f"/v1/action-approvals/{asked['approval_id']}/result?wait=20", wait_s=20)
+        leaks = scan([home.path.parent, sources], *(token.encode() for token in provider.tokens()))
+
+    assert "a sign-in (OAuth 2) at localhost" in " ".join(said.split())
+    assert manifest["resource"] == notes.resource
+    assert manifest["issuer"] == provider.issuer
+    assert manifest["registration_url"] == provider.url("registration")
+    assert "mail.read" in manifest["scopes"]
+    assert "client_id" not in manifest
+    assert listed_by == {NOOR}
+    assert not author_is_active
+    assert (before, decided.status) == ([], 200)
+    assert answered.body["result"] == {"text": "added milk"}, answered.body
+    assert set(notes.accounts) == {MIRA}
+    assert author not in notes.app.tokens
+    assert leaks == {}
