@@ -193,6 +193,7 @@ def _authorization(
 
 def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, settings: Settings) -> Listing:
     """With the token in the environment, or one of a sign-in, which is revoked after that."""
+    from aileron.cli.signin import ended_when_gone
     from aileron.importing.mcp_listing import listed
     from aileron.importing.mcp_signin import listing_token
 
@@ -205,7 +206,8 @@ def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, setting
                 f"the server lists its tools to who signs in at {visible(found.issuer)}, and there is no terminal: give "
                 f"--no-browser, or a token in {TOKEN_VARIABLE}"
             )
-        with listing_token(source, found, choices.client_id, settings, _inviter(no_browser=wanted.no_browser)) as token:
+        invite = _inviter(no_browser=wanted.no_browser)
+        with ended_when_gone(), listing_token(source, found, choices.client_id, settings, invite, _note) as token:
             listing = _listed_by_who_signed_in(source, found, token, ca_pem)
     return msgspec.structs.replace(listing, authorization=found)
 
@@ -234,6 +236,10 @@ def _inviter(*, no_browser: bool) -> Callable[[str], None]:
         output.note("The sign-in is for listing the tools, and is stored nowhere. Press Ctrl-C to cancel.")
 
     return invite
+
+
+def _note(words: str) -> None:
+    output.note(visible(words))
 
 
 def _token(auth: str | None) -> Token | None:

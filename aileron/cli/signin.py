@@ -32,7 +32,7 @@ from aileron.cli.prompts import can_ask
 from aileron.cli.supervisor import Supervisor, path_of, read
 from aileron.model.visible import visible
 
-__all__ = ["How", "browser", "invite_in_browser", "open_page", "sign_in"]
+__all__ = ["How", "browser", "ended_when_gone", "invite_in_browser", "open_page", "sign_in"]
 
 _TICK_S = 1.0
 """Between two looks at a terminal, which shows what time is left."""
@@ -74,7 +74,7 @@ def sign_in(
     body = BeginSignIn(connector=connector, name=name, flow="device" if how.device else "browser", replace=replace)
     begun = supervisor.fetch(SignInState, "POST", "/v1/sign-ins", body, wait_s=_BEGIN_S)
     path = path_of("v1", "sign-ins", begun.id)
-    with _ended_when_gone():
+    with ended_when_gone():
         try:
             _invite(begun, opener, how)
             ended = _waited_for(supervisor, path, begun, how)
@@ -211,7 +211,7 @@ def _problem_of(ended: SignInState) -> Problem:
 
 
 @contextlib.contextmanager
-def _ended_when_gone() -> Iterator[None]:
+def ended_when_gone() -> Iterator[None]:
     """A terminal that is closed, and a polite kill, are taken as Ctrl-C is."""
 
     def interrupt(*_: object) -> None:

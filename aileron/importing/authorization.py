@@ -30,7 +30,7 @@ from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
 from aileron.egress.refusal import RefusedError
 from aileron.egress.url import Url, parse_url
-from aileron.importing.challenges import Bearer
+from aileron.importing.challenges import Bearer, is_scope
 from aileron.importing.reading import DocumentError
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort
@@ -121,8 +121,7 @@ class Discovery:
         wanted = tuple(scopes)
         if not wanted:
             wanted = _with_renewal(said or _names(resource, "scopes_supported", where), metadata, at)
-        if len(wanted) > _MAX_SCOPES:
-            raise DocumentError(f"{len(wanted)} scopes, and a connector has at most {_MAX_SCOPES}: choose with --scope")
+        _check_scopes(wanted)
         return _authorization(name, issuer, metadata, at, wanted)
 
     # the protected resource
@@ -137,7 +136,9 @@ class Discovery:
                 raise DocumentError(f"{_told(url)}, which the server names: {absent}") from None
         server = self._server
         origin = f"{server.scheme}://{server.authority}"
-        path = server.path.rstrip("/")
+        path = (
+            "" if server.path == "/" else server.path
+        )  # RFC 9728, section 3.1: no slash but the one after the host goes
         places = [f"{origin}{_RESOURCE}{path}", *([f"{origin}{_RESOURCE}"] if path else [])]
         fix = "give a token: --auth bearer or --auth header:NAME"
         return await self._first(places, NoMetadataError, f"the server has no metadata for a sign-in; {fix}")
@@ -147,7 +148,7 @@ class Discovery:
         name = resource.get("resource")
         if not isinstance(name, str):
             raise DocumentError(f"{where}: no resource, which says which server it is about")
-        found, server = _address(name, f"{where}: resource", may_have_query=False), self._server
+        found, server = _named(name, f"{where}: resource"), self._server
         if (found.scheme, found.destination) != (server.scheme, server.destination):
             raise DocumentError(
                 f"{where}: it is about {_told(name)}, and the server is at "
@@ -168,7 +169,7 @@ class Discovery:
 
     async def _issuer(self, issuer: str) -> tuple[str, dict[str, Any]]:
         """Its metadata, in the order of the specification: RFC 8414, then OpenID's, inserted and then appended."""
-        url = _address(issuer, "the authorization server", may_have_query=False)
+        url = _named(issuer, "the authorization server")
         self._check_local(url, "the authorization server")
         origin, path = f"{url.scheme}://{url.authority}", url.path.rstrip("/")
         places = [f"{origin}{_OAUTH}{path}", f"{origin}{_OPENID}{path}"]
@@ -244,16 +245,14 @@ class Discovery:
         raise DocumentError(f"{text}: {problem}")
 
 
-def _address(text: str, told: str, *, may_have_query: bool = True) -> Url:
-    """A URL as the one parser reads it, spelled as a manifest has it: https, or http on this machine."""
+def _address(text: str, told: str) -> Url:
+    """A URL as the one parser reads it: https, or http on this machine."""
     try:
         url = parse_url(text)
     except RefusedError as error:
         raise DocumentError(f"{told} {_told(text)}: {error}") from None
     if url.scheme != "https" and url.host not in _LOOPBACK:
         raise DocumentError(f"{told} {_told(text)} is not https")
-    if url.query is not None and not may_have_query:
-        raise DocumentError(f"{told} {_told(text)} has a query, which is not supported here")
     if len(text) > _MAX_URL:
         raise DocumentError(f"{told} {_told(text)} has more than {_MAX_URL} characters")
     return url
@@ -263,9 +262,16 @@ def _endpoint(metadata: dict[str, Any], key: str, at: str) -> Url:
     value = metadata[key]
     if not isinstance(value, str):
         raise DocumentError(f"{at}: {key} is no address")
-    url = _address(value, f"{at}: {key}", may_have_query=False)
-    if value not in (spelled := f"{url.scheme}://{url.authority}{url.path}", spelled.removesuffix("/")):
-        raise DocumentError(f"{at}: {key} {_told(value)} is spelled otherwise than {spelled}: tell the service")
+    return _named(value, f"{at}: {key}")
+
+
+def _named(text: str, told: str) -> Url:
+    """An address that the manifest is to have, in its only spelling."""
+    url = _address(text, told)
+    if url.query is not None:
+        raise DocumentError(f"{told} {_told(text)} has a query, which is not supported here")
+    if text not in (spelled := f"{url.scheme}://{url.authority}{url.path}", spelled.removesuffix("/")):
+        raise DocumentError(f"{told} {_told(text)} is spelled otherwise than {spelled}: tell the service")
     return url
 
 
@@ -281,6 +287,14 @@ def _chosen_issuer(resource: dict[str, Any], where: str, wanted: str | None) -> 
         known = ", ".join(_told(one) for one in servers)
         raise DocumentError(f"--auth-server {_told(wanted)}: the server does not name it; it names {known}")
     return wanted
+
+
+def _check_scopes(scopes: Sequence[str]) -> None:
+    if len(scopes) > _MAX_SCOPES:
+        raise DocumentError(f"{len(scopes)} scopes, and a connector has at most {_MAX_SCOPES}: choose with --scope")
+    for scope in scopes:
+        if not is_scope(scope):
+            raise DocumentError(f"{_told(scope)!r} is no scope that can be asked for: choose others with --scope")
 
 
 def _with_renewal(scopes: tuple[str, ...], metadata: dict[str, Any], at: str) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-__all__ = ["Bearer", "UnreadableChallengeError", "maybe_bearer"]
+__all__ = ["Bearer", "UnreadableChallengeError", "is_scope", "maybe_bearer"]
 
 _MAX_CHARACTERS: Final = 8 << 10
 """Of all lines: as long as many servers let a head be."""
@@ -36,7 +36,6 @@ _PARAMETER: Final = re.compile(
 )
 _TOKEN68: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*(?=[ \t]*(?:,|$))")
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,256}")
-"""RFC 6749 section 3.3, scope-token."""
 
 
 class UnreadableChallengeError(Exception):
@@ -65,6 +64,11 @@ def maybe_bearer(lines: Sequence[str]) -> Bearer | None:
                     error=parameters.get("error", ""),
                 )
     return None
+
+
+def is_scope(text: str) -> bool:
+    """Whether it can be asked for: RFC 6749 section 3.3, scope-token."""
+    return _SCOPE.fullmatch(text) is not None
 
 
 def _challenges(line: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -97,6 +101,6 @@ def _skipped(line: str, at: int) -> int:
 
 def _scopes(text: str) -> tuple[str, ...]:
     scopes = tuple(dict.fromkeys(text.split()))
-    if len(scopes) > _MAX_SCOPES or not all(map(_SCOPE.fullmatch, scopes)):
+    if len(scopes) > _MAX_SCOPES or not all(map(is_scope, scopes)):
         raise UnreadableChallengeError(f"its scope is not a list of at most {_MAX_SCOPES} scopes")
     return scopes

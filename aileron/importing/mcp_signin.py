@@ -13,6 +13,7 @@ Source: docs/how-to/import-an-mcp-server.md. Not here: where to sign in (authori
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Final, TypeVar
 
@@ -38,6 +39,8 @@ from aileron.oauth.signin import SignIn
 
 __all__ = ["check_client", "discovered", "listing_token"]
 
+_CLIENT: Final = re.compile(r"[\x20-\x7e]{1,512}")
+"""As a manifest has it."""
 _AGAIN: Final = "aileron connector new"
 _NOTHING_LENT: Final = "nothing is lent in the author's command"
 _T = TypeVar("_T")
@@ -57,6 +60,8 @@ def discovered(
 
 def check_client(found: Authorization, client_id: str | None) -> None:
     """Return if somebody can sign in with it, or with a client that the sign-in registers. DocumentError."""
+    if client_id is not None and not _CLIENT.fullmatch(client_id):
+        raise DocumentError("--client-id is empty, longer than 512 characters or not printable ASCII")
     if client_id is not None and client_id.startswith("https://") and not found.takes_documents:
         raise DocumentError(
             f"--client-id {client_id[:200]}: {found.issuer} does not take the address of a client's metadata; give the ID "
@@ -76,8 +81,12 @@ def listing_token(
     client_id: str | None,
     settings: Settings,
     invite: Callable[[str], None],
+    note: Callable[[str], None],
 ) -> Iterator[Token]:
-    """Sign in, and have a token until the block is left. `invite` tells the person where to go: an address. DocumentError."""
+    """Sign in, and have a token until the block is left. `invite` tells the person where to go: an address. DocumentError.
+
+    `note` is told where the token is not taken back.
+    """
     url = parse_url(address_of(source))
     urls = [one for one in (found.token_url, found.registration_url, found.revocation_url) if one is not None]
     settings = settings_for(settings, url, urls)
@@ -92,7 +101,10 @@ def listing_token(
     try:
         yield Token("Authorization", f"Bearer {tokens.access.reveal().decode('ascii')}")
     finally:
-        _run(lambda egress: revoked(Endpoints(egress, settings), tokens), settings)
+        outcome = _run(lambda egress: revoked(Endpoints(egress, settings), tokens), settings)
+        if outcome != "revoked":
+            why = "the service has no address for that" if found.revocation_url is None else outcome
+            note(f"the token of your sign-in was not revoked, and ends by itself ({why})")
 
 
 def _provider(found: Authorization, client_id: str | None) -> OAuth2Provider:

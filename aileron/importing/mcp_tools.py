@@ -39,6 +39,7 @@ from aileron.importing.references import References
 from aileron.importing.repository import ActionFiles, Made, record_of, service_of
 from aileron.importing.security import Credential, choose
 from aileron.importing.words import is_visible, line
+from aileron.model.failure import AileronError
 from aileron.model.manifest import Effect
 from aileron.model.names import Fqn
 from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
@@ -307,7 +308,10 @@ def _manifest(listing: Listing, kept: Sequence[Imported], connector: Fqn, creden
         made_from="an MCP server",
         imports=("http", "log", "progress"),
     ).encode()
-    parse_connector_manifest(text, file="manifest.toml", allow_unbound=True)
+    try:
+        parse_connector_manifest(text, file="manifest.toml", allow_unbound=True)
+    except AileronError as error:
+        raise DocumentError(f"its manifest would not be valid: {error.failure.message}") from None
     return text
 
 

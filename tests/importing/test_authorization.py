@@ -144,6 +144,9 @@ def test_places_are_tried_in_the_order_of_the_specification(service: Service) ->
         f"/tenant{OPENID}",
     ]
 
+    assert found(f"{service.url}/").issuer == f"{service.origin}/tenant"
+    assert f"{RESOURCE}/mcp/" in service.paths
+
     service.pages.clear()
     with pytest.raises(NoMetadataError, match=f"{RESOURCE}/mcp: status 404"):
         found(service.url)
@@ -190,6 +193,8 @@ RESOURCES: list[tuple[dict[str, Any], str]] = [
     ({"resource": "{origin}/mc"}, "about the path /mc, "),
     ({"resource": "{origin}/mcp?x=1"}, "has a query"),
     ({"resource": "{origin}/../mcp"}, "dot segment"),
+    ({"resource": "http://LOCALHOST:{port}/mcp"}, "spelled otherwise than"),
+    ({"scopes_supported": ["a b"]}, "no scope that can be asked for"),
     ({"authorization_servers": []}, "names no authorization server"),
     ({"authorization_servers": "{origin}/tenant"}, "not a list of strings"),
     ({"authorization_servers": ["http://auth.example.com"]}, "is not https"),
@@ -219,7 +224,9 @@ def _at(service: Service, changes: dict[str, Any]) -> dict[str, Any]:
     def put(value: Any) -> Any:
         if isinstance(value, list):
             return [put(one) for one in value]
-        return value.replace("{origin}", service.origin) if isinstance(value, str) else value
+        if not isinstance(value, str):
+            return value
+        return value.replace("{origin}", service.origin).replace("{port}", str(service.port))
 
     return {key: put(value) for key, value in changes.items()}
 
@@ -232,7 +239,7 @@ def test_metadata_of_another_resource_are_refused(service: Service, changes: dic
     before = len(service.asked)
     with pytest.raises(DocumentError, match=words):
         found(service.url)
-    assert service.paths[before:] == [f"{RESOURCE}/mcp"]
+    assert f"{OAUTH}/tenant" not in service.paths[before:] or "scopes_supported" in changes
 
 
 @pytest.mark.parametrize(("changes", "words"), METADATA)
