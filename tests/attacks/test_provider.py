@@ -31,6 +31,7 @@ authorize_url = "http://localhost:{port}/authorize"
 token_url = "http://localhost:{port}/oauth/token"
 device_authorization_url = "http://localhost:{port}/oauth/device"
 revocation_url = "http://localhost:{port}/oauth/revoke"
+registration_url = "http://localhost:{port}/oauth/register"
 client_id = "client-of-the-publisher"
 client_secret = "readable-by-whoever-installs"
 scopes = ["all"]
@@ -84,8 +85,8 @@ def asked(home: DaemonHome, path: str, method: str = "POST", **more: Any) -> obj
 
 @pytest.mark.parametrize(
     "path",
-    ["/oauth/token", "/oauth/device", "/oauth/revoke", "/OAuth//Token/", "/oauth%2ftoken", "/oauth/%2574oken", "/oauth/token;x",
-     "/x%2f..%2foauth/token", "/oauth/token?grant_type=device_code", "/oauth/token%3f"],
+    ["/oauth/token", "/oauth/device", "/oauth/revoke", "/oauth/register", "/OAuth//Token/", "/oauth%2ftoken", "/oauth/%2574oken",
+     "/oauth/token;x", "/x%2f..%2foauth/token", "/oauth/token?grant_type=device_code", "/oauth/token%3f"],
 )  # fmt: skip
 def test_no_connector_asks_the_provider_for_tokens(
     attack: Attack, home: DaemonHome, provider: CountingServer, path: str

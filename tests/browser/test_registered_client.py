@@ -50,6 +50,7 @@ def test_a_client_is_registered_and_its_tokens_are_for_one_service(
 
     assert code["user_code"]
     assert provider.asked("registration") == [201, 201]
+    assert len(provider.tokens("registration_access_token")) == 2, "so that none may lie in a file of the home"
     assert (over["status"], over["result"]["account"]) == ("done", MIRA)
     assert [one.body["result"]["account"] for one in used] == [MIRA, MIRA]
     assert asked["client_id"] not in ("", PUBLIC.id)

@@ -19,7 +19,7 @@ const told = JSON.parse((await lines.next()).value);
 const { default: Provider, errors } = await import(pathToFileURL(path.join(told.modules, 'oidc-provider', 'lib', 'index.js')));
 
 const state = { accessTtl: told.access_ttl_s, faults: [], held: [] };
-const issued = []; // what went out in an answer of the token endpoint, and codes: {kind, value, account}
+const issued = []; // what went out in an answer of the token or registration endpoint, and codes: {kind, value, account}
 const seen = []; // what was asked: {method, path, status, grant}
 
 const page = (title, body) => `<!doctype html><html lang="en"><meta charset="utf-8"><title>${title}</title>
@@ -133,8 +133,8 @@ function fault(pathname) {
 
 async function remember(ctx, next) {
   await next();
-  if (ctx.oidc?.route !== 'token' || !ctx.body) return;
-  for (const kind of ['access_token', 'refresh_token', 'id_token']) {
+  if (!['token', 'registration'].includes(ctx.oidc?.route) || !ctx.body) return;
+  for (const kind of ['access_token', 'refresh_token', 'id_token', 'registration_access_token']) {
     if (ctx.body[kind]) issued.push({ kind, value: ctx.body[kind], account: ctx.oidc.account?.accountId ?? null });
   }
 }

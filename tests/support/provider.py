@@ -68,7 +68,7 @@ _CHECKER: Final = Registered("an-api", "the-secret-of-an-api", "client_secret_ba
 
 @dataclasses.dataclass(frozen=True)
 class Issued:
-    """One thing that went out: `access_token`, `refresh_token`, `id_token` or `code`."""
+    """One thing that went out: `access_token`, `refresh_token`, `id_token`, `registration_access_token` or `code`."""
 
     kind: str
     value: str
