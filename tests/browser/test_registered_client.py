@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +14,13 @@ from tests.browser.conftest import Known
 from tests.browser.desk import MINE, desk
 from tests.browser.person import MIRA, agrees, signs_in
 from tests.support.browser import Browser
-from tests.support.provider import PUBLIC, Provider
+from tests.support.provider import PUBLIC, Provider, Registered
+from tests.support.upstream import Upstream, answer
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
+_HOW_TO = Path(__file__).parents[2] / "docs" / "how-to" / "publish-a-connector.md"
+_DRAFT = "draft-02"
+"""Of OAuth Client ID Metadata Document, as this provider has it."""
 SCOPES = ("openid", "mail.read", "mail.send")
 """With `openid`, this provider takes a request that names no service for one for its own account page."""
 
@@ -64,6 +70,28 @@ def test_a_client_is_registered_and_its_tokens_are_for_one_service(
     )
     assert revoked["at_provider"] == "revoked"
     assert provider.introspect(refresh) == {"active": False}
+
+
+def test_a_client_is_the_document_that_its_publisher_hosts(known: Known, browser: Browser, tmp_path: Path) -> None:
+    """That of the how-to, at its own address: the provider fetches it, takes any port of the redirect, and the tokens are its."""
+    said = re.search(r"```json\n(.*?)```", _HOW_TO.read_text(encoding="utf-8"), re.DOTALL)
+    assert said is not None
+    served: list[bytes] = []
+    here = Upstream(
+        lambda _seen: answer(served[0], "Content-Type: application/json"), known.authority.server_context("localhost")
+    )
+    with here, Provider(tmp_path, known.authority, files=known.files, documents=_DRAFT) as provider:
+        client = Registered(f"https://localhost:{here.port}/oauth/client.json")
+        served.append(json.dumps({**json.loads(said[1]), "client_id": client.id}).encode())
+        with desk(provider, tmp_path, client=client) as at_desk:
+            at_desk.sign_in(browser)
+            used = at_desk.whoami()
+            (access,) = provider.tokens("access_token")
+            found = provider.introspect(access)
+
+    assert used.body["result"]["account"] == MIRA
+    assert found["client_id"] == client.id
+    assert [seen.target for seen in here.requests] == ["/oauth/client.json"]
 
 
 def test_a_registered_client_is_answered_by_the_declared_issuer_alone(

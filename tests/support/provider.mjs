@@ -66,6 +66,7 @@ function configuration() {
       revocation: { enabled: told.revocation },
       introspection: { enabled: true, allowedPolicy: () => true },
       registration: { enabled: told.registration },
+      ...(told.documents ? { clientIdMetadataDocument: { enabled: true, ack: told.documents } } : {}),
       ...(told.resources ? { resourceIndicators: { enabled: true, getResourceServerInfo: resourceServer } } : {}),
     },
     ttl: {
@@ -79,6 +80,8 @@ function configuration() {
       Session: 14 * 24 * 3600,
     },
     routes: told.routes,
+    // Without the dispatcher, which refuses this machine's own addresses: a client's document is on it.
+    fetch: (url, { dispatcher: _, ...options }) => globalThis.fetch(url, options),
     renderError: (ctx, out) => {
       ctx.type = 'html';
       ctx.body = page('Refused', Object.entries(out).map(([key, value]) => `<p>${escaped(key)}: ${escaped(value)}</p>`).join(''));

@@ -24,6 +24,7 @@ import contextlib
 import dataclasses
 import http.client
 import json
+import os
 import select
 import socket
 import ssl
@@ -81,7 +82,8 @@ class Provider:
     `names` are the certificate's and `issuer` is its own name, both for `localhost` and its port unless said; `access_ttl_s` may
     change later. `files` are its key and its certificate where they are there already. `program` is what the words are prefixed
     with to put it into other namespaces, `connect` then leads there. `registration`: anybody may register a client (RFC 7591);
-    `resources`: a token is for the service of this machine that its request named (RFC 8707), and for none without.
+    `resources`: a token is for the service of this machine that its request named (RFC 8707), and for none without;
+    `documents`: a client's ID may be the address of its metadata, by the draft of that name.
     """
 
     def __init__(
@@ -104,6 +106,7 @@ class Provider:
         revocation: bool = True,
         registration: bool = False,
         resources: bool = False,
+        documents: str | None = None,
         program: Sequence[str] = (),
         connect: Callable[[str, int], socket.socket] = lambda address, port: socket.create_connection((address, port)),
     ) -> None:
@@ -133,6 +136,7 @@ class Provider:
             "revocation": revocation,
             "registration": registration,
             "resources": resources,
+            "documents": documents,
         }
         self._routes = dict(routes or {})
         self.port = 0
@@ -141,7 +145,13 @@ class Provider:
     def __enter__(self) -> Self:
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, encoding="utf-8"
+                self._words,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                encoding="utf-8",
+                env={**os.environ, "NODE_EXTRA_CA_CERTS": str(self.authority.ca_file)},  # for what it fetches
             )
         try:
             heard = self._say(self._told, _START_S)
