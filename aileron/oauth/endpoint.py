@@ -98,11 +98,7 @@ class Endpoints:
         host = host_of(url)
         if not 200 <= status <= 299:
             raise _refusal(status, body, host)
-        answer = read_json(body, host)
-        error = answer.get("error")
-        if isinstance(error, str) and "access_token" not in answer:  # some say no with 200, as GitHub
-            raise heard(error, host)
-        return answer
+        return _unless_refused(read_json(body, host), "access_token", host)
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
         """The same where nothing of a good answer is read (RFC 7009, section 2.2). ProviderError."""
@@ -118,7 +114,7 @@ class Endpoints:
             raise said("registration_closed", host)
         if not 200 <= status <= 299:
             raise _refusal(status, body, host)
-        return read_json(body, host)
+        return _unless_refused(read_json(body, host), "client_id", host)
 
     async def _exchange(self, url: str, body: bytes, content_type: str, deadline: float) -> tuple[int, bytes]:
         to = endpoint_url(url).destination
@@ -145,6 +141,14 @@ def _form(form: Mapping[str, str], client: Client) -> bytes:
 def host_of(url: str) -> str:
     """The provider's name as sentences have it: its host, with the port where it is not 443. ProviderError(bad_provider)."""
     return endpoint_url(url).authority
+
+
+def _unless_refused(answer: dict[str, Any], wanted: str, host: str) -> dict[str, Any]:
+    """The answer; ProviderError where it has an error and not what is `wanted`: some say no with 200, as GitHub."""
+    error = answer.get("error")
+    if isinstance(error, str) and wanted not in answer:
+        raise heard(error, host)
+    return answer
 
 
 def _refusal(status: int, body: bytes, host: str) -> ProviderError:

@@ -7,8 +7,9 @@ Rules
   here; one that is not in this list is `unknown_error`, and is named only if it is of the form that codes have.
 - A sentence ends with what the person does. `{again}` is the command that signs them in, `{host}` the provider's.
 
-Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 7591 3.2.2, RFC 8628 3.5, RFC 9207 2.4, OpenID
-Connect Core 3.1.2.6; docs/reference/sign-in.md has the same list, checked. Not here: when each is said (signin.py, renew.py).
+Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 7591 3.2.2, RFC 8628 3.5, RFC 8707 2,
+RFC 9207 2.4, OpenID Connect Core 3.1.2.6; docs/reference/sign-in.md has the same list, checked. Not here: when each is
+said (signin.py, renew.py).
 """
 
 from __future__ import annotations
@@ -93,6 +94,8 @@ _STANDARD: Final[dict[str, ProviderProblem]] = {
     "invalid_client_metadata": ProviderProblem("{host} does not register clients of this kind", _PUBLISHER),
     "invalid_software_statement": ProviderProblem("{host} does not register clients of this kind", _PUBLISHER),
     "unapproved_software_statement": ProviderProblem("{host} registers only clients that it has approved", _PUBLISHER),
+    # RFC 8707
+    "invalid_target": ProviderProblem("{host} issues no tokens for the service that the connector names", _PUBLISHER),
     # RFC 7009
     "unsupported_token_type": ProviderProblem("{host} does not revoke tokens of this kind", "they expire on their own"),
 }
@@ -166,6 +169,9 @@ RENEWAL: Final[dict[str, ProviderProblem]] = {
     "unsupported_grant_type": ProviderProblem("{host} does not renew sign-ins", "sign in again: {again}"),
     "invalid_scope": ProviderProblem(
         "{host} no longer grants the scopes that it granted before", "sign in again: {again}"
+    ),
+    "invalid_target": ProviderProblem(
+        "{host} no longer issues tokens for the service that this sign-in was for", "sign in again: {again}"
     ),
     "unwritten": ProviderProblem(
         "too many renewed sign-ins could not be written to the vault",

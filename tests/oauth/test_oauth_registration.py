@@ -221,6 +221,7 @@ HOSTILE: Final[dict[str, tuple[Said, str]]] = {
     "members only": (oauth_error("invalid_token", "401 Unauthorized"), "registration_closed"),
     "no way back to a machine": (oauth_error("invalid_redirect_uri"), "invalid_redirect_uri"),
     "no such client": (oauth_error("invalid_client_metadata", error_description="canary"), "invalid_client_metadata"),
+    "an error with 200": (json_answer({"error": "invalid_client_metadata"}), "invalid_client_metadata"),
     "down": (answer(b"canary", status="503 Service Unavailable"), "unavailable"),
 }
 

@@ -949,7 +949,8 @@ async def test_without_a_refresh_token_a_sign_in_lasts_as_long_as_its_token(worl
 
 
 @pytest.mark.parametrize(
-    "code", ["invalid_client", "unauthorized_client", "invalid_scope", "unsupported_grant_type", "oops"]
+    "code",
+    ["invalid_client", "unauthorized_client", "invalid_scope", "invalid_target", "unsupported_grant_type", "oops"],
 )
 async def test_other_refusals_are_told_and_the_sign_in_stays(code: str, world: World) -> None:
     """The publisher may mend them: nothing is put down as the end, and it is not asked again at once."""
