@@ -47,7 +47,7 @@ from aileron.oauth.revoke import revoked
 __all__ = ["RenewableBinding", "RenewalJournal", "RenewalTiming", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
-"""Token sets in memory that could not be written; 17 KiB each at most. With more, nothing is renewed until some are."""
+"""Token sets in memory that could not be written; 22 KiB each at most. With more, nothing is renewed until some are."""
 MAX_STATES: Final = 1000  # as many bindings as a vault holds
 KEPT_S: Final = 24 * 3600.0
 """For which tokens are known that came into no vault: as long as the vault remembers what it had."""

@@ -139,7 +139,8 @@ class SignIn:
             callback.close()
             raise
         self._flow = _Browser(callback, asked, client)
-        return Invitation(flow="browser", authorize_url=asked.url, expires_at=self._clock() + SIGN_IN_S)
+        left_s = self._deadline - anyio.current_time()  # a registration has taken some of it
+        return Invitation(flow="browser", authorize_url=asked.url, expires_at=self._clock() + left_s)
 
     async def _finish_browser(self, flow: _Browser) -> TokenGrant:
         awaited = Awaited(
