@@ -319,6 +319,11 @@ def _remarks(made: Made) -> Iterator[str]:
 
 
 def _remarks_on_server(made: Made) -> Iterator[str]:
+    from aileron.importing.servers import origin_of, remarks
+
+    for origin in map(origin_of, made.credential.asked_at):
+        if origin.host not in {one.host for one in made.origins}:
+            yield from remarks(origin)
     if made.credential.kind is None:
         yield "no credential\n  if the server needs one: --auth bearer or --auth header:NAME"
     running = sum(not one.asks for one in made.actions)

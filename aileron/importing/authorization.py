@@ -45,6 +45,8 @@ _MAX_BYTES: Final = 64 << 10
 """Of one document: known ones have 2 KiB."""
 _DEADLINE_S: Final = 30.0
 """For one document."""
+_ALL_S: Final = 60.0
+"""For all of them: five at most."""
 _MAX_SERVERS: Final = 16
 _MAX_SCOPES: Final = 64
 """As in a manifest."""
@@ -104,12 +106,13 @@ def settings_for(settings: Settings, server: Url, asked: Sequence[str]) -> Setti
 
 
 class Discovery:
-    """The search for one server. `url` is the server's; DocumentError for all that stands in the way."""
+    """The search for one server, begun when it is made. `url` is the server's; DocumentError for all that stands in the way."""
 
     def __init__(self, url: str, egress: Egress, settings: Settings) -> None:
         self._server: Final = _address(url, "the server")
         self._egress: Final = egress
         self._settings: Final = settings
+        self._until: Final = anyio.current_time() + _ALL_S
 
     async def found(self, challenge: Bearer | None, *, auth_server: str | None, scopes: Sequence[str]) -> Authorization:
         """All of it. `auth_server`: the one to use of several; `scopes`: the author's word, in the place of the server's."""
@@ -208,7 +211,10 @@ class Discovery:
         raise kind("\n  ".join([problem, *absent]))
 
     async def _document(self, text: str, told: str) -> dict[str, Any]:
-        """One, as a JSON object. `_Absent` where there is none; DocumentError for one that cannot be taken."""
+        """One, as a JSON object without what is null in it, which some servers write for what they do not have.
+
+        `_Absent` where there is none; DocumentError for one that cannot be taken.
+        """
         url = _address(text, told)
         self._check_local(url, told)
         status, kind, data = await self._fetched(text, url)
@@ -221,7 +227,7 @@ class Discovery:
         if kind != "application/json":
             raise _Absent(f"it is {_told(kind) or 'of no content type'}, and no application/json")
         try:
-            return read_json(data, url.authority)
+            return {key: value for key, value in read_json(data, url.authority).items() if value is not None}
         except ProviderError:
             raise DocumentError(f"{text}: it is not one JSON object with each key once") from None
 
@@ -234,7 +240,7 @@ class Discovery:
             plain=allowed.egress_private_plain & {to},
             budget=Budget(requests=1, bytes_down=_MAX_BYTES),
         )
-        request, deadline = EgressRequest("GET", text, _FIELDS), anyio.current_time() + _DEADLINE_S
+        request, deadline = EgressRequest("GET", text, _FIELDS), min(anyio.current_time() + _DEADLINE_S, self._until)
         try:
             async with self._egress.open_own(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
                 kinds = [value for name, value in response.headers if name.lower() == "content-type"]

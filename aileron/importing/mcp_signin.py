@@ -68,9 +68,12 @@ def check_client(found: Authorization, client_id: str | None) -> None:
             "of an application that is registered there, or leave it out"
         )
     if client_id is None and found.registration_url is None:
+        document = (
+            "; or give --client-id https://…, the address of metadata of your own" if found.takes_documents else ""
+        )
         raise DocumentError(
             f"{found.issuer} registers no clients by itself: register an application there as a native (public) client, with the "
-            "redirect address http://localhost/callback, and give its --client-id ID"
+            f"redirect address http://localhost/callback, and give its --client-id ID{document}"
         )
 
 

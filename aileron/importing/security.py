@@ -71,6 +71,12 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
             case _:
                 return "a token, as Authorization: Bearer"
 
+    @property
+    def asked_at(self) -> tuple[str, ...]:
+        """Of OAuth: the origins from which tokens and clients come, as `https://host`."""
+        urls = (self.token_url, self.revocation_url, None if self.client_id else self.registration_url)
+        return tuple(dict.fromkeys("/".join(url.split("/")[:3]) for url in urls if url))
+
 
 NONE: Final = Credential(scheme="", kind=None)
 

@@ -255,6 +255,36 @@ def test_an_authorization_server_that_does_not_do_is_refused(
     assert f"{OPENID}/tenant" not in service.paths
 
 
+ANY: tuple[Any, ...] = (None, 1, True, "x", "", ["x"], [1], [[]], {"a": 1}, "https://[::1]/", "\x00")
+
+
+@pytest.mark.parametrize("of_resource", [True, False])
+def test_whatever_a_field_is_the_document_is_taken_or_refused(service: Service, of_resource: bool) -> None:
+    """Each field with each kind of value: nothing else rises, and what is null is as if it were not there."""
+    put, at = (service.put_resource, f"{RESOURCE}/mcp") if of_resource else (service.put_metadata, f"{OAUTH}/tenant")
+    more = ("scopes_supported", "bearer_methods_supported", "grant_types_supported", "revocation_endpoint")
+    fields = [*json.loads(service.pages[at].partition(b"\r\n\r\n")[2]), *more]
+    settings = Settings()
+
+    async def run() -> list[str]:
+        egress = Egress(settings, Nobody())  # type: ignore[arg-type]
+        taken = []
+        for field in fields:
+            for value in ANY:
+                put(**{field: value})
+                try:
+                    await Discovery(service.url, egress, settings).found(None, auth_server=None, scopes=())
+                    taken.append(field)
+                except DocumentError as error:
+                    assert len(str(error)) < 2000  # noqa: PT017  (which of them is taken is counted below)
+        await egress.aclose()
+        return taken
+
+    taken = anyio.run(run)
+    assert set(more) <= set(taken)
+    assert not {"resource", "issuer", "token_endpoint"} & set(taken)
+
+
 BODIES: list[tuple[bytes, str]] = [
     (b'{"resource": "a", "resource": "b"}', "each key once"),
     (b"[]", "one JSON object"),
