@@ -74,6 +74,8 @@ class Listing(msgspec.Struct, frozen=True, kw_only=True):
     tools: tuple[dict[str, Any], ...]
     digest: str
     """sha256 of the tools, `sha256:` and hex digits."""
+    as_tasks: frozenset[str] = frozenset()
+    """Names of tools that can be called as tasks only, which nothing here waits for."""
     authorization: Authorization | None = None
     """Where a person signs in for it; None: no sign-in is asked for."""
 
@@ -98,7 +100,8 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
     try:
         with _wire(url, token, until, challenges, ca_pem) as wire, Client(wire, give_up_at=until) as client:
             client.open()
-            tools = [frozen_part(one) for page in client.pages() for one in page]
+            every = [one for page in client.pages() for one in page]
+            tools = [frozen_part(one) for one in every]
             _check_depth(tools)
     except ConnectorError as error:
         status, words = error.details.get("status"), f"{url}: {error.message}{_cure(error, token)}"
@@ -113,6 +116,7 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
         title=title,
         version=line(server["version"], 40) if isinstance(server.get("version"), str) else "",
         tools=tuple(tools),
+        as_tasks=frozenset(one["name"] for one in every if _runs_as_task(one)),
         digest=f"sha256:{hashlib.sha256(canonical({'tools': tools})).hexdigest()}",
     )
 
@@ -122,6 +126,12 @@ def _maybe_challenge(lines: list[str]) -> Bearer | None:
         return maybe_bearer(lines)
     except UnreadableChallengeError:  # as if it were not there: the well-known addresses say the same, or nothing does
         return None
+
+
+def _runs_as_task(tool: dict[str, Any]) -> bool:
+    """Model Context Protocol 2025-11-25, Tasks: `execution.taskSupport`."""
+    execution = tool.get("execution")
+    return isinstance(execution, dict) and execution.get("taskSupport") == "required"
 
 
 def _check_depth(tools: list[dict[str, Any]]) -> None:

@@ -7,8 +7,8 @@ Rules
 - Every tool waits for a person. What a server says of its own tools can only add to that: `destructiveHint` makes a tool one that
   deletes. Only with the author's word, once for the server (`trust_read_only`), a tool with `readOnlyHint` runs, unless it says
   that it destroys, or is named after something that writes.
-- Two tools of one name, a name with hidden characters, or a schema that cannot be said is a tool that is not imported, with the
-  reason.
+- Two tools of one name, a name with hidden characters, a schema that cannot be said, or one that runs as a task only is a tool
+  that is not imported, with the reason.
 - Descriptions are a stranger's words for a model: in actions they are cleaned and cut, frozen they stand to the letter.
 
 Pure. Source: Model Context Protocol 2025-11-25 and 2026-07-28, Tools; docs/how-to/import-an-mcp-server.md. Not here: asking the
@@ -255,6 +255,8 @@ def _imported(
     for found in operations:
         tool = _tool_of(listing, found)
         problem = _problem(tool, names)
+        if tool["name"] in listing.as_tasks:
+            problem = "it can be called as a task only, which is not supported"
         one = Unimported(found, problem) if problem is not None else importer.operation(found, None)
         if isinstance(one, Unimported):
             unimported.append(one)

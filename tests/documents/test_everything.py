@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import gzip
 import json
 import os
 import signal
@@ -41,8 +42,8 @@ class Desk:
     """A home with the connector of a running server."""
 
     home: DaemonHome
-    aileron: Command
     sources: Path
+    not_imported: dict[str, str]
 
     def result(self, tool: str, **args: Any) -> Any:
         """What a tool that only reads returns."""
@@ -92,24 +93,14 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
     folder = tmp_path_factory.mktemp("every")
     sources = folder / "every"
     with everything(folder) as port, daemon_home() as home:
-        aileron = Command(home.path)
-        for words in (
-            ("config", "set", "egress.private_plain", f"localhost:{port}"),
-            (
-                "connector",
-                "new",
-                CONNECTOR,
-                str(sources),
-                "--from",
-                f"mcp+http://localhost:{port}/mcp",
-                "--trust-read-only",
-            ),
-            ("connector", "install", str(sources)),
-            ("action", "add", str(sources)),
-        ):
-            said = aileron(*words)
-            assert said.code == 0, (words, said)
-        yield Desk(home, aileron, sources)
+        home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
+        aileron, address = Command(home.path), f"mcp+http://localhost:{port}/mcp"
+        new = aileron("connector", "new", CONNECTOR, str(sources), "--from", address, "--trust-read-only", "--json")
+        installed = aileron("connector", "install", str(sources))
+        added = aileron("action", "add", str(sources))
+        assert (new.code, installed.code, added.code) == (0, 0, 0), (new, installed, added)
+        left_out = {one["op"]: one["reason"] for one in new.json["not_imported"]}
+        yield Desk(home, sources, left_out)
 
 
 def test_texts_and_structured_content_come_back(desk: Desk) -> None:
@@ -175,14 +166,22 @@ def test_a_tools_error_is_a_failure_with_its_words(desk: Desk) -> None:
     assert bad["class"] == "bad_input"
 
 
-def test_what_needs_more_of_a_client_is_not_offered_or_fails(desk: Desk) -> None:
-    """A client without a model, a person and folders is not shown tools that ask for one; a task is refused by the server."""
+def test_what_needs_more_of_a_client_is_not_imported(desk: Desk) -> None:
+    """A client without a model, a person and folders is not shown tools that ask for one; one that runs as a task is told."""
     tools = json.loads((desk.sources / "service" / "tools.json").read_bytes())["tools"]
-    assert not [name for name in tools if "sampling" in name or "elicitation" in name or "roots" in name]
 
-    asked = desk.home.asked("every-simulate-research-query", {"topic": "milk"})
+    assert "get_tiny_image" in tools
+    assert not [name for name in tools if "sampling" in name or "elicitation" in name or "roots" in name]
+    assert desk.not_imported == {"simulate_research_query": "it can be called as a task only, which is not supported"}
+
+
+def test_a_tool_that_may_write_waits_for_a_person(desk: Desk) -> None:
+    """With what it would be given; the server hears of it after that."""
+    given = {"name": "milk.txt", "data": "data:text/plain,milk", "output_type": "resource"}
+    asked = desk.home.asked("every-gzip-file-as-resource", given)
     said = desk.home.decide(asked, "approve")
     answered = desk.home.ask("GET", f"/v1/action-approvals/{asked['approval_id']}/result?wait=20", wait_s=20)
+
     assert said.status == 200, said.body
-    assert answered.body["error"]["class"] == "external_api_error", answered.body
-    assert "task" in answered.body["error"]["message"]
+    (file,) = answered.body["result"]["content"]
+    assert gzip.decompress(base64.b64decode(file["base64"])) == b"milk"

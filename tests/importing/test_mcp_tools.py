@@ -32,7 +32,7 @@ def tool(name: str, schema: Any = TEXT, **more: Any) -> dict[str, Any]:
     return {"name": name, "inputSchema": schema, **more}
 
 
-def made(*tools: dict[str, Any], **choices: Any) -> Made:
+def made(*tools: dict[str, Any], as_tasks: frozenset[str] = frozenset(), **choices: Any) -> Made:
     """What is made of them."""
     listing = Listing(
         origin=origin_of("https://mcp.example.com/mcp"),
@@ -42,6 +42,7 @@ def made(*tools: dict[str, Any], **choices: Any) -> Made:
         version="1",
         tools=tools,
         digest="sha256:" + "0" * 64,
+        as_tasks=as_tasks,
     )
     found = described_tools(listing)
     return make_tools(listing, found, found.operations, NAME, Choices(**choices))
@@ -136,6 +137,14 @@ def test_a_tool_that_cannot_be_said_is_not_imported_and_the_others_are(schema: A
     of = made(tool("bad", schema), tool("good"))
     assert [one.name for one in of.imported] == ["good"]
     assert words in of.unimported[0].reason
+
+
+def test_a_tool_that_runs_as_a_task_only_is_not_imported() -> None:
+    """Nobody here waits for a task: an action for it could only fail."""
+    of = made(tool("research"), tool("good"), as_tasks=frozenset({"research"}))
+
+    assert [one.name for one in of.imported] == ["good"]
+    assert "as a task only" in of.unimported[0].reason
 
 
 def test_a_schema_that_doubles_with_every_level_ends() -> None:
