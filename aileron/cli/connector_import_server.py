@@ -133,6 +133,7 @@ def _chosen(found: Described, wanted: Wanted) -> list[FoundOperation]:
 def _asked(wanted: Wanted, choices: Choices) -> Listing:
     """Its tools; with where to sign in for them, if that is what it wants. DocumentError, Problem."""
     from aileron.importing.mcp_listing import UnauthorizedError, listed
+    from aileron.importing.reading import DocumentError
 
     source, settings = wanted.sources[0], _settings()
     if choices.auth not in (None, "oauth2"):
@@ -142,6 +143,9 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
         found = listed(source, ca_pem=settings.egress_ca_pem)
     except UnauthorizedError as error:
         refused = error
+    except DocumentError:  # some answer otherwise than with 401 to who has no token
+        if choices.auth is None:
+            raise
     if refused is None and choices.auth is None:
         _check_unused(choices)
         return found

@@ -33,7 +33,6 @@ from aileron.egress.url import Url, parse_url
 from aileron.importing.challenges import Bearer, is_scope
 from aileron.importing.reading import DocumentError
 from aileron.model.failure import AileronError
-from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from aileron.model.visible import visible
 from aileron.oauth.answers import read_json
@@ -77,12 +76,6 @@ class Authorization(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a client may be the address of its own metadata."""
     names_issuer: bool = False
     """Whether it says that its answers have `iss`."""
-
-    @property
-    def hosts(self) -> tuple[HostPort, ...]:
-        """Those that a sign-in asks."""
-        urls = (self.token_url, self.revocation_url, self.registration_url)
-        return tuple(dict.fromkeys(parse_url(url).destination for url in urls if url is not None))
 
 
 class NoMetadataError(DocumentError):
@@ -139,9 +132,8 @@ class Discovery:
                 raise DocumentError(f"{_told(url)}, which the server names: {absent}") from None
         server = self._server
         origin = f"{server.scheme}://{server.authority}"
-        path = (
-            "" if server.path == "/" else server.path
-        )  # RFC 9728, section 3.1: no slash but the one after the host goes
+        # RFC 9728, section 3.1: the slash after the host goes, and no other.
+        path = "" if server.path == "/" else server.path
         places = [f"{origin}{_RESOURCE}{path}", *([f"{origin}{_RESOURCE}"] if path else [])]
         fix = "give a token: --auth bearer or --auth header:NAME"
         return await self._first(places, NoMetadataError, f"the server has no metadata for a sign-in; {fix}")
@@ -208,7 +200,7 @@ class Discovery:
                 return place, await self._document(place, "an address of metadata")
             except _Absent as why:
                 absent.append(f"{place}: {why}")
-        raise kind("\n  ".join([problem, *absent]))
+        raise kind(f"{problem} ({'; '.join(absent)})")
 
     async def _document(self, text: str, told: str) -> dict[str, Any]:
         """One, as a JSON object without what is null in it, which some servers write for what they do not have.

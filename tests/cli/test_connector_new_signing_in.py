@@ -228,6 +228,8 @@ def test_what_stands_in_the_way_is_said_with_what_to_do(aileron: Command, tmp_pa
     assert "http://localhost/callback, and give its --client-id ID" in unregistered.err
     assert "it wants a token: --auth bearer" in without.err
     assert "has no metadata for a sign-in" in demanded.err
+    assert demanded.err.count("/.well-known/oauth-protected-resource") == 2, demanded.err
+    assert "\\n" not in demanded.err
     assert {one.code for one in (nobody, document, forced, unregistered, without, demanded)} == {2}
     assert older.code == 0, older.err
 
@@ -265,6 +267,22 @@ def test_a_token_that_the_server_refuses_is_taken_back_all_the_same(
     assert "was not revoked" not in same.out
     assert [form["token"] for form in world.forms("/revoke")] == [TOKEN]
     assert not (tmp_path / "notes").exists()
+
+
+def test_a_sign_in_can_be_demanded_of_a_server_that_says_nothing(
+    aileron: Command, tmp_path: Path, world: World
+) -> None:
+    """It answers 400 to who has no token, and its metadata are where everybody looks."""
+    world.app.refusal, world.app.challenge = 400, ""
+    world.app.pages["/.well-known/oauth-protected-resource/mcp"] = world.app.pages["/about-signing-in"]
+    words = ("connector", "new", NAME, str(tmp_path / "notes"), *world.words)
+    unasked = aileron(*words, AILERON_MCP_TOKEN=TOKEN)
+    demanded = aileron(*words, "--auth", "oauth2", AILERON_MCP_TOKEN=TOKEN)
+
+    assert unasked.code == 2
+    assert "400" in unasked.err
+    assert demanded.code == 0, demanded.err
+    assert oauth2_of(tmp_path / "notes")["scopes"] == []
 
 
 def test_who_says_how_to_sign_in_is_told_where_nobody_has_to(aileron: Command, tmp_path: Path) -> None:
