@@ -17,11 +17,13 @@ import pytest
 
 from tests.browser.conftest import Known
 from tests.browser.person import MIRA, NOOR, agrees, signs_in
+from tests.browser.test_renewal import until
 from tests.cli.command import Command
 from tests.support.browser import Browser
 from tests.support.canary import scan
 from tests.support.home import daemon_home
 from tests.support.mcp_server import Guarded, app_of, serving
+from tests.support.memories import descendants_of, memory_of
 from tests.support.provider import Provider
 
 pytestmark = [pytest.mark.slow, pytest.mark.jail]
@@ -85,7 +87,7 @@ def signed_in(browser: Browser, running: subprocess.Popen[str], account: str) ->
 def test_a_server_is_imported_by_who_signs_in_and_used_by_who_binds_it(
     notes: Notes, browser: Browser, tmp_path: Path
 ) -> None:
-    """Two people, two clients, two tokens, each for this server alone; the author's is gone, and neither is in any file."""
+    """Two people, two clients, two tokens, each for this server alone; the author's is gone, and none is in a file or a jail."""
     provider, sources = notes.provider, tmp_path / "notes"
     with daemon_home() as home:
         ca_file = provider.authority.ca_file
@@ -112,6 +114,11 @@ def test_a_server_is_imported_by_who_signs_in_and_used_by_who_binds_it(
         before = list(notes.accounts)
         decided = home.decide(asked, "approve")
         answered = home.ask("GET", f"/v1/action-approvals/{asked['approval_id']}/result?wait=20", wait_s=20)
+        waiting = home.asked("notes-wait-for-ever")
+        notes.app.tokens.clear()
+        home.decide(waiting, "approve")
+        until(lambda: len(notes.app.tokens) == 2, "the tool is listed and called")
+        jails = [memory_of(pid) for pid in descendants_of(home.daemon_pid)]
         leaks = scan([home.path.parent, sources], *(token.encode() for token in provider.tokens()))
 
     assert "a sign-in (OAuth 2) at localhost" in " ".join(said.split())
@@ -126,4 +133,6 @@ def test_a_server_is_imported_by_who_signs_in_and_used_by_who_binds_it(
     assert answered.body["result"] == {"text": "added milk"}, answered.body
     assert set(notes.accounts) == {MIRA}
     assert author not in notes.app.tokens
+    assert any(b"wait_for_ever" in memory for memory in jails)
+    assert not [token for token in provider.tokens() if any(token.encode() in memory for memory in jails)]
     assert leaks == {}
