@@ -62,12 +62,14 @@ from aileron.model.plan import (
 )
 
 __all__ = [
+    "Accepted",
     "Bindings",
     "Choice",
     "Connectors",
     "account_choices",
     "check_as_resolved",
     "grant_of",
+    "nothing_accepted",
     "preview_plan",
     "resolve",
     "used_credentials",
@@ -80,6 +82,18 @@ class Connectors(Protocol):
 
     def manifest(self, pin: ConnectorPin) -> ConnectorManifest:
         """The verified manifest of exactly these bytes; AileronError(not_found) or (hash_mismatch)."""
+
+
+class Accepted(Protocol):
+    """What a person accepted of tools that their servers changed."""
+
+    def __call__(self, pin: ConnectorPin, op: str, /) -> str | None:
+        """The digest of the tool that was accepted last; None: the one that the connector was made with."""
+
+
+def nothing_accepted(_pin: ConnectorPin, _op: str, /) -> str | None:
+    """Every tool has to be as its connector was made with it."""
+    return None
 
 
 PREVIEW_STEP: Final = "preview"
@@ -99,6 +113,7 @@ def resolve(
     connectors: Connectors,
     bindings: Bindings,
     settings: Settings,
+    accepted: Accepted = nothing_accepted,
 ) -> Plan:
     """What `invocation` of `action` would do. AileronError says which of the steps above refused, and the
     cure.
@@ -119,6 +134,8 @@ def resolve(
         pin = _pin(required[step.connector])
         grant = grant_of(manifests[str(pin)], uses[str(pin)], settings)
         made = _step(step, pin, manifests[str(pin)], final, grant)
+        if (digest := accepted(pin, step.op)) is not None:
+            made = msgspec.structs.replace(made, accepted=digest)
         check_call(made, manifests[str(pin)])  # 6
         return made
 
@@ -171,7 +188,14 @@ def preview_plan(plan: Plan) -> Plan:
     return msgspec.structs.replace(plan, steps=(plan.preview.step,), approval=rule, preview=None)
 
 
-def check_as_resolved(plan: Plan, *, connectors: Connectors, bindings: Bindings, settings: Settings) -> ActionFile:
+def check_as_resolved(
+    plan: Plan,
+    *,
+    connectors: Connectors,
+    bindings: Bindings,
+    settings: Settings,
+    accepted: Accepted = nothing_accepted,
+) -> ActionFile:
     """The action file inside `plan`, if the plan is what resolving that file with its arguments and bindings gives now.
 
     For a plan of which something is run before a person has signed it: it comes out of a file that others can write, so nothing
@@ -184,7 +208,12 @@ def check_as_resolved(plan: Plan, *, connectors: Connectors, bindings: Bindings,
     uses = {(use.connector, use.binding) for step in steps if (use := step.grant.credential) is not None}
     invocation = Invocation(action=plan.action, args=plan.args, scope=Scope.OPERATOR)
     now = resolve(
-        invocation, action, connectors=connectors, bindings=_Chosen(bindings, frozenset(uses)), settings=settings
+        invocation,
+        action,
+        connectors=connectors,
+        bindings=_Chosen(bindings, frozenset(uses)),
+        settings=settings,
+        accepted=accepted,
     )
     if now.digest != plan.digest:
         raise _not_its_own(plan)

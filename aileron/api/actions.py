@@ -17,9 +17,11 @@ __all__ = [
     "ActionEntry",
     "ActionInput",
     "ActionList",
+    "ActionResumed",
     "ActionSwitched",
     "AddAction",
     "AddedAction",
+    "ResumeAction",
     "SwitchAction",
 ]
 
@@ -47,6 +49,21 @@ class ActionSwitched(msgspec.Struct, frozen=True, kw_only=True):
     enabled: bool
 
 
+class ResumeAction(Body, frozen=True, kw_only=True):
+    """Request body of `POST /v1/actions/{name}/resume`. With `unchanged`, nothing is accepted: the suspension is lifted,
+    and the next run compares the tool again with the one that was imported, or that a person accepted last.
+    """
+
+    unchanged: bool = False
+
+
+class ActionResumed(msgspec.Struct, frozen=True, kw_only=True):
+    """Response body (200): the operations that were suspended and can run again. Empty if none was suspended."""
+
+    name: str
+    operations: list[str]
+
+
 class ActionInput(msgspec.Struct, frozen=True, kw_only=True):
     """One input of an action."""
 
@@ -59,7 +76,8 @@ class ActionInput(msgspec.Struct, frozen=True, kw_only=True):
 class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One action file. A file with an error has only `name`, `enabled` and `problem`. Otherwise, `problem` is null.
     `source` and `connectors` name published artifacts as `NAME@VERSION`; `source` is null if the file is the person's
-    own. `gated` says whether a person decides before each run.
+    own. `gated` says whether a person decides before each run. `suspended` lists the operations that are suspended
+    because a server changed their tool; it is absent if there are none.
     """
 
     name: str
@@ -72,6 +90,7 @@ class ActionEntry(msgspec.Struct, frozen=True, kw_only=True):
     gated: bool | UnsetType = UNSET
     inputs: list[ActionInput] | UnsetType = UNSET
     connectors: list[str] | UnsetType = UNSET
+    suspended: list[str] | UnsetType = UNSET
 
 
 class ActionList(msgspec.Struct, frozen=True, kw_only=True):

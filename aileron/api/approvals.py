@@ -41,6 +41,7 @@ __all__ = [
     "SealedPreview",
     "SettingsAgreed",
     "Settled",
+    "ToolAccepted",
 ]
 
 
@@ -307,3 +308,14 @@ class SettingsAgreed(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: dict[str, Any]
     restart: bool
+
+
+class ToolAccepted(msgspec.Struct, frozen=True, kw_only=True):
+    """The `result` of an approval of a changed tool: runs can use the operation again. `digest` is that of the accepted
+    definition of the tool, and `action` the action whose run found the change.
+    """
+
+    connector: str
+    op: str
+    action: str
+    digest: str

@@ -11,7 +11,16 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from aileron.api.actions import ActionDetail, ActionList, ActionSwitched, AddAction, AddedAction, SwitchAction
+from aileron.api.actions import (
+    ActionDetail,
+    ActionList,
+    ActionResumed,
+    ActionSwitched,
+    AddAction,
+    AddedAction,
+    ResumeAction,
+    SwitchAction,
+)
 from aileron.api.approvals import (
     Answered,
     AnswerQuestion,
@@ -124,6 +133,15 @@ ROUTES: Final = (
     RouteSpec("POST", "/v1/actions", "actions.add_action", _OPERATOR, AddedAction, body=AddAction, later=ConsentAnswer),
     RouteSpec("GET", "/v1/actions/{name}", "actions.show_action", _ALL, ActionDetail),
     RouteSpec("PATCH", "/v1/actions/{name}", "actions.change_action", _OPERATOR, ActionSwitched, body=SwitchAction),
+    RouteSpec(
+        "POST",
+        "/v1/actions/{name}/resume",
+        "actions.resume_action",
+        _OPERATOR,
+        ActionResumed,
+        body=ResumeAction,
+        later=ConsentsAnswer,
+    ),
     RouteSpec("DELETE", "/v1/actions/{name}", "actions.remove_action", _OPERATOR, Removed),
     RouteSpec(
         "POST",

@@ -86,6 +86,8 @@ __all__ = [
     "SessionStarted",
     "SignInEnded",
     "SignInStarted",
+    "ToolResumed",
+    "ToolSuspended",
     "VaultBackedUp",
     "VaultChanged",
     "VaultCreated",
@@ -615,6 +617,41 @@ class ConnectorActedEarly(_Event, frozen=True, kw_only=True, tag="connector.acte
     """Where it wanted to connect to, as it says."""
 
 
+class ToolSuspended(_Event, frozen=True, kw_only=True, tag="tool.suspended"):
+    """A connector reports that its server has changed a tool: from here on no run uses that operation. Hostile text."""
+
+    connector: str
+    version: str
+    hash: str = msgspec.field(name="pin")
+    op: str
+    run: str
+    """The run that found it."""
+    action: str
+    how: Literal["changed", "gone", "untold"]
+    """`gone`: the server has it no more. `untold`: how it is now was not told in what a person can be shown."""
+    before: str | None = None
+    """The tool as the connector has it, as it says: a JSON object in canonical form."""
+    now: str | None = None
+    """The tool as the server has it, as the connector says."""
+    digest: str | None = None
+    """`sha256:…` of `now`."""
+
+
+class ToolResumed(_Event, frozen=True, kw_only=True, tag="tool.resumed"):
+    """Runs may use the operation again."""
+
+    connector: str
+    version: str
+    hash: str = msgspec.field(name="pin")
+    op: str
+    reason: Literal["accepted", "lifted", "removed"]
+    """`accepted`: as the server has it now; `lifted`: as it was, or as it was accepted last; `removed`: with its connector."""
+    digest: str | None = None
+    """Of the definition that was accepted."""
+    approval: str | None = None
+    """Where it was."""
+
+
 class KeyTrusted(_Event, frozen=True, kw_only=True, tag="key.trusted"):
     """A publisher's key counts from now on."""
 
@@ -890,6 +927,8 @@ Notice = (
     | ConnectorInstalled
     | ConnectorRemoved
     | ConnectorActedEarly
+    | ToolSuspended
+    | ToolResumed
     | KeyTrusted
     | KeyRevoked
     | FetchStarted

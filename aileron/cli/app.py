@@ -223,7 +223,7 @@ _COMMANDS: dict[str, _Command | _Group] = {
     "action": _Group(
         "Manage actions, the Markdown files that say what agents may do.",
         "action_author.new action_author.schema action.validate action.add action.add_suite action.list_ action.show "
-        "action.update action.diff action.enable action.disable action.remove",
+        "action.update action.diff action.enable action.disable action.resume action.remove",
     ),
     "connector": _Group(
         "Manage connectors, the jailed programs that talk to services.",

@@ -292,6 +292,7 @@ class _Daemon:
             agreements=consenting.agreements,
             connectors=base.connectors,
             bindings=base.vault,
+            tools=consenting.tools,
             settings=base.settings,
         )
         return Spine(
@@ -303,6 +304,7 @@ class _Daemon:
             audit=base.audit,
             executor=Executor(self._jails, outgoing.egress, base.connectors, spares),
             look=consenting.in_force.look,
+            tool_changed=consenting.tool_changes.found,
             board=board,
         )
 

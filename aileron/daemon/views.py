@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from urllib.parse import urlsplit
+
+from msgspec import UNSET
 
 from aileron.actions.store import Listed
 from aileron.api.actions import ActionEntry, ActionInput
@@ -31,15 +34,15 @@ __all__ = [
 ]
 
 
-def listed_facts(entry: Listed) -> ActionEntry:
+def listed_facts(entry: Listed, suspended: Sequence[str] = ()) -> ActionEntry:
     """One file of the directory, a broken one with its problem."""
     if entry.action is None:
         return ActionEntry(name=entry.name, enabled=entry.enabled, problem=entry.problem)
-    return action_facts(entry.action, entry.enabled)
+    return action_facts(entry.action, entry.enabled, suspended)
 
 
-def action_facts(action: ActionFile, enabled: bool) -> ActionEntry:
-    """What a list of actions says of one."""
+def action_facts(action: ActionFile, enabled: bool, suspended: Sequence[str] = ()) -> ActionEntry:
+    """What a list of actions says of one. `suspended`: those of its operations whose tool a server changed."""
     return ActionEntry(
         name=action.name,
         version=action.version,
@@ -54,6 +57,7 @@ def action_facts(action: ActionFile, enabled: bool) -> ActionEntry:
         ],
         connectors=[f"{connector.name}@{connector.version}" for connector in action.connectors],
         problem=None,
+        suspended=list(suspended) or UNSET,
     )
 
 

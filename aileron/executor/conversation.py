@@ -186,6 +186,7 @@ class HostConversation:
             hosts=[GrantedHost(host.host, host.port, host in grant.plain) for host in grant.hosts],
             invocation=self._run_id,
             deadline_ms=max(0, int((deadline - anyio.current_time()) * 1000)),
+            accepted=self._step.accepted or None,
         )
 
     async def _listen(self, broker: Broker, tasks: TaskGroup) -> None:

@@ -17,7 +17,6 @@ server (mcp_listing.py).
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -43,7 +42,7 @@ from aileron.model.failure import AileronError
 from aileron.model.manifest import Effect
 from aileron.model.names import Fqn
 from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
-from aileron_connector.mcp.document import FORMAT, Components, Tool, Tools, canonical
+from aileron_connector.mcp.document import FORMAT, Components, Tool, Tools, digest_of
 from aileron_connector.mcp.headers import header_problem
 
 __all__ = ["TOOLS", "Described", "described_tools", "make_tools", "runs_alone"]
@@ -335,7 +334,7 @@ def _tools(listing: Listing, importer: Importer, kept: Sequence[Imported], crede
 def _packed(tool: dict[str, Any], one: Imported) -> Tool:
     body, answer = one.packed.request_body, one.packed.responses.get("200")
     return Tool(
-        digest=f"sha256:{hashlib.sha256(canonical(tool)).hexdigest()}",
+        digest=digest_of(tool),
         listed=tool,
         arguments={} if body is None else body.arguments,
         argument="" if body is None else body.argument,

@@ -41,12 +41,14 @@ __all__ = [
     "SettingsConsent",
     "StandingGrant",
     "Subject",
+    "ToolChangeConsent",
     "TrustedKeyConsent",
     "UsedDecision",
     "group_of",
     "subject_digest",
     "subject_kind",
     "subject_name",
+    "tool_agreement",
 ]
 
 
@@ -64,6 +66,7 @@ class ConsentKind(enum.StrEnum):
     GRANT = "grant"
     SETTINGS = "settings"
     PASSKEY = "passkey"
+    TOOL_CHANGE = "tool_change"
 
 
 PASSKEY_DECIDES: Final = frozenset(
@@ -76,6 +79,7 @@ PASSKEY_DECIDES: Final = frozenset(
         ConsentKind.BINDING,
         ConsentKind.SECRET,
         ConsentKind.GRANT,
+        ConsentKind.TOOL_CHANGE,
     }
 )
 """What a passkey may say yes to; it may say no to everything. Not another passkey, which would outlive its own revocation, and
@@ -274,6 +278,34 @@ class PasskeyConsent(PasskeyKey, frozen=True, kw_only=True, tag_field="kind", ta
     """How it is reached, as the browser says: `internal`, `hybrid`, `usb`."""
 
 
+class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_change"):
+    """The approval of going on with a tool that its server has changed. `definition` is all that the server says of it now."""
+
+    connector: str
+    version: str
+    hash: str
+    op: str
+    action: str
+    """The action whose run found it."""
+    before: str
+    """The digest (`sha256:…`) of what it is compared with: what was accepted last, or what the connector was made with."""
+    changes: tuple[Change, ...]
+    definition: str
+    """A JSON object in canonical form."""
+    digest: str
+    """`sha256:…` of the definition: what is accepted."""
+
+    @property
+    def agreement(self) -> str:
+        """What the agreement is called: it holds for this operation of this pin alone."""
+        return tool_agreement(self.hash, self.op)
+
+
+def tool_agreement(pin_hash: str, op: str) -> str:
+    """What the agreement about a changed tool is called."""
+    return f"{pin_hash} {op}"
+
+
 Subject = (
     ActionFileConsent
     | ConnectorConsent
@@ -284,6 +316,7 @@ Subject = (
     | TrustedKeyConsent
     | SettingsConsent
     | PasskeyConsent
+    | ToolChangeConsent
 )
 
 
@@ -464,5 +497,7 @@ def subject_name(subject: Subject) -> str:
             return subject.authority
         case SettingsConsent():
             return SETTINGS
+        case ToolChangeConsent():
+            return f"{subject.op} of {subject.connector}@{subject.version}"
         case _:
             return subject.name

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final, NoReturn, Self, final
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec
@@ -125,6 +126,8 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     grant: Grant
     limits: LimitsSpec
     filled: tuple[Filled, ...] = ()
+    accepted: str | UnsetType = UNSET
+    """The digest (`sha256:…`) of a tool that its server changed and a person accepted; absent for every other operation."""
 
 
 class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,7 +83,9 @@ _MOST_ALARMS: Final = 3
 _SHORT: Final = {"credential": "account"}
 _OF_CONSENT: Final = frozenset({"account", "goes to"})
 """Facts of a consent that are never scrolled away."""
-_PROOF: Final = frozenset({"hash", "commitment", "limits", "algorithm", "model", "action file"})
+_PROOF: Final = frozenset(
+    {"hash", "commitment", "limits", "algorithm", "model", "action file", "accepted", "compared with"}
+)
 """Facts of a consent that identify it: they are signed, and told a key away."""
 _WITHDRAWN: Final = {
     "action_file": "you can remove the action; what it did by then stays done",
@@ -95,6 +97,7 @@ _WITHDRAWN: Final = {
     "grant": "you can revoke it; runs that it let through stay done",
     "settings": "you can change them back",
     "passkey": "you can revoke it; what it decided by then stays decided",
+    "tool_change": "you can disable the action; what it did by then stays done",
 }
 
 

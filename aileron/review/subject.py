@@ -27,6 +27,7 @@ from aileron.model.consent import (
     SecretConsent,
     SettingsConsent,
     Subject,
+    ToolChangeConsent,
     TrustedKeyConsent,
 )
 from aileron.model.credential import wire_words
@@ -114,6 +115,8 @@ def _said(subject: Subject) -> Iterator[str | tuple[str]]:
             yield (", ".join(_changed_settings(subject)),)
         case PasskeyConsent():
             yield from ("Let the passkey ", (subject.name,), " decide for you")
+        case ToolChangeConsent():
+            yield from ("Keep using ", (subject.op,), " of ", (subject.connector,), ", whose server changed it")
         case impossible:
             assert_never(impossible)
 
@@ -129,7 +132,9 @@ def _changed_settings(subject: SettingsConsent) -> list[str]:
 
 def subject_changes(subject: Subject) -> tuple[Change, ...]:
     """What is other than what was agreed to before, where that can be told."""
-    return subject.changes if isinstance(subject, ActionFileConsent | ConnectorUpdateConsent) else ()
+    return (
+        subject.changes if isinstance(subject, ActionFileConsent | ConnectorUpdateConsent | ToolChangeConsent) else ()
+    )
 
 
 def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None], str]) -> list[FactRow]:
@@ -156,6 +161,8 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
             return [("settings", _settings_lines(subject, more))]
         case PasskeyConsent():
             return list(_of_passkey(subject))
+        case ToolChangeConsent():
+            return list(_of_tool_change(subject, more))
         case impossible:
             assert_never(impossible)
 
@@ -276,6 +283,25 @@ def _of_passkey(subject: PasskeyConsent) -> Iterator[FactRow]:
     yield "device", ", ".join(subject.transports) or "not said"
     yield "model", subject.aaguid
     yield "algorithm", subject.algorithm
+
+
+def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[FactRow]:
+    """What is other, before all that the server says: both are the connector's word, and it repeats the server's."""
+    yield "tool", f"{subject.op} of {subject.connector}@{subject.version}"
+    yield "found by", f"a run of {subject.action}; no action has used the tool since"
+    yield "allows", "using the tool as its server describes it now; what is sent stays as the action files say"
+    yield "changes", change_lines(subject.changes, more)
+    yield "definition", text_lines(_indented(subject.definition), more, lines=_MAX_FILE_LINES)
+    yield "accepted", subject.digest
+    yield "compared with", subject.before
+
+
+def _indented(definition: str) -> str:
+    """Line by line, with every value; as it came where it is no JSON."""
+    try:
+        return json.dumps(json.loads(definition), ensure_ascii=False, indent=2)
+    except (ValueError, RecursionError):
+        return definition
 
 
 def _settings_lines(subject: SettingsConsent, more: str | None) -> list[str]:

@@ -30,6 +30,7 @@ from aileron.model.consent import (
     SecretConsent,
     SettingsConsent,
     Subject,
+    ToolChangeConsent,
     TrustedKeyConsent,
 )
 from aileron.model.manifest import Effect
@@ -112,6 +113,8 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
         case GrantConsent():
             return _only_reads(granted)
         case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
+            return False
+        case ToolChangeConsent():
             return False
         case impossible:
             assert_never(impossible)

@@ -27,7 +27,7 @@ from aileron.executor.execute import Executor
 from aileron.model.consent import StandingGrant
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
-from aileron.model.plan import ApprovedPlan, PlannedPreview
+from aileron.model.plan import ApprovedPlan, Plan, PlannedPreview
 from aileron.model.preview import PreviewField, shown_digest
 from aileron.runs.journal import LedgerJournal, PreviewJournal
 from aileron.runs.progress import Board
@@ -42,16 +42,26 @@ _log = logging.getLogger(__name__)
 
 
 class CarryOut:
-    """One for each daemon. `explained` adds to a failure what a person can set, where that would mend it."""
+    """One for each daemon. `explained` adds to a failure what a person can set, where that would mend it. `tool_changed` sees to
+    what follows where a connector reports that its server changed a tool, and gives the failure as the caller is told it.
+    """
 
     def __init__(
-        self, *, gate: Gate, audit: Audit, executor: Executor, board: Board, explained: Callable[[Failure], Failure]
+        self,
+        *,
+        gate: Gate,
+        audit: Audit,
+        executor: Executor,
+        board: Board,
+        explained: Callable[[Failure], Failure],
+        tool_changed: Callable[[str, Plan, Failure], Awaitable[Failure]],
     ) -> None:
         self._gate = gate
         self._audit = audit
         self._executor = executor
         self._board = board
         self._explained = explained
+        self._tool_changed = tool_changed
         self._unrecorded: set[str] = set()
         """Runs that ended on a full disk; none begins on one, so they are at most those that were under way."""
 
@@ -65,7 +75,10 @@ class CarryOut:
                 await self._gate.spend(approved.plan, by)
             with self._board.on(run_id) as reported:
                 journal = LedgerJournal(self._audit, run_id, reported.note)
-                return await self._executor.execute(approved, run_id, journal)
+                try:
+                    return await self._executor.execute(approved, run_id, journal)
+                except AileronError as error:  # on record before the run's end is, and before anybody is told
+                    raise AileronError.of(await self._tool_changed(run_id, approved.plan, error.failure)) from error
 
         return await self._conclude(run_id, work, _as_it_is)
 

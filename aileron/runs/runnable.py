@@ -7,6 +7,7 @@ Rules
 - Nobody is asked about a call that is known not to work: it is resolved, and its destinations looked at, before any question.
 - A file that is wider than what the person agreed to last does not run: it is refused, and they are asked. Nor does a frozen plan
   that is not what such a file gives, though it was signed: a person cannot see whose bytes a hash is of.
+- What uses a tool that its server changed is refused before anything is asked; what was approved meanwhile, before it begins.
 
 Source: docs/explanation/architecture.md. Not here: making an invocation exact (actions/resolve.py).
 """
@@ -27,9 +28,9 @@ from aileron.model.credential import Candidate
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.manifest import ActionFile, ConnectorManifest, RequiredConnector
-from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan
+from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Plan, Step
 
-__all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runnable"]
+__all__ = ["Actions", "Agreements", "Bindings", "Connectors", "NotAgreed", "Runnable", "Tools"]
 
 _MAX_NAME: Final = 64
 _FEW_VALUES: Final = 200
@@ -107,6 +108,18 @@ class Agreements(Protocol):
         ...
 
 
+class Tools(Protocol):
+    """What is known of tools that their servers changed."""
+
+    def check(self, step: Step, action: str) -> None:
+        """Return unless the step's operation is suspended. AileronError(hash_mismatch)."""
+        ...
+
+    def accepted(self, pin: ConnectorPin, op: str) -> str | None:
+        """The digest of the changed tool that a person accepted last; None: none. AileronError vault_locked."""
+        ...
+
+
 class NotAgreed(AileronError):
     """The action's file is not what the person agreed to; `subject` is what they are asked."""
 
@@ -129,12 +142,14 @@ class Runnable:
         agreements: Agreements,
         connectors: Connectors,
         bindings: Bindings,
+        tools: Tools,
         settings: Settings,
     ) -> None:
         self._actions = actions
         self._agreements = agreements
         self._connectors = connectors
         self._bindings = bindings
+        self._tools = tools
         self._settings = settings
 
     def adopt(self, settings: Settings) -> None:
@@ -146,8 +161,14 @@ class Runnable:
         self._agreements.check_settings()
         action = self._selected(invocation)
         plan = resolve(
-            invocation, action, connectors=self._connectors, bindings=self._bindings, settings=self._settings
+            invocation,
+            action,
+            connectors=self._connectors,
+            bindings=self._bindings,
+            settings=self._settings,
+            accepted=self._tools.accepted,
         )
+        self._check_tools(plan)
         if plan.approval.required:
             self._check_destinations(plan)
         missing = self._agreements.missing(action)
@@ -190,6 +211,27 @@ class Runnable:
         manifest = self._connectors.at_hand(ConnectorPin(str(connector.name), connector.version, connector.hash))
         return manifest is not None and (manifest.credential is None or not self._bindings.is_locked)
 
+    def _check_tools(self, plan: Plan) -> None:
+        """Return if none of its operations is suspended, its preview's among them, and each has what was accepted last.
+
+        A plan that was approved before a change was accepted was about another tool: it is asked for again.
+        """
+        for step in _every_step(plan):
+            self._tools.check(step, plan.action)
+            if (step.accepted or None) != self._tools.accepted(step.connector, step.op):
+                raise AileronError(
+                    FailureClass.HASH_MISMATCH,
+                    f"the tool of {step.op!r} ({step.connector}) is another than when {plan.action!r} was requested: "
+                    "request the run again",
+                    boundary=Boundary.EXTERNAL,
+                    details={
+                        "reason": "tool_changed",
+                        "connector": str(step.connector),
+                        "op": step.op,
+                        "step": step.id,
+                    },
+                )
+
     def _check_destinations(self, plan: Plan) -> None:
         """Return unless a step has nowhere to go. What nobody is asked about is refused, and on record, where it is sent."""
         for step in plan.steps:
@@ -214,12 +256,14 @@ class Runnable:
         """Return if the preview of this frozen plan may be read now. NotAgreed, AileronError."""
         self._agreements.check_settings()
         self._actions.check_enabled(plan.action)
+        self._check_tools(plan)
         self._check_own(plan)
 
     def check_still(self, frozen: Frozen) -> None:
         """Return if what was approved may run as things are by now. NotAgreed, AileronError."""
         self._agreements.check_settings()
         self._actions.check_enabled(frozen.plan.action)
+        self._check_tools(frozen.plan)
         for step in frozen.plan.steps:
             _check_exceptions(step.grant, self._settings)
         uses = [step.grant.credential for step in frozen.plan.steps if step.grant.credential is not None]
@@ -236,9 +280,19 @@ class Runnable:
         The ledger's file could have been written while no daemon ran, before anybody signed what it says: so that alone does not
         count of hosts, credentials, bytes and of what only reads.
         """
-        action = check_as_resolved(plan, connectors=self._connectors, bindings=self._bindings, settings=self._settings)
+        action = check_as_resolved(
+            plan,
+            connectors=self._connectors,
+            bindings=self._bindings,
+            settings=self._settings,
+            accepted=self._tools.accepted,
+        )
         if (missing := self._agreements.missing(action)) is not None:
             raise NotAgreed(missing)
+
+
+def _every_step(plan: Plan) -> tuple[Step, ...]:
+    return plan.steps if plan.preview is None else (*plan.steps, plan.preview.step)
 
 
 def _is_little(args: dict[str, Any]) -> bool:

@@ -23,7 +23,7 @@ from aileron.executor.execute import Executor
 from aileron.ledger.rows import RunRow
 from aileron.ledger.sqlite import Ledger
 from aileron.model.consent import ActionFileConsent
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import AileronError, Failure, FailureClass
 from aileron.model.invocation import Invocation
 from aileron.model.outcome import Outcome, Pending, Running, RunStatus
 from aileron.model.plan import Plan
@@ -39,7 +39,7 @@ __all__ = ["Spine"]
 
 class Spine:
     """One for each daemon. `ask` puts a question about a file into the queue, and gives the approval's id; `asked` is told of
-    each question about a run; `look` sees whether the settings are others by now.
+    each question about a run; `look` sees whether the settings are others by now; `tool_changed` as of CarryOut.
     """
 
     def __init__(
@@ -49,6 +49,7 @@ class Spine:
         ask: Callable[[ActionFileConsent], Awaitable[str]],
         asked: Callable[[str, str, str], None],
         look: Callable[[], Awaitable[None]],
+        tool_changed: Callable[[str, Plan, Failure], Awaitable[Failure]],
         gate: Gate,
         ledger: Ledger,
         audit: Audit,
@@ -61,7 +62,12 @@ class Spine:
         self._audit = audit
         self._executor = executor
         self._carry_out = CarryOut(
-            gate=gate, audit=audit, executor=executor, board=board, explained=runnable.with_setting
+            gate=gate,
+            audit=audit,
+            executor=executor,
+            board=board,
+            explained=runnable.with_setting,
+            tool_changed=tool_changed,
         )
         self._requests = Requests(
             runnable=runnable,

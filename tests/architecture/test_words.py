@@ -27,7 +27,7 @@ MAX_OPTION = 100
 """Characters of an option's help: two lines of 80 columns beside the option."""
 VERBS = frozenset(
     """Add Approve Ask Back Build Change Check Connect Create Deny Disable Edit Enable End Export Inspect, Install Let List Lock
-    Manage Move Open Print Read Remove Replace Revoke Run Search See Set Show Sign Start Stop Store Trust Unlock Update
+    Manage Move Open Print Read Remove Replace Resume Revoke Run Search See Set Show Sign Start Stop Store Trust Unlock Update
     Verify Withdraw Write""".split()
 )
 """What a command's help begins with. A new command adds its verb."""

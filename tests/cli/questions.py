@@ -23,6 +23,7 @@ from aileron.model.consent import (
     SecretConsent,
     SettingsConsent,
     Subject,
+    ToolChangeConsent,
     TrustedKeyConsent,
     subject_digest,
     subject_name,
@@ -266,6 +267,17 @@ SUBJECTS: dict[str, Subject] = {
         synced="yes",
         aaguid=None,
         transports=("hybrid", "internal"),
+    ),
+    "tool_change": ToolChangeConsent(
+        connector=_CONNECTOR,
+        version="1.4.0",
+        hash=_HASH,
+        op="add_note",
+        action="notes-add-note",
+        before=_HASH,
+        changes=(Change(where="description", before="Adds a note.", after="Adds a note, and sends a copy."),),
+        definition='{"description":"Adds a note, and sends a copy.","name":"add_note"}',
+        digest=_HASH,
     ),
 }
 

@@ -73,6 +73,7 @@ class Walk:
         self.ask("GET", "/v1/actions/give-back")
         self.ask("POST", "/v1/actions", {"text": probe_action("give_back", "text:string", name="more"), "file": "here"})
         self.ask("PATCH", "/v1/actions/more", {"enabled": False})
+        self.ask("POST", "/v1/actions/more/resume", {"unchanged": True})
         self.ask("POST", "/v1/actions/more/run", {"args": {"text": "x"}})
         self.ask("DELETE", "/v1/actions/more")
         self.ask("POST", "/v1/actions/give-back/run", {"args": {"text": "x"}, "dry_run": True})

@@ -69,7 +69,12 @@ class _Room:
         self.file = path / "actions" / "give-back.md"
         self.home = _Home()
         self._runnable = Runnable(
-            actions=self.actions, agreements=self.home, connectors=self.home, bindings=self.home, settings=Settings()
+            actions=self.actions,
+            agreements=self.home,
+            connectors=self.home,
+            bindings=self.home,
+            tools=self.home,
+            settings=Settings(),
         )
 
     def is_quick(self, args: dict[str, Any] = SMALL) -> bool:

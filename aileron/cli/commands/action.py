@@ -15,11 +15,14 @@ from aileron.api.actions import (
     ActionDetail,
     ActionEntry,
     ActionList,
+    ActionResumed,
     ActionSwitched,
     AddAction,
     AddedAction,
+    ResumeAction,
     SwitchAction,
 )
+from aileron.api.approvals import ConsentsAnswer
 from aileron.api.daemon import Removed
 from aileron.api.fetches import Fetch, FetchRequest, ReadSuite, SuiteRead
 from aileron.cli import output
@@ -38,12 +41,14 @@ if TYPE_CHECKING:
     from aileron.model.manifest import ConnectorManifest
     from aileron.model.plan import ConnectorPin
 
-__all__ = ["add", "add_suite", "diff", "disable", "enable", "list_", "remove", "show", "update", "validate"]
+__all__ = ["add", "add_suite", "diff", "disable", "enable", "list_", "remove", "resume", "show", "update", "validate"]
 
 _LOOK_S = 60.0
 """A forge is asked for a file, and for the newest release perhaps."""
 _MAX_BYTES = 1 << 20
 """1 MiB, four times what an action file may have: the reader says what is too much."""
+
+_SUSPENDED = "suspended: the server changed this tool"
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the action.", autocompletion=action_names)]
 Files = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Action files to check.")]
@@ -332,6 +337,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
             ("intent", action.intent or None),
             ("tags", ", ".join(action.tags or []) or None),
             ("state", _state(action)),
+            ("suspended", [f"{op}: aileron action resume {name}" for op in action.suspended or []] or None),
             ("approval", "required" if action.gated else "not required"),
             ("connectors", None if action.connectors is UNSET else action.connectors),
             ("steps", [_step(step) for step in action.steps]),
@@ -413,6 +419,38 @@ def disable(name: Name) -> None:
     _switch(name, False)
 
 
+def resume(
+    name: Name,
+    unchanged: Annotated[
+        bool,
+        typer.Option("--unchanged", help="Accept no change: the next run compares the tool with the accepted one."),
+    ] = False,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Resume an action whose server changed its tool.
+
+    Aileron shows what the server changed, and asks whether to keep using the tool. If the server has undone the change, use
+    --unchanged. If decisions are signed, the approver must sign at a terminal.
+    """
+    supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
+    asked = ResumeAction(unchanged=unchanged)
+    answer = supervisor.change(
+        ActionResumed, "POST", path_of("v1", "actions", name, "resume"), asked, later=ConsentsAnswer
+    )
+    raise typer.Exit(carry_through(supervisor, answer, _tell_resumed, yes=yes, as_json=as_json))
+
+
+def _tell_resumed(result: Any) -> None:
+    if not isinstance(result, ActionResumed):
+        tell_done(result)
+    elif result.operations:
+        output.note(f"{visible(result.name)} can run again; the next run compares its tool with the accepted one")
+    else:
+        output.note(f"{visible(result.name)} is not suspended")
+
+
 def remove(name: Name) -> None:
     """Remove an action and delete its file."""
     Supervisor().fetch(Removed, "DELETE", path_of("v1", "actions", name))
@@ -442,6 +480,8 @@ def _text_of(file: Path) -> str:
 def _state(entry: ActionEntry) -> str:
     if entry.problem:
         return "broken"
+    if entry.suspended:
+        return _SUSPENDED
     state = "enabled" if entry.enabled else "disabled"
     return f"{state}, gated" if entry.gated else state
 

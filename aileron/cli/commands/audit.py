@@ -66,6 +66,8 @@ _TOLD = {
     "consent.agreed": ("kind", "name"),
     "consent.ended": ("kind", "name", "reason"),
     "grant.used": ("grant", "use", "of"),
+    "tool.suspended": ("how", "op", "connector", "version"),
+    "tool.resumed": ("reason", "op", "connector", "version"),
     "caller.refused": ("scope", "route", "count"),
 }
 """What a line of the list tells of each type; of the others, everything. `audit show` has the rest."""

@@ -18,6 +18,8 @@ from aileron.daemon.decisions.previews import PreviewRegistry
 from aileron.daemon.decisions.service import DecisionService
 from aileron.daemon.decisions.settings import SettingsInForce
 from aileron.daemon.decisions.standing_grants import GrantService
+from aileron.daemon.decisions.suspended_tools import SuspendedTools
+from aileron.daemon.decisions.tool_changes import ToolChanges
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.installed.install import Installer
 from aileron.model.failure import AileronError
@@ -35,6 +37,8 @@ class BuiltConsents:
     in_force: SettingsInForce
     consents: ConsentService
     passkeys: Passkeys
+    tools: SuspendedTools
+    tool_changes: ToolChanges
     asked: Callable[[str, str, str], None]
 
 
@@ -59,6 +63,8 @@ async def build_consents(
 ) -> BuiltConsents:
     """`notify` sends a notice of a question; `read` is the stamp of config.toml as it was read."""
     approver = ApproverState(base.vault, on_record=await base.audit.has_approver())
+    tools = SuspendedTools(base.audit, approver)
+    await tools.load()
     agreements = Agreements(approver, base.texts, base.connectors.manifest, in_force=base.settings, wanted=base.wanted)
 
     async def ask_about_settings() -> None:
@@ -90,6 +96,7 @@ async def build_consents(
         vault=base.vault,
         audit=base.audit,
         texts=base.texts,
+        tools=tools,
         review=base.review,
         asked=asked,
         settings_agreed=in_force.agreed,
@@ -109,6 +116,8 @@ async def build_consents(
         in_force=in_force,
         consents=consents,
         passkeys=passkeys,
+        tools=tools,
+        tool_changes=ToolChanges(tools, consents, actions=base.actions, changing=base.changing),
         asked=asked,
     )
 

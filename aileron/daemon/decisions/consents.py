@@ -32,7 +32,7 @@ from aileron.actions.agreed import AgreedTexts
 from aileron.actions.manifest import parse_action
 from aileron.actions.store import ActionStore
 from aileron.api.actions import AddedAction
-from aileron.api.approvals import AgreedFile, ConsentAnswer, GrantMade, PasskeyEnrolled, SettingsAgreed
+from aileron.api.approvals import AgreedFile, ConsentAnswer, GrantMade, PasskeyEnrolled, SettingsAgreed, ToolAccepted
 from aileron.api.bindings import BindingEntry
 from aileron.api.connectors import InstalledConnector
 from aileron.api.fetches import InstalledTogether
@@ -43,9 +43,11 @@ from aileron.approvals.passkey_rules import check_enrollable
 from aileron.approvals.signed import NotCounted
 from aileron.audit import events
 from aileron.audit.log import Audit
+from aileron.audit.tools_on_record import ToolState
 from aileron.config import Home
 from aileron.daemon.decisions.agreements import AgreedSettings, Agreements, settings_digest
 from aileron.daemon.decisions.approver import ApproverState
+from aileron.daemon.decisions.suspended_tools import SuspendedTools
 from aileron.daemon.installed.access_summary import binding_reach, needing
 from aileron.daemon.installed.install import ActionText, FoundConnector, Installer
 from aileron.daemon.installed.verify import ArtifactVerifier, fetched_for
@@ -67,11 +69,13 @@ from aileron.model.consent import (
     SettingsConsent,
     StandingGrant,
     Subject,
+    ToolChangeConsent,
     TrustedKeyConsent,
     group_of,
     subject_digest,
     subject_kind,
     subject_name,
+    tool_agreement,
 )
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.decision import parse_moment
@@ -121,6 +125,7 @@ CarriedOut = (
     | PasskeyEnrolled
     | SecretStored
     | SettingsAgreed
+    | ToolAccepted
     | TrustedKeys
 )
 """What the route that asked would have answered, by what was agreed to."""
@@ -142,6 +147,7 @@ class ConsentService:
         vault: Vault,
         audit: Audit,
         texts: AgreedTexts,
+        tools: SuspendedTools,
         review: str,
         asked: Callable[[str, str, str], None],
         settings_agreed: Callable[[dict[str, Any]], bool],
@@ -159,6 +165,7 @@ class ConsentService:
         self._vault = vault
         self._audit = audit
         self._texts = texts
+        self._tools = tools
         self._settings = AgreedSettings(home.agreed)
         self._keyring = KeyringFile(home.keyring)
         self._review = review
@@ -210,6 +217,23 @@ class ConsentService:
     async def ask_for_file(self, subject: ActionFileConsent) -> str:
         """The same for a file that a run found wider than agreed: the approval's id."""
         return (await self.ask(subject)).approval_id
+
+    async def ask_about_tool(self, state: ToolState) -> ConsentAnswer | None:
+        """Ask whether to go on with a tool that its server changed; None where there is nothing that could be accepted, or it was
+        accepted and the daemon ended before it was resumed, which is done now. AileronError(busy), vault_locked.
+        """
+        subject = self._tools.question(state)
+        if subject is None:
+            return None
+        consents = self._approver.consents()
+        if (
+            consents is not None
+            and consents.agreed_digest(ConsentKind.TOOL_CHANGE, subject.agreement) == subject.digest
+        ):
+            approval_id = next(one.approval for one in consents.agreed if one.name == subject.agreement)
+            await self._tools.accept(subject, approval_id)
+            return None
+        return await self.ask(subject, SETTINGS_WAIT_S)
 
     async def ask_about_settings(self) -> None:
         """Put what config.toml says beyond what was agreed to into the queue, if anything. AileronError(vault_locked)."""
@@ -292,7 +316,8 @@ class ConsentService:
         """The decision is used up. AileronError where it does not count."""
         signed_at = self._check_decided(row, subject)
         await self._audit.redeem(row.id, row.digest)
-        await self._approver.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
+        if signed_at is not None:
+            await self._approver.spend_decision(row.id, signed_at + SETTINGS_WAIT_S)
 
     def _as_agreed(
         self, connectors: Sequence[ConnectorConsent], head: ActionFileConsent
@@ -354,6 +379,8 @@ class ConsentService:
                 if consents is not None:
                     check_enrollable(consents, subject, self._review)
                 return consents is not None
+            case ToolChangeConsent():
+                return self._tools.is_asked_now(subject)
             case ConnectorConsent():
                 return True
             case impossible:
@@ -370,8 +397,13 @@ class ConsentService:
                 return False
         return _is_binding(self._connectors, subject)
 
-    def _check_decided(self, row: ApprovalRow, subject: Subject) -> float:
-        """When the approver signed what the ledger's row says: its file could have been written while no daemon ran."""
+    def _check_decided(self, row: ApprovalRow, subject: Subject) -> float | None:
+        """When the approver signed what the ledger's row says: its file could have been written while no daemon ran.
+
+        None where nobody signs, and a changed tool was accepted: that is asked about in every home.
+        """
+        if isinstance(subject, ToolChangeConsent) and self._approver.consents() is None and row.signed is None:
+            return None
         if self._approver.consents() is None or row.signed is None:
             raise NotCounted("unsigned", f"{row.id} was not approved with a signature; nothing changed")
         self._approver.check_approved(row, subject_kind(subject))
@@ -383,7 +415,9 @@ class ConsentService:
         return signed_at
 
     async def end_connector(self, pin: ConnectorPin) -> None:
-        """The same for a connector of just these bytes."""
+        """The same for a connector of just these bytes, and for what was accepted of its tools."""
+        for op in await self._tools.remove(pin):
+            await self.end(ConsentKind.TOOL_CHANGE, tool_agreement(pin.hash, op))
         consents = None if self._vault.is_locked else self._approver.consents()
         agreed = () if consents is None else consents.agreed
         for one in [one for one in agreed if one.kind is ConsentKind.CONNECTOR and one.digest == pin.hash]:
@@ -478,6 +512,8 @@ class ConsentService:
                 return await self._config(subject, approval_id)
             case PasskeyConsent():
                 return await self._passkey(subject, row)
+            case ToolChangeConsent():
+                return await self._tool_change(subject, approval_id)
             case impossible:
                 assert_never(impossible)
 
@@ -625,6 +661,17 @@ class ConsentService:
         await self._change(lambda consents: consents.with_passkey(passkey))
         await self._audit.passkey_added(passkey)
         return PasskeyEnrolled(id=passkey.id, name=subject.name, origin=subject.origin)
+
+    async def _tool_change(self, subject: ToolChangeConsent, approval_id: str) -> ToolAccepted:
+        if self._approver.consents() is not None:
+            await self._agree(ConsentKind.TOOL_CHANGE, subject.agreement, subject.digest, approval_id)
+        await self._tools.accept(subject, approval_id)
+        return ToolAccepted(
+            connector=f"{subject.connector}@{subject.version}",
+            op=subject.op,
+            action=subject.action,
+            digest=subject.digest,
+        )
 
     async def _config(self, subject: SettingsConsent, approval_id: str) -> SettingsAgreed:
         await self._agree(ConsentKind.SETTINGS, SETTINGS, settings_digest(subject.after), approval_id)

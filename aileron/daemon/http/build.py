@@ -164,7 +164,12 @@ def _handlers(
     passkeys = consenting.passkeys
     return Handlers(
         actions=ActionRoutes(
-            actions=packages.actions, door=door, following=following, sessions=sessions, review=base.review
+            actions=packages.actions,
+            tools=consenting.tool_changes,
+            door=door,
+            following=following,
+            sessions=sessions,
+            review=base.review,
         ),
         approvals=ApprovalRoutes(
             queue=decisions.queue, decisions=decisions.decisions, passkeys=passkeys, following=following

@@ -24,6 +24,7 @@ from aileron.audit.log import Audit
 from aileron.config import Settings
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.decisions.suspended_tools import SuspendedTools, uses_of
 from aileron.daemon.installed.access_summary import action_reach
 from aileron.daemon.installed.install import ActionText, Installer
 from aileron.daemon.views import action_facts, listed_facts
@@ -52,6 +53,7 @@ class ActionService:
         vault: Vault,
         agreements: Agreements,
         consents: ConsentService,
+        tools: SuspendedTools,
         installing: Installer,
         audit: Audit,
         settings: Settings,
@@ -62,6 +64,7 @@ class ActionService:
         self._vault = vault
         self._agreements = agreements
         self._consents = consents
+        self._tools = tools
         self._installing = installing
         self._audit = audit
         self._settings = settings
@@ -73,7 +76,8 @@ class ActionService:
 
     async def listed(self) -> list[ActionEntry]:
         """Every action file, sorted by name."""
-        return [listed_facts(entry) for entry in await anyio.to_thread.run_sync(self._actions.list_actions)]
+        found = await anyio.to_thread.run_sync(self._actions.list_actions)
+        return [listed_facts(entry, self._suspended(entry.action)) for entry in found]
 
     async def show(self, name: str) -> ActionDetail:
         """One action, whole."""
@@ -82,7 +86,7 @@ class ActionService:
     def _facts(self, name: str) -> ActionDetail:
         action = self._actions.load(name)
         return ActionDetail(
-            **msgspec.structs.asdict(action_facts(action, self._actions.is_enabled(name))),
+            **msgspec.structs.asdict(action_facts(action, self._actions.is_enabled(name), self._suspended(action))),
             text=action.text,
             body=action.body,
             digest=action.digest,
@@ -90,6 +94,9 @@ class ActionService:
             steps=msgspec.to_builtins(action.steps),
             hosts=action_reach(self._connectors, action),
         )
+
+    def _suspended(self, action: ActionFile | None) -> list[str]:
+        return [] if action is None else [state.op for state in self._tools.suspended(uses_of(action))]
 
     async def add(self, text: str, file: str, *, replace: bool) -> AddedAction | ConsentAnswer:
         """Install an action file's text, placeholders bound to the one installed connector they can mean; or ask whether to."""

@@ -45,6 +45,7 @@ def build_packages(base: Foundation, egress: Egress, installing: Installer, cons
             vault=base.vault,
             agreements=agreements,
             consents=consents,
+            tools=consenting.tools,
             installing=installing,
             audit=base.audit,
             settings=base.settings,

@@ -88,7 +88,11 @@ class FrameFailure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
-    """Always the first frame, and once: run `op` with `args`. `deadline_ms` counts from its arrival."""
+    """Always the first frame, and once: run `op` with `args`. `deadline_ms` counts from its arrival.
+
+    `accepted`: the digest of what a service says of a tool by now, which a person has accepted. Only a connector that reported
+    such a change of this operation is ever sent one.
+    """
 
     protocol: int
     op: str
@@ -96,6 +100,7 @@ class Invoke(_Message, frozen=True, kw_only=True, tag="invoke"):
     hosts: list[GrantedHost]
     invocation: str
     deadline_ms: Milliseconds
+    accepted: str | None = None
 
 
 class HttpHead(_Message, frozen=True, kw_only=True, tag="http_head"):

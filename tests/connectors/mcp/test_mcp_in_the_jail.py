@@ -23,9 +23,9 @@ NAME = Fqn.parse("github://acme/connector-notes")
 EXTERNAL = FailureClass.EXTERNAL_API_ERROR
 
 
-def sources(folder: Path, port: int, protocol: str, **choices: Any) -> Path:
+def sources(folder: Path, port: int, protocol: str, host: str = "127.0.0.1", **choices: Any) -> Path:
     """The connector's sources, made from the server on this port, for one revision."""
-    listing = listed(f"mcp+http://127.0.0.1:{port}/mcp")
+    listing = listed(f"mcp+http://{host}:{port}/mcp")
     found = described_tools(listing)
     made = make_tools(listing, found, found.operations, NAME, Choices(**choices))
     for path, data in made.files.items():

@@ -152,7 +152,8 @@ def test_a_tool_that_is_not_as_it_was_is_not_called(now: dict[str, Any], place: 
     assert len(found.requests) == 1
     assert found.failure.details["reason"] == "tool_changed"
     assert [one["where"] for one in found.failure.details["changes"]] == [place]
-    assert "\u200b" not in json.dumps(found.failure.details, ensure_ascii=False)
+    assert "\u200b" not in json.dumps(found.failure.details["changes"], ensure_ascii=False)
+    assert json.loads(found.failure.details["now"]) == now, "whole and as it is, for whoever shows it"
 
 
 def test_what_is_not_about_the_tool_may_change() -> None:

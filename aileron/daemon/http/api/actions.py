@@ -10,9 +10,10 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from aileron.api.actions import ActionEntry, ActionList, ActionSwitched, AddAction, SwitchAction
+from aileron.api.actions import ActionEntry, ActionList, ActionSwitched, AddAction, ResumeAction, SwitchAction
 from aileron.api.daemon import Removed
 from aileron.api.runs import PlanAnswer, RunRequest
+from aileron.daemon.decisions.tool_changes import ToolChanges
 from aileron.daemon.http.agents import StatusWaiter
 from aileron.daemon.http.api.requests import body_of, caller_of, consent_answer, seen_progress, wait_s
 from aileron.daemon.http.responses import as_json, run_answer
@@ -32,9 +33,17 @@ class ActionRoutes:
     """One for each daemon."""
 
     def __init__(
-        self, *, actions: ActionService, door: RunDoor, following: StatusWaiter, sessions: Sessions, review: str
+        self,
+        *,
+        actions: ActionService,
+        tools: ToolChanges,
+        door: RunDoor,
+        following: StatusWaiter,
+        sessions: Sessions,
+        review: str,
     ) -> None:
         self._actions = actions
+        self._tools = tools
         self._sessions = sessions
         self._door = door
         self._following = following
@@ -71,6 +80,11 @@ class ActionRoutes:
         asked = await body_of(request, SwitchAction)
         await self._actions.enable(request.path_params["name"], asked.enabled)
         return as_json(ActionSwitched(name=request.path_params["name"], enabled=asked.enabled))
+
+    async def resume_action(self, request: Request) -> Response:
+        """Ask again about a changed tool, or lift its suspension."""
+        asked = await body_of(request, ResumeAction)
+        return consent_answer(await self._tools.resume(request.path_params["name"], unchanged=asked.unchanged))
 
     async def remove_action(self, request: Request) -> Response:
         """Delete an action file."""

@@ -12,11 +12,12 @@ Source: docs/reference/packed-mcp-tools.md. Not here: comparing (comparing.py).
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import msgspec
 
-__all__ = ["FORMAT", "FROZEN", "Components", "Tool", "Tools", "canonical", "frozen_part"]
+__all__ = ["FORMAT", "FROZEN", "Components", "Tool", "Tools", "canonical", "digest_of", "frozen_part"]
 
 FORMAT: Final = 1
 FROZEN: Final = ("name", "title", "description", "inputSchema", "outputSchema", "annotations")
@@ -65,3 +66,8 @@ def frozen_part(listed: dict[str, Any]) -> dict[str, Any]:
 def canonical(listed: dict[str, Any]) -> bytes:
     """Bytes that are the same for the same values, whatever the order of their keys."""
     return msgspec.json.encode(listed, order="sorted")
+
+
+def digest_of(listed: dict[str, Any]) -> str:
+    """`sha256:` and 64 hex digits, over the canonical form."""
+    return f"sha256:{hashlib.sha256(canonical(listed)).hexdigest()}"

@@ -9,7 +9,8 @@ with them before anything is called.
 Rules
 - Arguments are held to the tool's schema before anything is sent.
 - The server is asked for its tools with each call. A tool that is not as it was is not called, and the failure says what changed:
-  its words are what a model chose it by, and its schema is what a person approved.
+  its words are what a model chose it by, and its schema is what a person approved. A person who has read the change may
+  accept it: then the invocation has the digest of just that, and the tool is called as long as it is that or what it was.
 - Requests go to the first host of this invocation. The host adds the credential.
 - The conversation ends with the invocation: no session is left.
 """
@@ -26,11 +27,11 @@ from aileron_connector.check import Schemas, maybe_problem
 from aileron_connector.failures import BadInput, ConnectorError, ExternalApiError
 from aileron_connector.mcp.client import Answer, Client, Pairs, Wire
 from aileron_connector.mcp.comparing import Difference, differences
-from aileron_connector.mcp.document import FORMAT, Tool, Tools, frozen_part
+from aileron_connector.mcp.document import FORMAT, Tool, Tools, canonical, digest_of, frozen_part
 from aileron_connector.mcp.headers import argument_headers
 from aileron_connector.mcp.results import output
 
-__all__ = ["Service", "declare", "run"]
+__all__ = ["MAX_DEFINITION_BYTES", "Service", "declare", "run"]
 
 _FILE: Final = "tools.json"
 _MARGIN: Final = 0.1
@@ -38,6 +39,11 @@ _MAX_MARGIN_S: Final = 3.0
 """Of the invocation's time, what is kept for telling the server to stop and for the answer."""
 _MAX_PLACES: Final = 3
 """Of what changed, in a sentence; all of it is in the details."""
+MAX_DEFINITION_BYTES: Final = 20 << 10
+"""20 KiB of a tool as it was, and as much of it as it is: both go into one frame header of 64 KiB, beside a message and changes.
+The largest tools of well-known servers have a quarter of that.
+"""
+_MAX_CHANGES_BYTES: Final = 8 << 10
 
 _TOOLS: Final = msgspec.json.Decoder(Tools)
 _TOOL: Final = msgspec.json.Decoder(Tool)
@@ -74,7 +80,7 @@ class Service:
         name = tool.listed["name"]
         with Client(self._wire(), reports.progress, _give_up_at()) as client:
             client.open(self._tools.protocol)
-            _check_same(tool, _listed(client, name))
+            _check_same(tool, _listed(client, name), loop.current().invoke.accepted)
             result = client.call(name, given, argument_headers(tool.listed.get("inputSchema"), given))
         return output(result, tool, self._schemas)
 
@@ -128,19 +134,19 @@ def _listed(client: Client, name: str) -> dict[str, Any] | None:
     return None
 
 
-def _check_same(tool: Tool, now: dict[str, Any] | None) -> None:
+def _check_same(tool: Tool, now: dict[str, Any] | None, accepted: str | None) -> None:
     name = tool.listed["name"]
     if now is None:
         raise ExternalApiError(
             f"the server no longer has the tool {name!r}; nothing was called",
-            details={"reason": "tool_changed", "tool": name, "digest": tool.digest, "changes": []},
+            details={"reason": "tool_changed", "tool": name, "digest": tool.digest, "changes": [], "gone": True},
         )
     found = differences(tool.listed, now)
-    if found:
-        raise _changed(tool, found)
+    if found and digest_of(now) != accepted:
+        raise _changed(tool, found, now)
 
 
-def _changed(tool: Tool, found: list[Difference]) -> ExternalApiError:
+def _changed(tool: Tool, found: list[Difference], now: dict[str, Any]) -> ExternalApiError:
     """Places in words, texts in the details: what a server now says of a tool is for a person to read, before a model does."""
     places = ", ".join(one.place for one in found[:_MAX_PLACES])
     more = f" and {len(found) - _MAX_PLACES} more" if len(found) > _MAX_PLACES else ""
@@ -151,9 +157,24 @@ def _changed(tool: Tool, found: list[Difference]) -> ExternalApiError:
             "reason": "tool_changed",
             "tool": tool.listed["name"],
             "digest": tool.digest,
-            "changes": [{"where": one.place, "before": one.before, "after": one.after} for one in found],
+            "changes": _sendable([{"where": one.place, "before": one.before, "after": one.after} for one in found]),
+            **_definition("before", tool.listed),
+            **_definition("now", now),
         },
     )
+
+
+def _definition(key: str, listed: dict[str, Any]) -> dict[str, str]:
+    """A tool whole, as the bytes that its digest is of; left out where it is more than a person can be asked about."""
+    whole = canonical(listed)
+    return {key: whole.decode()} if len(whole) <= MAX_DEFINITION_BYTES else {}
+
+
+def _sendable(changes: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The first of them that fit beside two definitions: a failure that does not fit into its frame says nothing."""
+    while changes and len(msgspec.json.encode(changes)) > _MAX_CHANGES_BYTES:
+        changes = changes[:-1]
+    return changes
 
 
 def _broken(error: Exception) -> ConnectorError:

@@ -1,0 +1,107 @@
+"""What a connector says of a tool that its server has changed, and what is other in it: read before a person is asked.
+
+Pure; runs in the daemon. The connector is a stranger and repeats a server that is another: what they say is bounded here, and
+read as JSON in the one spelling whose digest is taken, so that what is shown and what is accepted are the same bytes. What cannot
+be shown whole cannot be accepted.
+
+>>> [(one.where, one.before, one.after) for one in tool_changes('{"description":"Adds."}', '{"description":"Deletes."}')]
+[('description', 'Adds.', 'Deletes.')]
+
+Source: docs/adr/0056-changed-tools.md, docs/reference/packed-mcp-tools.md. Not here: who is suspended (daemon/decisions/).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from aileron.model.consent import Change
+from aileron.model.failure import Failure, FailureClass
+
+__all__ = [
+    "MAX_CHANGES",
+    "MAX_DEFINITION_BYTES",
+    "TOOL_CHANGED",
+    "HowChanged",
+    "ToolReport",
+    "reported",
+    "tool_changes",
+]
+
+TOOL_CHANGED: Final = "tool_changed"
+"""The `details.reason` of a connector's failure that is such a report, and of every refusal that follows."""
+MAX_DEFINITION_BYTES: Final = 20 << 10
+"""One tool whole, 20 KiB as JSON: two of them come in one frame, and a person is to read it."""
+MAX_CHANGES: Final = 64
+"""Places that are told one by one: three screens. The definition beside them is whole."""
+_MAX_WHERE: Final = 200
+_MAX_DEPTH: Final = 64
+"""Below it a value is compared as a whole."""
+_ABSENT: Final = object()
+
+HowChanged = Literal["changed", "gone", "untold"]
+"""The server describes the tool otherwise; has it no more; or the connector did not tell, in what can be shown, how it is now."""
+
+
+class ToolReport(NamedTuple):
+    """`before` and `now` are definitions in canonical form; both are there where it `changed`, and otherwise neither."""
+
+    how: HowChanged
+    before: str | None = None
+    now: str | None = None
+
+
+def reported(failure: Failure) -> ToolReport | None:
+    """The report that a connector's failure is; None: it is another failure."""
+    details = failure.details
+    if failure.failure_class is not FailureClass.EXTERNAL_API_ERROR or details.get("reason") != TOOL_CHANGED:
+        return None
+    if details.get("gone") is True:
+        return ToolReport("gone")
+    before, now = _definition(details.get("before")), _definition(details.get("now"))
+    if before is None or now is None or before == now:
+        return ToolReport("untold")
+    return ToolReport("changed", before, now)
+
+
+def tool_changes(before: str, now: str) -> tuple[Change, ...]:
+    """What is other, place by place: dotted names, `[0]` in arrays. All of it widens: none of a stranger's words is harmless."""
+    found = list(islice(_found(msgspec.json.decode(before), msgspec.json.decode(now), "", 0), MAX_CHANGES + 1))
+    if len(found) > MAX_CHANGES:
+        return (*found[:MAX_CHANGES], Change.of("more", None, "further places differ: read the whole definition"))
+    return tuple(found)
+
+
+def _definition(said: Any) -> str | None:
+    """The text, if it is an object in the spelling of which the digest is taken; no name in it comes twice then."""
+    if not isinstance(said, str) or len(said.encode("utf-8", "replace")) > MAX_DEFINITION_BYTES:
+        return None
+    try:
+        value = msgspec.json.decode(said)
+        is_canonical = msgspec.json.encode(value, order="sorted") == said.encode()
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return said if is_canonical and isinstance(value, dict) else None
+
+
+def _found(one: Any, other: Any, where: str, depth: int) -> Iterator[Change]:
+    if isinstance(one, dict) and isinstance(other, dict) and depth < _MAX_DEPTH:
+        for name in [*one, *(name for name in other if name not in one)]:
+            here = f"{where}.{name}" if where else name
+            yield from _found(one.get(name, _ABSENT), other.get(name, _ABSENT), here, depth + 1)
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other) and depth < _MAX_DEPTH:
+        for number, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from _found(left, right, f"{where}[{number}]", depth + 1)
+    elif _json(one) != _json(other):
+        yield Change.of(where[:_MAX_WHERE], _spelled(one), _spelled(other))
+
+
+def _spelled(value: Any) -> str | None:
+    return value if isinstance(value, str) else _json(value)
+
+
+def _json(value: Any) -> str | None:
+    return None if value is _ABSENT else msgspec.json.encode(value, order="sorted").decode()

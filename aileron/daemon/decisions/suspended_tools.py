@@ -1,0 +1,188 @@
+"""Which operations are suspended because their server changed the tool behind them, and which change a person has accepted.
+
+Runs in the daemon. A connector's report suspends its own operation of its own pin, and nothing else: which step failed is the
+executor's word. Nothing that a connector says lifts a suspension or accepts anything.
+
+Rules
+- On record first, then in force.
+- What was accepted is in the vault's seal where decisions are signed: the ledger, which anybody of the same user can write, then
+  only has the text. Where nobody signs, the record is what there is.
+- Lifting a suspension accepts nothing: the next call compares the tool again, in the jail.
+
+Source: docs/adr/0056-changed-tools.md. Not here: asking (tool_changes.py), what a report may be (approvals/tool_change.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import anyio
+
+from aileron.approvals.gate import Approver
+from aileron.approvals.tool_change import TOOL_CHANGED, ToolReport, tool_changes
+from aileron.audit.events import ToolResumed, ToolSuspended
+from aileron.audit.log import Audit
+from aileron.audit.tools_on_record import ToolKey, ToolState, after_resumed, after_suspended
+from aileron.model.canonical import sha256_digest
+from aileron.model.consent import ConsentKind, ToolChangeConsent, tool_agreement
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.model.plan import ConnectorPin, Step
+
+__all__ = ["MAX_SUSPENDED", "SuspendedTools", "uses_of"]
+
+MAX_SUSPENDED: Final = 256
+"""Operations of which something is known, 60 KiB each at most; a home's imported servers have some dozens of tools that are used.
+Beyond it a changed tool fails with each call, as the connector has it, and is not asked about.
+"""
+
+
+class SuspendedTools:
+    """One for each daemon. `load` before anything runs."""
+
+    def __init__(self, audit: Audit, approver: Approver) -> None:
+        self._audit = audit
+        self._approver = approver
+        self._states: dict[ToolKey, ToolState] = {}
+        self._writing = anyio.Lock()
+
+    async def load(self) -> None:
+        """What the record says. AileronError(hash_mismatch)."""
+        self._states = await self._audit.tools()
+
+    def check(self, step: Step, action: str) -> None:
+        """Return unless the step's operation is suspended. AileronError(hash_mismatch), in words that are ours alone."""
+        state = self._states.get((step.connector.hash, step.op))
+        if state is None or state.suspended is None:
+            return
+        what = "no longer has" if state.suspended.how == "gone" else "has changed"
+        raise AileronError(
+            FailureClass.HASH_MISMATCH,
+            f"action {action!r} is suspended: the server {what} the tool of {step.op!r} ({step.connector}), and nothing ran. "
+            f"A person can look at it with `aileron action resume {action}`",
+            boundary=Boundary.EXTERNAL,
+            details={"reason": TOOL_CHANGED, "connector": str(step.connector), "op": step.op, "step": step.id},
+        )
+
+    def accepted(self, pin: ConnectorPin, op: str) -> str | None:
+        """The digest of the changed tool that a person accepted last. AileronError vault_locked where it cannot be known."""
+        state = self._states.get((pin.hash, op))
+        if state is None or state.accepted is None:
+            return None
+        digest = sha256_digest(state.accepted.encode())
+        consents = self._approver.consents()
+        name = tool_agreement(pin.hash, op)
+        if consents is not None and consents.agreed_digest(ConsentKind.TOOL_CHANGE, name) != digest:
+            return None
+        return digest
+
+    def is_accepted(self, step: Step, definition: str) -> bool:
+        """Whether just this is what a person accepted, after the step's run was planned. AileronError vault_locked."""
+        state = self._states.get((step.connector.hash, step.op))
+        if state is None or state.suspended is not None or step.accepted:
+            return False
+        return self.accepted(state.pin, state.op) == sha256_digest(definition.encode())
+
+    def suspended(self, uses: Iterable[ToolKey]) -> list[ToolState]:
+        """Of these operations, those that are suspended, each once."""
+        found = (self._states.get(key) for key in dict.fromkeys(uses))
+        return [state for state in found if state is not None and state.suspended is not None]
+
+    async def suspend(self, step: Step, run_id: str, action: str, report: ToolReport) -> ToolState | None:
+        """No run uses the step's operation from now on; None where too many are known already. AileronError where it cannot be
+        recorded.
+        """
+        async with self._writing:
+            before = self._states.get((step.connector.hash, step.op))
+            if before is None and len(self._states) >= MAX_SUSPENDED:
+                return None
+            known = None if before is None else before.suspended
+            if before is not None and known is not None and (known.how, known.now) == (report.how, report.now):
+                return before
+            event = ToolSuspended(
+                connector=step.connector.name,
+                version=step.connector.version,
+                hash=step.connector.hash,
+                op=step.op,
+                run=run_id,
+                action=action,
+                how=report.how,
+                before=report.before,
+                now=report.now,
+                digest=None if report.now is None else sha256_digest(report.now.encode()),
+            )
+            await self._audit.note(event)
+            state = self._states[step.connector.hash, step.op] = after_suspended(before, event)
+            return state
+
+    def question(self, state: ToolState) -> ToolChangeConsent | None:
+        """What a person is asked; None where there is nothing that could be accepted. AileronError vault_locked."""
+        event = state.suspended
+        if event is None or event.now is None or event.before is None:
+            return None
+        before = event.before
+        if state.accepted is not None and self.accepted(state.pin, state.op) is not None:
+            before = state.accepted
+        return ToolChangeConsent(
+            connector=state.pin.name,
+            version=state.pin.version,
+            hash=state.pin.hash,
+            op=state.op,
+            action=event.action,
+            before=sha256_digest(before.encode()),
+            changes=tool_changes(before, event.now),
+            definition=event.now,
+            digest=sha256_digest(event.now.encode()),
+        )
+
+    def is_asked_now(self, subject: ToolChangeConsent) -> bool:
+        """Whether just this would be asked now."""
+        state = self._states.get((subject.hash, subject.op))
+        return state is not None and self.question(state) == subject
+
+    async def accept(self, subject: ToolChangeConsent, approval_id: str) -> None:
+        """The operation runs again with this definition. The caller has what the vault is to know in it by now."""
+        await self._resume((subject.hash, subject.op), "accepted", subject.digest, approval_id)
+
+    async def lift(self, state: ToolState) -> None:
+        """The operation runs again with what it was made with, or what was accepted last."""
+        await self._resume(state.key, "lifted")
+
+    async def remove(self, pin: ConnectorPin) -> list[str]:
+        """A connector is gone: what was known of its operations, which are returned, is too."""
+        gone = [state for state in self._states.values() if state.pin.hash == pin.hash]
+        for state in gone:
+            await self._resume(state.key, "removed")
+        return [state.op for state in gone]
+
+    async def _resume(
+        self,
+        key: ToolKey,
+        reason: Literal["accepted", "lifted", "removed"],
+        digest: str | None = None,
+        approval_id: str | None = None,
+    ) -> None:
+        async with self._writing:
+            state = self._states[key]
+            event = ToolResumed(
+                connector=state.pin.name,
+                version=state.pin.version,
+                hash=state.pin.hash,
+                op=state.op,
+                reason=reason,
+                digest=digest,
+                approval=approval_id,
+            )
+            await self._audit.note(event)
+            if reason == "removed":
+                del self._states[key]
+            else:
+                self._states[key] = after_resumed(state, event)
+
+
+def uses_of(action: ActionFile) -> list[ToolKey]:
+    """The operations that an action uses, its preview's among them."""
+    pins = {connector.name: connector.hash for connector in action.connectors}
+    used = [(pins[step.connector], step.op) for step in action.steps]
+    return used if action.preview is None else [*used, (pins[action.preview.connector], action.preview.op)]

@@ -1,0 +1,115 @@
+"""What follows when a server has changed a tool: its operation is suspended, and the person is asked, or asked again.
+
+Runs in the daemon, behind the spine and the operator's socket. What a model is told of it is ours: the words of the new tool are
+for a person to read first.
+
+Source: docs/adr/0056-changed-tools.md. Not here: what is suspended (suspended_tools.py), carrying a yes out (consents.py).
+"""
+
+from __future__ import annotations
+
+import logging
+
+import anyio
+import anyio.to_thread
+import msgspec
+
+from aileron.actions.store import ActionStore
+from aileron.api.actions import ActionResumed
+from aileron.api.approvals import ConsentsAnswer
+from aileron.approvals.tool_change import TOOL_CHANGED, ToolReport, reported
+from aileron.audit.tools_on_record import ToolState
+from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.decisions.suspended_tools import SuspendedTools, uses_of
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.plan import Plan, Step
+
+__all__ = ["ToolChanges"]
+
+_log = logging.getLogger(__name__)
+
+
+class ToolChanges:
+    """One for each daemon. `changing` is held while anything of this home is changed."""
+
+    def __init__(
+        self, tools: SuspendedTools, consents: ConsentService, *, actions: ActionStore, changing: anyio.Lock
+    ) -> None:
+        self._tools = tools
+        self._consents = consents
+        self._actions = actions
+        self._changing = changing
+
+    async def found(self, run_id: str, plan: Plan, failure: Failure) -> Failure:
+        """How a run failed, as its caller is told. Where its connector reports a changed tool, that is suspended first, and the
+        person asked; any other failure is as it was.
+        """
+        report = reported(failure)
+        step = next((one for one in plan.steps if one.id == failure.details.get("step")), None)
+        if report is None or step is None:
+            return failure
+        try:
+            if report.now is not None and self._tools.is_accepted(step, report.now):
+                return _told(failure, step, report, "the change was accepted meanwhile: request the run again")
+            state = await self._tools.suspend(step, run_id, plan.action, report)
+        except AileronError as error:
+            _log.error("%s: %s of %s could not be suspended: %s", run_id, step.op, step.connector, error)
+            state = None
+        if state is None:
+            return _told(failure, step, report, "it fails like this until its connector is updated")
+        try:
+            await self._consents.ask_about_tool(state)
+        except AileronError as error:  # too much waits, or the vault was locked meanwhile: `action resume` asks again
+            _log.warning("%s: nobody was asked about %s of %s: %s", run_id, step.op, step.connector, error)
+        return _told(
+            failure,
+            step,
+            report,
+            f"it is suspended: a person can look at it with `aileron action resume {plan.action}`",
+        )
+
+    async def resume(self, name: str, *, unchanged: bool) -> ActionResumed | ConsentsAnswer:
+        """Ask again about what is suspended of this action; or, with `unchanged`, lift it and accept nothing.
+
+        AileronError not_found; invalid_request where there is nothing that could be accepted.
+        """
+        async with self._changing:
+            action = await anyio.to_thread.run_sync(self._actions.load, name)
+            states = self._tools.suspended(uses_of(action))
+            if unchanged:
+                for state in states:
+                    await self._tools.lift(state)
+                return ActionResumed(name=name, operations=[state.op for state in states])
+            for state in states:
+                self._check_askable(state, name)
+            asked = [await self._consents.ask_about_tool(state) for state in states]
+            waiting = tuple(one for one in asked if one is not None)
+            if waiting:
+                return ConsentsAnswer(approvals=waiting)
+            return ActionResumed(name=name, operations=[state.op for state in states])
+
+    def _check_askable(self, state: ToolState, name: str) -> None:
+        if self._tools.question(state) is not None or state.suspended is None:
+            return
+        why = (
+            "the server no longer has its tool"
+            if state.suspended.how == "gone"
+            else "the connector did not tell how its tool is now, or it is too long to be shown"
+        )
+        raise AileronError(
+            FailureClass.INVALID_REQUEST,
+            f"{state.op} of {state.pin} cannot be accepted: {why}. Update the connector; or, if the server has undone the "
+            f"change, run `aileron action resume {name} --unchanged`",
+            boundary=Boundary.EXTERNAL,
+        )
+
+
+def _told(failure: Failure, step: Step, report: ToolReport, what_now: str) -> Failure:
+    """In words of ours, and without those of the server."""
+    how = "no longer has" if report.how == "gone" else "has changed"
+    return msgspec.structs.replace(
+        failure,
+        message=f"the server {how} the tool of {step.op!r} ({step.connector}), and it was not called; {what_now}",
+        retriable=False,
+        details={"reason": TOOL_CHANGED, "connector": str(step.connector), "op": step.op, "step": step.id},
+    )
