@@ -486,6 +486,7 @@ SIGNED = {
     "grant": "sha256:672673beade797d176910de252db0703a678e62579c142183591f5b3390f3048",
     "settings": "sha256:d0ba811c5341159bc3b29a45f55658a516e7a0881d57c9ee532017311a888da4",
     "passkey": "sha256:61b47fbd5c21c92836d6f0b8ac84413c4eb1c9c9773848be00c8d63473f3bc14",
+    "tool_change": "sha256:62b82b2c98034715071d25062b84f308afc2cf1c55dcf136be181964f77c8227",
 }
 """What a person signs of one subject of each kind."""
 

@@ -528,6 +528,12 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "grant": {"id": ID, "action": "send-mail", "uses": 10, "until": "2099-11-21T04:15:00Z"},
         "settings": {"settings": {}, "restart": True},
         "passkey": {"id": "webauthn:be45", "name": "Mira's phone", "origin": "http://localhost:24100"},
+        "tool_change": {
+            "connector": "github://example/connector-mail@1.4.0",
+            "op": "add_note",
+            "action": "notes-add-note",
+            "digest": "sha256:ab",
+        },
     }
     words = {
         "action_file": [
@@ -565,6 +571,10 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
             "synced      yes, through the account it is kept in",
             "device      hybrid, internal",
         ],
+        "tool_change": [
+            "changes description: Adds a note. → Adds a note, and",
+            '"description": "Adds a note, and sends a copy."',
+        ],
     }
     after = {
         "action_file": "send-mail\nadded\n",
@@ -577,6 +587,7 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         "grant": f"{ID}\nsend-mail runs without approval within these limits",
         "settings": "takes effect when the daemon restarts\n",
         "passkey": "webauthn:be45\nMira's phone can sign decisions on http://localhost:24100\n",
+        "tool_change": "notes-add-note\nadd_note of github://example/connector-mail@1.4.0 runs again",
     }
     subject = SUBJECTS[kind]
     asks(fake, subject_question(subject), answer={"status": "completed", "result": results[kind]})
