@@ -175,6 +175,35 @@ def test_an_action_is_switched_and_removed(fake: FakeDaemon, aileron: Command):
     assert aileron("action", "remove", "send").code == 3
 
 
+def test_a_suspended_action_says_so_and_is_resumed(fake: FakeDaemon, aileron: Command):
+    """In the list and in the facts; where nobody can be asked, the question's id is printed; unchanged, nothing is asked."""
+    fake.add_action("send")
+    fake.actions["send"]["suspended"] = ["send_mail"]
+    question = {
+        "approval_id": "act-1",
+        "kind": "tool_change",
+        "digest": "sha256:ab",
+        "review_url": "http://localhost:1/x",
+    }
+    waits = {
+        "status": "pending_approval",
+        "message": "m",
+        "expires_at": "2026-11-21T03:58:00.000Z",
+        "poll_after_ms": 2000,
+    }
+    asked = (202, {"status": "pending_approval", "approvals": [{**question, **waits}]})
+    fake.script("POST", "/v1/actions/send/resume", asked)
+    waiting = aileron("action", "resume", "send")
+    fake.script("POST", "/v1/actions/send/resume", (200, {"name": "send", "operations": ["send_mail"]}))
+    lifted = aileron("action", "resume", "send", "--unchanged")
+
+    assert "suspended: the server changed this tool" in aileron("action", "list").out
+    assert "send_mail: aileron action resume send" in aileron("action", "show", "send").out
+    assert (waiting.code, waiting.out) == (75, "act-1\n")
+    assert (lifted.code, "send can run again" in lifted.err) == (0, True)
+    assert [one.body for one in fake.asked("POST")] == [{}, {"unchanged": True}]
+
+
 # Connectors
 
 

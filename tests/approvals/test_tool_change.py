@@ -1,0 +1,52 @@
+"""What differs in a tool that its server changed, and how much of it is told."""
+
+from __future__ import annotations
+
+import json
+
+from aileron.approvals.tool_change import MAX_CHANGES, reported, tool_changes
+from aileron.model.consent import MAX_CHANGE_CHARACTERS
+from aileron.model.failure import Boundary, Failure, FailureClass
+
+
+def test_each_place_is_told_as_it_is_and_what_is_in_both_is_not() -> None:
+    """Values that a reader takes for the same are three things: 1, true and "1"."""
+    before = {"description": "Adds.", "inputSchema": {"required": ["a"], "properties": {"a": {"minimum": 1}, "b": {}}}}
+    now = {
+        "description": "Adds.\u200b",
+        "inputSchema": {"required": ["a", "c"], "properties": {"a": {"minimum": True}}},
+    }
+
+    found = [(one.where, one.before, one.after) for one in tool_changes(json.dumps(before), json.dumps(now))]
+
+    assert found == [
+        ("description", "Adds.", "Adds.\u200b"),
+        ("inputSchema.required", '["a"]', '["a","c"]'),
+        ("inputSchema.properties.a.minimum", "1", "true"),
+        ("inputSchema.properties.b", "{}", None),
+    ]
+
+
+def test_a_flood_of_changes_is_bounded_and_says_so() -> None:
+    """In number and in length; and all of them widen."""
+    now = {"description": "x" * 10_000, **{f"key{number}": number for number in range(MAX_CHANGES)}}
+
+    found = tool_changes('{"description":"y"}', json.dumps(now))
+
+    assert len(found) == MAX_CHANGES + 1
+    assert "whole definition" in str(found[-1].after)
+    assert all(one.widens and len(one.after or "") <= MAX_CHANGE_CHARACTERS for one in found)
+
+
+def test_only_a_connectors_own_failure_of_that_reason_is_a_report() -> None:
+    """Any other class, or reason, is a failure like all others."""
+    said = {"reason": "tool_changed", "before": '{"a":1}', "now": '{"a":2}'}
+
+    def failure(kind: FailureClass, **details: object) -> Failure:
+        return Failure(failure_class=kind, message="", boundary=Boundary.EXTERNAL, details={**said, **details})
+
+    report = reported(failure(FailureClass.EXTERNAL_API_ERROR))
+    assert report is not None
+    assert (report.how, report.before, report.now) == ("changed", '{"a":1}', '{"a":2}')
+    assert reported(failure(FailureClass.EXTERNAL_API_ERROR, reason="tool_error")) is None
+    assert reported(failure(FailureClass.HASH_MISMATCH)) is None
