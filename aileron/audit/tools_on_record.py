@@ -61,5 +61,8 @@ def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState
 
 def after_resumed(before: ToolState, event: ToolResumed) -> ToolState:
     """What is so after it, unless the connector was removed."""
-    known = None if before.suspended is None else before.suspended.now
-    return before._replace(suspended=None, accepted=known if event.reason == "accepted" else before.accepted)
+    if event.reason != "accepted":
+        return before._replace(suspended=None)
+    if before.suspended is None or before.suspended.digest != event.digest:
+        return before  # another change than the one that was accepted
+    return before._replace(suspended=None, accepted=before.suspended.now)

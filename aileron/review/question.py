@@ -57,6 +57,7 @@ KINDS: Final = {
     "grant": "grant",
     "settings": "settings",
     "passkey": "passkey",
+    "tool_change": "changed tool",
 }
 """What each kind of row is called."""
 _ASKS: Final = {
@@ -69,6 +70,7 @@ _ASKS: Final = {
     "grant": ("Let ", " run without asking"),
     "settings": ("Change ", ""),
     "passkey": ("Let the passkey ", " decide for you"),
+    "tool_change": ("Keep using ", ", whose server changed it"),
 }
 """What each kind of consent asks for, around its name."""
 _ASKED_BACK: Final = {"waiting": "no answer yet", "answered": "answered"}

@@ -15,22 +15,21 @@ Source: docs/adr/0056-changed-tools.md. Not here: asking (tool_changes.py), what
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import anyio
 
-from aileron.approvals.gate import Approver
 from aileron.approvals.tool_change import TOOL_CHANGED, ToolReport, tool_changes
 from aileron.audit.events import ToolResumed, ToolSuspended
 from aileron.audit.log import Audit
 from aileron.audit.tools_on_record import ToolKey, ToolState, after_resumed, after_suspended
 from aileron.model.canonical import sha256_digest
-from aileron.model.consent import ConsentKind, ToolChangeConsent, tool_agreement
+from aileron.model.consent import ConsentKind, Consents, ToolChangeConsent, tool_agreement
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.plan import ConnectorPin, Step
 
-__all__ = ["MAX_SUSPENDED", "SuspendedTools", "uses_of"]
+__all__ = ["MAX_SUSPENDED", "Agreed", "SuspendedTools", "uses_of"]
 
 MAX_SUSPENDED: Final = 256
 """Operations of which something is known, 60 KiB each at most; a home's imported servers have some dozens of tools that are used.
@@ -38,10 +37,18 @@ Beyond it a changed tool fails with each call, as the connector has it, and is n
 """
 
 
+class Agreed(Protocol):
+    """What was agreed to."""
+
+    def consents(self) -> Consents | None:
+        """All of it, verified; None: nobody signs. AileronError vault_locked, hash_mismatch."""
+        ...
+
+
 class SuspendedTools:
     """One for each daemon. `load` before anything runs."""
 
-    def __init__(self, audit: Audit, approver: Approver) -> None:
+    def __init__(self, audit: Audit, approver: Agreed) -> None:
         self._audit = audit
         self._approver = approver
         self._states: dict[ToolKey, ToolState] = {}
@@ -142,7 +149,10 @@ class SuspendedTools:
         return state is not None and self.question(state) == subject
 
     async def accept(self, subject: ToolChangeConsent, approval_id: str) -> None:
-        """The operation runs again with this definition. The caller has what the vault is to know in it by now."""
+        """The operation runs again with this definition. The caller has what the vault is to know in it by now.
+
+        AileronError(hash_mismatch) where a run has found another change meanwhile: that was not shown.
+        """
         await self._resume((subject.hash, subject.op), "accepted", subject.digest, approval_id)
 
     async def lift(self, state: ToolState) -> None:
@@ -164,7 +174,15 @@ class SuspendedTools:
         approval_id: str | None = None,
     ) -> None:
         async with self._writing:
-            state = self._states[key]
+            state = self._states.get(key)
+            if reason == "accepted" and (state is None or state.suspended is None or state.suspended.digest != digest):
+                raise AileronError(
+                    FailureClass.HASH_MISMATCH,
+                    f"the tool of {key[1]!r} has changed again, and is still suspended: decide the newest question",
+                    boundary=Boundary.USER,
+                )
+            if state is None:
+                return
             event = ToolResumed(
                 connector=state.pin.name,
                 version=state.pin.version,
