@@ -54,7 +54,7 @@ class World:
         """From now on the server says this of `add_note`."""
         self._stack.close()
         self.app = app_of(adds, json=True)
-        self._stack.enter_context(serving(self.app, self._port))
+        self._stack.enter_context(serving(self.app, port=self._port))
 
     def add(self, action: str = "add") -> Answer:
         """A run of the tool that changes."""
