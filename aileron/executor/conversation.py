@@ -184,7 +184,7 @@ class HostConversation:
             op=self._step.op,
             args=self._step.args,
             hosts=[GrantedHost(host.host, host.port, host in grant.plain) for host in grant.hosts],
-            invocation=self._run_id,
+            invocation=f"{self._run_id}/{self._step.id}",  # of each try the same: idempotency keys are made of it
             deadline_ms=max(0, int((deadline - anyio.current_time()) * 1000)),
             accepted=self._step.accepted or None,
         )

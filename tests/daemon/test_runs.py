@@ -220,6 +220,18 @@ def test_a_transient_failure_is_tried_again_only_where_the_step_is_idempotent(
     assert never.body["error"]["retriable"] is False
 
 
+def test_each_try_of_a_step_has_the_same_idempotency_key_and_no_other_run_has_it(home: DaemonHome) -> None:
+    """What a service goes by when the first request did arrive; two runs ask for two things, though they look alike."""
+    home.add_probe_action("tell_key", "flag:boolean?", idempotent=True)
+
+    failed = home.run("tell-key", {"flag": True}).body["error"]
+    others = [home.run("tell-key").body["result"]["key"] for _ in range(2)]
+
+    tries = [event["fields"]["key"] for event in home.events(failed["audit_id"]) if event["type"] == "connector.audit"]
+    assert len(tries) == 1 + failed["details"]["retried"] > 1
+    assert len({*tries, *others}) == 3
+
+
 def test_a_gated_action_waits_and_nothing_runs(home: DaemonHome, upstream: CountingServer) -> None:
     """202 at once, the frozen plan on record, no effect."""
     home.add_probe_action("effect", name="gated-effect", gated=True)

@@ -37,6 +37,21 @@ def test_a_step_is_given_what_an_earlier_one_answered(home: DaemonHome) -> None:
     assert second["args"] == sha256_digest(canonical_json(given))
 
 
+def test_two_steps_of_one_run_have_idempotency_keys_of_their_own(home: DaemonHome) -> None:
+    """Else the second of two messages that are alike would pass for the first one, repeated."""
+    text = probe_action("tell_key")
+    head = f'[[execute]]\nconnector = "{_connector(text)}"\n'
+    more = f'{head}id = "second"\nop = "tell_key"\n{head}id = "both"\nop = "give_back"\n[execute.inputs]\n'
+    given = 'text = "${step.key} ${second.key}"\n'
+    text = text.replace('["tell_key"]', '["tell_key", "give_back"]').replace("+++\n\n", f"{more}{given}+++\n\n")
+    home.must("POST", "/v1/actions", {"text": text, "file": "a test", "replace": True})
+
+    first, second = home.run("tell-key").body["result"]["text"].split()
+
+    assert len(first) == len(second) == 32
+    assert first != second
+
+
 def test_an_answer_without_the_value_ends_the_action_before_the_step(home: DaemonHome) -> None:
     """bad_input that names step, place and reference; the first step stays done, and no jail is made for the second."""
     add(home, 'text = "${first.messages.0.id}"')

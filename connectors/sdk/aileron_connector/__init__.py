@@ -21,7 +21,7 @@ docs/how-to/write-a-connector.md.
 
 from aileron_connector import http, tcp, transports
 from aileron_connector.failures import BadInput, ConnectorError, ExternalApiError, NetworkError, Refused
-from aileron_connector.http import hosts
+from aileron_connector.http import hosts, idempotency_key
 from aileron_connector.loop import run, serve
 from aileron_connector.operation import op
 from aileron_connector.reports import audit, log, progress
@@ -35,6 +35,7 @@ __all__ = [
     "audit",
     "hosts",
     "http",
+    "idempotency_key",
     "log",
     "op",
     "progress",

@@ -22,10 +22,13 @@ from aileron_connector import loop
 from aileron_connector.failures import ExternalApiError, NetworkError, Refused
 from aileron_sandbox import frames
 
-__all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "refusal", "request"]
+__all__ = ["DEFAULT_READ_LIMIT_BYTES", "Headers", "Response", "hosts", "idempotency_key", "refusal", "request"]
 
 DEFAULT_READ_LIMIT_BYTES: Final = 8 << 20
 """8 MiB: an answer of an API, read whole and parsed, within the 64 MiB a connector has unless it asks for more."""
+
+_KEY_DIGITS: Final = 32
+"""128 bits, as a UUID has: services take at least that, and some no more than 36 characters."""
 
 Body = bytes | bytearray | memoryview | Iterable[bytes] | None
 
@@ -33,6 +36,17 @@ Body = bytes | bytearray | memoryview | Iterable[bytes] | None
 def hosts() -> list[frames.GrantedHost]:
     """The destinations this invocation may reach, each with `.host`, `.port`, `.plain` and `.url` (its origin)."""
     return list(loop.current().hosts)
+
+
+def idempotency_key() -> str:
+    """What a service tells a repeated request by, such as in `Idempotency-Key` or a Matrix transaction id: 32 hex digits.
+
+    Each try of a step has the same one, and no other step or run has it. An operation that sends several such requests adds a
+    word of its own to each. RuntimeError outside an operation.
+    """
+    from hashlib import sha256  # most operations need none
+
+    return sha256(b"aileron idempotency key\0" + loop.current().invoke.invocation.encode()).hexdigest()[:_KEY_DIGITS]
 
 
 def request(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,9 @@ def document(paths: dict[str, Any], schemas: dict[str, Any] | None = None, serve
 
 
 @contextlib.contextmanager
-def declared(data: bytes) -> Iterator[Service]:
+def declared(data: bytes, idempotency: Mapping[str, str] | None = None) -> Iterator[Service]:
     """The operations of a document, known for as long as the block."""
-    service = Service(data)
+    service = Service(data, idempotency or {})
     known = dict(operation.OPERATIONS)
     try:
         service.declare()

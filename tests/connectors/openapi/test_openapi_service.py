@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,24 @@ def test_what_is_no_packed_document_says_so(data: bytes) -> None:
     """Before anything is called."""
     with pytest.raises(ConnectorError, match="the connector's document cannot be read"):
         Service(data)
+
+
+def test_an_idempotency_key_is_the_connectors_and_no_callers() -> None:
+    """The same in each try of one invocation. A caller who could give one could have a new request pass for an old one."""
+    put = {"/send/{txn}": {"put": {**GET, "parameters": [parameter("txn", "path"), parameter("q")]}}}
+    with declared(document(put), {"list_items": "txn"}):
+        urls = [call("list_items", {"q": 1}, answer=[Reply.of({})]).requests[0].url for _ in range(2)]
+        failure = call("list_items", {"txn": "mine"}).failure
+
+    assert urls[0] == urls[1]
+    assert re.fullmatch(r"https://notes\.example\.com/v1/send/[0-9a-f]{32}\?q=1", urls[0])
+    assert (failure.failure_class, failure.details) == ("bad_input", {"argument": "txn"})
+
+
+def test_an_idempotency_key_for_an_operation_that_is_not_there_is_a_mistake() -> None:
+    """A newer document may have renamed it; without its key it would be a different operation."""
+    with pytest.raises(ValueError, match="idempotency of 'gone': the document has no such operation"):
+        Service(document({"/items": {"get": GET}}), {"gone": "txn"})
 
 
 def test_a_broken_operation_leaves_the_others() -> None:

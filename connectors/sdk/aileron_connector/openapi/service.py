@@ -2,6 +2,7 @@
 
     declare("service")              # reads service/document.json beside the program, and makes its operations known
     run("service")                  # the same, and serves the invocation: all that a connector has to do
+    run("service", idempotency={"send": "txn_id"})      # this argument is the invocation's idempotency key, and no caller's
 
 Runs in the jail. The document was installed with the program and is as trusted as it: it decides which request an operation
 makes, and the host decides whether that is sent.
@@ -16,14 +17,15 @@ Rules
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from aileron_connector import http, loop, packed
 from aileron_connector.check import Schemas
-from aileron_connector.failures import ConnectorError
+from aileron_connector.failures import BadInput, ConnectorError
 from aileron_connector.openapi import answer
 from aileron_connector.openapi.document import Document, Operation
 from aileron_connector.openapi.request import Endpoint, prepared
@@ -32,6 +34,7 @@ from aileron_sandbox.frames import GrantedHost
 __all__ = ["Service", "base_url", "declare", "run"]
 
 _FILE: Final = "document.json"
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class _Named(msgspec.Struct, rename="camel"):
@@ -55,15 +58,22 @@ class _Place(NamedTuple):
 
 
 class Service:
-    """The operations of one document. ConnectorError if it is none."""
+    """The operations of one document. ConnectorError if it is none.
 
-    def __init__(self, document: bytes) -> None:
+    `idempotency`: of some operations, the argument that is the idempotency key (http.py). ValueError if there is no such one.
+    """
+
+    def __init__(self, document: bytes, idempotency: Mapping[str, str] = _NONE) -> None:
         try:
             self._document: Final = _DOCUMENT.decode(document)
             self._places: Final = _places(self._document)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise _broken(error) from error
         self._schemas: Final = Schemas(self._document.components.schemas)
+        self._idempotency: Final = idempotency
+        for name in idempotency:
+            if name not in self._places:
+                raise ValueError(f"idempotency of {name!r}: the document has no such operation")
 
     @property
     def names(self) -> list[str]:
@@ -86,12 +96,22 @@ class Service:
     def call(self, name: str, arguments: dict[str, Any]) -> Any:
         """Make the request of an operation, and its output of the answer."""
         endpoint = self.endpoint(name)
+        arguments = self._with_key(name, arguments)
         base = base_url(self._document, endpoint.operation, http.hosts())
         request = prepared(endpoint, arguments, base, self._schemas)
         security = endpoint.operation.security
         credential = next(iter(security[0]), None) if security else None
         with http.request(request.method, request.url, request.headers, request.body, credential) as response:
             return answer.output(response, answer.Asked(endpoint, request.url, arguments), self._schemas)
+
+    def _with_key(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The arguments with the key that no caller gives: with one of before, a new request would pass for the old one."""
+        key = self._idempotency.get(name)
+        if key is None:
+            return arguments
+        if key in arguments:
+            raise BadInput(f"argument {key!r} is the connector's own: leave it out", argument=key)
+        return {**arguments, key: http.idempotency_key()}
 
 
 def _places(document: Document) -> dict[str, _Place]:
@@ -132,14 +152,14 @@ def _granted(url: str, hosts: Sequence[GrantedHost]) -> tuple[GrantedHost, str]:
     )
 
 
-def declare(package: str) -> Service:
+def declare(package: str, *, idempotency: Mapping[str, str] = _NONE) -> Service:
     """Make known the operations of the `document.json` in this package, which lies beside the program."""
-    service = Service(packed.data_of(package, _FILE))
+    service = Service(packed.data_of(package, _FILE), idempotency)
     service.declare()
     return service
 
 
-def run(package: str) -> None:
+def run(package: str, *, idempotency: Mapping[str, str] = _NONE) -> None:
     """Declare the operations, and serve the one invocation that this process was started for. Call it last."""
-    declare(package)
+    declare(package, idempotency=idempotency)
     loop.run()

@@ -6,7 +6,7 @@ import socket
 import sys
 import time
 
-from aileron_connector import ExternalApiError, audit, hosts, http, log, op, progress, run
+from aileron_connector import ExternalApiError, audit, hosts, http, idempotency_key, log, op, progress, run
 from aileron_sandbox.frames.codec import encode
 from aileron_sandbox.frames.messages import Result
 
@@ -72,6 +72,15 @@ def fail_as(failure: str = "ExternalApiError", status: int = 503):
 
         raise ConnectorError("missing_scope", "the token lacks a scope")
     raise RuntimeError("a bug in the connector")
+
+
+@op
+def tell_key(flag: bool = False):
+    """The idempotency key of this step; with `flag`, each try says its own in the record, and fails."""
+    if flag:
+        audit("key", key=idempotency_key())
+        raise ExternalApiError("the upstream said 503", status=503)
+    return {"key": idempotency_key()}
 
 
 @op
