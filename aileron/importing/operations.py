@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, get_args
 
 import msgspec
@@ -38,6 +38,7 @@ from aileron.model.manifest import Effect
 from aileron.model.names import INPUT_NAME
 from aileron_connector.openapi.document import (
     Encoding,
+    Link,
     ListShape,
     Media,
     Operation,
@@ -47,6 +48,7 @@ from aileron_connector.openapi.document import (
     Server,
     Style,
 )
+from aileron_connector.openapi.links import IN_BODY
 from aileron_connector.openapi.media import kind_of
 
 __all__ = ["Imported", "Importer", "Input", "Unimported"]
@@ -91,6 +93,9 @@ _PERHAPS_SECRETS: Final = frozenset("token key secret".split())
 _ABOUT_SECRETS: Final = re.compile(r"\bapi[ -]?key|\bauth|\bcredential|\bbearer", re.IGNORECASE)
 _NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
 _JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json|\*/\*")
+_IN_BODY: Final = re.compile(rf"{re.escape(IN_BODY)}(?:/(?:[^~/]|~[01]){{1,64}}){{1,8}}")
+_MAX_LINKED: Final = 4
+"""Parameters of the next page: known services have a token, or an id and a time."""
 _FORMATS: Final[dict[str, tuple[str, str]]] = {
     "date-time": ("Date and time, such as 2026-11-24T10:00:00Z", "iso 8601"),
     "date": ("Date, such as 2026-11-24", "yyyy"),
@@ -212,7 +217,7 @@ class _Reading:
                 security=security,
                 parameters=[one for one in parameters if one.argument in kept],
                 request_body=_with_arguments(body, kept),
-                responses=responses,
+                responses={status: _with_links(one, parameters, kept) for status, one in responses.items()},
                 servers=[] if origin is None else [Server(origin.url)],
                 listing=listing,
             ),
@@ -428,11 +433,26 @@ class _Reading:
                 continue
             content = place.value.get("content") if isinstance(place.value, dict) else None
             media = dict(self._media(content if isinstance(content, dict) else {}, place.file))
-            found[status] = Response(content=media)
+            found[status] = Response(content=media, links=self._links(place))
             for kind, one_media in media.items():
                 if answer is True and _JSON.fullmatch(kind) and isinstance(one_media.schema, dict):
                     answer = one_media.schema
         return found, answer
+
+    def _links(self, answer: Place) -> dict[str, Link]:
+        """The link `next` to this operation, where the answer's body has all that it takes. Others are not imported."""
+        said = answer.value.get("links") if isinstance(answer.value, dict) else None
+        if not isinstance(said, dict) or "next" not in said:
+            return {}
+        link = self._described.references.maybe(said["next"], answer.file)
+        given = link.get("parameters")
+        own = self._found.raw.get("operationId")
+        if own is None or link.get("operationId") != own or not isinstance(given, dict) or "requestBody" in link:
+            return {}
+        if not 0 < len(given) <= _MAX_LINKED or not all(_IN_BODY.fullmatch(str(value)) for value in given.values()):
+            return {}
+        parameters = {re.sub(r"^(?:path|query|header)\.", "", str(name)): str(value) for name, value in given.items()}
+        return {"next": Link(operation_id=self._found.name, parameters=parameters)}
 
     def _media(self, content: dict[str, Any], file: str) -> Iterator[tuple[str, Media]]:
         for kind, media in list(content.items())[:8]:
@@ -551,6 +571,13 @@ def _with_arguments(body: RequestBody | None, kept: set[str]) -> RequestBody | N
     if not arguments and body.required:
         raise UnusableError("an action has no room for its body")
     return msgspec.structs.replace(body, arguments=arguments) if arguments else None
+
+
+def _with_links(answer: Response, parameters: Sequence[Parameter], kept: set[str]) -> Response:
+    """The answer without links to what no input is for."""
+    given = {one.name for one in parameters if one.argument in kept}
+    links = {name: link for name, link in answer.links.items() if link.parameters.keys() <= given}
+    return msgspec.structs.replace(answer, links=links)
 
 
 def _ways(ways: tuple[Any, ...]) -> str:

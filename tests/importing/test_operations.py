@@ -378,3 +378,43 @@ def test_what_there_is_no_room_for_is_not_looked_at_each_time() -> None:
 
     assert len(made.actions) == 20
     assert set(map(len, made.left_out.values())) == {991}
+
+
+# Links
+
+
+def linked(**link: Any) -> Any:
+    """The links that are packed of an operation whose answer has this `next`."""
+    said = {"operationId": "one", "parameters": {"from": "$response.body#/end"}, **link}
+    responses = {"200": {"description": "", "links": {"next": said, "other": said}}}
+    made = made_of({"parameters": [parameter("from"), parameter("dir")], "responses": responses})
+    return packed_of(made)["responses"]["200"].get("links")
+
+
+def test_the_link_to_the_next_page_is_imported() -> None:
+    """With the operation's name, its parameters' names without their places, and no link of another name."""
+    expected = {"next": {"operationId": "one", "parameters": {"from": "$response.body#/end"}}}
+    assert linked() == linked(parameters={"query.from": "$response.body#/end"}) == expected
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"operationId": "other"},
+        {"operationId": None},
+        {"parameters": {}},
+        {"parameters": []},
+        {"parameters": {"gone": "$response.body#/end"}},
+        {"parameters": {"from": "$response.header.X-Next"}},
+        {"parameters": {"from": "$request.query.from"}},
+        {"parameters": {"from": "$response.body#/~2"}},
+        {"parameters": {"from": "a{$response.body#/end}"}},
+        {"parameters": {"from": 7}},
+        {"parameters": dict.fromkeys("abcde", "$response.body#/end")},
+        {"requestBody": "$response.body"},
+        {"$ref": "#/gone"},
+    ],
+)
+def test_a_link_that_is_not_to_the_next_page_is_not_imported(odd: Json) -> None:
+    """Nor is the operation refused for it: whoever calls it can still do without."""
+    assert linked(**odd) is None

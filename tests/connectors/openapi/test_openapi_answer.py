@@ -272,6 +272,18 @@ def test_a_next_page_that_arguments_cannot_name_is_only_said() -> None:
     assert answered(PAGED, says([1], link=link)).output == {"items": [1], "more": True}
 
 
+def test_the_next_page_may_be_named_in_the_answer() -> None:
+    """Where the document says so; what a header says goes before it, and fields that were chosen do not hide it."""
+    links = {"next": {"operationId": "x", "parameters": {"page": "$response.body#/rows/0/id"}}}
+    of = {**PAGED, "responses": {"200": {"links": links}}, "x-aileron-list": {"at": ["rows"], "argument": "fields"}}
+    rows = {"rows": [{"id": 2, "a": 1}]}
+
+    told = answered(of, says(rows), fields=["a"]).output
+    assert told == {"rows": [{"a": 1}], "fields": ["a"], "next": {"page": 2}}
+    assert answered(of, says(rows), page=2).output == rows
+    assert answered(of, says(rows, link="<?page=9>; rel=next")).output == {**rows, "next": {"page": 9}}
+
+
 # What was not
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron_connector.openapi.links import Next, next_page, targets
+from aileron_connector.openapi.document import Link
+from aileron_connector.openapi.links import Next, next_page, page_in, targets
 from tests.connectors.openapi.packed import BASE, endpoint, named, parameter
 
 PAGE = parameter("page", schema={"type": "integer"})
@@ -162,3 +163,34 @@ def test_a_thing_may_be_linked_by_its_number() -> None:
 def test_no_link_is_no_next_page() -> None:
     """Nor one of another relation."""
     assert next_page(['<?page=9>; rel="last"'], BASE, endpoint(), named({})) is None
+
+
+# A link of the document
+
+FROM = parameter("from", schema={"type": "string", "maxLength": 5}, **{"x-aileron-argument": "page_from"})
+SINCE = {"from": "$response.body#/search/a~1b/end"}
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ({"search": {"a/b": {"end": "t7"}}}, Next({"page_from": "t7"})),
+        ({"search": {"a/b": {"end": 7}}}, Next(None)),
+        ({"search": {"a/b": {"end": "longer"}}}, Next(None)),
+        ({"search": {"a/b": {"end": "t6"}}}, None),
+        ({"search": {"a/b": {"end": ""}}}, None),
+        ({"search": {"a/b": {"end": None}}}, None),
+        ({"search": {"a/b": []}}, None),
+        ({"search": "a/b"}, None),
+        ([], None),
+    ],
+)
+def test_a_link_of_the_document_takes_its_values_from_the_answer(body: Any, expected: Any) -> None:
+    """Without one there is no other page, and what was sent already leads nowhere new."""
+    of = endpoint(parameters=[FROM])
+    assert page_in(Link("x", SINCE), body, {"page_from": "t6"}, of, named({})) == expected
+
+
+def test_a_link_of_the_document_to_a_parameter_that_is_not_there_only_says_that_there_is_more() -> None:
+    """As a header that names one."""
+    assert page_in(Link("x", {"gone": "$response.body#/a"}), {"a": "b"}, {}, endpoint(), named({})) == Next(None)

@@ -13,7 +13,8 @@ Rules
 - A list at the top is `{"items": […]}`. Of a list in an answer of more than PAGE_BYTES, members have the fields that the document
   names, and `fields` says which; what does not fit a frame then is left out at the end, and `left_out` says how much.
 - Other JSON, and bytes, that do not fit a frame are an error. Text is cut, and `left_out` says how many characters are.
-- `next` has the arguments for the next page, `more` is true where there is one that arguments cannot name (links.py).
+- `next` has the arguments for the next page, `more` is true where there is one that arguments cannot name (links.py). A header of
+  the answer goes before a link of the document.
 
 Source: OpenAPI 3.1.1, sections 4.8.16 and 4.8.17; RFC 9110 section 15. Not here: repeating a request, which the host does.
 """
@@ -175,8 +176,8 @@ class _Body:
         self._schemas: Final = schemas
         self._data: Final = data
         self._content_type: Final = _clean(answer.headers.get("content-type", "") or "")[:_MAX_FIELD_CHARACTERS]
-        declared = _declared(asked.endpoint, answer.status)
-        self._media_type, self._media = _chosen_media(declared.content, self._content_type)
+        self._declared: Final = _declared(asked.endpoint, answer.status)
+        self._media_type, self._media = _chosen_media(self._declared.content, self._content_type)
 
     def output(self) -> Any:
         """By the kind of the media type: the document's, if it knows that of the answer, else the answer's own."""
@@ -230,10 +231,11 @@ class _Body:
         told = {"items": value} if isinstance(value, list) else dict(value)
         shape = self._asked.endpoint.operation.listing
         keys = ["items"] if isinstance(value, list) else shape.at if shape is not None else []
+        page = self._next_page(value)
         if list_at(told, keys) is None:
-            return self._with_next(told, None)
+            return self._with_next(told, None, page)
         self._choose_fields(told, keys, shape)
-        return self._with_next(told, keys)
+        return self._with_next(told, keys, page)
 
     def _choose_fields(self, told: dict[str, Any], keys: list[str], shape: ListShape | None) -> None:
         if shape is None:
@@ -247,20 +249,22 @@ class _Body:
         _put(told, keys, chosen(members, wanted))
         told[_free(told, "fields")] = wanted
 
-    def _with_next(self, told: dict[str, Any], keys: list[str] | None) -> Any:
-        page = self._next_page()
+    def _with_next(self, told: dict[str, Any], keys: list[str] | None, page: Next | None) -> Any:
         if page is not None:
             key, value = ("more", True) if page.arguments is None else ("next", page.arguments)
             told[_free(told, key)] = value
         return self._fitted(told, keys)
 
-    def _next_page(self) -> Next | None:
-        headers = self._answer.headers.get_all("link")
-        if not headers:
+    def _next_page(self, value: Any) -> Next | None:
+        headers, link = self._answer.headers.get_all("link"), self._declared.links.get("next")
+        if not headers and link is None:
             return None
-        from aileron_connector.openapi.links import next_page  # as saying.py
+        from aileron_connector.openapi.links import next_page, page_in  # as saying.py
 
-        return next_page(headers, self._asked.url, self._asked.endpoint, self._schemas)
+        page = next_page(headers, self._asked.url, self._asked.endpoint, self._schemas)
+        if page is not None or link is None:
+            return page
+        return page_in(link, value, self._asked.arguments, self._asked.endpoint, self._schemas)
 
     def _fitted(self, told: Any, keys: list[str] | None) -> Any:
         """The same in one frame: members of its list are left out at the end. ConnectorError if that does not help."""

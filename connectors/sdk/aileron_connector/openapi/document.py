@@ -30,6 +30,7 @@ __all__ = [
     "Document",
     "Encoding",
     "Info",
+    "Link",
     "ListShape",
     "Media",
     "Operation",
@@ -114,11 +115,20 @@ class RequestBody(
     argument: str = ""
 
 
+class Link(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """What an answer has for another call, here of the same operation. `parameters`: name to `$response.body#/POINTER`."""
+
+    operation_id: str
+    parameters: dict[str, str]
+
+
 class Response(msgspec.Struct, frozen=True, omit_defaults=True):
     """What the service answers with one status. No content: nothing is said about a body."""
 
     description: str = ""
     content: dict[str, Media] = {}
+    links: dict[str, Link] = {}
+    """`next` alone: the next page."""
 
 
 class ListShape(msgspec.Struct, frozen=True, omit_defaults=True):

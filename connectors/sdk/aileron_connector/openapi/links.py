@@ -1,7 +1,9 @@
-"""The next page: RFC 8288's `Link` header, and the arguments that lead there.
+"""The next page: RFC 8288's `Link` header or the document's link `next`, and the arguments that lead there.
 
     targets('<https://api.example.com/items?page=2>; rel="next", <…?page=9>; rel=last', "next")
     # ['https://api.example.com/items?page=2']
+    page_in(Link("list_items", {"from": "$response.body#/end"}), {"items": [], "end": "t7"}, {}, endpoint, schemas)
+    # Next({"from": "t7"})
 
 A link is the service's word. Nothing follows it: it becomes arguments of the same operation, which a caller may give or not, and
 which are checked like any others.
@@ -11,8 +13,9 @@ Rules
 - The first `rel` of a link counts, without regard to case; it may have several names (RFC 8288 section 3.3).
 - A link counts if its host is the request's and its path too, or ends as the operation's path does behind its last parameter:
   services that know a thing by name and number link to the number (GitHub: `/repos/o/r/issues`, `/repositories/7/issues`).
+- A link of the document leads nowhere if the answer lacks a value of it, has null or an empty one, or those that were sent.
 
-Pure. Source: RFC 8288 section 3 and appendix B.2.
+Pure. Source: RFC 8288 section 3 and appendix B.2; OpenAPI 3.1.1, section 4.8.20 (Link Object); RFC 6901.
 """
 
 from __future__ import annotations
@@ -25,11 +28,13 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from aileron_connector.check import Schemas, maybe_problem
-from aileron_connector.openapi.document import Parameter
+from aileron_connector.openapi.document import Link, Parameter
 from aileron_connector.openapi.request import Endpoint, schema_of
 
-__all__ = ["Next", "next_page", "targets"]
+__all__ = ["IN_BODY", "Next", "next_page", "page_in", "targets"]
 
+IN_BODY: Final = "$response.body#"
+"""What precedes a JSON pointer in a link's parameter: a runtime expression of OpenAPI. There are no others here."""
 _MAX_CHARACTERS: Final = 16 << 10
 """Of one header: what the host lets in is not much more."""
 _TARGET: Final = re.compile(r"[\s,]*<([^<>]*)>")
@@ -40,6 +45,8 @@ _EMPTY: Final = re.compile(r"\s*;(?=\s*(?:[;,]|$))")
 _ESCAPED: Final = re.compile(r"\\(.)")
 _MAX_DIGITS: Final = 19
 """A number of more may not fit 64 bits."""
+_INDEX: Final = re.compile(r"0|[1-9][0-9]{0,6}")
+"""Of a member of a list (RFC 6901 section 4): an answer has no ten million."""
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
@@ -87,6 +94,30 @@ def next_page(headers: Iterable[str], url: str, endpoint: Endpoint, schemas: Sch
     if not is_here or not _is_same_path(link.path, sent.path, endpoint):
         return Next(None)
     return Next(_arguments(changed, endpoint, schemas))
+
+
+def page_in(link: Link, body: Any, sent: Mapping[str, Any], endpoint: Endpoint, schemas: Schemas) -> Next | None:
+    """The page behind the answer `body` to a call with the arguments `sent`, by a link of the document. None: the last page."""
+    declared = {one.name: one for one in endpoint.operation.parameters}
+    arguments = {}
+    for name, expression in link.parameters.items():
+        parameter, value = declared.get(name), _value_at(expression.removeprefix(IN_BODY), body)
+        if value is None or value == "":
+            return None
+        if parameter is None or maybe_problem(value, schema_of(parameter), schemas, reading="argument") is not None:
+            return Next(None)
+        arguments[parameter.argument] = value
+    return None if all(sent.get(name) == value for name, value in arguments.items()) else Next(arguments)
+
+
+def _value_at(pointer: str, body: Any) -> Any:
+    for token in pointer.split("/")[1:]:
+        key = token.replace("~1", "/").replace("~0", "~")
+        if isinstance(body, list):
+            body = body[int(key)] if _INDEX.fullmatch(key) and int(key) < len(body) else None
+        else:
+            body = body.get(key) if isinstance(body, dict) else None
+    return body
 
 
 def _is_same_path(path: str, sent: str, endpoint: Endpoint) -> bool:
