@@ -33,6 +33,8 @@ _HEADER: Final = (
     "# A call of each operation with the document's examples. `aileron connector test` runs them in a real jail.\n"
 )
 _ORIGIN: Final = "https://host.invalid"
+_HOSTS: Final = '\nhosts = ["service.example.com:443"]\n'
+"""Stands for the one that is named when the connector is built."""
 _MAX_FILE: Final = 200 << 10
 """Bytes: what is read as one file of cases has at most 256 KiB."""
 _MAX_EXAMPLE: Final = 4 << 10
@@ -58,16 +60,19 @@ _SHAPES: Final = {
 """What an example must look like to be one: documents have dates with a time, and words for UUIDs."""
 
 
-def cases_text(document: Document, operations: Sequence[Imported], references: References) -> str | None:
-    """The file; None where there is no case at all. `document`: the packed one."""
+def cases_text(
+    document: Document, operations: Sequence[Imported], references: References, *, is_host_open: bool = False
+) -> str | None:
+    """The file; None where there is no case at all. `document`: the packed one. `is_host_open`: it is named at build."""
     schemas = Schemas(document.components.schemas, search=_is_found)
     base = _ORIGIN + document.servers[0].url
-    text = _HEADER
+    head = f"{_HEADER}{_HOSTS if is_host_open else ''}"
+    text = head
     for one in operations:
         case = "\n".join(_case(one, base, schemas, references))
         if case and len(text) + len(case) < _MAX_FILE:
             text += f"\n{case}\n"
-    return text if text != _HEADER else None
+    return text if text != head else None
 
 
 def example_arguments(one: Imported) -> dict[str, Any] | None:

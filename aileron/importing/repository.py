@@ -165,7 +165,7 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
         f"{_PACKAGE}/__init__.py": _PACKAGED.encode(),
         f"{_PACKAGE}/document.json": msgspec.json.format(msgspec.json.encode(document), indent=1),
     }
-    if (cases := cases_text(document, kept, described.references)) is not None:
+    if (cases := cases_text(document, kept, described.references, is_host_open=choices.is_host_open)) is not None:
         files["tests/cases.toml"] = cases.encode()
     files[RECORD] = record_of(described, operations, choices, files).encoded()
     return Made(

@@ -31,6 +31,16 @@ def asked(schema: Json, **more: Any) -> Made:
     )
 
 
+def test_cases_name_a_host_only_where_the_manifest_does_not() -> None:
+    """Without one, `connector test` of what was just made would fail."""
+    whole = one_operation({})
+    hosts = [
+        [str(host) for host in parse_cases(made.files["tests/cases.toml"].decode(), file="cases.toml").hosts]
+        for made in (imported(whole, is_host_open=True), imported(whole))
+    ]
+    assert hosts == [["service.example.com:443"], []]
+
+
 @pytest.mark.parametrize(
     ("media", "output"),
     [
