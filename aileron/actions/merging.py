@@ -1,7 +1,8 @@
 """A new version of an action's file and the user's own edits of the old one, made into one text.
 
 Pure. Lines are what is merged, as everybody's version control does it: what only one side changed is taken, and where both
-changed the same lines in two ways somebody has to say which.
+changed the same lines in two ways somebody has to say which. Lines beside each other count as the same ones, because a sentence
+goes on. In a file that was generated each line is a fact of its own, so that they do not (`merged_closely`).
 
 Source: docs/tutorial/publish-and-update.md; the merge3 package for the algorithm. Not here: what may be done with the result
 (it is parsed and agreed to as any file, actions/manifest.py and actions/widening.py).
@@ -10,18 +11,22 @@ Source: docs/tutorial/publish-and-update.md; the merge3 package for the algorith
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 import merge3
 
-__all__ = ["Merged", "difference", "merged"]
+__all__ = ["Merged", "difference", "merged", "merged_closely"]
 
 MINE: Final = "<<<<<<< yours"
 THEIRS: Final = ">>>>>>> published"
 _BETWEEN: Final = "======="
 _MAX_LINES: Final = 3000
 """Of a text that is compared line by line: known action files have some hundred, and 256 KiB of the worst lines take minutes."""
+_Lines = Sequence[str]
+_Settling = Callable[[_Lines, _Lines, _Lines], list[str] | None]
+"""Base, mine and theirs of one place, as one text; None: somebody has to say which."""
 
 
 class Merged(NamedTuple):
@@ -37,6 +42,19 @@ def merged(base: str, mine: str, theirs: str) -> Merged:
     >>> merged("a\nb\nc\n", "A\nb\nc\n", "a\nb\nC\n")
     Merged(text='A\nb\nC\n', conflicts=0)
     """
+    return _merged(base, mine, theirs, _nothing)
+
+
+def merged_closely(base: str, mine: str, theirs: str) -> Merged:
+    r"""As `merged`, but changes of lines beside each other are no conflict: only those of one line, or insertions at one place.
+
+    >>> merged_closely("a\nb\n", "a\nnew\nb\n", "a\nB\n")
+    Merged(text='a\nnew\nB\n', conflicts=0)
+    """
+    return _merged(base, mine, theirs, _side_by_side)
+
+
+def _merged(base: str, mine: str, theirs: str, settled: _Settling) -> Merged:
     if base in (mine, theirs) or mine == theirs:
         return Merged(theirs if base == mine else mine, 0)
     base_lines, my_lines, their_lines = sides = [text.splitlines(keepends=True) for text in (base, mine, theirs)]
@@ -46,12 +64,44 @@ def merged(base: str, mine: str, theirs: str) -> Merged:
     lines: list[str] = []
     conflicts = 0
     for group in merge.merge_groups():
-        if group[0] == "conflict":
+        if group[0] != "conflict":
+            lines += group[1]
+        elif (both := settled(*group[1:])) is not None:
+            lines += both
+        else:
             conflicts += 1
             lines += _conflict(group[2], group[3])
-        else:
-            lines += group[1]
     return Merged("".join(lines), conflicts)
+
+
+def _nothing(base: _Lines, mine: _Lines, theirs: _Lines) -> list[str] | None:
+    return None
+
+
+class _Edit(NamedTuple):
+    """Lines of the base, from and to, and what stands in their place."""
+
+    begin: int
+    end: int
+    lines: tuple[str, ...]
+
+
+def _side_by_side(base: _Lines, mine: _Lines, theirs: _Lines) -> list[str] | None:
+    edits = sorted({*_edits(base, mine), *_edits(base, theirs)})
+    for before, after in itertools.pairwise(edits):
+        if after.begin < before.end or (before.begin, before.end) == (after.begin, after.end):
+            return None
+    lines: list[str] = []
+    at = 0
+    for edit in edits:
+        lines += [*base[at : edit.begin], *edit.lines]
+        at = edit.end
+    return [*lines, *base[at:]]
+
+
+def _edits(base: _Lines, changed: _Lines) -> list[_Edit]:
+    found = difflib.SequenceMatcher(None, base, changed, autojunk=False).get_opcodes()
+    return [_Edit(begin, end, tuple(changed[a:b])) for kind, begin, end, a, b in found if kind != "equal"]
 
 
 def difference(before: str, after: str, *, names: tuple[str, str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from aileron.actions.manifest import parse_action
-from aileron.actions.merging import merged
+from aileron.actions.merging import merged_closely
 from aileron.actions.widening import changes
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
@@ -112,7 +112,7 @@ def compared(
     for path, text in fresh.items():
         if path in deleted:  # by the author: it stays away
             continue
-        whole = merged(record.texts.get(path, ""), _text(now, path, record.texts.get(path, "")), text)
+        whole = merged_closely(record.texts.get(path, ""), _text(now, path, record.texts.get(path, "")), text)
         files[path] = whole.text.encode()
         if whole.conflicts:
             conflicts.append(path)
