@@ -53,7 +53,7 @@ class World:
     def describes(self, adds: str) -> None:
         """From now on the server says this of `add_note`."""
         self._stack.close()
-        self.app = app_of(adds, json=True)
+        self.app = app_of(adds, as_json=True)
         self._stack.enter_context(serving(self.app, port=self._port))
 
     def add(self, action: str = "add") -> Answer:
@@ -87,7 +87,7 @@ class World:
 def world(tmp_path: Path) -> Iterator[World]:
     """Two tools, the actions `add`, `ask-first` and `list`, the vault open; nobody signs yet."""
     with contextlib.ExitStack() as stack, daemon_home() as home:
-        port = stack.enter_context(serving(app_of(json=True)))
+        port = stack.enter_context(serving(app_of(as_json=True)))
         home.configure(f'[egress]\nprivate_plain = ["localhost:{port}"]\n')
         folder = sources(tmp_path, port, MODERN, host="localhost")
         home.ask("GET", "/healthz")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.documents.install import Servers, Tools, installed, servers_installed
+from tests.documents.install import Servers, Tools, homeserver_installed, installed, servers_installed
 
 
 @pytest.fixture(scope="session")
@@ -17,3 +19,9 @@ def tools() -> Tools:
 def servers() -> Servers:
     """The servers that describe themselves."""
     return servers_installed()
+
+
+@pytest.fixture(scope="session")
+def homeserver() -> Path:
+    """The packages of a Matrix homeserver."""
+    return homeserver_installed()

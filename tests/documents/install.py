@@ -1,9 +1,10 @@
 """Documents as their makers publish them, a server that enforces one, and servers that describe themselves, once into a cache.
 
-Three caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB),
-`documents-servers-…`, one for each version of Python, with what servers/servers.txt names (70 MB), and `documents-everything`,
-with node and the reference server of MCP, which the lock of everything/ names (240 MB). Of packages that only carry documents
-nothing is kept but these, and no document is ever a file of this repository: their licences are their own.
+Four caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB),
+`documents-servers-…` and `documents-homeserver-…`, one for each version of Python, with what servers/servers.txt (70 MB) and
+homeserver/homeserver.txt (220 MB) name, and `documents-everything`, with node and the reference server of MCP, which the lock of
+everything/ names (240 MB). Of packages that only carry documents nothing is kept but these, and no document is ever a file of
+this repository: their licences are their own.
 
     $ python -m tests.documents.install       # prints where they are
 
@@ -31,6 +32,7 @@ __all__ = [
     "Servers",
     "Tools",
     "everything_installed",
+    "homeserver_installed",
     "installed",
     "servers_installed",
 ]
@@ -38,6 +40,7 @@ __all__ = [
 _PINS: Final = Path(__file__).parent / "pins"
 _SERVER_PINS: Final = Path(__file__).parent / "servers"
 _EVERYTHING_PINS: Final = Path(__file__).parent / "everything"
+_HOMESERVER_PINS: Final = Path(__file__).parent / "homeserver"
 _FORM: Final = 1
 """Raised when something else is made of the same pins."""
 _PRISM: Final = "@stoplight/prism-cli"
@@ -105,6 +108,12 @@ def _build_everything(at: Path) -> None:
     shutil.rmtree(at / "npm-cache")
 
 
+def homeserver_installed() -> Path:
+    """Where Python finds Synapse and nothing else, for the Python that asks; or NotInstalled."""
+    kind = f"documents-homeserver-{sys.implementation.cache_tag}"
+    return cached(kind, _HOMESERVER_PINS, form=_FORM, build=_build_homeserver) / "packages"
+
+
 def _build(at: Path) -> None:
     put_program(at, "node", put_packages(at, _PINS))
     wheels = at / "wheels"
@@ -141,10 +150,17 @@ def _build_servers(at: Path) -> None:
     (at / "documents" / KINTO.file).write_text(said, encoding="utf-8")
 
 
+def _build_homeserver(at: Path) -> None:
+    """Compiled, so that its first start takes no longer than the others."""
+    pins = ["-r", str(_HOMESERVER_PINS / "homeserver.txt")]
+    run(at, [sys.executable, *_PIP, "install", *_HASHED, "--target", str(at / "packages"), *pins])
+
+
 if __name__ == "__main__":
     try:
         print(installed())
         print(servers_installed())
         print(everything_installed())
+        print(homeserver_installed())
     except NotInstalled as problem:
         sys.exit(f"the documents could not be installed: {problem}")

@@ -1,4 +1,5 @@
-"""Real servers that describe themselves, on loopback, with what they keep in a folder or in memory: Kinto and Jupyter Server.
+"""Real servers on loopback, with what they keep in a folder or in memory: Kinto and Jupyter Server, which describe themselves,
+and Synapse, a Matrix homeserver.
 
     with kinto(servers) as server:
         server.asked("GET", "/v1/buckets")      # over HTTP, as its user, with no Aileron in between
@@ -13,6 +14,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -28,7 +31,7 @@ from typing import Any, Final
 
 from tests.documents.install import KINTO_SETTINGS, Servers
 
-__all__ = ["SECRET", "USER", "Server", "jupyter", "kinto"]
+__all__ = ["SECRET", "USER", "Homeserver", "Server", "jupyter", "kinto", "synapse"]
 
 SECRET: Final = "hunter2-hunter2"
 """A password or token that no file of a home may have (tests/support/home.py)."""
@@ -41,11 +44,17 @@ from waitress import serve
 
 serve(main({}, **json.loads(sys.argv[1])), host="127.0.0.1", port=int(sys.argv[2]))
 """
+_REGISTER: Final = "/_synapse/admin/v1/register"
+_SYNAPSE_LOG: Final = """\
+version: 1
+handlers: {all: {class: logging.StreamHandler}}
+root: {level: WARNING, handlers: [all]}
+"""
 
 
 @dataclasses.dataclass(frozen=True)
 class Server:
-    """One that listens. `document` is where it describes itself."""
+    """One that listens. `document` is where it describes itself, or what it answers as soon as it listens."""
 
     port: int
     authorization: str
@@ -67,7 +76,9 @@ class Server:
 
     def _sent(self, method: str, path: str, body: Any = None) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection("localhost", self.port, timeout=20)
-        headers = {"Authorization": self.authorization, "Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json"}
+        if self.authorization:
+            headers["Authorization"] = self.authorization
         try:
             connection.request(method, path, None if body is None else json.dumps(body), headers)
             answer = connection.getresponse()
@@ -82,7 +93,7 @@ def kinto(servers: Servers) -> Iterator[Server]:
     port = _free_port()
     pair = base64.b64encode(f"{USER}:{SECRET}".encode()).decode()
     server = Server(port, f"Basic {pair}", "/v1/__api__")
-    with _running(["-c", _KINTO, json.dumps(KINTO_SETTINGS), str(port)], servers, server):
+    with _running(["-c", _KINTO, json.dumps(KINTO_SETTINGS), str(port)], servers.packages, server):
         yield server
 
 
@@ -100,15 +111,58 @@ def jupyter(servers: Servers, files: Path) -> Iterator[Server]:
         f"--IdentityProvider.token={SECRET}",
         f"--ServerApp.root_dir={files}",
     ]
-    with _running(["-m", "jupyter_server", *options], servers, server):
+    with _running(["-m", "jupyter_server", *options], servers.packages, server):
+        yield server
+
+
+@dataclasses.dataclass(frozen=True)
+class Homeserver(Server):
+    """A Matrix server, asked by nobody unless `as_user` says who asks."""
+
+    def as_user(self, name: str) -> Server:
+        """The same, asked by a new user of this name, who is `@NAME:localhost`."""
+        nonce = self.asked("GET", _REGISTER)[1]["nonce"]
+        words = (nonce, name, f"password of {name}", "notadmin")
+        mac = hmac.new(SECRET.encode(), "\0".join(words).encode(), hashlib.sha1).hexdigest()
+        body = {"nonce": nonce, "username": name, "password": words[2], "admin": False, "mac": mac}
+        status, made = self.asked("POST", _REGISTER, body)
+        assert status == 200, made
+        return dataclasses.replace(self, authorization=f"Bearer {made['access_token']}")
+
+
+@contextlib.contextmanager
+def synapse(packages: Path, files: Path) -> Iterator[Homeserver]:
+    """A homeserver of one machine: SQLite in the folder, no federation, users by a shared secret."""
+    port = _free_port()
+    (files / "log.yaml").write_text(_SYNAPSE_LOG)
+    settings = {
+        "server_name": "localhost",
+        "registration_shared_secret": SECRET,
+        "signing_key_path": str(files / "signing.key"),
+        "database": {"name": "sqlite3", "args": {"database": str(files / "homeserver.db")}},
+        "media_store_path": str(files / "media"),
+        "log_config": str(files / "log.yaml"),
+        "pid_file": str(files / "pid"),
+        "report_stats": False,
+        "trusted_key_servers": [],
+        "rc_message": {"per_second": 1000, "burst_count": 1000},
+        "listeners": [
+            {"port": port, "bind_addresses": ["127.0.0.1"], "type": "http", "resources": [{"names": ["client"]}]}
+        ],
+    }
+    (files / "homeserver.yaml").write_text(json.dumps(settings))  # JSON is YAML
+    (files / "signing.key").write_text(f"ed25519 a_one {base64.b64encode(os.urandom(32)).decode().rstrip('=')}\n")
+    server = Homeserver(port, "", "/_matrix/client/versions")
+    words = ["-m", "synapse.app.homeserver", "-c", str(files / "homeserver.yaml")]
+    with _running(words, packages, server):
         yield server
 
 
 @contextlib.contextmanager
-def _running(words: Sequence[str], servers: Servers, server: Server) -> Iterator[None]:
+def _running(words: Sequence[str], packages: Path, server: Server) -> Iterator[None]:
     """The server's process, from when it answers."""
     with tempfile.TemporaryDirectory(prefix="ail-") as home, Path(home, "log").open("wb") as log:
-        environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONPATH": str(servers.packages)}
+        environment = {"PATH": os.environ["PATH"], "HOME": home, "PYTHONPATH": str(packages)}
         process = subprocess.Popen(
             [sys.executable, "-S", "-W", "ignore", *words],
             stdin=subprocess.DEVNULL,

@@ -5,71 +5,23 @@ What is done is looked at where it matters: at the server, over HTTP, with no Ai
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from tests.cli.command import Command, Said
-from tests.cli.person import INIT, SIGN, at_terminal, flat
+from tests.cli.person import SIGN, at_terminal, flat
+from tests.documents.desk import CHANGE, DELETE, Desk, desk
 from tests.documents.install import Servers
-from tests.documents.servers import SECRET, USER, Server, jupyter, kinto
-from tests.support.home import PASSPHRASE, daemon_home
+from tests.documents.servers import SECRET, jupyter, kinto
 
 pytestmark = pytest.mark.jail
 YES: Final = ("leave it waiting: ", "y")
-CHANGE: Final = [SIGN, ("Approve? [y/N] ", "y")]
-"""To a question with a preview, which only the approver's passphrase loads."""
-DELETE: Final = [SIGN, ("Type delete to approve: ", "delete")]
 BUCKET: Final = "/v1/buckets/notes"
 RECORD: Final = f"{BUCKET}/collections/list/records/one"
 WHERE: Final = ("bucket_id=notes", "collection_id=list")
-
-
-@dataclasses.dataclass(frozen=True)
-class Desk:
-    """A person's home with a connector that was made from a server's document, and that server."""
-
-    server: Server
-    aileron: Command
-    connector: str
-    sources: Path
-
-    def must(self, *words: str, **options: Any) -> Said:
-        """A command that has to succeed."""
-        said = self.aileron(*words, **options)
-        assert said.code == 0, (words, said)
-        return said
-
-    def asked(self, action: str, *words: str) -> str:
-        """An agent's call, which has to wait; the id of its question."""
-        said = self.aileron("run", action, *words, "--json")
-        assert (said.code, said.json["status"]) == (75, "pending_approval"), said
-        return str(said.json["approval_id"])
-
-
-@contextlib.contextmanager
-def desk(server: Server, name: str, folder: Path, source: str, binding: str, *options: str) -> Iterator[Desk]:
-    """From nothing to a home in which decisions are signed, by commands alone. `source`: the document, as a URL or file."""
-    connector = f"github://mira/connector-{name}"
-    with daemon_home() as home:
-        made = Desk(server, Command(home.path), connector, folder / name)
-        made.must("config", "set", "egress.private_plain", server.host)
-        made.must("vault", "init", AILERON_VAULT_PASSPHRASE=PASSPHRASE)
-        made.must("secret", "set", "pw", given=f"{SECRET}\n")
-        made.must("connector", "new", connector, str(made.sources), "--from", source, "--all", *options)
-        tried = made.must("connector", "test", str(made.sources))
-        made.must("connector", "install", str(made.sources))
-        username = ("--username", USER) if binding.startswith("basic") else ()
-        made.must("binding", "setup", connector, "--name", f"{binding}/{name}/{USER}", "--secret", "pw", *username)
-        made.must("action", "add", str(made.sources))
-        said = at_terminal(made.aileron, "approver", "init", answers=INIT)
-        assert (said.code, "FAILED" in tried.out) == (0, False), (said, tried)
-        yield made
 
 
 @pytest.fixture(scope="module")

@@ -121,7 +121,7 @@ def app_of(adds: str = ADDS, *, as_json: bool = False, accepts: str | Callable[[
 
 @contextlib.contextmanager
 def serving(app: Any, files: tuple[Path, Path] | None = None, port: int = 0) -> Iterator[int]:
-    """The app on a port of this machine, or on this one, in a thread; over TLS with these files, which are a key and its certificate."""
+    """The app on a port of this machine, or on this one, in a thread; over TLS with these files: a key and its certificate."""
     key, certificate = (None, None) if files is None else files
     listener = socket.create_server(("127.0.0.1", port))
     server = uvicorn.Server(uvicorn.Config(app, log_config=None, ssl_keyfile=key, ssl_certfile=certificate))

@@ -1,0 +1,100 @@
+"""The Matrix connector, which was imported and then changed by hand: its cases, and that a newer document leaves its changes.
+
+Against a real homeserver: tests/documents/test_matrix.py.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from aileron.actions.manifest import parse_action
+from aileron.model.manifest import ActionFile
+from tests.cli.command import Command
+from tests.support.plain_host import ROOT
+
+SOURCES: Final = ROOT / "connectors" / "matrix"
+NAME: Final = "github://aileron/connector-matrix"
+
+
+@pytest.fixture
+def aileron(tmp_path: Path) -> Command:
+    """The command, with a home in which nothing is."""
+    return Command(tmp_path / "home")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The sources, to be changed."""
+    return Path(shutil.copytree(SOURCES, tmp_path / "matrix"))
+
+
+def actions(folder: Path) -> dict[str, ActionFile]:
+    """All of them, by their names."""
+    found = sorted(folder.glob("actions/*/action.md"))
+    parsed = [parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in found]
+    return {one.name: one for one in parsed}
+
+
+def curated(action: ActionFile) -> Any:
+    """What was decided by hand."""
+    labels = [(one.name, one.label) for one in action.inputs]
+    return action.summary, action.intent, action.steps, action.approval, action.preview, labels
+
+
+def newer(aileron: Command, folder: Path, document: Any) -> Any:
+    """What the import of a newer document says."""
+    (folder / "newer.json").write_text(json.dumps(document))
+    return aileron("connector", "new", NAME, str(folder), "--from", str(folder / "newer.json"), "--update")
+
+
+@pytest.mark.jail
+def test_its_cases_pass_in_the_jail(aileron: Command) -> None:
+    """Of each operation one, and of what connector.py adds."""
+    said = aileron("connector", "test", str(SOURCES), "--json")
+
+    assert said.code == 0, said
+    assert (said.json["passed"], said.json["failed"]) == (29, 0)
+
+
+def test_what_is_packed_is_what_its_document_says(aileron: Command, copy: Path) -> None:
+    """Else somebody changed one of the two alone: an import of the document as it lies there changes no file."""
+    before = {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()}
+    said = aileron("connector", "new", NAME, str(copy), "--from", str(copy / "openapi.yaml"), "--update")
+
+    assert said.code == 0, said
+    assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
+
+
+def test_a_newer_document_leaves_what_was_changed_by_hand(aileron: Command, copy: Path) -> None:
+    """A message has fewer characters and other words: gates, previews, fixed inputs, labels and summaries stay as they were."""
+    document = yaml.safe_load((copy / "openapi.yaml").read_text())
+    send = document["paths"]["/_matrix/client/v3/rooms/{roomId}/send/m.room.message/{txnId}"]["put"]
+    body = send["requestBody"]["content"]["application/json"]["schema"]["properties"]["body"]
+    body |= {"maxLength": 9000, "description": "What is said."}
+    before = actions(copy)
+    said = newer(aileron, copy, document)
+
+    assert said.code == 0, said
+    after = actions(copy)
+    text = {one.name: one for one in after["matrix-send-message"].inputs}["body"]
+    assert (text.label, text.rule["maxLength"], text.description) == ("Message", 9000, "What is said.")
+    assert {name: curated(one) for name, one in after.items()} == {name: curated(one) for name, one in before.items()}
+
+
+def test_only_what_reads_runs_without_a_person() -> None:
+    """And whatever cannot be taken back has the effect that says so."""
+    effects = {one.name: one.steps[0].effect.value for one in actions(SOURCES).values() if one.steps[0].effect}
+    gated = {one.name for one in actions(SOURCES).values() if one.approval.required}
+
+    assert gated == {name for name, effect in effects.items() if effect != "read"}
+    assert {name for name, effect in effects.items() if effect == "delete"} == {
+        "matrix-kick-user",
+        "matrix-redact-event",
+    }
+    assert len(effects) == len(actions(SOURCES))

@@ -1,0 +1,158 @@
+"""The Matrix connector against a real homeserver: a token in the vault, rooms that are read, and what a person decides.
+
+What is done is looked at as somebody else in the room, over HTTP, with no Aileron in between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import urllib.parse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aileron_connector.testing import call, for_real
+from tests.cli.person import SIGN, at_terminal, flat
+from tests.connectors.openapi.packed import declared
+from tests.documents.desk import CHANGE, DELETE, Desk, desk_of_sources
+from tests.documents.servers import Server, synapse
+from tests.support.plain_host import ROOT
+
+pytestmark = pytest.mark.jail
+SOURCES: Final = ROOT / "connectors" / "matrix"
+CLIENT: Final = "/_matrix/client/v3"
+
+
+@dataclasses.dataclass(frozen=True)
+class Room:
+    """A room of two: Ann, whose token the connector has, and Ben, who looks."""
+
+    desk: Desk
+    ann: Server
+    ben: Server
+    id: str
+
+    @property
+    def at(self) -> str:
+        """Its path."""
+        return f"{CLIENT}/rooms/{urllib.parse.quote(self.id)}"
+
+    def says(self, who: Server, body: str, key: str) -> str:
+        """A message of somebody, without Aileron; its id."""
+        content = {"msgtype": "m.text", "body": body}
+        status, sent = who.asked("PUT", f"{self.at}/send/m.room.message/{key}", content)
+        assert status == 200, sent
+        return str(sent["event_id"])
+
+    def seen(self) -> list[dict[str, Any]]:
+        """The messages that Ben sees, the newest first."""
+        _, page = self.ben.asked("GET", f"{self.at}/messages?dir=b&limit=100")
+        return [one for one in page["chunk"] if one["type"] == "m.room.message"]
+
+    def told(self) -> list[str]:
+        """Their texts; one that was redacted has none."""
+        return [one["content"].get("body", "") for one in self.seen()]
+
+
+@pytest.fixture(scope="module")
+def room(homeserver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """With the shipped connector, built for this homeserver."""
+    folder = tmp_path_factory.mktemp("m")
+    with synapse(homeserver, folder) as server:
+        ann, ben = server.as_user("ann"), server.as_user("ben")
+        wanted = {"name": "Operations", "preset": "private_chat", "invite": ["@ben:localhost"]}
+        _, made = ann.asked("POST", f"{CLIENT}/createRoom", wanted)
+        status, _ = ben.asked("POST", f"{CLIENT}/join/{urllib.parse.quote(made['room_id'])}", {})
+        assert status == 200
+        token = ann.authorization.removeprefix("Bearer ")
+        with desk_of_sources(ann, "github://aileron/connector-matrix", SOURCES, folder, token) as desk:
+            yield Room(desk, ann, ben, made["room_id"])
+
+
+def test_rooms_are_listed_at_once(room: Room) -> None:
+    """With the token that the agent never has."""
+    assert room.desk.must("run", "matrix-whoami").json["user_id"] == "@ann:localhost"
+    assert room.desk.must("run", "matrix-list-joined-rooms").json["joined_rooms"] == [room.id]
+    summary = room.desk.must("run", "matrix-get-room-summary", f"room_id_or_alias={room.id}").json
+    assert (summary["name"], summary["num_joined_members"]) == ("Operations", 2)
+
+
+def test_messages_are_read_page_by_page_until_the_last_and_found_by_their_words(room: Room) -> None:
+    """`next` is what leads to the next page, and the last page has none."""
+    for number in range(5):
+        room.says(room.ben, f"outage report {number}", f"page-{number}")
+    pages, given = [], {"limit": 2}
+    for _ in range(20):  # of a room with thirty events
+        words = [f"{name}={value}" for name, value in given.items()]
+        page = room.desk.must("run", "matrix-list-messages", f"room_id={room.id}", *words).json
+        pages.append([one["content"]["body"] for one in page["chunk"] if one["type"] == "m.room.message"])
+        if "next" not in page:
+            break
+        given |= page["next"]
+    else:
+        pytest.fail(f"no last page: {pages}")
+    found = room.desk.must("run", "matrix-search-messages", "search_term=outage", "limit=2").json
+
+    assert pages[:2] == [["outage report 4", "outage report 3"], ["outage report 2", "outage report 1"]]
+    assert [body for page in pages for body in page] == room.told()
+    assert [one["content"]["body"] for one in found["messages"]] == ["outage report 4", "outage report 3"]
+    assert (found["total"], [*found["next"]]) == (5, ["next_batch"])
+
+
+def test_a_message_is_in_the_room_once_a_person_has_approved_it(room: Room) -> None:
+    """They see which room it is and how many read it; until then, and after a denial, nobody has seen anything."""
+    words = ("matrix-send-message", f"room_id={room.id}")
+    asked = room.desk.asked(*words, "body=It is up again")
+    refused = room.desk.asked(*words, "body=It was Ben")
+    before = room.told()
+    denied = at_terminal(room.desk.aileron, "deny", refused, "--reason", "not nice", answers=[SIGN])
+    said = at_terminal(room.desk.aileron, "approve", asked, answers=CHANGE)
+
+    assert (denied.code, said.code) == (0, 0), (denied, said)
+    assert "Send to “Operations”" in flat(said)
+    assert "Members 2" in flat(said)
+    assert not {"It is up again", "It was Ben"} & {*before}
+    assert (room.told().count("It is up again"), room.told().count("It was Ben")) == (1, 0)
+    assert room.seen()[0]["sender"] == "@ann:localhost"
+
+
+def test_a_reply_names_the_message_that_the_person_saw(room: Room) -> None:
+    """The question has its text and its author, neither of which the agent gave."""
+    question = room.says(room.ben, "Is it up?", "question")
+    asked = room.desk.asked("matrix-reply-to-message", f"room_id={room.id}", f"event_id={question}", "body=Yes")
+    said = at_terminal(room.desk.aileron, "approve", asked, answers=CHANGE)
+
+    assert said.code == 0, said
+    assert "Reply to “@ben:localhost”" in flat(said)
+    assert "Is it up?" in said.out
+    assert room.seen()[0]["content"]["m.relates_to"] == {"m.in_reply_to": {"event_id": question}}
+
+
+def test_a_message_is_redacted_by_who_sees_which(room: Room) -> None:
+    """And types that it is a deletion."""
+    event = room.says(room.ann, "the password is swordfish", "redacted")
+    assert "the password is swordfish" in room.told()
+    asked = room.desk.asked("matrix-redact-event", f"room_id={room.id}", f"event_id={event}")
+    said = at_terminal(room.desk.aileron, "approve", asked, answers=DELETE)
+
+    assert said.code == 0, said
+    assert "the password is swordfish" in said.out
+    assert "the password is swordfish" not in room.told()
+
+
+def test_a_try_that_is_repeated_sends_once(room: Room) -> None:
+    """Two tries of one invocation ask for the same transaction; somebody's new message of the same words is another one."""
+    arguments = {"room_id": room.id, "msgtype": "m.text", "body": "only once"}
+    send = for_real({"Authorization": room.ann.authorization})
+    document = (SOURCES / "service" / "document.json").read_bytes()
+    with declared(document, {"send_message": "txn_id"}):
+        tries = [
+            call("send_message", arguments, answer=send, hosts=[f"http://{room.ann.host}"]).output for _ in range(2)
+        ]
+    once = room.told().count("only once")
+    room.says(room.ann, "only once", "again")
+
+    assert tries[0] == tries[1]
+    assert (once, room.told().count("only once")) == (1, 2)
