@@ -111,7 +111,7 @@ def test_a_message_is_in_the_room_once_a_person_has_approved_it(room: Room) -> N
     said = at_terminal(room.desk.aileron, "approve", asked, answers=CHANGE)
 
     assert (denied.code, said.code) == (0, 0), (denied, said)
-    assert "Send to “Operations”" in flat(said)
+    assert "Send to the room “Operations”" in flat(said)
     assert "Members 2" in flat(said)
     assert not {"It is up again", "It was Ben"} & {*before}
     assert (room.told().count("It is up again"), room.told().count("It was Ben")) == (1, 0)
