@@ -6,6 +6,7 @@ What is done is looked at as somebody else in the room, over HTTP, with no Ailer
 from __future__ import annotations
 
 import dataclasses
+import time
 import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +24,8 @@ from tests.support.plain_host import ROOT
 pytestmark = pytest.mark.jail
 SOURCES: Final = ROOT / "connectors" / "matrix"
 CLIENT: Final = "/_matrix/client/v3"
+_LISTED_S: Final = 20.0
+"""Synapse needs less than a second on a machine that has nothing else to do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +54,13 @@ class Room:
         _, page = self.ben.asked("GET", f"{self.at}/messages?dir=b&limit=100")
         return [one for one in page["chunk"] if one["type"] == "m.room.message"]
 
+    def wait_listed(self) -> None:
+        """Until the server, which does it in the background, has Ben in its directory."""
+        until = time.monotonic() + _LISTED_S
+        while not self.ann.asked("POST", f"{CLIENT}/user_directory/search", {"search_term": "ben"})[1]["results"]:
+            assert time.monotonic() < until, "nobody is in the directory of people"
+            time.sleep(0.1)
+
     def told(self) -> list[str]:
         """Their texts; one that was redacted has none."""
         return [one["content"].get("body", "") for one in self.seen()]
@@ -62,8 +72,9 @@ def room(homeserver: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     folder = tmp_path_factory.mktemp("m")
     with synapse(homeserver, folder) as server:
         ann, ben = server.as_user("ann"), server.as_user("ben")
-        wanted = {"name": "Operations", "preset": "private_chat", "invite": ["@ben:localhost"]}
-        _, made = ann.asked("POST", f"{CLIENT}/createRoom", wanted)
+        wanted = {"name": "Operations", "topic": "What runs", "room_alias_name": "ops", "preset": "private_chat"}
+        invited = {"invite": ["@ben:localhost"]}
+        _, made = ann.asked("POST", f"{CLIENT}/createRoom", wanted | invited)
         status, _ = ben.asked("POST", f"{CLIENT}/join/{urllib.parse.quote(made['room_id'])}", {})
         assert status == 200
         token = ann.authorization.removeprefix("Bearer ")
@@ -77,6 +88,31 @@ def test_rooms_are_listed_at_once(room: Room) -> None:
     assert room.desk.must("run", "matrix-list-joined-rooms").json["joined_rooms"] == [room.id]
     summary = room.desk.must("run", "matrix-get-room-summary", f"room_id_or_alias={room.id}").json
     assert (summary["name"], summary["num_joined_members"]) == ("Operations", 2)
+
+
+def test_whatever_else_reads_runs_at_once_too(room: Room) -> None:
+    """And what the server answers fits the document that we wrote."""
+    event = room.says(room.ben, "Good morning", "morning")
+    here = f"room_id={room.id}"
+    asked = {
+        "matrix-get-room-name": ([here], {"name": "Operations"}),
+        "matrix-resolve-room-alias": (["room_alias=#ops:localhost"], {"room_id": room.id, "servers": ["localhost"]}),
+        "matrix-list-public-rooms": (["limit=5"], {"chunk": [], "total_room_count_estimate": 0}),
+        "matrix-get-profile": (["user_id=@ben:localhost"], {"displayname": "ben"}),
+    }
+    members = room.desk.must("run", "matrix-list-room-members", here).json["joined"]
+    room.wait_listed()
+    people = room.desk.must("run", "matrix-search-users", "search_term=ben").json["results"]
+    message = room.desk.must("run", "matrix-get-event", here, f"event_id={event}").json
+    around = room.desk.must("run", "matrix-get-event-context", here, f"event_id={event}", "limit=2").json
+
+    assert {name: room.desk.must("run", name, *words).json for name, (words, _) in asked.items()} == {
+        name: answer for name, (_, answer) in asked.items()
+    }
+    assert room.desk.must("run", "matrix-get-room-topic", here).json["topic"] == "What runs"
+    assert sorted(members) == ["@ann:localhost", "@ben:localhost"]
+    assert [one["user_id"] for one in people] == ["@ben:localhost"]
+    assert message["content"]["body"] == around["event"]["content"]["body"] == "Good morning"
 
 
 def test_messages_are_read_page_by_page_until_the_last_and_found_by_their_words(room: Room) -> None:
@@ -140,6 +176,23 @@ def test_a_message_is_redacted_by_who_sees_which(room: Room) -> None:
     assert said.code == 0, said
     assert "the password is swordfish" in said.out
     assert "the password is swordfish" not in room.told()
+
+
+def test_a_person_is_removed_from_a_room_that_the_agent_made(room: Room) -> None:
+    """Making it asks, too, and so does removing somebody, as a deletion."""
+    asked = room.desk.asked("matrix-create-room", "name=Release 12", 'invite=["@ben:localhost"]')
+    made = at_terminal(room.desk.aileron, "approve", asked, answers=[("Approve? [y/N] ", "y"), SIGN])
+    new = room.desk.must("run", "matrix-list-joined-rooms").json["joined_rooms"]
+    (at,) = {*new} - {room.id}
+    joined, _ = room.ben.asked("POST", f"{CLIENT}/join/{urllib.parse.quote(at)}", {})
+    kick = room.desk.asked("matrix-kick-user", f"room_id={at}", "user_id=@ben:localhost")
+    before = room.ben.asked("GET", f"{CLIENT}/joined_rooms")[1]["joined_rooms"]
+    said = at_terminal(room.desk.aileron, "approve", kick, answers=DELETE)
+
+    assert (made.code, joined, said.code) == (0, 200, 0), (made, said)
+    assert "Remove “@ben:localhost” from the room “Release 12”" in flat(said)
+    assert at in before
+    assert at not in room.ben.asked("GET", f"{CLIENT}/joined_rooms")[1]["joined_rooms"]
 
 
 def test_a_try_that_is_repeated_sends_once(room: Room) -> None:
