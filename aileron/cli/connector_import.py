@@ -66,6 +66,8 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Sequence[str] = ()
     no_browser: bool = False
     fields: Sequence[str] = ()
+    names: Sequence[str] = ()
+    answer_depth: int | None = None
     trust_read_only: bool = False
 
     @property
@@ -81,6 +83,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def import_document(name: Fqn, wanted: Wanted) -> Made:
     """Read, choose, make. Problem(usage) for what cannot be done, with what to give instead."""
+    from aileron.importing.choosing import check_names
     from aileron.importing.fetching import load
     from aileron.importing.found import described
     from aileron.importing.reading import DocumentError
@@ -91,13 +94,16 @@ def import_document(name: Fqn, wanted: Wanted) -> Made:
         operations = _operations(found, wanted)
         if not operations:
             raise DocumentError("no operation is chosen")
-        return make(found, operations, name, choices_of(wanted))
+        choices = choices_of(wanted)
+        check_names(found, choices.names)
+        return make(found, operations, name, choices)
     except DocumentError as error:
         raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
 
 
 def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
     """Import the document again into a repository that was made from an older one, and write it. Problem(usage)."""
+    from aileron.importing.choosing import check_names
     from aileron.importing.fetching import load
     from aileron.importing.found import described
     from aileron.importing.reading import DocumentError
@@ -106,8 +112,10 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
 
     try:
         record = parse_record(file_of(directory, RECORD))
-        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, choices_of(wanted)))
+        given = choices_of(wanted)
+        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, given))
         found = described(load(wanted.sources))
+        check_names(found, given.names)
         chosen = {one.name: one for one in chosen_again(found, record)}
         chosen |= {one.name: one for one in (_named(found, wanted) if wanted.is_chosen else ())}
         operations = [one for one in found.operations if one.name in chosen]
@@ -202,6 +210,8 @@ def choices_of(wanted: Wanted) -> Choices:
         scopes=tuple(scope for text in wanted.scopes for scope in text.split(",") if scope),
         trust_read_only=wanted.trust_read_only,
         fields={op: tuple(names.split(",")) for op, names in _pairs("--fields", wanted.fields)},
+        names=dict(_pairs("--rename", wanted.names)),
+        answer_depth=wanted.answer_depth,
     )
 
 

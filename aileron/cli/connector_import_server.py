@@ -94,6 +94,8 @@ def _check(wanted: Wanted) -> None:
         ("--host", wanted.host),
         ("--variable", wanted.variables),
         ("--fields", wanted.fields),
+        ("--rename", wanted.names),
+        ("--answer-depth", wanted.answer_depth),
     ):
         if value:
             raise Problem.usage(f"{option} is for documents, and this is an MCP server", fix=_FIX)

@@ -86,6 +86,8 @@ def preview_of(one: Imported, reader: Imported | None, lookup: Lookup) -> Previe
         return None
     if needs_person(reader.found.method, reader.effect):  # a preview is run before anybody decides
         return None
+    if one.found.method == "post" and reader.packed.listing is not None and not one.found.path.endswith("}"):
+        return None  # what is added to a list is not there yet
     mine = {given.name: given.kind for given in one.inputs if given.required}
     needed = tuple(given.name for given in reader.inputs if given.required)
     if any(mine.get(given.name) != given.kind for given in reader.inputs if given.required):

@@ -11,16 +11,18 @@ Not here: asking a person (aileron/cli/connector_import.py).
 from __future__ import annotations
 
 import difflib
+import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
 
-__all__ = ["by_words", "tags_of", "wanted"]
+__all__ = ["by_words", "check_names", "tags_of", "wanted"]
 
 UNTAGGED = "(untagged)"
+_NAME: Final = re.compile(r"(?=.{1,64}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _MAX_READ: Final = 20_000
 """Characters of a description in which a text is looked for."""
 
@@ -74,6 +76,16 @@ def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]
             found = wanted(described, ops=[word])
         chosen |= {one.name: one for one in found}
     return [one for one in described.operations if one.name in chosen]
+
+
+def check_names(described: Described, names: Mapping[str, str]) -> None:
+    """What operations are to be called. DocumentError for one that there is not, or a name that is none."""
+    _check_known(set(names), {one.name for one in described.operations}, "operation")
+    for name in names.values():
+        if not _NAME.fullmatch(name):
+            raise DocumentError(
+                f"{name[:80]!r} is no name of an operation: lower-case words joined by _, such as create_refund"
+            )
 
 
 def _id(one: FoundOperation) -> str:

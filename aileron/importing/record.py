@@ -46,6 +46,10 @@ class Choices(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of an MCP server: its word that a tool only reads is taken."""
     fields: Mapping[str, Sequence[str]] = {}
     """Of an operation with a list, the fields that are told of each member."""
+    names: Mapping[str, str] = {}
+    """What operations are called, in place of the document's names."""
+    answer_depth: int | None = None
+    """How many references deep answers are described, 1 or more; None: as far as the document goes."""
 
 
 def chosen_now(before: Choices, given: Choices) -> Choices:
@@ -53,7 +57,7 @@ def chosen_now(before: Choices, given: Choices) -> Choices:
     changed = {key: value for key, value in msgspec.structs.asdict(given).items() if value}
     if given.server or given.host or given.is_host_open:
         changed |= {"server": given.server, "host": given.host, "is_host_open": given.is_host_open}
-    for key in ("variables", "fields"):
+    for key in ("variables", "fields", "names"):
         changed[key] = {**getattr(before, key), **getattr(given, key)}
     return msgspec.structs.replace(before, **changed)
 

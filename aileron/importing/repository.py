@@ -10,6 +10,7 @@ repository's other files (aileron/cli/template.py), asking.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
@@ -141,8 +142,9 @@ def make(described: Described, operations: Sequence[FoundOperation], connector: 
     kept += [reader for reader in hidden if reader.name in used and reader not in kept]
     if len(kept) > MAX_OPERATIONS:
         raise _too_many(operations)
+    _check_names(kept)
     origins = _origins(origin, kept)
-    document = _document(described, importer, kept, credential, origin)
+    document = _document(described, importer, kept, credential, origin, choices.answer_depth)
     manifest = manifest_text(
         connector,
         line(described.title, 80),
@@ -214,6 +216,13 @@ def _too_many(operations: Sequence[FoundOperation]) -> DocumentError:
     )
 
 
+def _check_names(operations: Sequence[Imported]) -> None:
+    names = Counter(one.name for one in operations)
+    twice = next((name for name, number in names.items() if number > 1), None)
+    if twice is not None:
+        raise DocumentError(f"two operations would be called {twice!r}; give one of them another name with --rename")
+
+
 def _origin(described: Described, choices: Choices) -> Origin:
     """The first host; a made-up one where it is named when the connector is built, for the path behind it."""
     if choices.is_host_open:
@@ -238,12 +247,16 @@ def _imported(
     for found in operations:
         one = _one(importer, found, described, choices, origin)
         if isinstance(one, Imported):
-            imported.append(_with_fields(one, choices))
+            imported.append(_named(_with_fields(one, choices), choices))
         else:
             unimported.append(one)
         if len(imported) > MAX_OPERATIONS:
             raise _too_many(operations)
-    unknown = choices.fields.keys() - {one.name for one in imported if one.packed.listing is not None}
+    unknown = choices.fields.keys() - {
+        found.name
+        for found in operations
+        if any(one.found.raw is found.raw and one.packed.listing is not None for one in imported)
+    }
     if unknown:
         raise DocumentError(f"--fields {min(unknown)}: no imported operation of that name has a list")
     return imported, unimported
@@ -282,6 +295,18 @@ def _with_fields(one: Imported, choices: Choices) -> Imported:
     return msgspec.structs.replace(one, packed=msgspec.structs.replace(one.packed, listing=listing))
 
 
+def _named(one: Imported, choices: Choices) -> Imported:
+    """With the author's name. What it does is told by the document's: another name opens no gate."""
+    name = choices.names.get(one.name)
+    if name is None:
+        return one
+    return msgspec.structs.replace(
+        one,
+        found=msgspec.structs.replace(one.found, name=name),
+        packed=msgspec.structs.replace(one.packed, operation_id=name),
+    )
+
+
 def _readers(
     importer: Importer,
     described: Described,
@@ -298,8 +323,8 @@ def _readers(
         if found.method == "get" and found.path in wanted:
             one = _one(importer, found, described, choices, origin)
             if isinstance(one, Imported):
-                readers[found.path] = one
-                hidden.append(one)
+                readers[found.path] = _named(one, choices)
+                hidden.append(readers[found.path])
     return readers, hidden
 
 
@@ -319,6 +344,7 @@ def _document(
     operations: Sequence[Imported],
     credential: Credential,
     origin: Origin,
+    answer_depth: int | None,
 ) -> Document:
     """The packed document."""
     paths: dict[str, dict[str, msgspec.Raw]] = {}
@@ -329,7 +355,8 @@ def _document(
         if room < 0:
             raise DocumentError(f"more than {_MAX_DOCUMENT >> 20} MiB of operations: choose fewer")
         paths.setdefault(one.found.path, {})[one.found.method] = msgspec.Raw(packed)
-    schemas = importer.packer.reachable(_schemas(operations))
+    schemas = importer.packer.reachable(_sent(operations))
+    schemas |= importer.packer.reachable(_answered(operations), depth=answer_depth)
     return Document(
         openapi=VERSION,
         info=Info(
@@ -341,7 +368,7 @@ def _document(
         servers=[Server(origin.base)],
         paths=paths,
         components=Components(
-            schemas={name: msgspec.Raw(msgspec.json.encode(schema)) for name, schema in schemas.items()},
+            schemas={name: msgspec.Raw(msgspec.json.encode(schema)) for name, schema in sorted(schemas.items())},
             security_schemes={} if credential.kind is None else {credential.kind: _scheme(credential)},
         ),
     )
@@ -366,11 +393,15 @@ def _scheme(credential: Credential) -> dict[str, Any]:
             return {"type": "http", "scheme": "bearer"}
 
 
-def _schemas(operations: Iterable[Imported]) -> Iterator[Any]:
+def _sent(operations: Iterable[Imported]) -> Iterator[Any]:
     for one in operations:
         packed = one.packed
         yield from (parameter.schema for parameter in packed.parameters)
         yield from (media.get("schema") for parameter in packed.parameters for media in parameter.content.values())
         if packed.request_body is not None:
             yield from (media.schema for media in packed.request_body.content.values())
-        yield from (media.schema for answer in packed.responses.values() for media in answer.content.values())
+
+
+def _answered(operations: Iterable[Imported]) -> Iterator[Any]:
+    for one in operations:
+        yield from (media.schema for answer in one.packed.responses.values() for media in answer.content.values())

@@ -89,15 +89,23 @@ class Packer:
             raise UnusableError(self._broken[name])
         return self.schemas[name]
 
-    def reachable(self, schemas: Iterator[Any]) -> dict[str, Packed]:
-        """The named schemas that these refer to, by way of others too, without words."""
+    def reachable(self, schemas: Iterator[Any], *, depth: int | None = None) -> dict[str, Packed]:
+        """The named schemas that these refer to, by way of others too, without words.
+
+        `depth`: the number of references that are followed, 1 or more; what the last ones refer to may be anything. Only for
+        answers: what is sent has to fit exactly.
+        """
         found: dict[str, Packed] = {}
-        waiting = [name for schema in schemas for name in _referred(schema)]
+        level, waiting = 1, [name for schema in schemas for name in _referred(schema)]
         while waiting:
-            name = waiting.pop()
-            if name not in found:
-                found[name] = plain(self.schemas.get(name, False)) if name not in self._broken else False
-                waiting += _referred(found[name])
+            below: list[str] = []
+            for name in waiting:
+                if name in found:
+                    continue
+                whole = plain(self.schemas.get(name, False)) if name not in self._broken else False
+                found[name] = _opened(whole) if level == depth else whole
+                below += _referred(found[name])
+            level, waiting = level + 1, below
         return dict(sorted(found.items()))
 
     def _pack(self, schema: Any, file: str, mode: Mode, depth: int) -> Packed:
@@ -370,6 +378,28 @@ def _referred(schema: Any) -> list[str]:
         elif key in ("items", "additionalProperties", "not"):
             found += _referred(value)
     return found
+
+
+def _opened(schema: Any) -> Any:
+    """A schema with anything in the place of each reference."""
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return True
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _LISTS:
+            parts = [_opened(one) for one in value]
+            if key in ("anyOf", "oneOf") and True in parts:  # nothing is left to choose
+                continue
+            made[key] = parts
+        elif key == "properties":
+            made[key] = {name: _opened(one) for name, one in value.items()}
+        elif key in ("items", "additionalProperties"):
+            made[key] = _opened(value)
+        elif key != "not" or not _referred(value):
+            made[key] = value
+    return made
 
 
 def _list(value: Any) -> list[Any]:

@@ -156,7 +156,8 @@ def _operation_updates(
     before, after = _actions(record.texts), _actions(fresh)
     answers_before, answers_after = _answers(now), _answers(made.files)
     listed_before, listed_after = _listed(now), _listed(made.files)
-    reasons = {one.found.name: one.reason for one in made.unimported}
+    renamed = parse_record(made.files[RECORD]).choices.names
+    reasons = {renamed.get(one.found.name, one.found.name): one.reason for one in made.unimported}
     for op, action in after.items():
         if op not in before:
             yield OperationUpdate(op=op, kind="added")
@@ -169,7 +170,8 @@ def _operation_updates(
             yield OperationUpdate(op=op, kind="changed", changes=tuple(found))
     for op in before:
         if op not in after:
-            yield OperationUpdate(op=op, kind="removed", reason=reasons.get(op, "the document no longer has it"))
+            why = reasons.get(op, "you gave it another name" if op in renamed else "the document no longer has it")
+            yield OperationUpdate(op=op, kind="removed", reason=why)
 
 
 def _actions(texts: Mapping[str, str]) -> dict[str, ActionFile]:

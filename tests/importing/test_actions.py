@@ -67,6 +67,18 @@ def test_a_change_and_a_deletion_show_what_is_there_now() -> None:
     assert 'summary = "Delete pet[ {Name}][, {State}] ({id})"' in action_of(made, "x-delete-pet")
 
 
+def test_a_list_is_no_preview_of_what_is_added_to_it() -> None:
+    """It would be of other things. What is changed by POST at its own place has one."""
+    listed = {"properties": {"data": {"type": "array", "items": PET}, "more": {"type": "boolean"}}}
+    reads = {"operationId": "listPets", "responses": {"200": {"content": {"application/json": {"schema": listed}}}}}
+    pay = {"operationId": "payPet", "responses": {}}
+    added = imported(document({"/pets": {"get": reads, "post": pay}}))
+    changed = imported(pets(get=READ, post={"operationId": "updatePet"}))
+
+    assert [one.has_preview for one in added.actions] == [False, False]
+    assert [one.has_preview for one in changed.actions] == [False, True]
+
+
 @pytest.mark.parametrize("name", ["deletePet", "sendPet", "payPet"])
 def test_what_does_not_read_is_no_preview(name: str) -> None:
     """It would be run before anybody decides."""

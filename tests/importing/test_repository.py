@@ -6,14 +6,15 @@ import msgspec
 import pytest
 
 from aileron.actions.manifest import parse_action
-from aileron.importing.choosing import wanted
+from aileron.importing.choosing import check_names, wanted
 from aileron.importing.reading import DocumentError
+from aileron.importing.record import parse_record
 from aileron.importing.repository import Choices, Made, make, service_of
 from aileron.model.names import Fqn
 from aileron.registry.manifest import MAX_OPERATIONS, parse_connector_manifest
 from aileron.trial.cases import parse_cases
 from aileron_connector.openapi.document import Document, Operation
-from tests.importing.documents import CONNECTOR, Json, document, found, imported, one_operation, schema_ref
+from tests.importing.documents import CONNECTOR, Json, action_of, document, found, imported, one_operation, schema_ref
 
 ID = {"name": "id", "in": "path", "required": True, "schema": {"type": "string"}}
 PET = {
@@ -129,6 +130,58 @@ def test_fields_are_those_that_an_author_chose() -> None:
     assert listing.fields == ["name"]
     with pytest.raises(DocumentError, match="--fields nope"):
         imported(whole, fields={"nope": ("name",)})
+
+
+def test_another_name_is_the_operations_and_its_actions_and_opens_no_gate() -> None:
+    """What reads by its new name alone still waits; the record has the document's names."""
+    made = imported(document(PATHS, components=SCHEMAS), names={"delete_pet": "get_rid", "files": "list_files"})
+    record = parse_record(made.files["import.json"])
+
+    assert {(one.name, one.op, one.asks) for one in made.actions} >= {
+        ("x-get-rid", "get_rid", True),
+        ("x-list-files", "list_files", False),
+    }
+    assert 'op = "get_rid"' in action_of(made, "x-get-rid")
+    assert set(record.operations) == {"list_pets", "get_pet", "delete_pet", "files"}
+    with pytest.raises(DocumentError, match="two operations would be called 'get_pet'"):
+        imported(document(PATHS, components=SCHEMAS), names={"files": "get_pet"})
+
+
+def test_a_name_is_that_of_an_operation_that_there_is() -> None:
+    """And the new one is one that an action can have."""
+    there = found(document(PATHS, components=SCHEMAS))
+    check_names(there, {"get_pet": "read_pet"})
+    for names, problem in (({"get_pets": "read_pet"}, "no operation 'get_pets'"), ({"get_pet": "a b"}, "is no name")):
+        with pytest.raises(DocumentError, match=problem):
+            check_names(there, names)
+
+
+def test_answers_are_described_as_deep_as_the_author_wants_and_requests_always_whole() -> None:
+    """What is below may be anything."""
+    named: Json = {
+        "Pet": {"properties": {"name": {"type": "string"}, "owner": schema_ref("Owner")}},
+        "Owner": {"properties": {"home": schema_ref("Home")}},
+        "Home": {"type": "string"},
+        "Wish": {"properties": {"gift": schema_ref("Gift")}},
+        "Gift": {"properties": {"name": {"type": "string"}}},
+    }
+    body = {"content": {"application/json": {"schema": {"properties": {"wish": schema_ref("Wish")}}}}}
+    put = {"operationId": "putPet", "responses": ANSWER, "requestBody": body}
+    whole = document({"/pets": {"put": put}}, components={"schemas": named})
+    schemas = {
+        depth: {
+            name: msgspec.json.decode(raw)["properties"]
+            for name, raw in packed(imported(whole, answer_depth=depth)).components.schemas.items()
+            if name != "Home"
+        }
+        for depth in (None, 1, 2)
+    }
+
+    sent = {"Wish.sent": {"gift": schema_ref("Gift.sent")}, "Gift.sent": named["Gift"]["properties"]}
+
+    assert schemas[None]["Owner"] == named["Owner"]["properties"]
+    assert schemas[1] == {"Pet": {"name": {"type": "string"}, "owner": True}, **sent}
+    assert schemas[2] == {**schemas[1], "Pet": named["Pet"]["properties"], "Owner": {"home": True}}
 
 
 @pytest.mark.parametrize(

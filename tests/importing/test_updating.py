@@ -6,6 +6,7 @@ import copy
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from aileron.importing.found import Described, described
@@ -69,6 +70,33 @@ CHANGE = "actions/notes-change-note/action.md"
 def told(done: Update) -> dict[str, dict[str, bool]]:
     """Each operation with what changed, and whether that widens."""
     return {one.op: {change.where: change.widens for change in one.changes} for one in done.operations}
+
+
+def test_a_name_of_the_authors_is_kept_and_a_new_one_is_told() -> None:
+    """By the record, so that files that were made under it are merged."""
+    found = read(document())
+    files = make(found, found.operations, NAME, Choices(names={"add_note": "write_note"})).files
+    path = "actions/notes-write-note/action.md"
+    files[path] = files[path].replace(b'effect = "create"', b'effect = "send"')
+    newer = document()
+    newer["paths"]["/notes"]["post"]["requestBody"]["content"]["application/json"]["schema"]["properties"]["text"][
+        "maxLength"
+    ] = 9
+    done = updated(files, newer)
+    made = imported(document())
+    made[ADD] = made[ADD].replace(b'effect = "create"', b'effect = "send"')
+    record = parse_record(made[RECORD])
+    renamed = msgspec.structs.replace(record, choices=chosen_now(record.choices, Choices(names={"add_note": "note"})))
+    again = update(NAME, found, found.operations, renamed, made)
+
+    assert updated(files, document()).is_empty
+    assert (done.conflicts, b'effect = "send"' in done.files[path], b"max_length = 9" in done.files[path]) == (
+        (),
+        True,
+        True,
+    )
+    assert {one.op: one.reason for one in again.operations} == {"note": "", "add_note": "you gave it another name"}
+    assert again.kept == (ADD,)
 
 
 def test_the_same_document_changes_nothing() -> None:

@@ -157,6 +157,19 @@ def new(
             help="With --from: fields that OP returns of each member of a large list. Repeatable.",
         ),
     ] = None,
+    rename: Annotated[
+        list[str] | None,
+        typer.Option("--rename", metavar="OP=NAME", help="With --from: name of OP in your connector. Repeatable."),
+    ] = None,
+    answer_depth: Annotated[
+        int | None,
+        typer.Option(
+            "--answer-depth",
+            metavar="N",
+            min=1,
+            help="With --from: describe answers only N references deep, so that the document is smaller.",
+        ),
+    ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
@@ -196,6 +209,8 @@ def new(
         scopes=scope or (),
         no_browser=no_browser,
         fields=fields or (),
+        names=rename or (),
+        answer_depth=answer_depth,
         trust_read_only=trust_read_only,
     )
     for option, is_given in (
@@ -218,7 +233,7 @@ def new(
             raise Problem.usage("--op and --lang are for connectors without --from", fix="--ops OP,OP")
         made = (import_server if wanted.is_server else import_document)(fqn, wanted)
     else:
-        if wanted.is_chosen or auth or variable or client_id or fields or update or server:
+        if wanted.is_chosen or auth or variable or client_id or fields or rename or answer_depth or update or server:
             raise Problem.usage("--ops, --tag, --grep, --all, --auth and the like require --from FILE")
         made = None
         operations, service = op or FIRST_OPERATIONS[lang.value], _host(host or "api.example.com:443")
