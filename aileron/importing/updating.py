@@ -18,6 +18,7 @@ import msgspec
 from aileron.actions.manifest import parse_action
 from aileron.actions.merging import merged_closely
 from aileron.actions.widening import changes
+from aileron.importing.action_merging import merged_action
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
 from aileron.importing.record import RECORD, ImportRecord, parse_record
@@ -112,7 +113,8 @@ def compared(
     for path, text in fresh.items():
         if path in deleted:  # by the author: it stays away
             continue
-        whole = merged_closely(record.texts.get(path, ""), _text(now, path, record.texts.get(path, "")), text)
+        merge = merged_action if path.startswith("actions/") else merged_closely
+        whole = merge(record.texts.get(path, ""), _text(now, path, record.texts.get(path, "")), text)
         files[path] = whole.text.encode()
         if whole.conflicts:
             conflicts.append(path)

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from aileron.actions.manifest import parse_action
 from aileron.importing.found import Described, described
 from aileron.importing.reading import DocumentError, read_all
 from aileron.importing.record import RECORD, Choices, chosen_now, parse_record
@@ -97,6 +98,89 @@ def test_a_name_of_the_authors_is_kept_and_a_new_one_is_told() -> None:
     )
     assert {one.op: one.reason for one in again.operations} == {"note": "", "add_note": "you gave it another name"}
     assert again.kept == (ADD,)
+
+
+def query(**more: Any) -> dict[str, Any]:
+    """Four optional parameters, and what is changed of them."""
+    schemas = {"color": {"maxLength": 20}, "size": {"maxLength": 20}, "shape": {"maxLength": 20}, "age": {}} | more
+    return {
+        "parameters": [
+            {
+                "name": name,
+                "in": "query",
+                "required": schema.pop("required", False),
+                "description": f"The {name}.",
+                "schema": {"type": "string", **schema},
+            }
+            for name, schema in schemas.items()
+        ]
+    }
+
+
+EDITS = [
+    (b'summary = "List notes"', b'summary = "See the notes[ of {color}]"'),
+    (b'"The color."', b'"A color, such as red."'),
+    (
+        b'description = "The shape."\nrequired = false\nmax_length = 20',
+        b'description = "A shape."\nrequired = false\nmax_length = 5',
+    ),
+    (
+        b'[[inputs]]\nname = "size"\ntype = "string"\ndescription = "The size."\nrequired = false\nmax_length = 20\n\n',
+        b"",
+    ),
+]
+
+
+def edited(files: dict[str, bytes]) -> dict[str, bytes]:
+    """With an author's words in place of the document's, a shorter list of inputs, and a smaller bound."""
+    text = files[LIST]
+    for before, after in EDITS:
+        assert text.count(before) == 1, (before, text)
+        text = text.replace(before, after)
+    return {**files, LIST: text}
+
+
+def of_list(**more: Any) -> dict[str, Any]:
+    """The document with these parameters of the list."""
+    changed = document()
+    changed["paths"]["/notes"]["get"] |= query(**more)
+    return changed
+
+
+def test_edited_inputs_are_merged_by_their_names() -> None:
+    """Another bound beside an edited description, other words, a new input: nothing conflicts, and the author's words stay."""
+    files = edited(imported(of_list()))
+    newer = of_list(color={"maxLength": 9}, size={"maxLength": 9}, loud={})
+    newer["paths"]["/notes"]["get"]["summary"] = "Enumerate notes"
+    newer["paths"]["/notes"]["get"]["parameters"][0]["description"] = "Its color."
+    done = updated(files, newer)
+    text = done.files[LIST].decode()
+
+    assert done.conflicts == ()
+    assert 'summary = "See the notes[ of {color}]"' in text
+    assert 'description = "A color, such as red."\nrequired = false\nmax_length = 9\n' in text
+    assert [line for line in text.splitlines() if line.startswith("name = ")][2:] == [
+        f'name = "{name}"' for name in ("color", "shape", "age", "loud")
+    ]
+    assert parse_action(text, file="x", allow_placeholder=True).name == "notes-list-notes"
+    assert {"inputs color: description", "inputs loud"} <= set(told(done)["list_notes"])
+
+
+def test_an_input_that_was_taken_out_comes_back_if_it_is_now_required() -> None:
+    """The pair: optional still, and not."""
+    files = edited(imported(of_list()))
+    optional, required = (updated(files, of_list(size={"maxLength": 30, **more})) for more in ({}, {"required": True}))
+
+    assert LIST not in optional.files
+    assert b'name = "size"' in required.files[LIST]
+
+
+def test_a_key_that_both_changed_is_marked() -> None:
+    """And it alone."""
+    done = updated(edited(imported(of_list())), of_list(shape={"maxLength": 9}))
+
+    assert done.conflicts == (LIST,)
+    assert b"<<<<<<< yours\nmax_length = 5\n=======\nmax_length = 9\n>>>>>>> published\n" in done.files[LIST]
 
 
 def test_the_same_document_changes_nothing() -> None:
@@ -188,14 +272,27 @@ def test_the_authors_lines_are_kept_beside_the_documents() -> None:
 def test_lines_that_both_changed_are_marked() -> None:
     """The author chooses; nothing is lost."""
     files = imported(document())
+    mine = {**files, "manifest.toml": files["manifest.toml"].replace(b"# Made from Notes 1", b"# Made of Notes 1")}
+    newer = document()
+    newer["info"]["title"] = "Memos"
+
+    done = updated(mine, newer)
+    assert done.conflicts == ("manifest.toml",)
+    for line in (b"# Made of Notes 1", b"# Made from Memos 1", b"<<<<<<<", b">>>>>>>"):
+        assert line in done.files["manifest.toml"]
+
+
+def test_a_summary_of_the_authors_stays_and_the_documents_is_told() -> None:
+    """What the author wrote is what a person reads."""
+    files = imported(document())
     mine = {**files, ADD: files[ADD].replace(b'summary = "Add a note: {text}"', b'summary = "Write {text} down"')}
     newer = document()
     newer["paths"]["/notes"]["post"]["summary"] = "Create a note"
-
     done = updated(mine, newer)
-    assert done.conflicts == (ADD,)
-    for line in (b'summary = "Write {text} down"', b'summary = "Create a note: {text}"', b"<<<<<<<", b">>>>>>>"):
-        assert line in done.files[ADD]
+
+    assert done.conflicts == ()
+    assert b'summary = "Write {text} down"' in done.files[ADD]
+    assert "summary" in told(done)["add_note"]
 
 
 def test_an_action_that_the_author_deleted_is_not_made_again() -> None:

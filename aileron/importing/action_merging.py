@@ -1,0 +1,144 @@
+r"""An action file that an import made, the author's edit of it, and what the import makes of a newer document: one file.
+
+Pure. Lines are merged as actions/merging.py does it, with three things that lines alone do not know:
+
+- Inputs are merged one by one, by their names, and their keys one by one: an author's shorter list takes a new input, and what
+  was taken out stays out. It comes back only if the operation now requires it.
+- Words that the author has written (summary, tags, intent, descriptions, the text below) are the author's. What the document says
+  now is told as a change of the operation (updating.py).
+- Where both changed the same key in two ways, both stand in the file between marks.
+
+A file whose inputs are written in another form than the import's is merged by its lines alone.
+
+Not here: which files are merged, what a change means (updating.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from aileron.actions.merging import Merged, merged_closely
+
+__all__ = ["merged_action"]
+
+_INPUT: Final = "[[inputs]]"
+_NAME: Final = re.compile(r'name = (".*")')
+_KEY: Final = re.compile(r"([a-z_]+) = .*")
+_WORDS: Final = re.compile(r"^(?:summary|tags|intent) = .*$", re.MULTILINE)
+_DESCRIPTION: Final = "description"
+_OPTIONAL: Final = "required = false"
+_END: Final = "\n+++\n"
+
+Parts = dict[str, str]
+"""By name, in the order of the file."""
+
+
+class _File(NamedTuple):
+    """`inputs` are whole tables, each with the empty line behind it."""
+
+    head: str
+    inputs: Parts
+    tail: str
+    body: str
+
+
+def merged_action(base: str, mine: str, theirs: str) -> Merged:
+    """`theirs` with what `mine` changed of `base`."""
+    if base in (mine, theirs) or mine == theirs:
+        return merged_closely(base, mine, theirs)
+    was, edited, newer = map(_parts, (base, mine, theirs))
+    if was is None or edited is None or newer is None:
+        return merged_closely(base, mine, theirs)
+    inputs, conflicts = _each(was.inputs, edited.inputs, newer.inputs, _input, _is_kept_out)
+    head = merged_closely(was.head, edited.head, _with_words(was.head, edited.head, newer.head))
+    tail = merged_closely(was.tail, edited.tail, newer.tail)
+    body = edited.body if edited.body != was.body else newer.body
+    return Merged(f"{head.text}{inputs}{tail.text}{body}", head.conflicts + conflicts + tail.conflicts)
+
+
+def _each(
+    was: Parts,
+    edited: Parts,
+    newer: Parts,
+    one: Callable[[str, str, str, str], Merged],
+    is_kept_out: Callable[[str, str], bool],
+) -> tuple[str, int]:
+    """Parts merged by their names, in the author's order; and the number of conflicts."""
+    made: Parts = {}
+    conflicts = 0
+    for name in _order(was, edited, newer):
+        if name in was and name not in edited and (name not in newer or is_kept_out(was[name], newer[name])):
+            continue
+        base = was.get(name, "") if name in edited else ""  # what comes back is new
+        done = one(name, base, edited.get(name, ""), newer.get(name, ""))
+        made[name] = done.text
+        conflicts += done.conflicts
+    return "".join(made.values()), conflicts
+
+
+def _order(was: Mapping[str, str], edited: Mapping[str, str], newer: Mapping[str, str]) -> list[str]:
+    """The author's, with each new name behind the one that it follows in the newer file."""
+    order = list(edited)
+    before = ""
+    for name in newer:
+        if name not in order:
+            order.insert(order.index(before) + 1 if before else 0, name)
+        before = name
+    return order
+
+
+def _input(name: str, was: str, edited: str, newer: str) -> Merged:
+    keys = [_keys(text) for text in (was, edited, newer)]
+    if "" in (was, edited, newer) or None in keys:
+        return merged_closely(was, edited, newer)
+    base, mine, theirs = (found for found in keys if found is not None)
+    text, conflicts = _each(base, mine, theirs, _line, lambda before, after: before == after)
+    return Merged(f"{_INPUT}\n{text}\n", conflicts)
+
+
+def _line(key: str, was: str, edited: str, newer: str) -> Merged:
+    if key == _DESCRIPTION and edited and edited != was:
+        return Merged(edited, 0)
+    return merged_closely(was, edited, newer)
+
+
+def _is_kept_out(was: str, newer: str) -> bool:
+    """Of an input that the author took out: unless a call without it cannot be made any more."""
+    return _OPTIONAL in newer.splitlines() or _OPTIONAL not in was.splitlines()
+
+
+def _with_words(was: str, edited: str, newer: str) -> str:
+    """The newer text with the old words, where the author has others: so that only those changed."""
+    before, mine, after = (_WORDS.findall(text) for text in (was, edited, newer))
+    if not len(before) == len(mine) == len(after):
+        return newer
+    words = iter([old if old != own else new for old, own, new in zip(before, mine, after, strict=True)])
+    return _WORDS.sub(lambda found: next(words), newer)
+
+
+def _parts(text: str) -> _File | None:
+    """A file as the import writes it; None for another form."""
+    front, end, body = text.partition(_END)
+    head, first, rest = front.partition("\n[[execute]]\n")
+    if not end or not first:
+        return None
+    head, *tables = f"{head}\n".split(f"\n{_INPUT}\n")
+    inputs: Parts = {}
+    for table in tables:
+        name = _NAME.match(table)
+        if name is None or name[1] in inputs or re.search(r"^\[", table, re.MULTILINE):
+            return None
+        inputs[name[1]] = f"{_INPUT}\n{table.rstrip()}\n\n"
+    return _File(f"{head.rstrip()}\n\n", inputs, f"{first.lstrip()}{rest}{end}", body)
+
+
+def _keys(table: str) -> Parts | None:
+    """The lines of an input by their keys; None where a value has several."""
+    lines = table.rstrip().splitlines()[1:]
+    found = [_KEY.fullmatch(line) for line in lines]
+    if not all(found):
+        return None
+    keys = {match[1]: f"{match[0]}\n" for match in found if match is not None}
+    return keys if len(keys) == len(lines) else None
