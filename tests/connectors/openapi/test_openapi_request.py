@@ -217,6 +217,21 @@ def test_header_parameters_are_header_fields() -> None:
     assert sent == {"accept": "text/csv", "User-Agent": "aileron"}
 
 
+def test_json_is_asked_for_alone_where_there_is_some() -> None:
+    """Another shape would not fit what is known of the answer. Where there is none, whatever there is."""
+    media: dict[str, Any] = {
+        "application/vnd.github.object": {},
+        "application/json": {},
+        "application/problem+json": {},
+    }
+    of_both, of_none = (
+        endpoint(responses={"200": {"content": content}}) for content in (media, {"text/csv": {}, "image/png": {}})
+    )
+
+    assert dict(request(of_both).headers)["Accept"] == "application/json, application/problem+json"
+    assert dict(request(of_none).headers)["Accept"] == "text/csv, image/png"
+
+
 @pytest.mark.parametrize("value", ["a\r\nX-Evil: 1", "a\nb", "\0", "ü", " a", "a\t", "a\x7f"])
 def test_a_header_field_cannot_be_ended_by_an_argument(value: str) -> None:
     """Nor have a character that the host would refuse, or strip."""

@@ -238,14 +238,18 @@ def _field_value(parameter: Parameter, value: Any) -> str:
 
 
 def _accepted(operation: Operation) -> str:
-    """The media types of answers that went well; anything where the document names none."""
+    """The media types of answers that went well; anything where the document names none.
+
+    If JSON is among them, nothing else is wanted: what is known of the answer is of JSON, and GitHub answers
+    `application/vnd.github.object` with another shape.
+    """
     wanted = {
         media_type: None
         for status, response in operation.responses.items()
         if status[:1] == "2" or status == "default"
         for media_type in response.content
     }
-    return ", ".join(wanted) or "*/*"
+    return ", ".join([one for one in wanted if kind_of(one) == "json"] or wanted) or "*/*"
 
 
 # Bodies
