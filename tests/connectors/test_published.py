@@ -17,6 +17,8 @@ BOUND = {
     "google": {"application": Application(client_id="a-client", client_secret=Secret(b"a-secret"))},
     "caldav": {"hosts": [HostPort("cal.example.com", 443)]},
     "matrix": {"hosts": [HostPort("matrix.example.com", 443)]},
+    "github": {},
+    "stripe": {},
 }
 
 

@@ -1,0 +1,58 @@
+"""GitHub: operations of its OpenAPI document, which is service/document.json, and files as text.
+
+The document has the content of a file in base64, which nobody can read who has to approve it. `read_text_file` and
+`write_text_file` make the same requests, by the document, with text on this side.
+
+Runs inside the jail. Source: docs.github.com/rest/repos/contents. Not here: files that are no text, and those above 1 MB, for
+which GitHub gives no content.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from typing import Any
+
+from aileron_connector import BadInput, ExternalApiError, op, openapi, run
+
+SERVICE = openapi.declare("service")
+
+
+@op
+def read_text_file(owner: str, repo: str, path: str, ref: str | None = None) -> dict[str, Any]:
+    """A file as text, with the `sha` that replacing and deleting it take."""
+    found = SERVICE.call("get_content", _given(owner=owner, repo=repo, path=path, ref=ref))
+    if "items" in found or found.get("type") != "file":
+        raise BadInput("the path is no file; for a directory use get_content", argument="path")
+    if found.get("encoding") != "base64":
+        raise BadInput(f"GitHub gives no content of a file of {found.get('size')} bytes", argument="path")
+    return {"text": _text(found), **{key: found.get(key) for key in ("path", "sha", "size", "html_url")}}
+
+
+@op
+def write_text_file(
+    owner: str, repo: str, path: str, message: str, text: str, sha: str | None = None, branch: str | None = None
+) -> dict[str, Any]:
+    """One commit that makes a file, or replaces the one that has this `sha`."""
+    content = base64.b64encode(text.encode()).decode()
+    told = _given(owner=owner, repo=repo, path=path, message=message, content=content, sha=sha, branch=branch)
+    done = SERVICE.call("put_content", told)
+    file, commit = done.get("content") or {}, done.get("commit") or {}
+    return {"path": path, "sha": file.get("sha"), "commit": commit.get("sha"), "html_url": file.get("html_url")}
+
+
+def _text(found: dict[str, Any]) -> str:
+    try:
+        return base64.b64decode(found.get("content", "")).decode()
+    except UnicodeDecodeError:
+        raise BadInput("the file is no text in UTF-8; get_content gives it in base64", argument="path") from None
+    except (binascii.Error, TypeError):
+        raise ExternalApiError("GitHub's answer has no content that can be decoded") from None
+
+
+def _given(**arguments: str | None) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+if __name__ == "__main__":
+    run()

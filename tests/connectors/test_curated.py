@@ -1,0 +1,120 @@
+"""GitHub's and Stripe's connectors, which were made from documents and edited: their cases, gates, previews and words.
+
+Not here: the documents, and servers that enforce them or behave like Stripe (tests/documents/test_curated.py).
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import Any, Final
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.importing.effects import needs_person
+from aileron.importing.record import parse_record
+from aileron.model.manifest import ActionFile, Effect
+from aileron.trial.bench import Bench, artifact_of
+from aileron.trial.cases import parse_cases
+from tests.support.plain_host import ROOT
+
+CURATED: Final = ("github", "stripe")
+MOST_BYTES: Final = 600_000
+"""Of one connector in this repository, its record included."""
+MONEY: Final = {
+    "stripe-create-payment",
+    "stripe-create-refund",
+    "stripe-create-subscription",
+    "stripe-update-subscription",
+    "stripe-finalize-invoice",
+}
+SENDS: Final = {"github-add-comment", "github-review-pull", "github-create-release", "stripe-send-invoice"}
+DELETES: Final = {"github-delete-file", "stripe-cancel-payment", "stripe-cancel-subscription"}
+NOTHING_TO_SHOW: Final = {
+    "stripe-create-customer",
+    "stripe-create-product",
+    "stripe-create-price",
+    "stripe-create-payment-link",
+}
+"""What is new and belongs to nothing that has one path."""
+
+
+def actions_of(name: str) -> dict[str, ActionFile]:
+    """By their names."""
+    paths = sorted((ROOT / "connectors" / name).glob("actions/*/action.md"))
+    found = (parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in paths)
+    return {action.name: action for action in found}
+
+
+def operations_of(name: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Method and operation of the packed document, by their names."""
+    document = json.loads((ROOT / "connectors" / name / "service" / "document.json").read_bytes())
+    return {
+        one["operationId"]: (method, one) for methods in document["paths"].values() for method, one in methods.items()
+    }
+
+
+@pytest.mark.jail
+@pytest.mark.parametrize("name", CURATED)
+def test_the_cases_pass_in_the_jail(name: str) -> None:
+    """Those that the import made, and those that were written."""
+    folder = ROOT / "connectors" / name
+    cases = parse_cases((folder / "tests" / "cases.toml").read_text(), file="cases.toml").cases
+    with Bench(artifact_of(folder, ())) as bench:
+        reports = bench.run(cases)
+
+    assert {one.case: one.problem for one in reports if one.problem is not None} == {}
+    assert len(reports) >= 30
+
+
+@pytest.mark.parametrize("name", CURATED)
+def test_only_what_reads_runs_without_a_person(name: str) -> None:
+    """By the method of what is requested; and nothing but that is tried again, or is a preview."""
+    methods = {op: method for op, (method, _) in operations_of(name).items()}
+    methods |= {"read_text_file": "get", "write_text_file": "put"}
+    for action in actions_of(name).values():
+        (step,) = action.steps
+        assert action.approval.required is needs_person(methods[step.op], step.effect or Effect.READ), action.name
+        assert step.idempotent is (not action.approval.required)
+        assert action.preview is None or methods[action.preview.op] == "get"
+
+
+def test_effects_are_what_a_call_does() -> None:
+    """Money, mail and deletions are all that weigh so much, and such a call can have no grant."""
+    every = actions_of("github") | actions_of("stripe")
+    weighs = {effect: {name for name, one in every.items() if one.steps[0].effect is effect} for effect in Effect}
+
+    assert (weighs[Effect.PAY], weighs[Effect.SEND], weighs[Effect.DELETE]) == (MONEY, SENDS, DELETES)
+    assert all(every[name].approval.irreversible for name in MONEY | SENDS | DELETES)
+    assert {name for name, one in every.items() if one.approval.required and one.preview is None} == NOTHING_TO_SHOW
+
+
+@pytest.mark.parametrize("name", CURATED)
+def test_words_are_those_of_somebody_who_wrote_them(name: str) -> None:
+    """Each action has a summary of its own, and descriptions that are short; none is the import's."""
+    made = parse_record((ROOT / "connectors" / name / "import.json").read_bytes()).texts
+    actions = actions_of(name)
+
+    assert 25 <= len(actions) <= 40
+    assert len({one.summary for one in actions.values()}) == len(actions)
+    assert tuple(f"actions/{one}" for one in actions) == tuple(
+        tomllib.loads((ROOT / "connectors" / name / "suite.toml").read_text())["actions"]
+    )
+    for action in actions.values():
+        assert made.get(f"actions/{action.name}/action.md") != action.text
+        assert all(len(one.description) <= 160 for one in action.inputs), action.name
+        assert name in action.tags
+
+
+@pytest.mark.parametrize("name", CURATED)
+def test_the_licence_of_the_document_goes_with_it(name: str) -> None:
+    """Beside the document, where it is packed too; and all of it is small."""
+    folder = ROOT / "connectors" / name
+    packed = artifact_of(folder, ()).connector
+    licence = (folder / "service" / "LICENSE").read_text()
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and path.suffix != ".pyc")
+
+    assert "Permission is hereby granted, free of charge" in licence
+    assert b"service/LICENSE" in packed
+    assert size < MOST_BYTES
