@@ -15,10 +15,10 @@ from hypothesis.errors import NoSuchExample, Unsatisfiable
 
 from aileron.actions.inputs import argument_problem
 from aileron.importing.cases import some_arguments
-from aileron.importing.operations import Imported, Input
+from aileron.importing.operations import Imported
 from aileron.model.manifest import InputSpec
 
-__all__ = ["arguments"]
+__all__ = ["arguments", "value_of"]
 
 _PLAIN: Final = settings(
     derandomize=True, database=None, max_examples=300, phases=[Phase.generate], suppress_health_check=[*HealthCheck]
@@ -30,16 +30,24 @@ def arguments(one: Imported) -> dict[str, Any] | None:
     args = some_arguments(one)
     for given in one.inputs:
         if given.required and given.name not in args:
-            try:
-                args[given.name] = find(_values(given.rule), functools.partial(_fits, given), settings=_PLAIN)
-            except (NoSuchExample, Unsatisfiable):
+            rule = {key: inner for key, inner in given.rule.items() if key != "type"}
+            spec = InputSpec(name=given.name, type=given.kind, description="", rule=rule)  # type: ignore[arg-type]
+            value = value_of(spec)
+            if value is None:
                 return None
+            args[given.name] = value
     return args
 
 
-def _fits(given: Input, value: Any) -> bool:
-    rule = {key: inner for key, inner in given.rule.items() if key != "type"}
-    spec = InputSpec(name=given.name, type=given.kind, description="", rule=rule)  # type: ignore[arg-type]
+def value_of(spec: InputSpec) -> Any | None:
+    """The least value that an input of an action takes. None where none was found."""
+    try:
+        return find(_values({"type": spec.type, **spec.rule}), functools.partial(_fits, spec), settings=_PLAIN)
+    except (NoSuchExample, Unsatisfiable):
+        return None
+
+
+def _fits(spec: InputSpec, value: Any) -> bool:
     return argument_problem(spec, value) is None
 
 

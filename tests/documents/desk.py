@@ -21,7 +21,7 @@ from tests.documents.servers import SECRET, USER, Server
 from tests.support.canary import scan
 from tests.support.home import PASSPHRASE, daemon_home
 
-__all__ = ["CHANGE", "DELETE", "Desk", "desk", "desk_of_sources"]
+__all__ = ["CHANGE", "DELETE", "Desk", "desk", "desk_of_sources", "desk_of_update"]
 
 CHANGE: Final = [SIGN, ("Approve? [y/N] ", "y")]
 """To a question with a preview, which only the approver's passphrase loads."""
@@ -69,6 +69,18 @@ def desk_of_sources(server: Server, connector: str, sources: Path, folder: Path,
     with _home(server, connector, sources, token) as made:
         made.must("connector", "build", str(sources), "--host", server.host, "-o", archive)
         made.must("connector", "install", archive)
+        _settle(made, "api_key")
+        yield made
+
+
+@contextlib.contextmanager
+def desk_of_update(server: Server, connector: str, sources: Path, document: Path, token: str) -> Iterator[Desk]:
+    """With a connector that is shipped, taken to this server by importing its document again; `sources` is a copy of it."""
+    with _home(server, connector, sources, token) as made:
+        made.must(
+            "connector", "new", connector, str(sources), "--update", "--from", str(document), "--host", server.host
+        )
+        made.must("connector", "install", str(sources))
         _settle(made, "api_key")
         yield made
 

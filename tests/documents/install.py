@@ -1,10 +1,11 @@
 """Documents as their makers publish them, a server that enforces one, and servers that describe themselves, once into a cache.
 
 Four caches: `documents`, with what the lock and carriers.txt of pins/ name (node and Prism among them, 320 MB),
-`documents-servers-…` and `documents-homeserver-…`, one for each version of Python, with what servers/servers.txt (70 MB) and
-homeserver/homeserver.txt (220 MB) name, and `documents-everything`, with node and the reference server of MCP, which the lock of
+`documents-servers-…` and `documents-homeserver-…`, one for each version of Python, with what servers/ (80 MB) and
+homeserver/homeserver.txt (220 MB) name (localstripe is sources, built with the setuptools of that cache),
+and `documents-everything`, with node and the reference server of MCP, which the lock of
 everything/ names (240 MB). Of packages that only carry documents nothing is kept but these, and no document is ever a file of
-this repository: their licences are their own.
+this repository whole: their licences are their own.
 
     $ python -m tests.documents.install       # prints where they are
 
@@ -141,6 +142,9 @@ def _build_servers(at: Path) -> None:
     packages = at / "packages"
     pins = ["-r", str(_SERVER_PINS / "servers.txt")]
     run(at, [sys.executable, *_PIP, "install", "--no-compile", *_HASHED, "--target", str(packages), *pins])
+    pins = ["-r", str(_SERVER_PINS / "localstripe.txt")]
+    place = ["--no-compile", "--no-deps", "--no-build-isolation", "--require-hashes", "--target", str(packages)]
+    run(at, [sys.executable, *_PIP, "install", *place, *pins], PYTHONPATH=os.fspath(packages))
     (at / "documents").mkdir()
     for document in DOCUMENTS:
         if document.is_of_a_server and document is not KINTO:

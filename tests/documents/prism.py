@@ -27,7 +27,7 @@ from aileron.trial.bench import LocalUpstream
 from tests.documents.install import Tools
 from tests.documents.table import Document
 
-__all__ = ["Enforced", "enforcing"]
+__all__ = ["Enforced", "enforcing", "enforcing_json"]
 
 _START_S: Final = 90.0
 _SEED: Final = "aileron"
@@ -44,10 +44,17 @@ class Enforced:
 @contextlib.contextmanager
 def enforcing(document: Document, tools: Tools) -> Iterator[Enforced]:
     """Prism with this document, which is JSON, until the end of the block."""
+    with enforcing_json(json.loads((tools.documents / document.file).read_bytes()), tools) as at:
+        yield at
+
+
+@contextlib.contextmanager
+def enforcing_json(document: dict[str, Any], tools: Tools) -> Iterator[Enforced]:
+    """The same with a document that is not in the cache, such as a part of one."""
     port = _free_port()
     with tempfile.TemporaryDirectory(prefix="ail-") as folder:
         file, log = Path(folder, "document.json"), Path(folder, "log")
-        placed = _placed(json.loads((tools.documents / document.file).read_bytes()), f"http://localhost:{port}")
+        placed = _placed(document, f"http://localhost:{port}")
         file.write_text(json.dumps(placed), encoding="utf-8")
         options = ["--dynamic", "--errors", "--seed", _SEED, "--host", "127.0.0.1", "--port", str(port)]
         with log.open("wb") as written:

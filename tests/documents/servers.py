@@ -1,5 +1,5 @@
 """Real servers on loopback, with what they keep in a folder or in memory: Kinto and Jupyter Server, which describe themselves,
-and Synapse, a Matrix homeserver.
+Synapse, a Matrix homeserver, and localstripe, which behaves like Stripe.
 
     with kinto(servers) as server:
         server.asked("GET", "/v1/buckets")      # over HTTP, as its user, with no Aileron in between
@@ -31,10 +31,11 @@ from typing import Any, Final
 
 from tests.documents.install import KINTO_SETTINGS, Servers
 
-__all__ = ["SECRET", "USER", "Homeserver", "Server", "jupyter", "kinto", "synapse"]
+__all__ = ["SECRET", "STRIPE_KEY", "USER", "Homeserver", "Server", "jupyter", "kinto", "localstripe", "synapse"]
 
 SECRET: Final = "hunter2-hunter2"
 """A password or token that no file of a home may have (tests/support/home.py)."""
+STRIPE_KEY: Final = f"sk_test_{SECRET}"
 USER: Final = "mira"
 _START_S: Final = 60.0
 _KINTO: Final = """\
@@ -49,6 +50,15 @@ _SYNAPSE_LOG: Final = """\
 version: 1
 handlers: {all: {class: logging.StreamHandler}}
 root: {level: WARNING, handlers: [all]}
+"""
+_LOCALSTRIPE: Final = """\
+import sys
+from aiohttp import web
+from localstripe.resources import Store
+from localstripe.server import app
+
+Store.dump_to_disk = lambda store: None  # a file that every localstripe of this machine has
+web.run_app(app, host="127.0.0.1", port=int(sys.argv[1]), print=None)
 """
 
 
@@ -155,6 +165,15 @@ def synapse(packages: Path, files: Path) -> Iterator[Homeserver]:
     server = Homeserver(port, "", "/_matrix/client/versions")
     words = ["-m", "synapse.app.homeserver", "-c", str(files / "homeserver.yaml")]
     with _running(words, packages, server):
+        yield server
+
+
+@contextlib.contextmanager
+def localstripe(servers: Servers) -> Iterator[Server]:
+    """A server with Stripe's API, its customers and payments in memory."""
+    port = _free_port()
+    server = Server(port, f"Bearer {STRIPE_KEY}", "/v1/customers")
+    with _running(["-c", _LOCALSTRIPE, str(port)], servers.packages, server):
         yield server
 
 

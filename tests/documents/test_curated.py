@@ -1,0 +1,231 @@
+"""The connectors of this repository that were made from documents, with the documents: what was edited stays, what is sent fits,
+and Stripe's does what it says at a server that behaves like Stripe.
+
+Decisions are signed. What is done is looked at where it matters: at the server, over HTTP, with no Aileron in between.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.model.manifest import ActionFile
+from aileron.trial.bench import Bench, artifact_of
+from tests.cli.command import Command
+from tests.cli.person import SIGN, at_terminal, flat
+from tests.documents.arguments import value_of
+from tests.documents.desk import CHANGE, Desk, desk_of_update
+from tests.documents.install import Servers, Tools
+from tests.documents.prism import enforcing_json
+from tests.documents.servers import STRIPE_KEY, localstripe
+from tests.documents.table import named
+from tests.support.plain_host import ROOT
+
+pytestmark = [pytest.mark.jail, pytest.mark.timeout(120)]
+CURATED: Final = ("github", "stripe")
+GIVEN: Final = {
+    "since": "2026-01-31T00:00:00Z",
+    "until": "2026-01-31T00:00:00Z",
+    "created": {"gte": 1767225600},
+    "metadata": {"order": "42"},
+}
+"""Of inputs whose rule does not say all."""
+UNSEEN: Final = {
+    "read_text_file": "the path is no file",
+    "create_payment_link": "Cannot deserialize JSON object array in form data",
+    "create_subscription": "Cannot deserialize JSON object array in form data",
+    "update_subscription": "Cannot deserialize JSON object array in form data",
+}
+"""Where Prism fails by itself: it makes up a directory for a file, and does not read lists of objects in forms. The cases of the
+connectors have them.
+"""
+PAY: Final = [SIGN, ("Type pay to approve: ", "pay")]
+
+
+def sources(name: str) -> Path:
+    """Where a connector lies."""
+    return ROOT / "connectors" / name
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Every file, by its path."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+
+
+@pytest.mark.parametrize("name", CURATED)
+def test_the_same_document_changes_no_byte_and_a_newer_one_keeps_what_was_edited(
+    name: str, tools: Tools, tmp_path: Path
+) -> None:
+    """Of the files that were edited, and of those that were made."""
+    copy, newer = tmp_path / name, tmp_path / "newer.json"
+    shutil.copytree(sources(name), copy, ignore=shutil.ignore_patterns("__pycache__"))
+    document = json.loads((tools.documents / named(name).file).read_bytes())
+    aileron = Command(tmp_path)
+    words = ("connector", "new", f"github://aileron/connector-{name}", str(copy), "--update", "--from")
+    again = aileron(*words, str(tools.documents / named(name).file))
+    same = files_of(copy)
+    path = {"github": "/search/code", "stripe": "/v1/customers"}[name]
+    document["paths"][path]["get"]["parameters"].append(
+        {"name": "aloud", "in": "query", "required": False, "schema": {"type": "string", "maxLength": 9}}
+    )
+    newer.write_text(json.dumps(document))
+    changed = aileron(*words, str(newer))
+    action = {"github": "github-search-code", "stripe": "stripe-list-customers"}[name]
+    text = (copy / "actions" / action / "action.md").read_text()
+
+    assert (again.code, changed.code) == (0, 0), (again, changed)
+    assert "no operation that you chose has changed" in again.err
+    assert same == files_of(sources(name))
+    assert "inputs aloud: " in changed.err
+    assert 'name = "aloud"' in text
+    assert text.replace(_input_of(text, "aloud"), "") == (sources(name) / "actions" / action / "action.md").read_text()
+
+
+def _input_of(text: str, name: str) -> str:
+    begin = text.index(f'[[inputs]]\nname = "{name}"')
+    return text[begin : text.index("\n\n", begin) + 2]
+
+
+@pytest.mark.parametrize("name", CURATED)
+def test_whatever_an_action_may_be_given_is_what_the_published_document_allows(name: str, tools: Tools) -> None:
+    """Each action with all of its inputs, in the real jail, at a server that enforces the part of the document that is used."""
+    problems: dict[str, str] = {}
+    with enforcing_json(used_part(name, tools), tools) as at, Bench(artifact_of(sources(name), ())) as bench:
+        for action in actions_of(name):
+            (step,) = action.steps
+            args = {one.name: GIVEN.get(one.name, value_of(one)) for one in action.inputs}
+            failure = bench.call(step.op, args, at.upstream).failure
+            if failure is not None:
+                problems[step.op] = f"{failure.message}; {args}; {str(failure.details)[:600]}"
+    unseen = {op for op, problem in problems.items() if UNSEEN.get(op, "nothing") in problem}
+
+    assert {op: problem for op, problem in problems.items() if op not in unseen} == {}
+
+
+def actions_of(name: str) -> list[ActionFile]:
+    """Of one connector."""
+    paths = sorted(sources(name).glob("actions/*/action.md"))
+    return [parse_action(path.read_text(), file=str(path), allow_placeholder=True) for path in paths]
+
+
+def used_part(name: str, tools: Tools) -> dict[str, Any]:
+    """The published document with the operations of the connector, and what they refer to.
+
+    Without Stripe's answers, which refer to each other so much that Prism does not start; localstripe gives real ones. And
+    without what no action gives of Stripe's forms: Prism takes each object that is not there for an empty one, and complains.
+    """
+    whole = json.loads((tools.documents / named(name).file).read_bytes())
+    packed = json.loads((sources(name) / "service" / "document.json").read_bytes())
+    whole["paths"] = {
+        path: {key: value for key, value in whole["paths"][path].items() if key in (*methods, "parameters")}
+        for path, methods in packed["paths"].items()
+    }
+    if name == "stripe":
+        anything = {"200": {"description": "", "content": {"application/json": {"schema": {"type": "object"}}}}}
+        inputs = {action.steps[0].op: {one.name for one in action.inputs} for action in actions_of(name)}
+        for path, methods in whole["paths"].items():
+            for method, operation in methods.items():
+                operation["responses"] = anything
+                given = inputs[packed["paths"][path][method]["operationId"]]
+                for media in operation.get("requestBody", {}).get("content", {}).values():
+                    found = media["schema"].get("properties", {})
+                    media["schema"]["properties"] = {key: value for key, value in found.items() if key in given}
+    components: dict[str, Any] = {"securitySchemes": whole["components"].get("securitySchemes", {})}
+    waiting = [whole["paths"]]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict) and isinstance(value.get("$ref"), str):
+            _, _, kind, key = value["$ref"].split("/")
+            if key not in components.setdefault(kind, {}):
+                components[kind][key] = whole["components"][kind][key]
+                waiting.append(components[kind][key])
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return {key: whole[key] for key in ("openapi", "info", "paths")} | {
+        "components": components,
+        "security": whole.get("security", []),
+    }
+
+
+@pytest.fixture(scope="module")
+def shop(servers: Servers, tools: Tools, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """Stripe's connector as it lies here, taken to a server of one's own with `--update --host`."""
+    copy = tmp_path_factory.mktemp("s") / "stripe"
+    shutil.copytree(sources("stripe"), copy)
+    document = tools.documents / named("stripe").file
+    with (
+        localstripe(servers) as server,
+        desk_of_update(server, "github://aileron/connector-stripe", copy, document, STRIPE_KEY) as made,
+    ):
+        yield made
+
+
+def added(shop: Desk, path: str, body: dict[str, Any]) -> str:
+    """Something at the server; its id."""
+    status, made = shop.server.asked("POST", path, body)
+    assert status == 200, made
+    return str(made["id"])
+
+
+def test_customers_are_listed_at_once(shop: Desk) -> None:
+    """With the key that the agent never has."""
+    ann = added(shop, "/v1/customers", {"name": "Ann", "email": "ann@example.com"})
+    said = shop.must("run", "stripe-list-customers", "limit=100")
+
+    assert ann in [one["id"] for one in said.json["data"]]
+    assert STRIPE_KEY not in said.out + said.err
+
+
+def test_a_customer_is_added_and_changed_by_who_may(shop: Desk) -> None:
+    """Denied first: then there is none. The change shows what is there now."""
+    words = ("stripe-create-customer", "name=Bo", "email=bo@example.com")
+    refused = at_terminal(shop.aileron, "deny", shop.asked(*words), "--reason", "not now", answers=[SIGN])
+    before = customers(shop)
+    added_ = at_terminal(shop.aileron, "approve", shop.asked(*words), answers=[("Approve? [y/N] ", "y"), SIGN])
+    (bo,) = [one for one in customers(shop) if one["name"] == "Bo"]
+    asked = shop.asked("stripe-update-customer", f"customer={bo['id']}", "email=bo@example.org")
+    changed = at_terminal(shop.aileron, "approve", asked, answers=CHANGE)
+
+    assert (refused.code, added_.code, changed.code) == (0, 0, 0), (refused, added_, changed)
+    assert "Bo" not in [one["name"] for one in before]
+    assert "Add a customer: “Bo”, “bo@example.com”" in flat(added_)
+    assert "bo@example.com" in flat(changed)
+    assert shop.server.asked("GET", f"/v1/customers/{bo['id']}")[1]["email"] == "bo@example.org"
+
+
+def customers(shop: Desk) -> list[dict[str, Any]]:
+    """Those of the server."""
+    return list(shop.server.asked("GET", "/v1/customers?limit=100")[1]["data"])
+
+
+def test_money_moves_when_somebody_types_pay(shop: Desk) -> None:
+    """A charge, and a refund of a part of it, whose card shows the payment. A denied one leaves the money where it is."""
+    cy = added(shop, "/v1/customers", {"name": "Cy"})
+    card = {"number": "4242424242424242", "exp_month": 12, "exp_year": 2040, "cvc": "123"}
+    method = added(shop, "/v1/payment_methods", {"type": "card", "card": card})
+    added(shop, f"/v1/payment_methods/{method}/attach", {"customer": cy})
+    words = ("amount=1999", "currency=usd", f"customer={cy}", f"payment_method={method}", "confirm=true")
+    charged = at_terminal(shop.aileron, "approve", shop.asked("stripe-create-payment", *words), answers=PAY)
+    listed = shop.must("run", "stripe-list-payments").json["data"]
+    (payment,) = [one for one in listed if one["customer"] == cy]
+    back = ("stripe-create-refund", f"payment_intent={payment['id']}", "amount=500")
+    refused = at_terminal(shop.aileron, "deny", shop.asked(*back), "--reason", "wrong one", answers=[SIGN])
+    refunds = f"/v1/refunds?payment_intent={payment['id']}"
+    before = shop.server.asked("GET", refunds)[1]["data"]
+    refunded = at_terminal(shop.aileron, "approve", shop.asked(*back), answers=PAY)
+    (refund,) = shop.server.asked("GET", refunds)[1]["data"]
+
+    assert (charged.code, refused.code, refunded.code) == (0, 0, 0), (charged, refused, refunded)
+    assert "Cy" in flat(charged)
+    assert (payment["amount"], payment["status"], before) == (1999, "succeeded", [])
+    assert (refund["amount"], refund["payment_intent"]) == (500, payment["id"])
+    assert "1999" in flat(refunded)
