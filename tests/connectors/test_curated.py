@@ -34,7 +34,6 @@ DELETES: Final = {"github-delete-file", "stripe-cancel-payment", "stripe-cancel-
 NOTHING_TO_SHOW: Final = {
     "stripe-create-customer",
     "stripe-create-product",
-    "stripe-create-price",
     "stripe-create-payment-link",
 }
 """What is new and belongs to nothing that has one path."""
