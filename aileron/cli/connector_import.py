@@ -83,7 +83,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def import_document(name: Fqn, wanted: Wanted) -> Made:
     """Read, choose, make. Problem(usage) for what cannot be done, with what to give instead."""
-    from aileron.importing.choosing import check_names
+    from aileron.importing.choosing import by_found_names
     from aileron.importing.fetching import load
     from aileron.importing.found import described
     from aileron.importing.reading import DocumentError
@@ -94,16 +94,14 @@ def import_document(name: Fqn, wanted: Wanted) -> Made:
         operations = _operations(found, wanted)
         if not operations:
             raise DocumentError("no operation is chosen")
-        choices = choices_of(wanted)
-        check_names(found, choices.names)
-        return make(found, operations, name, choices)
+        return make(found, operations, name, by_found_names(found, choices_of(wanted)))
     except DocumentError as error:
         raise Problem.usage(visible(str(error)), fix="aileron connector new --help") from None
 
 
 def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
     """Import the document again into a repository that was made from an older one, and write it. Problem(usage)."""
-    from aileron.importing.choosing import check_names
+    from aileron.importing.choosing import by_found_names
     from aileron.importing.fetching import load
     from aileron.importing.found import described
     from aileron.importing.reading import DocumentError
@@ -112,10 +110,9 @@ def update_document(name: Fqn, directory: Path, wanted: Wanted) -> Update:
 
     try:
         record = parse_record(file_of(directory, RECORD))
-        given = choices_of(wanted)
-        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, given))
         found = described(load(wanted.sources))
-        check_names(found, given.names)
+        given = by_found_names(found, choices_of(wanted))
+        record = msgspec.structs.replace(record, choices=chosen_now(record.choices, given))
         chosen = {one.name: one for one in chosen_again(found, record)}
         chosen |= {one.name: one for one in (_named(found, wanted) if wanted.is_chosen else ())}
         operations = [one for one in found.operations if one.name in chosen]

@@ -13,13 +13,16 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
+
+import msgspec
 
 from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
+from aileron.importing.record import Choices
 
-__all__ = ["by_words", "check_names", "tags_of", "wanted"]
+__all__ = ["by_found_names", "by_words", "tags_of", "wanted"]
 
 UNTAGGED = "(untagged)"
 _NAME: Final = re.compile(r"(?=.{1,64}$)[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
@@ -78,14 +81,23 @@ def by_words(described: Described, words: Sequence[str]) -> list[FoundOperation]
     return [one for one in described.operations if one.name in chosen]
 
 
-def check_names(described: Described, names: Mapping[str, str]) -> None:
-    """What operations are to be called. DocumentError for one that there is not, or a name that is none."""
-    _check_known(set(names), {one.name for one in described.operations}, "operation")
-    for name in names.values():
+def by_found_names(described: Described, choices: Choices) -> Choices:
+    """What was said of operations, by the names that they were found under: an author may know one by its `operationId`.
+
+    DocumentError where one is to be called what is no name, or there is none of that name.
+    """
+    known = {_id(one): one.name for one in described.operations} | {one.name: one.name for one in described.operations}
+    _check_known(set(choices.names), set(known), "operation")
+    for name in choices.names.values():
         if not _NAME.fullmatch(name):
             raise DocumentError(
                 f"{name[:80]!r} is no name of an operation: lower-case words joined by _, such as create_refund"
             )
+    return msgspec.structs.replace(
+        choices,
+        names={known[op]: name for op, name in choices.names.items()},
+        fields={known.get(op, op): fields for op, fields in choices.fields.items()},
+    )
 
 
 def _id(one: FoundOperation) -> str:

@@ -244,19 +244,17 @@ def _imported(
 ) -> tuple[list[Imported], list[Unimported]]:
     imported: list[Imported] = []
     unimported: list[Unimported] = []
+    listed: set[str] = set()
     for found in operations:
         one = _one(importer, found, described, choices, origin)
         if isinstance(one, Imported):
             imported.append(_named(_with_fields(one, choices), choices))
+            listed |= {found.name} if one.packed.listing is not None else set()
         else:
             unimported.append(one)
         if len(imported) > MAX_OPERATIONS:
             raise _too_many(operations)
-    unknown = choices.fields.keys() - {
-        found.name
-        for found in operations
-        if any(one.found.raw is found.raw and one.packed.listing is not None for one in imported)
-    }
+    unknown = choices.fields.keys() - listed
     if unknown:
         raise DocumentError(f"--fields {min(unknown)}: no imported operation of that name has a list")
     return imported, unimported

@@ -140,6 +140,8 @@ def test_all_hosts_are_told_before_a_key_is_bound(new: Any) -> None:
         (DOCUMENT, ["--host", "evil"], "--host 'evil'"),
         (DOCUMENT, ["--variable", "a"], "--variable 'a' is not NAME=VALUE"),
         (DOCUMENT, ["--fields", "nope=a"], "--fields nope"),
+        (DOCUMENT, ["--rename", "lstPets=pets"], "did you mean 'listPets'?"),
+        (DOCUMENT, ["--rename", "listPets=List Pets"], "is no name of an operation"),
         (DOCUMENT, ["--op", "add_pet"], "--op and --lang are for connectors without --from"),
         (DOCUMENT, ["--from", "https://example.com/x"], "only the first --from can be a URL"),
         (DOCUMENT, ["--from", "/dev/zero"], "/dev/zero is not a file"),

@@ -6,6 +6,7 @@ The same ones every time. Not here: what the examples are (aileron/importing/cas
 from __future__ import annotations
 
 import functools
+import json
 import re
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ from hypothesis.errors import NoSuchExample, Unsatisfiable
 from aileron.actions.inputs import argument_problem
 from aileron.importing.cases import some_arguments
 from aileron.importing.operations import Imported
-from aileron.model.manifest import InputSpec
+from aileron.model.manifest import InputSpec, InputType
 
 __all__ = ["arguments", "value_of"]
 
@@ -41,6 +42,12 @@ def arguments(one: Imported) -> dict[str, Any] | None:
 
 def value_of(spec: InputSpec) -> Any | None:
     """The least value that an input of an action takes. None where none was found."""
+    return _least(spec.type, json.dumps(spec.rule))
+
+
+@functools.cache  # most actions of a service take the same ones
+def _least(kind: InputType, rule: str) -> Any | None:
+    spec = InputSpec(name="value", type=kind, description="", rule=json.loads(rule))
     try:
         return find(_values({"type": spec.type, **spec.rule}), functools.partial(_fits, spec), settings=_PLAIN)
     except (NoSuchExample, Unsatisfiable):

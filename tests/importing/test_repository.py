@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aileron.actions.manifest import parse_action
-from aileron.importing.choosing import check_names, wanted
+from aileron.importing.choosing import by_found_names, wanted
 from aileron.importing.reading import DocumentError
 from aileron.importing.record import parse_record
 from aileron.importing.repository import Choices, Made, make, service_of
@@ -150,10 +150,14 @@ def test_another_name_is_the_operations_and_its_actions_and_opens_no_gate() -> N
 def test_a_name_is_that_of_an_operation_that_there_is() -> None:
     """And the new one is one that an action can have."""
     there = found(document(PATHS, components=SCHEMAS))
-    check_names(there, {"get_pet": "read_pet"})
+    said = Choices(names={"getPet": "read_pet", "files": "list_files"}, fields={"listPets": ("id",)})
+
+    assert by_found_names(there, said) == Choices(
+        names={"get_pet": "read_pet", "files": "list_files"}, fields={"list_pets": ("id",)}
+    )
     for names, problem in (({"get_pets": "read_pet"}, "no operation 'get_pets'"), ({"get_pet": "a b"}, "is no name")):
         with pytest.raises(DocumentError, match=problem):
-            check_names(there, names)
+            by_found_names(there, Choices(names=names))
 
 
 def test_answers_are_described_as_deep_as_the_author_wants_and_requests_always_whole() -> None:
