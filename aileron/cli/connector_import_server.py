@@ -104,6 +104,10 @@ def _check(wanted: Wanted) -> None:
         raise Problem.usage(
             f"--auth {auth[:64]}: expected oauth2, bearer, header:NAME or none for an MCP server", fix=_FIX
         )
+
+
+def _check_signs_in(wanted: Wanted, auth: str | None) -> None:
+    """Whoever says how to sign in is not to be given another credential. `auth`: said now, or at the import. Problem(usage)."""
     signing_in = {
         "--client-id": wanted.client_id,
         "--auth-server": wanted.auth_server,
@@ -111,8 +115,8 @@ def _check(wanted: Wanted) -> None:
         "--no-browser": wanted.no_browser,
     }
     for option, is_given in signing_in.items():
-        if is_given and wanted.auth not in (None, "oauth2"):
-            raise Problem.usage(f"{option} is for signing in, and --auth {wanted.auth} does not", fix="--auth oauth2")
+        if is_given and auth not in (None, "oauth2"):
+            raise Problem.usage(f"{option} is for signing in, and --auth {auth} does not", fix="--auth oauth2")
 
 
 def _kept(choices: Choices, listing: Listing) -> Choices:
@@ -137,6 +141,7 @@ def _asked(wanted: Wanted, choices: Choices) -> Listing:
     from aileron.importing.mcp_listing import UnauthorizedError, listed
     from aileron.importing.reading import DocumentError
 
+    _check_signs_in(wanted, choices.auth)
     source, settings = wanted.sources[0], _settings()
     if choices.auth not in (None, "oauth2"):
         return listed(source, _token(choices.auth), ca_pem=settings.egress_ca_pem)

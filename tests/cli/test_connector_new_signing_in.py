@@ -232,6 +232,8 @@ def test_what_stands_in_the_way_is_said_with_what_to_do(aileron: Command, tmp_pa
     assert "\\n" not in demanded.err
     assert {one.code for one in (nobody, document, forced, unregistered, without, demanded)} == {2}
     assert older.code == 0, older.err
+    again = aileron(*words, "--update", "--scope", "a", AILERON_MCP_TOKEN=TOKEN)
+    assert (again.code, "--auth bearer does not" in again.err) == (2, True), again
 
 
 BROWSER = """\
