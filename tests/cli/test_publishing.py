@@ -254,6 +254,28 @@ def test_a_manifest_is_checked_and_told_in_words(aileron: Command, sources: Path
     assert unbound.json["reaches"] == "the hosts given at build time"
 
 
+def test_a_manifest_is_told_with_who_signs_in_and_what_for(aileron: Command, sources: Path) -> None:
+    """A client that is registered, tokens for one service, and no scopes."""
+    key = 'kind = "api_key"\nscope = "Read notes"\nheader = "X-Key"\nformat = "{key}"\n'
+    provider = """kind = "oauth2"
+scope = "Read notes"
+[capabilities.credential.oauth2]
+authorize_url = "https://id.example.com/authorize"
+token_url = "https://id.example.com/token"
+registration_url = "https://id.example.com/register"
+resource = "https://notes.example.com/mcp"
+scopes = []
+"""
+    assert key in MANIFEST
+    (sources / "manifest.toml").write_text(MANIFEST.replace(key, provider))
+    said = aileron("connector", "check-manifest", str(sources), "--json")
+
+    assert said.code == 0, said
+    assert said.json["signs_in_at"] == "https://id.example.com/authorize"
+    assert said.json["client"] == "registered at https://id.example.com/register"
+    assert (said.json["tokens_for"], said.json["scopes"]) == ("https://notes.example.com/mcp", "none")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

@@ -10,11 +10,15 @@ from typing import Any, Final
 
 import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from aileron.model.credential import TokenSet
 from aileron.model.failure import AileronError
 from aileron.model.manifest import OAuth2Provider
 from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.problems import ProviderError
+from aileron.oauth.registration import MAX_CLIENT_CHARACTERS, read_registration
 from aileron.oauth.signin import SignIn, TokenGrant
 from tests.oauth.conftest import asked_for, callback, endpoints_to, port_of, visit
 from tests.support.token_server import (
@@ -32,6 +36,7 @@ pytestmark = pytest.mark.anyio
 
 NOW: Final = 1_795_233_600.0
 AGAIN: Final = "aileron binding setup github://you/mail"
+REDIRECT: Final = "http://localhost:4242/callback"
 RESOURCE: Final = "https://mail.example/mcp"
 
 
@@ -242,6 +247,44 @@ async def test_of_a_bad_registration_nothing_is_quoted_and_no_port_stays_open(
     assert not is_open(port_registered(server.asked[0]))
     assert server.to("/token") == []
     assert (await signed_in(endpoints, unregistered(server)))[0].grant.refreshable
+
+
+_ANYTHING: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.just(REDIRECT),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+_METHODS: Final = st.sampled_from(["none", "client_secret_post", "client_secret_basic", None])
+
+
+@given(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "client_id": _ANYTHING,
+            "client_secret": _ANYTHING,
+            "client_secret_expires_at": _ANYTHING,
+            "redirect_uris": _ANYTHING | st.just([REDIRECT]),
+            "token_endpoint_auth_method": _ANYTHING | _METHODS,
+        },
+    )
+)
+def test_any_answer_is_a_client_that_can_be_sent_or_an_error(found: dict[str, Any]) -> None:
+    """Whatever its values are: nothing escapes as another exception, and what is kept fits into a form and an address."""
+    provider = OAuth2Provider(
+        authorize_url="https://id.example/a",
+        token_url="https://id.example/t",
+        registration_url="https://id.example/r",
+        scopes=(),
+    )
+    try:
+        client = read_registration(found, provider, REDIRECT, "id.example", NOW)
+    except ProviderError:
+        return
+    kept = [client.client_id, *([] if client.client_secret is None else [client.client_secret])]
+    assert all(1 <= len(value) <= MAX_CLIENT_CHARACTERS and value.isascii() for value in kept)
+    assert all(value.isprintable() and " " not in value for value in kept)
+    assert REDIRECT in found.get("redirect_uris", [REDIRECT]) or found["redirect_uris"] is None
 
 
 async def test_a_client_id_that_is_anothers_markup_is_one_parameter_and_on_no_page(
