@@ -155,6 +155,7 @@ def synapse(packages: Path, files: Path) -> Iterator[Homeserver]:
         "pid_file": str(files / "pid"),
         "report_stats": False,
         "trusted_key_servers": [],
+        "bcrypt_rounds": 4,
         "rc_message": {"per_second": 1000, "burst_count": 1000},
         "listeners": [
             {"port": port, "bind_addresses": ["127.0.0.1"], "type": "http", "resources": [{"names": ["client"]}]}
