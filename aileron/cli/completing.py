@@ -55,7 +55,9 @@ _LISTINGS: Final = {
 }
 TAKES: Final = {
     **dict.fromkeys(["run", "grant add"], "action"),
-    **dict.fromkeys([f"action {verb}" for verb in ("show", "update", "diff", "enable", "disable", "remove")], "action"),
+    **dict.fromkeys(
+        [f"action {verb}" for verb in ("show", "update", "diff", "enable", "disable", "resume", "remove")], "action"
+    ),
     **dict.fromkeys(
         ["approve", "deny", "approval show", "approval edit", "approval ask", "approval cancel"], "approval"
     ),
