@@ -227,7 +227,7 @@ _COMMANDS: dict[str, _Command | _Group] = {
     ),
     "connector": _Group(
         "Manage connectors, the jailed programs that talk to services.",
-        "connector_author.new connector_author.test connector.build connector_author.sign connector_author.release "
+        "connector_new.new connector_author.test connector.build connector_author.sign connector_author.release "
         "connector_author.check_manifest connector.install connector.list_ connector.show connector.check connector.verify "
         "connector.remove",
     ),

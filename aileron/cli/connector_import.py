@@ -3,7 +3,7 @@
 Runs in the command, on the author's machine. Importing a document is aileron/importing's; the files that every repository
 has are template.py's.
 
-Source: docs/how-to/import-an-api.md. Not here: the key and writing the files (commands/connector_author.py).
+Source: docs/how-to/import-an-api.md. Not here: the key and writing the files (commands/connector_new.py).
 """
 
 from __future__ import annotations
@@ -74,6 +74,20 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     def is_server(self) -> bool:
         """Whether it is an MCP server that is imported, and no document."""
         return any(source.startswith("mcp+") for source in self.sources)
+
+    @property
+    def needs_source(self) -> bool:
+        """Whether there is an option that says something of a document; those of servers are checked by themselves."""
+        return bool(
+            self.is_chosen
+            or self.auth
+            or self.variables
+            or self.client_id
+            or self.fields
+            or self.names
+            or self.answer_depth
+            or self.server
+        )
 
     @property
     def is_chosen(self) -> bool:

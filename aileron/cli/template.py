@@ -6,7 +6,7 @@ Pure, but for reading the files, which are shipped with the program. `templates/
 cases and tests, and its action, for each shape an operation may have: which one, its name says. `%%word%%` is a place; one
 alone on its line that is empty takes the line along.
 
-Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_author.py),
+Source: docs/how-to/publish-a-connector.md, which is run as a test. Not here: keys and writing (commands/connector_new.py),
 what a name says (operation_names.py).
 """
 
