@@ -16,8 +16,9 @@ import msgspec
 
 from aileron.actions.summary import MAX_SUMMARY
 from aileron.importing.effects import needs_person
+from aileron.importing.inputs import Input
 from aileron.importing.listing import Lookup, fields_of, properties_of
-from aileron.importing.operations import Imported, Input
+from aileron.importing.operations import Imported
 from aileron.importing.toml import toml_of
 from aileron.importing.words import first_sentence, line, paragraph
 from aileron.model.manifest import Effect

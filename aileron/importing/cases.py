@@ -16,7 +16,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from aileron.actions.inputs import argument_problem
-from aileron.importing.operations import Imported, Input
+from aileron.importing.inputs import Input
+from aileron.importing.operations import Imported
 from aileron.importing.references import References
 from aileron.importing.rules import Rule, size_of
 from aileron.importing.toml import toml_of

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
-from aileron.importing.operations import Imported, Input
+from aileron.importing.inputs import Input
+from aileron.importing.operations import Imported
 from aileron.importing.security import Credential
 from aileron.importing.toml import toml_of
 from aileron.importing.words import line

@@ -1,0 +1,212 @@
+"""The inputs of one action: what an agent gives for an operation of a document, each with a name, a rule and words.
+
+Collected while the operation is read (operations.py). What is optional and cannot be said is left out, and named.
+
+Rules
+- Each argument has a name of its own, in snake case. Where two places have one name, the place is added: `id` and `id_body`.
+- An input has words, and what a model need not read is not there: 16 KiB of rules in all, the required ones first.
+
+Source: docs/reference/action-file.md (inputs). Not here: what a rule is of a schema (rules.py).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import msgspec
+
+from aileron.actions.inputs import EXPECTED
+from aileron.importing.rules import Rule, Rules, size_of
+from aileron.importing.schemas import Packed, Packer, UnusableError
+from aileron.importing.words import line
+from aileron.model.names import INPUT_NAME
+
+__all__ = ["MAX_OPTIONAL", "MAX_RULES", "Input", "Inputs", "snake"]
+
+_MAX_INPUTS: Final = 60
+"""Of one action: operations of a manifest have at most 64 parameters."""
+MAX_RULES: Final = 16 << 10
+"""16 KiB of one action's rules together: each of them is in the context of a model with every request."""
+MAX_OPTIONAL: Final = 2 << 10
+"""2 KiB of one that is optional, unless it is all that there is to give."""
+_MAX_WORDS: Final = 200
+_NOT_NAME: Final = re.compile(r"[^a-z0-9]+")
+_FORMATS: Final[dict[str, tuple[str, str]]] = {
+    "date-time": ("Date and time, such as 2026-11-24T10:00:00Z", "iso 8601"),
+    "date": ("Date, such as 2026-11-24", "yyyy"),
+    "time": ("Time, such as 10:00:00Z", "hh:"),
+    "duration": ("ISO 8601 duration, such as PT15M", "iso 8601"),
+    "uuid": ("A UUID", "uuid"),
+    "email": ("A mail address", "mail"),
+    "uri": ("A URL", "url"),
+    "ipv4": ("An IPv4 address", "ip"),
+    "ipv6": ("An IPv6 address", "ip"),
+}
+"""What a model is told of a format, unless the document says that word already."""
+
+
+class Input(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument: `rule` has its type, in the keywords of actions/inputs.py."""
+
+    name: str
+    rule: Rule
+    description: str
+    required: bool
+    is_path: bool = False
+    is_base64: bool = False
+    format: str = ""
+    """As the document says it: `uuid`, `date-time`. Of an array: that of its items."""
+    example: Any = msgspec.UNSET
+
+    @property
+    def kind(self) -> str:
+        """Its type."""
+        return str(self.rule["type"])
+
+
+class Inputs:
+    """Those of one operation, in their order, and what was left out."""
+
+    def __init__(self, rules: Rules, packer: Packer) -> None:
+        self._rules = rules
+        self._packer = packer
+        self._inputs: list[Input] = []
+        self._left_out: list[str] = []
+        self._taken: set[str] = set()
+
+    @property
+    def every(self) -> tuple[Input, ...]:
+        """As far as they are kept."""
+        return tuple(self._inputs)
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What cannot be given, each with the reason."""
+        return tuple(self._left_out)
+
+    @property
+    def mark(self) -> tuple[int, int]:
+        """Where it stands now."""
+        return len(self._inputs), len(self._left_out)
+
+    def undone(self, since: tuple[int, int]) -> None:
+        """Take back what came after `mark` gave this."""
+        del self._inputs[since[0] :], self._left_out[since[1] :]
+
+    def maybe_own(self, *names: str) -> str:
+        """The first of these names that is free, which is taken then; empty: none is."""
+        name = next((one for one in names if one not in self._taken), "")
+        self._taken |= {name} if name else set()
+        return name
+
+    def put(self, made: Input) -> None:
+        """One that no schema of the document is behind, under a name of `maybe_own`."""
+        self._inputs.append(made)
+
+    def add(
+        self,
+        argument: str,
+        schema: Packed,
+        said: dict[str, Any],
+        *,
+        required: bool,
+        is_path: bool = False,
+        most_bytes: int = MAX_OPTIONAL,
+    ) -> None:
+        """An input for an argument. UnusableError where it would take more than the schema."""
+        try:
+            if not required and len(self._inputs) >= _MAX_INPUTS:  # `fit` would leave it out, after all the work
+                raise UnusableError("an action has no room for it")
+            rule = self._rules.rule(schema, MAX_RULES if required else most_bytes)
+            if rule["type"] == "boolean" and "enum" in rule:
+                raise UnusableError(f"only {str(rule['enum'][0]).lower()}, which an input cannot say")
+        except UnusableError:
+            self._taken.discard(argument)
+            raise
+        others = [kind for kind in self._rules.kinds(schema) if kind != rule["type"]]
+        if others and {rule["type"], *others} != {"integer", "number"}:
+            self.leave_out(argument, f"it is given as {rule['type']}; the service also takes {' and '.join(others)}")
+        words = rule.pop("description", "")
+        packed = schema if isinstance(schema, dict) else {}
+        told = said.get("description") if isinstance(said.get("description"), str) else ""
+        example = next(
+            (one[key] for one in (said, packed) for key in ("example", "default") if key in one), msgspec.UNSET
+        )
+        self._inputs.append(
+            Input(
+                name=argument,
+                rule=rule,
+                description=_described(line(told or words, _MAX_WORDS), argument, packed, rule),
+                required=required,
+                is_path=is_path,
+                is_base64=_is_base64(packed),
+                format=self._format(packed),
+                example=example if isinstance(example, str | int | float | bool) else msgspec.UNSET,
+            )
+        )
+
+    def _format(self, schema: dict[str, Any]) -> str:
+        items = schema.get("items")
+        if isinstance(items, dict) and isinstance(items.get("$ref"), str):
+            items = self._packer.lookup(items["$ref"])
+        found = items if isinstance(items, dict) else schema
+        return str(found.get("format", ""))
+
+    def named(self, name: str, place: str) -> str:
+        """A name for what the document calls `name`. UnusableError where none is left."""
+        base = snake(name) or place
+        for candidate in (base, f"{base}_{place}", *(f"{base}_{number}" for number in range(2, 100))):
+            if candidate not in self._taken and INPUT_NAME.fullmatch(candidate):
+                self._taken.add(candidate)
+                return candidate
+        raise UnusableError("no name is left for it")
+
+    def leave_out(self, name: str, reason: str) -> None:
+        """Something optional."""
+        self._left_out.append(f"{line(name, 60)}: {reason}")
+
+    def fit(self) -> None:
+        """Optional inputs beyond what a model should read are left out, the last first."""
+        room = MAX_RULES - sum(_weight(one) for one in self._inputs if one.required)
+        count = sum(one.required for one in self._inputs)
+        if room < 0 or count > _MAX_INPUTS:
+            raise UnusableError(f"what it requires is more than {MAX_RULES} bytes of schemas, or {_MAX_INPUTS} inputs")
+        kept = []
+        for one in self._inputs:
+            if not one.required:
+                count += 1
+                room -= _weight(one)
+                if room < 0 or count > _MAX_INPUTS:
+                    self.leave_out(one.name, "an action has no room for it")
+                    continue
+            kept.append(one)
+        self._inputs = kept
+
+
+def _weight(one: Input) -> int:
+    return size_of(one.rule) + len(one.description) + len(one.name)
+
+
+def snake(name: str) -> str:
+    """In snake case; empty where nothing of it can stand in a name."""
+    words = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", name)
+    made = _NOT_NAME.sub("_", words.lower()).strip("_")[:60].rstrip("_")
+    return made if made[:1].isalpha() else f"arg_{made}" if made else ""
+
+
+def _is_base64(schema: dict[str, Any]) -> bool:
+    return schema.get("format") in ("binary", "byte") or schema.get("contentEncoding") == "base64"
+
+
+def _described(words: str, name: str, schema: dict[str, Any], rule: Rule) -> str:
+    """The document's words, or those of its name; and what is sent if it is left out."""
+    told = words or f"{name.replace('_', ' ').capitalize()}: {EXPECTED[rule['type']]}."
+    if _is_base64(schema):
+        told = f"{told.rstrip('. ')}. As base64."
+    elif (form := _FORMATS.get(schema.get("format", ""))) and rule["type"] == "string" and form[1] not in told.lower():
+        told = f"{told.rstrip('. ')}. {form[0]}."
+    default = schema.get("default")
+    if isinstance(default, str | int | float | bool) and default != "" and "default" not in told.lower():
+        told = f"{told.rstrip('. ')}. Default: {line(str(default).lower() if isinstance(default, bool) else str(default), 60)}."
+    return told

@@ -1,0 +1,87 @@
+"""Media types of a document's bodies: which of several is sent, and how its parts are written.
+
+Pure. Source: OpenAPI Specification 3.1.1, sections 4.8.14 (Media Type Object) and 4.8.15 (Encoding Object). Not here: sending
+it (aileron_connector/openapi/media.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, get_args
+
+from aileron.importing.schemas import UnusableError
+from aileron.importing.words import is_visible, line
+from aileron_connector.openapi.document import Encoding, Style
+from aileron_connector.openapi.media import kind_of
+
+__all__ = ["MEDIA_TYPE", "STYLES", "body_words", "chosen_media", "encodings", "is_form", "is_json", "is_text"]
+
+STYLES: Final[tuple[str, ...]] = get_args(Style)
+MEDIA_TYPE: Final = re.compile(r"[a-z0-9!#$&^_.+-]+/[a-z0-9!#$&^_.+*-]+")
+_JSON: Final = re.compile(r"application/(?:[a-z0-9.+-]+\+)?json|\*/\*")
+_FORM: Final = "application/x-www-form-urlencoded"
+_MULTIPART: Final = "multipart/form-data"
+
+
+def is_json(kind: str) -> bool:
+    """Whether it is JSON, or anything."""
+    return _JSON.fullmatch(kind) is not None
+
+
+def is_form(kind: str) -> bool:
+    """Whether it is given field by field."""
+    return kind in (_FORM, _MULTIPART)
+
+
+def chosen_media(content: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """JSON where there is a choice, then forms, then text, then bytes. UnusableError where there is none that can be sent."""
+    ranked: list[tuple[int, int, str, dict[str, Any]]] = []
+    for number, (said, media) in enumerate(content.items()):
+        kind = str(said).partition(";")[0].strip().lower()
+        if not isinstance(media, dict):
+            continue
+        if kind in ("*/*", "application/*"):
+            kind = "application/json"
+        if MEDIA_TYPE.fullmatch(kind) and "*" not in kind and kind != "multipart/mixed":
+            ranked.append((_rank(kind), number, kind, media))
+    if not ranked:
+        raise UnusableError("no media type of its body can be sent")
+    _, _, kind, media = min(ranked, key=lambda one: one[:2])
+    return kind, media
+
+
+def _rank(kind: str) -> int:
+    if kind == "application/json":
+        return 0
+    if is_json(kind):
+        return 1
+    return {_FORM: 2, _MULTIPART: 3}.get(kind, 4 if kind.startswith("text/") else 5)
+
+
+def encodings(media: dict[str, Any]) -> Iterator[tuple[str, Encoding]]:
+    """How each field of a form is written, where the document says it."""
+    said = media.get("encoding")
+    for name, raw in said.items() if isinstance(said, dict) else ():
+        if isinstance(raw, dict):
+            style = raw.get("style")
+            yield (
+                name,
+                Encoding(
+                    content_type=said if isinstance(said := raw.get("contentType"), str) and is_visible(said) else "",
+                    style=style if style in STYLES else None,
+                    explode=raw.get("explode") if isinstance(raw.get("explode"), bool) else None,
+                    allow_reserved=raw.get("allowReserved") is True,
+                ),
+            )
+
+
+def body_words(kind: str, raw: dict[str, Any]) -> str:
+    """What a model is told of a body that is one argument."""
+    said = line(str(raw.get("description", "")), 120)
+    return f"The content ({kind}): {said}" if said else f"The content ({kind})."
+
+
+def is_text(kind: str) -> bool:
+    """Whether it is given as text, and not as base64."""
+    return kind_of(kind) != "binary"
