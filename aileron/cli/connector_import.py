@@ -246,7 +246,9 @@ def _operations(found: Described, wanted: Wanted) -> list[FoundOperation]:
         return _named(found, wanted)
     _tell_found(found)
     for _ in range(_MAX_ANSWERS):
-        answer = prompts.ask("Import which: reads, all, tags, operations, or ?WORD to look for one", default="reads")
+        answer = prompts.ask(
+            "Import which: reads, all, names of tags or operations, or ?WORD to look for one", default="reads"
+        )
         if answer.startswith("?"):
             _tell_operations(named(found, grep=answer[1:].strip()))
             continue

@@ -30,6 +30,8 @@ _MAX_LOOKED_AT: Final = 100_000
 _DEADLINE_S: Final = 60.0
 _MOST_S: Final = 20.0
 """Of one step: until a connection is there, or something comes."""
+_OF_SERVERS: Final = (400, 401, 405, 406)
+"""What an MCP server answers to a plain GET."""
 _MAX_REDIRECTS: Final = 3
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "[::1]", "::1"})
 
@@ -132,7 +134,8 @@ def _fetched(url: str, deadline_s: float) -> bytes:
             raise DocumentError(f"{url}: not complete after {deadline_s:.0f} s") from None
         raise DocumentError(f"{url} cannot be fetched: {error or type(error).__name__}") from None
     if status != 200:
-        raise DocumentError(f"{url} answered with status {status}; download the document and give the file")
+        server = f"; for an MCP server, give mcp+{url}" if status in _OF_SERVERS else ""
+        raise DocumentError(f"{url} answered with status {status}; download the document and give the file{server}")
     return data
 
 

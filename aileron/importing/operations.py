@@ -185,8 +185,9 @@ class _Reading:
             if need.ways and not need.is_optional and self._described.schemes:
                 raise UnusableError(f"it needs a credential ({_ways(need.ways)}), and the connector has none")
             return []
-        if not credential.scheme:  # the author's word, but for an operation that says itself that it needs none
-            return [] if self._found.raw.get("security") == [] else [{credential.kind: []}]
+        if not credential.scheme:  # the author's word
+            is_open = self._found.raw.get("security") == [] and self._described.schemes
+            return [] if is_open else [{credential.kind: []}]  # a document without schemes says nothing of who may call
         if need.scopes(credential.scheme) is not None:
             return [{credential.kind: []}]
         if need.is_optional:

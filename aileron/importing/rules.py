@@ -221,7 +221,7 @@ class Rules:
         items = found.get("items", True)
         if items is False:
             rule["maxItems"] = 0
-        elif items is not True:
+        elif items not in (True, {}):
             rule["items"] = self._rule(items, depth, within)
 
     def _take_properties(self, found: Rule, rule: Rule, depth: int, within: tuple[str, ...]) -> None:
@@ -240,6 +240,8 @@ class Rules:
                 if name in required:
                     raise UnusableError(f"{line(name, 60)}: {error}") from None
         more = found.get("additionalProperties", not found.get("properties"))
+        if more == {}:
+            more = True
         for name in required:
             if name not in properties:
                 if more is False:

@@ -116,7 +116,8 @@ def test_redirects_are_counted(server: Server) -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (answered(b"no", "404 Not Found"), "answered with status 404"),
+        (answered(b"no", "404 Not Found"), "answered with status 404; download the document and give the file$"),
+        (answered(b"no", "405 Method Not Allowed"), "for an MCP server, give mcp\\+http://"),
         (answered(b"<html>"), "not JSON|not an|YAML|html"),
         (answered(gzip.compress(DOCUMENT), "200 OK", b"Content-Encoding: gzip"), "not UTF-8"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{", "cannot be fetched"),

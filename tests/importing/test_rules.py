@@ -89,6 +89,8 @@ TAKEN = [
         {"type": "object", "additionalProperties": {"type": "string"}},
         {"type": "object", "additionalProperties": {"type": "string"}},
     ),
+    ({"type": "object", "additionalProperties": {}}, {"type": "object"}),
+    ({"type": "array", "items": {}}, {"type": "array"}),
     (
         {"properties": {"a": {"type": "string"}, "b": {"not": {}}}},
         {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": False},

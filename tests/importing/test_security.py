@@ -114,6 +114,14 @@ def test_the_scheme_that_serves_most_is_taken() -> None:
     assert _credential_of(other) == {"a": True, "b": True, "c": True, "d": True, "e": True, "f": False}
 
 
+def test_of_a_document_that_knows_no_credential_the_author_says_all() -> None:
+    """Kinto writes `security: []` at each operation when its way in is not one that a document can say."""
+    whole = document({"/a": {"get": {"operationId": "a", "security": []}}})
+
+    assert _credential_of(imported(whole)) == {"a": False}
+    assert _credential_of(imported(whole, auth="basic")) == {"a": True}
+
+
 def _credential_of(made: Made) -> dict[str, bool]:
     manifest = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True)
     return {one.name: one.credential for one in manifest.operations}

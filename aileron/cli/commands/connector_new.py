@@ -216,7 +216,7 @@ def new(
         output.print_json({**told, "files": sorted(files)})
     else:
         output.print_facts([(word.replace("_", " "), value) for word, value in told.items()])
-    _tell_next(fqn, place, key_file, is_new=is_new, is_imported=made is not None)
+    _tell_next(fqn, place, key_file, made, is_new=is_new)
 
 
 class _Template(NamedTuple):
@@ -369,7 +369,7 @@ def _write_tree(directory: Path, made: dict[str, bytes]) -> None:
         shutil.rmtree(staged, ignore_errors=True)
 
 
-def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool, is_imported: bool) -> None:
+def _tell_next(name: Fqn, directory: Path, key_file: Path, made: Made | None, *, is_new: bool) -> None:
     output.note(
         f"\nprivate key{'' if is_new else ' (existing)'}: {visible(str(key_file))}, outside the "
         "repository; keep it safe"
@@ -382,6 +382,8 @@ def _tell_next(name: Fqn, directory: Path, key_file: Path, *, is_new: bool, is_i
             f"set {KEY_VARIABLE}"
         )
     output.note(f"next:              aileron connector test {visible(str(directory))}")
-    if is_imported:
+    if made is not None:
         output.note(f"to use it here:    aileron connector install {visible(str(directory))}")
         output.note(f"                   aileron action add {visible(str(directory))}")
+        if made.credential.kind is not None:
+            output.note(f"                   aileron binding setup {name}")
