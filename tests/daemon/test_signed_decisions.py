@@ -300,6 +300,19 @@ def test_a_call_is_compared_with_the_most_similar_one_that_was_signed(own_home: 
     assert [(change["before"], change["after"]) for change in other["changes"]] == [("/two", "/one")]
 
 
+def test_a_call_approved_before_anybody_signed_is_told_as_such(own_home: DaemonHome, approver: Approver) -> None:
+    """In words about that one: whoever reads them is deciding another, with a signature."""
+    home = own_home
+    first = home.asked("gated", {"path": "/one"})
+    approver.decide(home, first["approval_id"])
+    assert home.result(first)["status"] == "completed"
+    with sqlite3.connect(home.path / "ledger.db") as ledger:
+        ledger.execute("UPDATE approvals SET key_id = NULL, signature = NULL, signed_at = NULL")
+    found = approver.shown(home, home.asked("gated", {"path": "/one"})["approval_id"])["difference"]
+
+    assert (found["approval_id"], found["problem"]) == (first["approval_id"], "that approval was not signed")
+
+
 def test_a_list_says_what_was_asked_back_and_what_is_asked_twice(own_home: DaemonHome, approver: Approver) -> None:
     """Of two identical questions one was asked back about, and then answered."""
     home = own_home

@@ -22,6 +22,7 @@ from aileron.actions.store import ActionStore
 from aileron.api.approvals import Answered, ApprovalEntry, Asked, Difference, Edited, Question, Settled
 from aileron.api.runs import RunState
 from aileron.approvals.difference import differences, most_similar
+from aileron.approvals.signed import NotCounted
 from aileron.audit import query
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.approver import ApproverState
@@ -97,7 +98,8 @@ class ApprovalQueue:
             newest, *older = rows
             approved = [(newest, await self._approved_plan(newest)), *await self._comparable(older)]
         except AileronError as error:  # it is not said that there was none: that would be a reason to look less
-            return msgspec.structs.replace(_difference_to(rows[0]), problem=error.failure.message)
+            problem = "that approval was not signed" if _is_unsigned(error) else error.failure.message
+            return msgspec.structs.replace(_difference_to(rows[0]), problem=problem)
         row, before = approved[most_similar((plan for _, plan in approved), now)]
         return msgspec.structs.replace(_difference_to(row), changes=list(differences(before, now)))
 
@@ -151,6 +153,11 @@ class ApprovalQueue:
             async with self._changing:  # and not while another of its group is carried out
                 await self._consents.end_group(row.id, surface, self._take_back)
         return Settled(status=row.state.status, approval_id=row.id, audit_id=row.run)
+
+
+def _is_unsigned(error: AileronError) -> bool:
+    """Whether it is about a decision of before anybody signed: its own words are for whoever decides now."""
+    return isinstance(error, NotCounted) and error.why == "unsigned"
 
 
 def _difference_to(row: ApprovalRow) -> Difference:
