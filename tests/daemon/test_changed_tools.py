@@ -253,3 +253,29 @@ def test_what_can_be_shown_whole_is_asked_about(liar: DaemonHome) -> None:
     assert [one["name"] for one in question] == [f"report of {LIAR}@1.0.0"]
     assert liar.must("POST", "/v1/actions/report/resume", {"unchanged": True})["operations"] == ["report"]
     assert liar.must("POST", "/v1/actions/report/resume", {"unchanged": True})["operations"] == []
+
+
+@pytest.mark.parametrize("is_signed", [True, False], ids=["signed", "unsigned"])
+def test_a_connector_that_refuses_what_was_accepted_is_neither_suspended_nor_asked_about_again(
+    bare_home: DaemonHome, tmp_path: Path, approver: Approver, is_signed: bool
+) -> None:
+    """However often an agent calls it, nothing is recorded but the runs; another change is asked about as ever."""
+    _install_liar(bare_home, tmp_path)
+    bare_home.unlock()
+    if is_signed:
+        approver.appoint(bare_home)
+    change = {"before": '{"a":1}', "now": '{"a":2}'}
+    says(bare_home, change)
+    (question,) = bare_home.must("GET", "/v1/action-approvals")["approvals"]
+    whole = bare_home.must("GET", f"/v1/action-approvals/{question['approval_id']}")
+    done = approver.decide(bare_home, whole["approval_id"]) if is_signed else bare_home.decide(whole, "approve")
+    again = [says(bare_home, change) for _ in range(3)]
+    suspended = bare_home.must("GET", "/v1/audit?type=tool.suspended")["events"]
+    waiting = bare_home.must("GET", "/v1/action-approvals")["approvals"]
+    other = says(bare_home, {"before": '{"a":1}', "now": '{"a":3}'})
+
+    assert done.body["status"] == "completed"
+    assert {reason(one) for one in again} == {("external_api_error", "tool_changed")}
+    assert all("refuses it all the same" in one.body["error"]["message"] for one in again)
+    assert (len(suspended), waiting) == (1, [])
+    assert "aileron action resume report" in other.body["error"]["message"]

@@ -85,11 +85,14 @@ class SuspendedTools:
         return digest
 
     def is_accepted(self, step: Step, definition: str) -> bool:
-        """Whether just this is what a person accepted, after the step's run was planned. AileronError vault_locked."""
+        """Whether just this is what a person accepted last. Not where that cannot be known: it is suspended then."""
         state = self._states.get((step.connector.hash, step.op))
-        if state is None or state.suspended is not None or step.accepted:
+        if state is None or state.suspended is not None or state.accepted != definition:
             return False
-        return self.accepted(state.pin, state.op) == sha256_digest(definition.encode())
+        try:
+            return self.accepted(state.pin, state.op) is not None
+        except AileronError:
+            return False
 
     def suspended(self, uses: Iterable[ToolKey]) -> list[ToolState]:
         """Of these operations, those that are suspended, each once."""

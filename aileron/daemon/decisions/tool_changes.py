@@ -9,6 +9,7 @@ Source: docs/adr/0056-changed-tools.md. Not here: what is suspended (suspended_t
 from __future__ import annotations
 
 import logging
+from typing import Final
 
 import anyio
 import anyio.to_thread
@@ -21,11 +22,17 @@ from aileron.approvals.tool_change import TOOL_CHANGED, ToolReport, reported
 from aileron.audit.tools_on_record import ToolState
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.decisions.suspended_tools import SuspendedTools, uses_of
+from aileron.model.canonical import sha256_digest
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.plan import Plan, Step
 
 __all__ = ["ToolChanges"]
 
+_ACCEPTED_MEANWHILE: Final = "the change was accepted meanwhile: request the run again"
+_STILL_REFUSED: Final = "the change was accepted, and its connector refuses it all the same: update the connector"
+"""A connector that was told the digest and reports the same again. No question would help, and none is recorded: otherwise each
+run would suspend it, and resume it by the yes that is there already.
+"""
 _log = logging.getLogger(__name__)
 
 
@@ -50,7 +57,8 @@ class ToolChanges:
             return failure
         try:
             if report.now is not None and self._tools.is_accepted(step, report.now):
-                return _told(failure, step, report, "the change was accepted meanwhile: request the run again")
+                digest = sha256_digest(report.now.encode())
+                return _told(failure, step, report, _ACCEPTED_MEANWHILE if step.accepted != digest else _STILL_REFUSED)
             state = await self._tools.suspend(step, run_id, plan.action, report)
         except AileronError as error:
             _log.error("%s: %s of %s could not be suspended: %s", run_id, step.op, step.connector, error)
