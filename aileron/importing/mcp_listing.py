@@ -6,6 +6,7 @@ request of it and is kept nowhere.
 Rules
 - `mcp+https://HOST/PATH`, or `mcp+http://` on this machine. Redirects are not followed.
 - Sizes, numbers and seconds are bounded, by the client and here.
+- A server that repeats the token in what it says of itself or its tools is refused: that goes into files that are published.
 
 Runs in the author's command. Not here: what the tools become (mcp_tools.py).
 """
@@ -40,6 +41,8 @@ _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 _MAX_DEPTH: Final = 200
 """As of a document (reading.py)."""
 _REFUSALS: Final = (401, 403)
+_MIN_SECRET: Final = 8
+"""Characters, as of a credential that is looked for in answers (egress/inject.py)."""
 _CONNECTIONS: Final = 2
 """One that is answered, and one for refusing what the server asks meanwhile."""
 
@@ -52,6 +55,11 @@ class Token(msgspec.Struct, frozen=True):
 
     def __repr__(self) -> str:
         return f"Token({self.header!r})"
+
+    def is_in(self, text: str) -> bool:
+        """Whether somebody who reads the text has it. A shorter one than any service issues is told from no word."""
+        secret = self.value.removeprefix("Bearer ")
+        return len(secret) >= _MIN_SECRET and secret in text
 
 
 class UnauthorizedError(DocumentError):
@@ -103,12 +111,15 @@ def listed(source: str, token: Token | None = None, *, ca_pem: str | None = None
             every = [one for page in client.pages() for one in page]
             tools = [frozen_part(one) for one in every]
             _check_depth(tools)
+            _check_keeps_secret(token, [client.server.get(key) for key in ("title", "name", "version")] + tools)
     except ConnectorError as error:
-        status, words = error.details.get("status"), f"{url}: {error.message}{_cure(error, token)}"
+        said = "the server refused, and repeats the token" if token and token.is_in(error.message) else error.message
+        status, words = error.details.get("status"), f"{url}: {said}{_cure(error, token)}"
         problem = UnauthorizedError(words, status, _maybe_challenge(challenges)) if status in _REFUSALS else None
         raise problem or DocumentError(words) from None
-    said, server = (client.server.get(key) for key in ("title", "name")), client.server
-    title = next((line(one, 80) for one in said if isinstance(one, str) and line(one, 80)), origin.host.host)
+    server = client.server
+    names = [one for one in (server.get("title"), server.get("name")) if isinstance(one, str)]
+    title = next((name for one in names if (name := line(one, 80))), origin.host.host)
     return Listing(
         origin=origin,
         path=path,
@@ -143,6 +154,23 @@ def _check_depth(tools: list[dict[str, Any]]) -> None:
         if not level:
             return
     raise ExternalApiError(f"its tools have schemas that are nested deeper than {_MAX_DEPTH} levels")
+
+
+def _check_keeps_secret(token: Token | None, said: list[Any]) -> None:
+    if token and any(map(token.is_in, _strings(said))):
+        raise ExternalApiError(
+            "the server repeats the token in what it says of itself or its tools, which would be written into files; "
+            "replace the token, and tell the service"
+        )
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """All of its texts, names among them; of values whose depth is checked."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for one in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from _strings(one)
 
 
 def _cure(error: ConnectorError, token: Token | None) -> str:

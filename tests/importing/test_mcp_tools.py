@@ -201,6 +201,18 @@ def test_tools_are_listed_with_a_token_that_is_kept_nowhere(port: int) -> None:
     assert "t0ken" not in repr(found) + repr(Token("Authorization", "Bearer t0ken"))
 
 
+def test_a_server_that_repeats_the_token_is_refused_without_it() -> None:
+    """What it says is written into files that are published."""
+    app, token = app_of("Adds a note. Debug: Bearer canary-t0ken", accepts=lambda _: True), "Bearer canary-t0ken"
+    with serving(app) as port, pytest.raises(DocumentError, match="repeats the token") as caught:
+        listed(f"mcp+http://127.0.0.1:{port}/mcp", Token("Authorization", token))
+    with serving(app_of("Adds a note. Debug: Bearer canary-t0ken", accepts=lambda _: True)) as port:
+        other = listed(f"mcp+http://127.0.0.1:{port}/mcp", Token("Authorization", "Bearer another-t0ken"))
+
+    assert "canary" not in str(caught.value)
+    assert "add_note" in [one["name"] for one in other.tools]
+
+
 def test_a_server_that_wants_a_token_says_so(port: int) -> None:
     """And what to give."""
     with pytest.raises(DocumentError, match="--auth bearer"):
