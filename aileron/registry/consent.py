@@ -114,7 +114,7 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
     """Where a person signs in, as which application, for what."""
     if before is None or after is None:
         return  # the kind of credential says so
-    yield from _sets("scopes", set(before.scopes), set(after.scopes))
+    yield from _scopes(before, after)
     for name in _SIGN_IN:
         yield from _changed(f"sign-in, {name}", getattr(before, name), getattr(after, name))
     for name in (
@@ -127,6 +127,14 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
             yield Change.of(f"sign-in, {name}", was, would_be, widens=True)
     was_said, is_said = before.issuer_in_answer, after.issuer_in_answer
     yield from _changed("sign-in, issuer_in_answer", _yes(was_said), _yes(is_said), widens=was_said)
+
+
+def _scopes(before: OAuth2Provider, after: OAuth2Provider) -> Iterator[Change]:
+    """Without any, the provider decides what it grants (RFC 6749, section 3.3), which may be everything: that widens."""
+    if before.scopes and not after.scopes:
+        yield Change.of("scopes", ", ".join(sorted(before.scopes)), "none: the provider decides", widens=True)
+    else:
+        yield from _sets("scopes", set(before.scopes), set(after.scopes))
 
 
 def _sets(where: str, before: set[str], after: set[str]) -> Iterator[Change]:

@@ -62,3 +62,15 @@ def test_each_address_of_a_sign_in_is_told_and_a_limit_that_is_gone_widens(
     if "issuer_in_answer" in changes:
         (back,) = capability_changes(asking(**changes), asking())
         assert not back.widens
+
+
+def test_no_scopes_at_all_are_no_limit() -> None:
+    """The provider then decides what it grants. One of two that is gone narrows."""
+    two = asking(scopes=("mail.send", "mail.read"))
+    (none,) = capability_changes(two, asking(scopes=()))
+    (one,) = capability_changes(two, asking())
+
+    assert none == Change(
+        where="scopes", before="mail.read, mail.send", after="none: the provider decides", widens=True
+    )
+    assert (one.before, one.after, one.widens) == ("mail.send", None, False)
