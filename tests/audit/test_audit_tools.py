@@ -11,11 +11,12 @@ from aileron.approvals.tool_change import ToolReport
 from aileron.audit.events import ToolSuspended, facts_of
 from aileron.audit.log import Audit
 from aileron.audit.verify import verify
-from aileron.daemon.decisions.suspended_tools import MAX_SUSPENDED, SuspendedTools
+from aileron.daemon.decisions.suspended_tools import MAX_OF_CONNECTOR, MAX_SUSPENDED, SuspendedTools
 from aileron.ledger import Ledger, Transaction
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import Agreement, ConsentKind, Consents, tool_agreement
 from aileron.model.failure import AileronError
+from aileron.model.plan import ConnectorPin
 from tests.audit.conftest import a_plan
 
 pytestmark = pytest.mark.anyio
@@ -116,21 +117,36 @@ async def test_where_decisions_are_signed_the_record_alone_accepts_nothing(audit
     assert await counts(signed(digest)) == digest
 
 
-async def test_so_many_operations_are_suspended_and_no_more(audit: Audit, ledger: Ledger) -> None:
-    """One more is not; one that is known is, again."""
+async def known(audit: Audit, ledger: Ledger, count: int, connectors: int) -> SuspendedTools:
+    """A daemon that knows so many operations that are gone, of so many connectors."""
 
     def write(tx: Transaction) -> None:
-        for number in range(MAX_SUSPENDED - 1):
+        for number in range(count):
+            name = f"c{number % connectors}"
             event = ToolSuspended(
-                connector="c", version="1", hash="h", op=f"op{number}", run="r", action="a", how="gone"
+                connector=name, version="1", hash=name, op=f"op{number}", run="r", action="a", how="gone"
             )
             tx.append(facts_of(event))
 
     await ledger.commit(write)
-    tools = await loaded(audit, Signing())
+    return await loaded(audit, Signing())
+
+
+async def test_so_many_operations_are_suspended_and_no_more(audit: Audit, ledger: Ledger) -> None:
+    """One more is not; one that is known is, again."""
+    tools = await known(audit, ledger, MAX_SUSPENDED - 1, connectors=4)
     other = msgspec.structs.replace(STEP, op="another")
 
     assert await tools.suspend(STEP, "run-1", "send-email", FIRST) is not None
     assert await tools.suspend(other, "run-2", "send-email", FIRST) is None
     assert await tools.suspend(STEP, "run-3", "send-email", SECOND) is not None
     tools.check(other, "send-email")
+
+
+async def test_one_connector_takes_no_more_than_its_share(audit: Audit, ledger: Ledger) -> None:
+    """By whatever it reports, in whatever versions: there is room for the changed tools of another."""
+    tools = await known(audit, ledger, MAX_OF_CONNECTOR, connectors=1)
+    full = msgspec.structs.replace(STEP, connector=ConnectorPin("c0", "2", "another hash"))
+
+    assert await tools.suspend(full, "run-1", "send-email", FIRST) is None
+    assert await tools.suspend(STEP, "run-2", "send-email", FIRST) is not None

@@ -29,11 +29,15 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile
 from aileron.model.plan import ConnectorPin, Step
 
-__all__ = ["MAX_SUSPENDED", "Agreed", "SuspendedTools", "uses_of"]
+__all__ = ["MAX_OF_CONNECTOR", "MAX_SUSPENDED", "Agreed", "SuspendedTools", "uses_of"]
 
 MAX_SUSPENDED: Final = 256
 """Operations of which something is known, 60 KiB each at most; a home's imported servers have some dozens of tools that are used.
 Beyond it a changed tool fails with each call, as the connector has it, and is not asked about.
+"""
+MAX_OF_CONNECTOR: Final = MAX_SUSPENDED // 2
+"""Of these, those of one connector, all its versions together: a connector that reports a change of each of its operations, of
+which it may have 256, leaves room for others.
 """
 
 
@@ -105,7 +109,7 @@ class SuspendedTools:
         """
         async with self._writing:
             before = self._states.get((step.connector.hash, step.op))
-            if before is None and len(self._states) >= MAX_SUSPENDED:
+            if before is None and not self._has_room(step.connector.name):
                 return None
             known = None if before is None else before.suspended
             if before is not None and known is not None and (known.how, known.now) == (report.how, report.now):
@@ -125,6 +129,10 @@ class SuspendedTools:
             await self._audit.note(event)
             state = self._states[step.connector.hash, step.op] = after_suspended(before, event)
             return state
+
+    def _has_room(self, connector: str) -> bool:
+        same = sum(1 for state in self._states.values() if state.pin.name == connector)
+        return same < MAX_OF_CONNECTOR and len(self._states) < MAX_SUSPENDED
 
     def question(self, state: ToolState) -> ToolChangeConsent | None:
         """What a person is asked; None where there is nothing that could be accepted. AileronError vault_locked."""
