@@ -123,7 +123,7 @@ def facts_of(wanted: BindRequest) -> list[tuple[str, Any]]:
     return [
         ("wants", f"{wanted.kind}: {meaning}"),
         ("for", wanted.scope),
-        ("scopes", list(wanted.scopes) or None),
+        ("scopes", list(wanted.scopes) or ("none: the provider decides" if wanted.kind == "oauth2" else None)),
         ("reaches", [host_line(host) for host in wanted.hosts] or "nothing"),
     ]
 

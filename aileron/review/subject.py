@@ -179,7 +179,7 @@ def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
         yield "user name", subject.username
         yield "account", subject.account
     yield "goes to", _hosts(subject)
-    yield "scopes", list(subject.scopes) or None
+    yield "scopes", list(subject.scopes) or (None if subject.client is None else "none: the provider decides")
     yield "sent as", wire_words(subject.wire) or None
     yield "application", subject.client
     if is_sign_in:

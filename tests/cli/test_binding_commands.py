@@ -376,6 +376,14 @@ def test_one_is_shown_whole(fake: FakeDaemon, aileron: Command):
     assert aileron("binding", "inspect", "oauth2/mail/nobody").code == 3
 
 
+def test_a_sign_in_without_scopes_says_that_the_provider_decides(fake: FakeDaemon, aileron: Command):
+    """Before it is begun: otherwise it looks like one that asks for nothing."""
+    fake.connectors = [{**CONNECTOR, "credential": {**CONNECTOR["credential"], "scopes": []}}]
+    said = aileron.at_terminal("binding", "setup", MAIL, answers=[("Service [mail]: ", "\x04")], **NO_DISPLAY)
+
+    assert "scopes none: the provider decides reaches" in flat(said)
+
+
 # Agreeing to one
 
 
@@ -404,6 +412,9 @@ def test_a_consent_says_whose_it_is_and_all_it_is_for(fake: FakeDaemon, aileron:
     assert (lines["goes to"], lines["application"]) == ("mail.example:443\tup.example:443", everything.client)
     assert lines["commitment"] == "ef" * 32
     assert "only if you signed in" in lines["value"]
+
+    asks(fake, subject_question(msgspec.structs.replace(everything, scopes=())))
+    assert "scopes\tnone: the provider decides" in aileron("approval", "show", ID).out
 
     stored = msgspec.structs.replace(everything, replaces=False, account=None, commitment=None, client=None, scopes=())
     asks(fake, subject_question(stored))
