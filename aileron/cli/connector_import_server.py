@@ -7,6 +7,7 @@ vault.
 Rules
 - Without --auth the server decides: it lists its tools, or says where to sign in for them, or wants a token that the author has
   to give.
+- Where that is and what is asked for there is said before a page opens: at an update it may be another than it was.
 - What was found is in the connector's manifest, and what was chosen in its record: an update signs in by the same.
 
 Source: docs/how-to/import-an-mcp-server.md. Not here: documents, and telling what was made (connector_import.py).
@@ -217,6 +218,8 @@ def _listed_with(found: Authorization, wanted: Wanted, choices: Choices, setting
                 f"the server lists its tools to who signs in at {visible(found.issuer)}, and there is no terminal: give "
                 f"--no-browser, or a token in {TOKEN_VARIABLE}"
             )
+        scopes = " ".join(found.scopes) or "none: the service decides"
+        _note(f"You sign in at {found.issuer} for {found.resource}, with the scopes {scopes}.")
         invite = _inviter(no_browser=wanted.no_browser)
         with ended_when_gone(), listing_token(source, found, choices.client_id, settings, invite, _note) as token:
             listing = _listed_by_who_signed_in(source, found, token, ca_pem)

@@ -261,7 +261,9 @@ def test_a_token_that_the_server_refuses_is_taken_back_all_the_same(
     world.app.challenge = world.app.challenge.replace("insufficient_scope", "other")
     other = aileron(*words, "--no-browser")
 
-    assert "Your browser opens" in " ".join(same.out.split())
+    before, opens, _ = " ".join(same.out.split()).partition("Your browser opens")
+    where = f"You sign in at {world.issuer} for {world.address}, with the scopes notes.read notes.write."
+    assert (where in before, opens != "") == (True, True), same.out
     assert "refuses the token of your sign-in (status 403); tell the service" in " ".join(same.out.split())
     assert "--scope notes.read,notes.write,admin" in " ".join(more.out.split())
     assert "it wants a token: --auth bearer" in other.err
