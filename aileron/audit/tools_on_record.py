@@ -15,7 +15,7 @@ from aileron.audit.events import ToolResumed, ToolSuspended
 from aileron.ledger import Recorded, Snapshot, Transaction
 from aileron.model.plan import ConnectorPin
 
-__all__ = ["ToolKey", "ToolState", "after_resumed", "after_suspended", "tools_on_record"]
+__all__ = ["ToolKey", "ToolState", "after_resumed", "after_suspended", "approvals_used", "tools_on_record"]
 
 ToolKey = tuple[str, str]
 """The pin's hash, and the operation."""
@@ -51,6 +51,12 @@ def tools_on_record(look: Snapshot | Transaction) -> Mapping[ToolKey, ToolState]
             case ToolResumed() as event if (event.hash, event.op) in states:
                 states[event.hash, event.op] = after_resumed(states[event.hash, event.op], event)
     return states
+
+
+def approvals_used(look: Snapshot | Transaction) -> set[str]:
+    """Those by which a changed tool was accepted once. AileronError(hash_mismatch) where a row is not as it was written."""
+    events = [row.checked() for row in look.all_of(ToolResumed, 0)]
+    return {event.approval for event in events if event.approval is not None}
 
 
 def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState:

@@ -66,6 +66,7 @@ async def test_a_daemon_that_starts_again_knows_what_was_suspended_and_accepted(
     """From the events alone: suspended, accepted, suspended, lifted, removed."""
     digest = await accepted_first(audit)
     tools = await loaded(audit, Signing())
+    assert (tools.is_used("act-1"), tools.is_used("act-2")) == (True, False)
     assert (digest, tools.accepted(STEP.connector, STEP.op)) == (sha256_digest(b'{"a":2}'),) * 2
     tools.check(STEP, "send-email")
 

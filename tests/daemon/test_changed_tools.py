@@ -279,3 +279,28 @@ def test_a_connector_that_refuses_what_was_accepted_is_neither_suspended_nor_ask
     assert all("refuses it all the same" in one.body["error"]["message"] for one in again)
     assert (len(suspended), waiting) == (1, [])
     assert "aileron action resume report" in other.body["error"]["message"]
+
+
+def test_a_yes_ends_with_its_connector_though_the_vault_was_locked(
+    bare_home: DaemonHome, tmp_path: Path, approver: Approver
+) -> None:
+    """The vault still names what was accepted; it was used up, and the same bytes put there again are asked about again."""
+    _install_liar(bare_home, tmp_path)
+    bare_home.unlock()
+    approver.appoint(bare_home)
+    change = {"before": '{"a":1}', "now": '{"a":2}'}
+    says(bare_home, change)
+    (question,) = bare_home.must("GET", "/v1/action-approvals")["approvals"]
+    assert approver.decide(bare_home, question["approval_id"]).body["status"] == "completed"
+
+    pin = bare_home.must("GET", "/v1/connectors")["connectors"][0]["hash"]
+    bare_home.must("POST", "/v1/vault/lock")
+    bare_home.must("DELETE", f"/v1/connectors/{pin}")
+    bare_home.unlock()
+    bare_home.install(tmp_path)
+    says(bare_home, change)
+
+    (again,) = bare_home.must("GET", "/v1/action-approvals")["approvals"]
+    assert again["approval_id"] != question["approval_id"]
+    assert reason(says(bare_home, change)) == ("hash_mismatch", "tool_changed")
+    assert approver.decide(bare_home, again["approval_id"]).body["status"] == "completed"

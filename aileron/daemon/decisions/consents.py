@@ -226,13 +226,12 @@ class ConsentService:
         if subject is None:
             return None
         consents = self._approver.consents()
-        if (
-            consents is not None
-            and consents.agreed_digest(ConsentKind.TOOL_CHANGE, subject.agreement) == subject.digest
-        ):
-            approval_id = next(one.approval for one in consents.agreed if one.name == subject.agreement)
-            await self._tools.accept(subject, approval_id)
-            return None
+        agreed = () if consents is None else consents.agreed
+        for one in agreed:
+            is_this = (one.kind, one.name, one.digest) == (ConsentKind.TOOL_CHANGE, subject.agreement, subject.digest)
+            if is_this and not self._tools.is_used(one.approval):
+                await self._tools.accept(subject, one.approval)
+                return None
         return await self.ask(subject, SETTINGS_WAIT_S)
 
     async def ask_about_settings(self) -> None:

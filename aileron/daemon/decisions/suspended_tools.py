@@ -7,6 +7,7 @@ Rules
 - On record first, then in force.
 - What was accepted is in the vault's seal where decisions are signed: the ledger, which anybody of the same user can write, then
   only has the text. Where nobody signs, the record is what there is.
+- An approval takes effect once. What the vault still names of a connector that was removed while it was locked is asked anew.
 - Lifting a suspension accepts nothing: the next call compares the tool again, in the jail.
 
 Source: docs/adr/0056-changed-tools.md. Not here: asking (tool_changes.py), what a report may be (approvals/tool_change.py).
@@ -56,11 +57,14 @@ class SuspendedTools:
         self._audit = audit
         self._approver = approver
         self._states: dict[ToolKey, ToolState] = {}
+        self._used: set[str] = set()
+        """Approvals that took effect, each a person's: such a one counts no second time, though the vault may still name it."""
         self._writing = anyio.Lock()
 
     async def load(self) -> None:
         """What the record says. AileronError(hash_mismatch)."""
         self._states = await self._audit.tools()
+        self._used = await self._audit.tool_approvals()
 
     def check(self, step: Step, action: str) -> None:
         """Return unless the step's operation is suspended. AileronError(hash_mismatch), in words that are ours alone."""
@@ -159,6 +163,10 @@ class SuspendedTools:
         state = self._states.get((subject.hash, subject.op))
         return state is not None and self.question(state) == subject
 
+    def is_used(self, approval_id: str) -> bool:
+        """Whether something was accepted by this approval already."""
+        return approval_id in self._used
+
     async def accept(self, subject: ToolChangeConsent, approval_id: str) -> None:
         """The operation runs again with this definition. The caller has what the vault is to know in it by now.
 
@@ -204,6 +212,8 @@ class SuspendedTools:
                 approval=approval_id,
             )
             await self._audit.note(event)
+            if approval_id is not None:
+                self._used.add(approval_id)
             if reason == "removed":
                 del self._states[key]
             else:
