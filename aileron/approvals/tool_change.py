@@ -40,6 +40,10 @@ MAX_CHANGES: Final = 64
 _MAX_WHERE: Final = 200
 _MAX_DEPTH: Final = 64
 """Below it a value is compared as a whole."""
+_MAX_NESTED: Final = 200
+"""Levels of a definition: a connector is made of no tool with more (importing/mcp_listing.py). What is nested to just below the
+interpreter's limit is read in one place, and ends the next one that has a few more frames.
+"""
 _ABSENT: Final = object()
 
 HowChanged = Literal["changed", "gone", "untold"]
@@ -84,7 +88,17 @@ def _definition(said: Any) -> str | None:
         is_canonical = msgspec.json.encode(value, order="sorted") == said.encode()
     except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
-    return said if is_canonical and isinstance(value, dict) else None
+    return said if is_canonical and isinstance(value, dict) and not _is_deep(value) else None
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_MAX_NESTED):
+        inner = [one for outer in level for one in (outer.values() if isinstance(outer, dict) else outer)]
+        level = [one for one in inner if isinstance(one, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _found(one: Any, other: Any, where: str, depth: int) -> Iterator[Change]:

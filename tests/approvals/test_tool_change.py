@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from aileron.approvals.tool_change import MAX_CHANGES, reported, tool_changes
+from aileron.approvals.tool_change import MAX_CHANGES, ToolReport, reported, tool_changes
 from aileron.model.consent import MAX_CHANGE_CHARACTERS
 from aileron.model.failure import Boundary, Failure, FailureClass
 
@@ -50,3 +50,22 @@ def test_only_a_connectors_own_failure_of_that_reason_is_a_report() -> None:
     assert (report.how, report.before, report.now) == ("changed", '{"a":1}', '{"a":2}')
     assert reported(failure(FailureClass.EXTERNAL_API_ERROR, reason="tool_error")) is None
     assert reported(failure(FailureClass.HASH_MISMATCH)) is None
+
+
+def test_whatever_is_taken_as_a_report_can_be_told() -> None:
+    """Also what is nested to just below the interpreter's limit: it could be read, and then not compared."""
+
+    def report(levels: int) -> ToolReport | None:
+        before, now = (f'{{"a":{"[" * levels}{leaf}{"]" * levels}}}' for leaf in "12")
+        details = {"reason": "tool_changed", "before": before, "now": now}
+        return reported(
+            Failure(
+                failure_class=FailureClass.EXTERNAL_API_ERROR, message="", boundary=Boundary.EXTERNAL, details=details
+            )
+        )
+
+    found = {levels: report(levels) for levels in range(150, 1100)}
+    told = [one for one in found.values() if one is not None and one.before is not None and one.now is not None]
+
+    assert all(len(tool_changes(str(one.before), str(one.now))) == 1 for one in told)
+    assert (getattr(found[150], "how", None), getattr(found[300], "how", None)) == ("changed", "untold")
