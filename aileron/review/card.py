@@ -97,7 +97,7 @@ _WITHDRAWN: Final = {
     "grant": "you can revoke it; runs that it let through stay done",
     "settings": "you can change them back",
     "passkey": "you can revoke it; what it decided by then stays decided",
-    "tool_change": "you can disable the action; what it did by then stays done",
+    "tool_change": "you can disable the actions that use it; what they did by then stays done",
 }
 
 

@@ -289,7 +289,10 @@ def _of_tool_change(subject: ToolChangeConsent, more: str | None) -> Iterator[Fa
     """What is other, before all that the server says: both are the connector's word, and it repeats the server's."""
     yield "tool", f"{subject.op} of {subject.connector}@{subject.version}"
     yield "found by", f"a run of {subject.action}; no action has used the tool since"
-    yield "allows", "using the tool as its server describes it now; what is sent stays as the action files say"
+    yield (
+        "allows",
+        "every action that uses the tool to go on, as its server describes it now; what is sent stays as the files say",
+    )
     yield "changes", change_lines(subject.changes, more)
     yield "definition", text_lines(_indented(subject.definition), more, lines=_MAX_FILE_LINES)
     yield "accepted", subject.digest

@@ -573,6 +573,8 @@ def test_each_kind_is_shown_and_signed(fake: FakeDaemon, aileron: Command, appro
         ],
         "tool_change": [
             "changes description: Adds a note. → Adds a note, and",
+            "allows every action that uses the tool to go on",
+            "undo you can disable the actions that use it",
             '"description": "Adds a note, and sends a copy."',
         ],
     }
