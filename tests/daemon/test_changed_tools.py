@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aileron.client import Answer
+from aileron.daemon.decisions.consents import MAX_TOOLS_ASKED
 from aileron.model.canonical import sha256_digest
 from aileron_connector.mcp.client import MODERN
 from tests.connectors.mcp.test_mcp_in_the_jail import NAME, sources
@@ -304,3 +305,19 @@ def test_a_yes_ends_with_its_connector_though_the_vault_was_locked(
     assert again["approval_id"] != question["approval_id"]
     assert reason(says(bare_home, change)) == ("hash_mismatch", "tool_changed")
     assert approver.decide(bare_home, again["approval_id"]).body["status"] == "completed"
+
+
+def test_changed_tools_leave_room_for_other_questions(bare_home: DaemonHome, tmp_path: Path) -> None:
+    """A connector that tells another change each time fills no queue; what was not asked about is asked by `action resume`."""
+    _install_liar(bare_home, tmp_path)
+    for number in range(MAX_TOOLS_ASKED + 2):
+        bare_home.must("POST", "/v1/actions/report/resume", {"unchanged": True})
+        said = says(bare_home, {"before": '{"a":0}', "now": f'{{"a":{number + 1}}}'})
+        assert "aileron action resume report" in said.body["error"]["message"]
+
+    waiting = bare_home.must("GET", "/v1/action-approvals")["approvals"]
+    asked = bare_home.ask("POST", "/v1/actions/report/resume", {})
+
+    assert len(waiting) == MAX_TOOLS_ASKED
+    assert asked.status == 202
+    assert asked.body["approvals"][0]["approval_id"] not in {one["approval_id"] for one in waiting}

@@ -95,12 +95,16 @@ from aileron.registry.staging import Staging
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 
-__all__ = ["SETTINGS_WAIT_S", "ConsentService", "binding_of"]
+__all__ = ["MAX_TOOLS_ASKED", "SETTINGS_WAIT_S", "ConsentService", "binding_of"]
 
 WAIT_S: Final = 15 * 60.0
 """As long as a question about a run waits, unless its action says otherwise."""
 SETTINGS_WAIT_S: Final = 24 * 3600.0
 """Asked when the daemon starts, and nobody may be there then."""
+MAX_TOOLS_ASKED: Final = 32
+"""Questions about changed tools that wait because a run found one: a sixth of the queue's room, as connectors decide how many
+there are, and each waits a day.
+"""
 MAX_HELD: Final = 16
 """Values of secrets, and of sign-ins, that wait for a decision: 64 KiB each at most, and a person sets one at a time."""
 
@@ -233,6 +237,11 @@ class ConsentService:
                 await self._tools.accept(subject, one.approval)
                 return None
         return await self.ask(subject, SETTINGS_WAIT_S)
+
+    async def has_room_for_tools(self) -> bool:
+        """Whether a run may ask about another changed tool now: a person who asks for it may always."""
+        waiting = [row for row, _ in await self._audit.open_consents() if row.kind == ConsentKind.TOOL_CHANGE.value]
+        return len(waiting) < MAX_TOOLS_ASKED
 
     async def ask_about_settings(self) -> None:
         """Put what config.toml says beyond what was agreed to into the queue, if anything. AileronError(vault_locked)."""

@@ -49,7 +49,7 @@ class ToolChanges:
 
     async def found(self, run_id: str, plan: Plan, failure: Failure) -> Failure:
         """How a run failed, as its caller is told. Where its connector reports a changed tool, that is suspended first, and the
-        person asked; any other failure is as it was.
+        person asked, unless they are asked about many; any other failure is as it was.
         """
         report = reported(failure)
         step = next((one for one in plan.steps if one.id == failure.details.get("step")), None)
@@ -66,7 +66,8 @@ class ToolChanges:
         if state is None:
             return _told(failure, step, report, "it fails like this until its connector is updated")
         try:
-            await self._consents.ask_about_tool(state)
+            if await self._consents.has_room_for_tools():
+                await self._consents.ask_about_tool(state)
         except AileronError as error:  # too much waits, or the vault was locked meanwhile: `action resume` asks again
             _log.warning("%s: nobody was asked about %s of %s: %s", run_id, step.op, step.connector, error)
         return _told(
