@@ -138,7 +138,9 @@ def _tell_installed(done: InstalledTogether) -> None:
 def _tell_connector(installed: InstalledConnector) -> None:
     print_connector(installed)
     for gone in installed.replaced:
-        output.note(f"replaced {visible(gone)}: actions pinned to it stop working, until you add them again with --force")
+        output.note(
+            f"replaced {visible(gone)}: actions pinned to it stop working, until you add them again with --force"
+        )
     signature = visible(installed.signature)
     output.note(f"installed, {signature}" if installed.new else "already installed with this content")
 
