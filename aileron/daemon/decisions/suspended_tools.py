@@ -92,7 +92,7 @@ class SuspendedTools:
             return None
         return digest
 
-    def is_accepted(self, step: Step, definition: str) -> bool:
+    def _is_accepted(self, step: Step, definition: str) -> bool:
         """Whether just this is what a person accepted last. Not where that cannot be known: it is suspended then."""
         state = self._states.get((step.connector.hash, step.op))
         if state is None or state.suspended is not None or state.accepted != definition:
@@ -108,11 +108,15 @@ class SuspendedTools:
         return [state for state in found if state is not None and state.suspended is not None]
 
     async def suspend(self, step: Step, run_id: str, action: str, report: ToolReport) -> ToolState | None:
-        """No run uses the step's operation from now on; None where too many are known already. AileronError where it cannot be
-        recorded.
+        """No run uses the step's operation from now on, unless just this change was accepted, which the state says then; None
+        where too many are known already. AileronError where it cannot be recorded.
         """
         async with self._writing:
             before = self._states.get((step.connector.hash, step.op))
+            if report.now is not None and self._is_accepted(
+                step, report.now
+            ):  # here: it may have been while this waited
+                return before
             if before is None and not self._has_room(step.connector.name):
                 return None
             known = None if before is None else before.suspended

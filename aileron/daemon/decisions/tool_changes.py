@@ -56,15 +56,15 @@ class ToolChanges:
         if report is None or step is None:
             return failure
         try:
-            if report.now is not None and self._tools.is_accepted(step, report.now):
-                digest = sha256_digest(report.now.encode())
-                return _told(failure, step, report, _ACCEPTED_MEANWHILE if step.accepted != digest else _STILL_REFUSED)
             state = await self._tools.suspend(step, run_id, plan.action, report)
         except AileronError as error:
             _log.error("%s: %s of %s could not be suspended: %s", run_id, step.op, step.connector, error)
             state = None
         if state is None:
             return _told(failure, step, report, "it fails like this until its connector is updated")
+        if state.suspended is None and report.now is not None:
+            digest = sha256_digest(report.now.encode())
+            return _told(failure, step, report, _ACCEPTED_MEANWHILE if step.accepted != digest else _STILL_REFUSED)
         try:
             if await self._consents.has_room_for_tools():
                 await self._consents.ask_about_tool(state)
