@@ -74,7 +74,7 @@ from aileron.audit.moves import (
 from aileron.audit.passkeys_on_record import PasskeysOnRecord, passkeys_on_record
 from aileron.audit.questions import Questions, cancelled, expire_due, insert_question
 from aileron.audit.refusals import Tally, Throttle
-from aileron.audit.tools_on_record import ToolKey, ToolState, approvals_used, tools_on_record
+from aileron.audit.tools_on_record import ToolsOnRecord, tools_on_record
 from aileron.ledger import ACTION_KIND, ApprovalRow, ApprovalState, EventFilter, Ledger, RunRow, Transaction
 from aileron.ledger.sqlite import MAX_ROWS
 from aileron.model.canonical import canonical_json, sha256_digest
@@ -496,13 +496,9 @@ class Audit(Questions):
         """Which passkeys decide, as this ledger has it."""
         return await self._ledger.read(passkeys_on_record)
 
-    async def tools(self) -> dict[ToolKey, ToolState]:
-        """Which tools are suspended, and what was accepted of them, as this ledger has it."""
-        return dict(await self._ledger.read(tools_on_record))
-
-    async def tool_approvals(self) -> set[str]:
-        """The approvals by which a changed tool was accepted already, as this ledger has it."""
-        return await self._ledger.read(approvals_used)
+    async def tools(self) -> ToolsOnRecord:
+        """Which tools are suspended, what was accepted of them, and by which approvals, as this ledger has it."""
+        return await self._ledger.read(tools_on_record)
 
     async def agreed(self, kind: ConsentKind, name: str, digest: str, approval_id: str) -> None:
         """Record that what was consented to is what counts now under this name."""

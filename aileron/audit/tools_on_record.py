@@ -8,14 +8,13 @@ signed (the vault's seal).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from aileron.audit.events import ToolResumed, ToolSuspended
 from aileron.ledger import Recorded, Snapshot, Transaction
 from aileron.model.plan import ConnectorPin
 
-__all__ = ["ToolKey", "ToolState", "after_resumed", "after_suspended", "approvals_used", "tools_on_record"]
+__all__ = ["ToolKey", "ToolState", "ToolsOnRecord", "after_resumed", "after_suspended", "tools_on_record"]
 
 ToolKey = tuple[str, str]
 """The pin's hash, and the operation."""
@@ -35,28 +34,34 @@ class ToolState(NamedTuple):
         return self.pin.hash, self.op
 
 
-def tools_on_record(look: Snapshot | Transaction) -> Mapping[ToolKey, ToolState]:
-    """All that were ever suspended and are not removed. AileronError(hash_mismatch) where a row is not as it was written."""
+class ToolsOnRecord(NamedTuple):
+    """All that were ever suspended and are not removed; and the approvals by which a change was accepted once."""
+
+    states: dict[ToolKey, ToolState]
+    used: set[str]
+
+
+def tools_on_record(look: Snapshot | Transaction) -> ToolsOnRecord:
+    """What the events come to. AileronError(hash_mismatch) where a row is not as it was written."""
     states: dict[ToolKey, ToolState] = {}
+    used: set[str] = set()
     every: list[Recorded[ToolSuspended] | Recorded[ToolResumed]] = [
         *look.all_of(ToolSuspended, 0),
         *look.all_of(ToolResumed, 0),
     ]
     for row in sorted(every, key=lambda row: row.seq):
-        match row.checked():
-            case ToolSuspended() as event:
-                states[event.hash, event.op] = after_suspended(states.get((event.hash, event.op)), event)
-            case ToolResumed(hash=pin_hash, op=op, reason="removed"):
-                states.pop((pin_hash, op), None)
-            case ToolResumed() as event if (event.hash, event.op) in states:
-                states[event.hash, event.op] = after_resumed(states[event.hash, event.op], event)
-    return states
-
-
-def approvals_used(look: Snapshot | Transaction) -> set[str]:
-    """Those by which a changed tool was accepted once. AileronError(hash_mismatch) where a row is not as it was written."""
-    events = [row.checked() for row in look.all_of(ToolResumed, 0)]
-    return {event.approval for event in events if event.approval is not None}
+        event = row.checked()
+        key = (event.hash, event.op)
+        if isinstance(event, ToolSuspended):
+            states[key] = after_suspended(states.get(key), event)
+            continue
+        if event.approval is not None:
+            used.add(event.approval)
+        if event.reason == "removed":
+            states.pop(key, None)
+        elif key in states:
+            states[key] = after_resumed(states[key], event)
+    return ToolsOnRecord(states, used)
 
 
 def after_suspended(before: ToolState | None, event: ToolSuspended) -> ToolState:

@@ -63,8 +63,7 @@ class SuspendedTools:
 
     async def load(self) -> None:
         """What the record says. AileronError(hash_mismatch)."""
-        self._states = await self._audit.tools()
-        self._used = await self._audit.tool_approvals()
+        self._states, self._used = await self._audit.tools()
 
     def check(self, step: Step, action: str) -> None:
         """Return unless the step's operation is suspended. AileronError(hash_mismatch), in words that are ours alone."""
