@@ -1,0 +1,152 @@
+"""What the daemon and a login say to each other: typed messages over a sequenced-packet socket, one message a packet.
+
+    Order                              daemon → login   with two descriptors: the service's socket, the jail's end of the stream
+    LoggedIn | Failed                  login → daemon   once
+    Note, answered by Noted            login → daemon   before what it tells of is done
+    Over                               login → daemon   last
+
+Rules
+- The daemon trusts no message of a login further than the service's words: what it decodes is closed and bounded.
+- A message holds no secret but `Order`, which prints none. `Failed` and `Over` quote the service, bounded and scrubbed.
+
+Source: unix(7) (SOCK_SEQPACKET, SCM_RIGHTS). Not here: the processes (keeper.py, process.py).
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated, Final, Literal
+
+import msgspec
+
+from aileron.model.login import LoginDetails, LoginTarget
+
+__all__ = [
+    "MAX_NOTE_BYTES",
+    "MAX_PACKET",
+    "MAX_WORDS",
+    "Envelope",
+    "Failed",
+    "FromLogin",
+    "LoggedIn",
+    "LoginError",
+    "Note",
+    "Noted",
+    "Order",
+    "Over",
+    "Problem",
+    "Submitted",
+]
+
+MAX_PACKET: Final = 160 * 1024
+"""Bytes: an order has a secret of at most 64 KiB, which JSON could double."""
+MAX_WORDS: Final = 500
+"""Characters that are kept of what a service says."""
+MAX_NOTE_BYTES: Final = 32 << 10
+"""Of one note: an envelope of a hundred recipients is some 10 KiB."""
+
+Words = Annotated[str, msgspec.Meta(max_length=MAX_WORDS)]
+
+
+class Problem(enum.StrEnum):
+    """Why there is no stream, or no stream any more."""
+
+    REFUSED_CREDENTIAL = "refused_credential"
+    """The service does not take this user name and secret, or has locked the account."""
+    UNUSABLE_CREDENTIAL = "unusable_credential"
+    """The secret or a detail cannot be used for this protocol: a private key that is none, no user name."""
+    MAY_WRITE = "may_write"
+    """The role was bound as one that only reads, and can write."""
+    CERTIFICATE = "certificate"
+    """TLS could not be verified, or could not be agreed on."""
+    HOST_KEY = "host_key"
+    """The key of an SSH server is not the one that was pinned."""
+    NOT_ENCRYPTED = "not_encrypted"
+    """The service does not offer the encryption that it has to, or something came before it began."""
+    WEAK_LOGIN = "weak_login"
+    """The service takes the secret only in a form that this protocol is not given it in."""
+    PROTOCOL = "protocol"
+    """What the service said is not what the protocol has there, or is more than there is room for."""
+    NOT_ALLOWED = "not_allowed"
+    """The connector asked for what a logged-in stream does not do."""
+    CLOSED = "closed"
+    """The service closed the connection."""
+    TOO_SLOW = "too_slow"
+    """The deadline came first."""
+
+
+class LoginError(Exception):
+    """There is no stream, or no more of it. The message is a sentence without a secret; `said` are the service's own words."""
+
+    def __init__(self, problem: Problem, message: str, said: str = "") -> None:
+        super().__init__(message)
+        self.problem: Final = problem
+        self.said: Final = said
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One login. `secret` is a password, an OAuth access token or, for `ssh`, a private key in OpenSSH's or PEM form.
+
+    `login_s` and `stream_s` are what is left, in seconds: for the login, and for the stream in all.
+    """
+
+    target: LoginTarget
+    credential: Literal["password", "token"]
+    username: str
+    secret: bytes
+    details: LoginDetails
+    command: str | None
+    login_s: float
+    stream_s: float
+
+    def __repr__(self) -> str:
+        return f"<order to log in at {self.target}>"
+
+
+class LoggedIn(msgspec.Struct, frozen=True, kw_only=True, tag="logged_in"):
+    """The service has accepted the credential. `mechanism` is how, as `SCRAM-SHA-256-PLUS`."""
+
+    mechanism: Words
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
+    """There is no stream."""
+
+    problem: Problem
+    message: Words
+    said: Words = ""
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
+    """`smtp`: who a message is from and for, as the server took them, before the message itself is sent."""
+
+    sender: str
+    recipients: tuple[str, ...]
+    size: int | None = None
+    """Bytes that the client announced (RFC 1870)."""
+
+
+class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
+    """`smtp`: the server answered a message of `size` bytes with this code."""
+
+    size: int
+    code: int
+
+
+Note = Envelope | Submitted
+
+
+class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):
+    """A note is on disk. The only message of the daemon after its order."""
+
+
+class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
+    """The stream has ended: well, where there is no `problem`. `scrubbed` counts what was masked."""
+
+    scrubbed: int
+    problem: Problem | None = None
+    message: Words = ""
+    said: Words = ""
+
+
+FromLogin = LoggedIn | Failed | Note | Over

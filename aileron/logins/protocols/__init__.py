@@ -1,0 +1,1 @@
+"""The protocols, each in a module: how the supervisor logs in, and how a client library's own login is answered."""

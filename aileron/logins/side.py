@@ -1,0 +1,168 @@
+"""One end of a stream, of the two that a login stands between: read with bounds and until a deadline, and TLS on the way.
+
+    service ◄──► Side │ protocol │ Side ◄──► connector
+
+Runs in the process of one login, which has nothing else to do: it may wait. Trusts neither end.
+
+Rules
+- Until the login is over an end may send MAX_LOGIN_BYTES in all, and a line MAX_LINE.
+- Nothing that was sent before TLS began counts after it: what is waiting when TLS begins is an error (CVE-2011-0411).
+- An error quotes nothing of what came.
+
+Not here: what the bytes mean (protocols/), bytes after the login (relay.py).
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aileron.logins.messages import LoginError, Problem
+
+__all__ = ["MAX_LINE", "MAX_LOGIN_BYTES", "Side"]
+
+MAX_LOGIN_BYTES: Final = 256 << 10
+"""Greetings, capabilities, SASL and the start-up parameters of a database have a few KiB."""
+MAX_LINE: Final = 16 << 10
+"""RFC 4954 section 4 has lines of 12,288 octets, the longest of these protocols."""
+_PIECE: Final = 16 << 10
+
+
+class Side:
+    """`deadline` as `time.monotonic()` has it; `who` is how messages name this end."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        deadline: float,
+        who: str,
+        tls: ssl.SSLContext | None = None,
+        host: str = "",
+    ) -> None:
+        """`tls` and `host`: what TLS is begun with and whom a certificate has to name. None for the connector's end."""
+        self._sock = sock
+        self._deadline: Final = deadline
+        self._who: Final = who
+        self._tls: Final = tls
+        self._host: Final = host
+        self._waiting = bytearray()
+        self._taken = 0
+
+    @property
+    def sock(self) -> socket.socket:
+        """The socket as it is now, for what comes after the login."""
+        return self._sock
+
+    def replace(self, sock: socket.socket) -> None:
+        """From now on this end is reached by another socket, for a protocol that has a transport of its own (`ssh`)."""
+        self._sock = sock
+
+    @property
+    def is_encrypted(self) -> bool:
+        """TLS has begun, and the certificate names the host."""
+        return isinstance(self._sock, ssl.SSLSocket)
+
+    @property
+    def certificate(self) -> bytes | None:
+        """The other end's, DER; None without TLS."""
+        return self._sock.getpeercert(binary_form=True) if isinstance(self._sock, ssl.SSLSocket) else None
+
+    def line(self) -> bytes:
+        """The next line without its end, CRLF or LF. LoginError."""
+        while (at := self._waiting.find(b"\n")) < 0:
+            if len(self._waiting) > MAX_LINE:
+                raise LoginError(Problem.PROTOCOL, f"{self._who} sent a line of more than {MAX_LINE} bytes")
+            self._more()
+        found = bytes(self._waiting[:at]).removesuffix(b"\r")
+        del self._waiting[: at + 1]
+        return found
+
+    def exactly(self, size: int) -> bytes:
+        """So many bytes. LoginError."""
+        if size > MAX_LOGIN_BYTES:
+            raise LoginError(
+                Problem.PROTOCOL, f"{self._who} announced {size} bytes; a login has at most {MAX_LOGIN_BYTES}"
+            )
+        while len(self._waiting) < size:
+            self._more()
+        found = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        return found
+
+    def peek(self, size: int) -> bytes:
+        """The next `size` bytes, which stay to be read. LoginError."""
+        while len(self._waiting) < size:
+            self._more()
+        return bytes(self._waiting[:size])
+
+    def take_waiting(self) -> bytes:
+        """What was read and nobody asked for: what comes first after the login."""
+        found = bytes(self._waiting)
+        self._waiting.clear()
+        return found
+
+    def write(self, data: bytes) -> None:
+        """All of it. LoginError."""
+        problem = self._exchange(lambda: self._sock.sendall(data))
+        if problem is not None:
+            raise problem
+
+    def start_tls(self) -> None:
+        """From now on this end is encrypted, and is who it should be. LoginError(certificate), or (not_encrypted) where something
+        is waiting that was sent without.
+        """
+        if self._tls is None or isinstance(self._sock, ssl.SSLSocket):
+            raise ValueError("TLS begins once, and at the service's end")
+        if self._waiting:
+            raise LoginError(
+                Problem.NOT_ENCRYPTED, f"{self._who} sent something before TLS began, which was not encrypted"
+            )
+        problem = self._exchange(self._handshake)
+        if problem is not None:
+            raise problem
+
+    def _handshake(self) -> None:
+        assert self._tls is not None
+        self._sock = self._tls.wrap_socket(
+            self._sock, server_hostname=self._host, do_handshake_on_connect=False, suppress_ragged_eofs=False
+        )
+        self._sock.settimeout(self._left())
+        self._sock.do_handshake()
+
+    def _more(self) -> None:
+        got: list[bytes] = []
+        problem = self._exchange(lambda: got.append(self._sock.recv(_PIECE)))
+        if problem is not None:
+            raise problem
+        if not got[0]:
+            raise LoginError(Problem.CLOSED, f"{self._who} closed the connection before the login was over")
+        self._taken += len(got[0])
+        if self._taken > MAX_LOGIN_BYTES:
+            raise LoginError(
+                Problem.PROTOCOL, f"{self._who} sent more than {MAX_LOGIN_BYTES} bytes before the login was over"
+            )
+        self._waiting += got[0]
+
+    def _left(self) -> float:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError
+        return left
+
+    def _exchange(self, step: Callable[[], object]) -> LoginError | None:
+        """What went wrong, to be raised outside of the handler: OpenSSL's errors quote what they choked on."""
+        try:
+            self._sock.settimeout(self._left())
+            step()
+        except ssl.SSLCertVerificationError as error:
+            return LoginError(Problem.CERTIFICATE, f"{self._who}'s certificate is not valid: {error.verify_message}")
+        except TimeoutError:
+            return LoginError(Problem.TOO_SLOW, f"{self._who} did not answer in time")
+        except ssl.SSLError as error:
+            return LoginError(Problem.CERTIFICATE, f"TLS with {self._who} failed: {error.reason or 'no reason given'}")
+        except OSError as error:
+            return LoginError(Problem.CLOSED, f"the connection to {self._who} broke: {error.strerror or 'closed'}")
+        return None

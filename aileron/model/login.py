@@ -1,0 +1,74 @@
+"""Logins at services that do not speak HTTP, as everyone may speak of them: where, by which protocol, and what a person adds.
+
+Pure values, without a secret.
+
+Source: docs/reference/connector-manifest.md, docs/reference/logins.md. Not here: logging in (aileron/logins).
+
+>>> str(LoginTarget.parse("smtp://mail.example.com:587"))
+'smtp+starttls://mail.example.com:587'
+>>> LoginTarget.parse("imap://mail.example.com:993").encryption
+'tls'
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, Literal, Self, get_args
+
+import msgspec
+
+from aileron.model.names import HostPort
+
+__all__ = ["LOGIN_TARGET", "Encryption", "LoginDetails", "LoginProtocol", "LoginTarget"]
+
+LoginProtocol = Literal["smtp", "imap", "pop3", "postgres", "mysql", "redis", "ssh"]
+Encryption = Literal["tls", "starttls", "plain"]
+"""TLS from the first byte or, for `postgres` and `mysql`, where their protocol has it; after a command of the protocol; none, for
+a service on this machine that the user named in `egress.private_plain`. `ssh` encrypts by itself and is `tls` here.
+"""
+
+PROTOCOLS: Final[tuple[LoginProtocol, ...]] = get_args(LoginProtocol)
+LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|plain))?://([^/]+)")
+_STARTTLS_PORTS: Final = frozenset({("smtp", 25), ("smtp", 587), ("imap", 143), ("pop3", 110)})
+"""RFC 8314 section 7.3, RFC 6409 section 3.1: where the protocol begins without TLS."""
+_HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
+
+
+class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """`PROTOCOL[+ENCRYPTION]://HOST:PORT`: where the supervisor logs in, and how the connection is encrypted."""
+
+    protocol: LoginProtocol
+    encryption: Encryption
+    destination: HostPort
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """ValueError says what is wrong."""
+        found = LOGIN_TARGET.fullmatch(text)
+        if found is None:
+            expected = "PROTOCOL://HOST:PORT, the protocol one of " + ", ".join(PROTOCOLS)
+            raise ValueError(f"{text[:80]!a} is not {expected}")
+        protocol, said, destination = found[1], found[2], HostPort.parse(found[3])
+        usual = "starttls" if (protocol, destination.port) in _STARTTLS_PORTS else "tls"
+        encryption = said or usual
+        if encryption == "starttls" and protocol not in _HAVE_STARTTLS:
+            raise ValueError(f"{protocol} has no STARTTLS; leave +starttls out")
+        if encryption == "plain" and protocol == "ssh":
+            raise ValueError("ssh is always encrypted; leave +plain out")
+        return msgspec.convert(
+            {"protocol": protocol, "encryption": encryption, "destination": destination}, cls, from_attributes=True
+        )
+
+    def __str__(self) -> str:
+        return f"{self.protocol}+{self.encryption}://{self.destination}"
+
+
+class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What a person says of a login beside the user name, when they bind it."""
+
+    database: str | None = None
+    """`postgres`, `mysql`, and the number of a `redis` database."""
+    host_key: str | None = None
+    """`ssh`: the server's public key as OpenSSH writes it, `ssh-ed25519 AAAA…`; what any other key is refused by."""
+    read_only: bool = False
+    """`postgres`, `mysql`: the role has no right to write, which is checked after each login."""
