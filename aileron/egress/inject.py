@@ -30,6 +30,7 @@ from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import Url
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.login import LoginDetails
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
@@ -53,11 +54,12 @@ _NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LentCredential:
-    """What the vault lends for one request. `username` only for `basic`."""
+    """What the vault lends for one request. `username` only for `basic` and for logins, `details` only for logins."""
 
     kind: str
     secret: Secret
     username: str | None = None
+    details: LoginDetails | None = None
 
 
 class Lender(Protocol):

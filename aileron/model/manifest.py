@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from aileron.model.login import LoginTarget
 from aileron.model.names import Fqn, HostPort
 
 __all__ = [
@@ -34,7 +35,7 @@ __all__ = [
     "StepSpec",
 ]
 
-CredentialKind = Literal["api_key", "basic", "oauth2"]
+CredentialKind = Literal["api_key", "basic", "oauth2", "login"]
 InputType = Literal["string", "integer", "number", "boolean", "array", "object"]
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object", "null"]
 
@@ -72,6 +73,10 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
     header: str = "Authorization"
     format: str = "Bearer {key}"
     query: str | None = None
+    logins: tuple[LoginTarget, ...] = ()
+    """Where the supervisor logs in: a user name and a password or key for `login`, an access token for `oauth2`."""
+    commands: tuple[str, ...] = ()
+    """What may be executed at an `ssh` login; `*` stands for characters without a quote, blank or control character."""
 
 
 class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):

@@ -160,12 +160,24 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         built = msgspec.to_builtins(self, order="sorted")
         if not isinstance(built, dict):
             raise TypeError("a plan is a JSON object")
+        preview = built["preview"]
+        for step in (*built["steps"], *([] if preview is None else [preview["step"]])):
+            _leave_out_no_logins(step["grant"]["credential"])
         return built
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:
         """The inverse of `to_json`. msgspec.ValidationError if the value is not a plan."""
         return msgspec.convert(value, cls)
+
+
+def _leave_out_no_logins(credential: dict[str, Any] | None) -> None:
+    """A need without logins is written as before there were any: the digest of a plan that waits does not change."""
+    if credential is not None:
+        need = credential["need"]
+        for name in ("logins", "commands"):
+            if not need[name]:
+                del need[name]
 
 
 class _OnlyTheGate(type):
