@@ -87,7 +87,8 @@ class LoginError(Exception):
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One login. `secret` is a password, an OAuth access token or, for `ssh`, a private key in OpenSSH's or PEM form.
 
-    `login_s` and `stream_s` are what is left, in seconds: for the login, and for the stream in all.
+    `login_s` and `stream_s` are what is left, in seconds: for the login, and for the stream in all. `reads_only`: the stream is for
+    a preview, and changes nothing at the service.
     """
 
     target: LoginTarget
@@ -98,6 +99,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     command: str | None
     login_s: float
     stream_s: float
+    reads_only: bool = False
 
     def __repr__(self) -> str:
         return f"<order to log in at {self.target}>"

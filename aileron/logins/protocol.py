@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from aileron.logins.messages import Note, Order
 from aileron.logins.side import Side
@@ -67,7 +67,11 @@ class Unchanged(Filter):
 
 
 class Login(abc.ABC):
-    """One protocol, for one order."""
+    """One protocol, for one order. `can_read_only`: its filter lets nothing through that changes anything, where the order says
+    `reads_only`; other protocols never get such an order.
+    """
+
+    can_read_only: ClassVar[bool] = False
 
     def __init__(self, order: Order) -> None:
         self.order = order
