@@ -123,9 +123,10 @@ class Conversation:
         message = HttpRequest(id=request_id, method=method, url=url, headers=headers, credential=credential, body=kind)
         return self._opened(message, b"" if body is None else body)
 
-    def open_tcp(self, host: str, port: int, *, tls: bool) -> int:
+    def open_tcp(self, host: str, port: int, *, tls: bool, command: str | None = None) -> int:
         """Ask for a stream to a granted destination; returns its id."""
-        return self._opened(TcpOpen(id=self._last_id + 1, host=host, port=port, tls=tls), b"")
+        asked = TcpOpen(id=self._last_id + 1, host=host, port=port, tls=tls, command=command)
+        return self._opened(asked, b"")
 
     def upload(self, request_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
         """Send a piece of a streamed body. False if the host has already answered in full: stop, nobody reads it."""

@@ -4,8 +4,8 @@ r"""A stream of bytes to a declared host and port, for protocols that are not HT
         stream.sendall(b"NICK me\r\n")
         for line in stream.makefile("rb"): ...
 
-The host resolves the name, checks the address, connects, and speaks TLS: what goes in here is what the service reads. No
-credential is added to a stream, and none is in the jail: see docs/explanation/limitations.md.
+The host resolves the name, checks the address, connects, and speaks TLS: what goes in here is what the service reads. Where
+the manifest names a login, the host has logged in before the stream opens; no credential is in the jail.
 
 `Stream` has what libraries use of a socket, so one that takes a socket takes this; smtplib, imaplib and poplib get theirs by
 themselves (transports/mail.py). Runs inside the jail. Not here: names and addresses, which no connector needs.
@@ -28,15 +28,18 @@ _BUFFER_BYTES: Final = 64 << 10
 _SHUT_RD: Final = 0  # shutdown(2); the socket module would be 1 ms for three numbers
 
 
-def connect(host: str, port: int, *, tls: bool = True, timeout_s: float | None = None) -> Stream:
+def connect(
+    host: str, port: int, *, tls: bool = True, command: str | None = None, timeout_s: float | None = None
+) -> Stream:
     """Connect to a granted destination. ConnectionError if it cannot be reached, TimeoutError.
 
     TLS is spoken from the first byte; a service that speaks none is a ConnectionError that says so. Without `tls` only to a
-    service on the user's machine that they have named in `egress.private_plain`. `timeout_s` is for this and each later wait;
-    None for as long as the invocation lasts.
+    service on the user's machine that they have named in `egress.private_plain`. Where the manifest names a login, the stream is
+    logged in already, `tls` is ignored, and for `ssh` the `command` is executed. `timeout_s` is for this and each later wait; None
+    for as long as the invocation lasts.
     """
     conversation = loop.current()
-    stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls), f"{host}:{port}")
+    stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls, command=command), f"{host}:{port}")
     stream.settimeout(timeout_s)
     stream._wait_opened()
     return stream

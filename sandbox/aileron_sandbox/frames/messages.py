@@ -44,6 +44,8 @@ PROTOCOL_VERSION: Final = 1
 RequestId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 32) - 1)]
 """Chosen by the jail, each larger than the last, so that "was it ever issued" is one comparison."""
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Command = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
+"""Of a shell at the other end: a program and paths, of which Linux has none longer than 4,096 bytes."""
 Status = Annotated[int, msgspec.Meta(ge=100, le=999)]
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -178,13 +180,15 @@ class HttpRequest(_Message, frozen=True, kw_only=True, tag="http"):
 class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
     """Ask the host to connect a stream of bytes. `tls`: the host speaks it, from the first byte, and verifies `host`.
 
-    It shares its ids with requests. No field for a credential: none can be added to bytes the host does not understand.
+    It shares its ids with requests. No field for a credential: where the manifest has a login, the host logs in by itself, and
+    `tls` says nothing. `command`: what an `ssh` login executes.
     """
 
     id: RequestId
     host: str
     port: Port
     tls: bool
+    command: Command | None = None
 
 
 class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
