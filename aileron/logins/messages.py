@@ -87,8 +87,8 @@ class LoginError(Exception):
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One login. `secret` is a password, an OAuth access token or, for `ssh`, a private key in OpenSSH's or PEM form.
 
-    `login_s` and `stream_s` are what is left, in seconds: for the login, and for the stream in all. `reads_only`: the stream is for
-    a preview, and changes nothing at the service.
+    `login_s` and `stream_s` are what is left, in seconds: for the login, and for the stream in all. `reads_only`: the stream is
+    for a preview, and changes nothing at the service.
     """
 
     target: LoginTarget

@@ -35,8 +35,8 @@ def connect(
 
     TLS is spoken from the first byte; a service that speaks none is a ConnectionError that says so. Without `tls` only to a
     service on the user's machine that they have named in `egress.private_plain`. Where the manifest names a login, the stream is
-    logged in already, `tls` is ignored, and for `ssh` the `command` is executed. `timeout_s` is for this and each later wait; None
-    for as long as the invocation lasts.
+    logged in already, `tls` is ignored, and for `ssh` the `command` is executed. `timeout_s` is for this and each later wait;
+    None for as long as the invocation lasts.
     """
     conversation = loop.current()
     stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls, command=command), f"{host}:{port}")
