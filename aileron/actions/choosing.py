@@ -203,7 +203,7 @@ def _options(need: CredentialNeed) -> str:
     match need.kind:
         case "oauth2":
             return name
-        case "basic":
+        case "basic" | "login":
             return f"{name} --username USER --secret NAME"
         case "api_key":
             return f"{name} --secret NAME"

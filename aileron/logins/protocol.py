@@ -43,6 +43,10 @@ class Filter(abc.ABC):
         """The connector sends nothing more."""
         return ()
 
+    def down_ended(self) -> Iterable[Passed]:
+        """Nor does the service: what was kept of it, if it is to be passed on."""
+        return ()
+
     @property
     def is_idle(self) -> bool:
         """Nothing is looked at any more: whatever comes passes as it is."""

@@ -44,7 +44,7 @@ class Side:
     ) -> None:
         """`tls` and `host`: what TLS is begun with and whom a certificate has to name. None for the connector's end."""
         self._sock = sock
-        self._deadline: Final = deadline
+        self._deadline = deadline
         self._who: Final = who
         self._tls: Final = tls
         self._host: Final = host
@@ -55,6 +55,15 @@ class Side:
     def sock(self) -> socket.socket:
         """The socket as it is now, for what comes after the login."""
         return self._sock
+
+    @property
+    def who(self) -> str:
+        """How messages name this end."""
+        return self._who
+
+    def wait_until(self, deadline: float) -> None:
+        """From now on this is the deadline."""
+        self._deadline = deadline
 
     def replace(self, sock: socket.socket) -> None:
         """From now on this end is reached by another socket, for a protocol that has a transport of its own (`ssh`)."""

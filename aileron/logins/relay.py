@@ -1,0 +1,292 @@
+"""Bytes both ways between a service and a connector, once the login is over: through the protocol's filter, and masked.
+
+    connector ──► filter.up ──────────► service
+    connector ◄── mask ◄── filter.down ◄── service
+
+Runs in the process of one login, in one thread, which waits for both ends at once. Trusts neither.
+
+Rules
+- What was read during the login and not used comes first, and through the filter like the rest.
+- Of each direction at most HELD_BYTES wait to be written, and a piece of what a filter made of one read: whoever does not read
+  is not read for. What a filter answers by itself may be as much again, so that a client that sends without reading stops
+  neither sooner nor later than at the service itself.
+- A note is on disk before any byte that goes with it is written.
+- The connector ends its half: the service hears of it behind everything that was sent before, but not where there is TLS, which
+  Python can end only in both directions at once. The connector goes altogether: the same, and then the connection is closed.
+- The service ends its half: what it said is written, and the stream is over. TLS that ends without saying so is an error, since
+  anyone on the way can cut a connection.
+
+Not here: what the bytes mean (protocols/), how much may pass in all (the daemon counts: egress).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from aileron.logins.mask import Mask
+from aileron.logins.messages import LoginError, Note, Problem
+from aileron.logins.protocol import Filter, Passed
+from aileron.logins.side import Side
+
+__all__ = ["HELD_BYTES", "relay"]
+
+HELD_BYTES: Final = 256 << 10
+"""What waits in one direction: a few times what one read of a socket brings."""
+_PIECE_BYTES: Final = 64 << 10
+_READS: Final = 8
+"""Of one end before the other has its turn: a TLS record is 16 KiB at most."""
+_LEAVING_S: Final = 5.0
+"""For the last bytes of a connector that has gone."""
+
+
+def relay(
+    client: Side, server: Side, through: Filter, deadline: float, note: Callable[[Note], None], mask: Mask
+) -> None:
+    """Until the stream is over. `note` returns when that is on disk; `deadline` as in `time.monotonic()`.
+
+    LoginError for what the filter refuses, and (closed, too_slow).
+    """
+    one = _Relay(_End(client.sock, "the connector"), _End(server.sock, server.who), through, deadline, note, mask)
+    one.run(client.take_waiting(), server.take_waiting())
+
+
+class _End:
+    """One of the two sockets, without a wait."""
+
+    def __init__(self, sock: socket.socket, who: str) -> None:
+        sock.setblocking(False)
+        self.sock: Final = sock
+        self.who: Final = who
+        self.out = bytearray()
+        self.is_tls: Final = isinstance(sock, ssl.SSLSocket)
+        self.has_ended = False
+        """Nothing more comes from it."""
+        self.has_gone = False
+        """Nobody reads what is written."""
+        self.is_cut = False
+        """TLS was not ended."""
+        self.read_waits_to_write = False
+        self.write_waits_to_read = False
+
+    def read(self) -> bytes | None:
+        """Some bytes, none at the end; None where there is nothing now."""
+        self.read_waits_to_write = False
+        try:
+            return self.sock.recv(_PIECE_BYTES)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return None
+        except ssl.SSLWantWriteError:
+            self.read_waits_to_write = True
+            return None
+        except OSError:  # of TLS too; what it quotes is nobody's business
+            self.is_cut = True
+            return b""
+
+    def put(self, data: bytes) -> None:
+        """To be written, at once where that is possible."""
+        if self.has_gone or not data:
+            return
+        if self.out:
+            self.out += data
+            return
+        sent = self._sent(data)
+        if sent < len(data):
+            self.out += memoryview(data)[sent:]
+
+    def write(self) -> None:
+        """What waits, as far as it goes."""
+        while self.out and not self.has_gone:
+            with memoryview(self.out) as waiting:
+                sent = self._sent(waiting[:_PIECE_BYTES])
+            if not sent:
+                return
+            del self.out[:sent]
+
+    def end_writing(self) -> None:
+        if not self.is_tls:
+            with contextlib.suppress(OSError):
+                self.sock.shutdown(socket.SHUT_WR)
+
+    def go(self) -> None:
+        self.has_gone = True
+        self.out.clear()
+
+    @property
+    def has_pending(self) -> bool:
+        """TLS has read more than it gave out, of which poll(2) knows nothing."""
+        return isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+
+    def _sent(self, data: bytes | memoryview) -> int:
+        self.write_waits_to_read = False
+        try:
+            return self.sock.send(data)
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            return 0
+        except ssl.SSLWantReadError:
+            self.write_waits_to_read = True
+            return 0
+        except OSError:
+            self.go()
+            return 0
+
+
+class _Relay:
+    def __init__(
+        self,
+        client: _End,
+        server: _End,
+        through: Filter,
+        deadline: float,
+        note: Callable[[Note], None],
+        mask: Mask,
+    ) -> None:
+        self._client: Final = client
+        self._server: Final = server
+        self._filter: Final = through
+        self._deadline = deadline
+        self._note: Final = note
+        self._mask: Final = mask
+        self._has_told_end = False
+
+    def run(self, of_client: bytes, of_server: bytes) -> None:
+        self._pass(self._of_server(of_server))
+        self._pass(self._of_client(of_client))
+        self._read_server()  # TLS may have read more than it gave out
+        while not self._is_over():
+            self._turn()
+        if self._server.is_cut and not self._client.has_ended:
+            raise LoginError(Problem.CLOSED, f"{self._server.who} broke the connection off")
+
+    def _turn(self) -> None:
+        """Wait until something can be done, and do it."""
+        ready = self._ready()
+        client, server = self._client, self._server
+        if ready.get(client.sock.fileno(), 0) & select.POLLHUP and not client.has_gone:
+            client.go()  # what it sent before is still taken and sent on, for a moment
+            self._deadline = min(self._deadline, time.monotonic() + _LEAVING_S)
+        if server.out and self._is_ready(ready, server, select.POLLOUT):
+            server.write()
+        if client.out and self._is_ready(ready, client, select.POLLOUT):
+            client.write()
+        if self._may_read_client() and self._is_ready(ready, client, select.POLLIN):
+            self._read_client()
+        if self._may_read_server() and self._is_ready(ready, server, select.POLLIN):
+            self._read_server()
+        if client.has_ended and not server.out and not self._has_told_end:
+            self._has_told_end = True
+            server.end_writing()
+
+    def _is_over(self) -> bool:
+        if self._client.has_gone and self._client.has_ended:
+            return not self._server.out
+        return self._server.has_ended and not self._client.out
+
+    def _may_read_client(self) -> bool:
+        return (
+            not self._client.has_ended
+            and not self._server.has_ended
+            and len(self._server.out) < HELD_BYTES
+            and len(self._client.out) < 2 * HELD_BYTES
+        )
+
+    def _may_read_server(self) -> bool:
+        return (
+            not self._server.has_ended
+            and not self._client.has_gone
+            and len(self._client.out) < HELD_BYTES
+            and len(self._server.out) < 2 * HELD_BYTES
+        )
+
+    def _ready(self) -> dict[int, int]:
+        """What can be done, by descriptor. LoginError(too_slow)."""
+        client, server = self._client, self._server
+        poll = select.poll()
+        if (events := _events(client, self._may_read_client())) or not client.has_gone:
+            poll.register(client.sock, events)  # also for nothing but POLLHUP
+        if events := _events(server, self._may_read_server()):
+            poll.register(server.sock, events)
+        left_ms = self._left_ms()
+        if server.has_pending and self._may_read_server():
+            return dict(poll.poll(0)) | {server.sock.fileno(): select.POLLIN | select.POLLOUT}
+        if self._mask.is_holding:
+            if found := poll.poll(0):
+                return dict(found)
+            client.put(self._mask.settle())
+        return dict(poll.poll(left_ms))
+
+    def _left_ms(self) -> int:
+        left_s = self._deadline - time.monotonic()
+        if left_s <= 0:
+            raise LoginError(Problem.TOO_SLOW, f"the stream to {self._server.who} was not over in time")
+        return int(left_s * 1000) + 1
+
+    @staticmethod
+    def _is_ready(ready: dict[int, int], end: _End, event: int) -> bool:
+        """Errors are found out by trying; TLS may have to do the one for the other."""
+        got = ready.get(end.sock.fileno(), 0)
+        crossed = (event == select.POLLIN and end.read_waits_to_write) or (
+            event == select.POLLOUT and end.write_waits_to_read
+        )
+        wanted = (select.POLLIN | select.POLLOUT) if crossed else event
+        return bool(got & (wanted | select.POLLERR | select.POLLHUP))
+
+    def _read_client(self) -> None:
+        for _ in range(_READS):
+            data = self._client.read()
+            if data is None:
+                return
+            if not data:
+                self._client.has_ended = True
+                self._pass(self._filter.up_ended())
+                return
+            self._pass(self._of_client(data))
+            if not self._may_read_client():
+                return
+
+    def _read_server(self) -> None:
+        for _ in range(_READS):
+            if not self._may_read_server():
+                return
+            data = self._server.read()
+            if data is None:
+                return
+            if not data:
+                self._server.has_ended = True
+                self._pass(self._filter.down_ended())
+                self._client.put(self._mask.finish())
+                return
+            self._pass(self._of_server(data))
+
+    def _of_client(self, data: bytes) -> Iterable[Passed]:
+        if self._filter.is_idle:
+            self._server.put(data)
+            return ()
+        return self._filter.up(data) if data else ()
+
+    def _of_server(self, data: bytes) -> Iterable[Passed]:
+        if self._filter.is_idle:
+            self._client.put(self._mask.feed(data))
+            return ()
+        return self._filter.down(data) if data else ()
+
+    def _pass(self, passed: Iterable[Passed]) -> None:
+        for to_server, to_client, note in passed:
+            if note is not None:
+                self._note(note)
+            self._server.put(to_server)
+            self._client.put(self._mask.feed(to_client))
+
+
+def _events(end: _End, may_read: bool) -> int:
+    events = 0
+    if may_read:
+        events |= select.POLLOUT if end.read_waits_to_write else select.POLLIN
+    if end.out:
+        events |= select.POLLIN if end.write_waits_to_read else select.POLLOUT
+    return events
