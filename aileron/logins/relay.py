@@ -96,7 +96,7 @@ class _End:
             self.out += data
             return
         sent = self._sent(data)
-        if sent < len(data):
+        if sent < len(data) and not self.has_gone:
             self.out += memoryview(data)[sent:]
 
     def write(self) -> None:

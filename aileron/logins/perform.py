@@ -1,0 +1,102 @@
+"""One login, from its order to its end: logs in, answers the library's own login, relays, and says what became of it.
+
+Runs in the process of one login, or in a thread of a test. Not here: which process that is (child.py), what a protocol does.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from typing import Final
+
+from aileron.logins.mask import SHORTEST, Mask
+from aileron.logins.messages import (
+    MAX_WORDS,
+    Failed,
+    FromLogin,
+    LoggedIn,
+    LoginError,
+    Note,
+    Order,
+    Over,
+    Problem,
+)
+from aileron.logins.protocol import Login
+from aileron.logins.relay import relay
+from aileron.logins.side import Side
+
+__all__ = ["perform"]
+
+CONNECTOR: Final = "the connector"
+_SHOWN_TYPE: Final = 60
+
+
+def perform(
+    make: Callable[[Order], Login],
+    order: Order,
+    service: socket.socket,
+    connector: socket.socket,
+    tls: ssl.SSLContext,
+    tell: Callable[[FromLogin], None],
+    note: Callable[[Note], None],
+) -> None:
+    """`Failed` is told where there is no stream; else `LoggedIn`, and `Over` at its end. `note` returns when that is on disk.
+
+    Both sockets are this login's from now on, and closed at the end.
+    """
+    began = time.monotonic()
+    destination = order.target.destination
+    login: Login | None = None
+    client = Side(connector, began + order.stream_s, CONNECTOR)
+    server = Side(service, began + min(order.login_s, order.stream_s), str(destination), tls, destination.host)
+    mask = Mask(())
+    is_open = False
+    try:
+        login = make(order)
+        login.log_in(server)
+        mask = Mask(login.sent_in_clear)
+        tell(LoggedIn(mechanism=login.mechanism[:MAX_WORDS]))
+        is_open = True
+        server.wait_until(began + order.stream_s)
+        through = login.greet(client, server)
+        relay(client, server, through, began + order.stream_s, note, mask)
+        end: Over | LoginError = Over(scrubbed=mask.hits)
+    except LoginError as error:
+        end = error
+    except Exception as error:  # noqa: BLE001 - what a parser did not think of is the end of this stream, and quotes nothing
+        end = LoginError(Problem.PROTOCOL, f"what was said at {destination} could not be handled ({_name(error)})")
+    finally:
+        for side in (server, client):
+            side.sock.close()
+        for sock in (service, connector):
+            sock.close()
+    if isinstance(end, LoginError):
+        clean = _Words(order.secret, () if login is None else login.sent_in_clear)
+        message, said = clean(str(end)), clean(end.said)
+        if is_open:
+            end = Over(scrubbed=mask.hits + clean.hits, problem=end.problem, message=message, said=said)
+        else:
+            tell(Failed(problem=end.problem, message=message, said=said))
+            return
+    tell(end)
+
+
+class _Words:
+    """What may be told: without the secret, in one line of printable characters, and bounded."""
+
+    def __init__(self, secret: bytes, sent: tuple[bytes, ...]) -> None:
+        self._forms = tuple(form for form in (secret, *sent) if len(form) >= SHORTEST)
+        self.hits = 0
+
+    def __call__(self, text: str) -> str:
+        mask = Mask(self._forms)
+        raw = text.encode("utf-8", "replace")
+        clean = (mask.feed(raw) + mask.finish()).decode("utf-8", "replace")
+        self.hits += mask.hits
+        return "".join(one if one.isprintable() else " " for one in clean)[:MAX_WORDS].strip()
+
+
+def _name(error: Exception) -> str:
+    return type(error).__name__[:_SHOWN_TYPE]

@@ -1,0 +1,317 @@
+"""The relay between a service and a connector, over real sockets, with and without TLS: whole, bounded, in order, and masked."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+import trustme
+
+from aileron.logins.messages import Envelope, Failed, LoginError, Note, Order, Over, Problem, Submitted
+from aileron.logins.protocol import Filter, Login, Passed, Unchanged
+from aileron.logins.relay import HELD_BYTES
+from aileron.logins.side import Side
+from tests.support.logins import LoginAt, trusting
+
+SECRET = b"hunter2-hunter2"
+BIG = random.Random(1).randbytes(4 << 20)
+
+
+class PlainLogin(Login):
+    """`PASS secret`, answered by a line, and then whatever its filter says."""
+
+    through: Filter = Unchanged()
+
+    def log_in(self, server: Side) -> None:
+        if self.order.target.encryption == "tls":
+            server.start_tls()
+        self.mechanism = "PASS"
+        self.sent_in_clear = (self.order.secret,)
+        server.write(b"PASS " + self.order.secret + b"\r\n")
+        said = server.line()
+        if said != b"+OK":
+            raise LoginError(Problem.REFUSED_CREDENTIAL, "the service refused the password", said.decode())
+
+    def greet(self, client: Side, server: Side) -> Filter:
+        return self.through
+
+
+class InLines(Filter):
+    """Looks at lines: one that notes, one that is answered here, one that is refused."""
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._is_idle = False
+
+    def up(self, data: bytes) -> Iterable[Passed]:
+        *lines, self._line = (self._line + data).split(b"\n")
+        for line in lines:
+            if line == b"note":
+                note = Envelope(sender="a@example.com", recipients=("b@example.com",))
+                yield Passed(to_server=b"noted\n", note=note)
+            elif line == b"mine":
+                yield Passed(to_client=b"answered " + b"x" * 1000 + b"\n")
+            elif line == b"bad":
+                raise LoginError(Problem.NOT_ALLOWED, "bad is not allowed")
+            elif line == b"bug":
+                raise KeyError(SECRET)
+            else:
+                yield Passed(to_server=line + b"\n")
+
+    def down(self, data: bytes) -> Iterable[Passed]:
+        return (Passed(to_client=data),)
+
+    def up_ended(self) -> Iterable[Passed]:
+        return (Passed(to_server=b"ended " + self._line, note=Submitted(size=1, code=250)),)
+
+
+def in_lines(order: Order) -> Login:
+    """A login whose filter is new."""
+    login = PlainLogin(order)
+    login.through = InLines()
+    return login
+
+
+class Service:
+    """The other end of what is logged in at, in the test's hands once the password has come."""
+
+    def __init__(self, make: Callable[[Order], Login], authority: trustme.CA | None = None, **more: object) -> None:
+        theirs, here = socket.socketpair() if authority is None else tcp_pair()
+        target = "redis://localhost:6379" if authority else "redis+plain://localhost:6379"
+        tls = trusting(authority.cert_pem.bytes().decode()) if authority else None
+        self.login = LoginAt(make, target, "me", SECRET, service=theirs, tls=tls, **more)  # type: ignore[arg-type]
+        self.sock = here
+        self._authority = authority
+
+    @contextlib.contextmanager
+    def logged_in(self) -> Iterator[tuple[socket.socket, LoginAt]]:
+        """The service's socket, and the login."""
+        with self.login:
+            if self._authority is not None:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                self._authority.issue_cert("localhost").configure_cert(context)
+                self.sock = context.wrap_socket(self.sock, server_side=True, suppress_ragged_eofs=False)
+            self.sock.settimeout(10)
+            assert self.sock.recv(1000) == b"PASS " + SECRET + b"\r\n"
+            self.sock.sendall(b"+OK\r\n")
+            with self.sock:
+                yield self.sock, self.login
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    """A connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        one = socket.create_connection(listener.getsockname())
+        return one, listener.accept()[0]
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """To the end."""
+    return b"".join(iter(lambda: sock.recv(65536), b""))
+
+
+def sent_until_stopped(sock: socket.socket, piece: bytes) -> int:
+    """Bytes that nobody reads, until there is no room for more."""
+    sock.settimeout(0.3)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while True:
+            sent += sock.send(piece)
+    return sent
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    """Whose certificates are trusted."""
+    return trustme.CA()
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("make", [PlainLogin, in_lines])
+def test_everything_passes_both_ways_at_once(
+    make: Callable[[Order], Login], encrypted: bool, authority: trustme.CA
+) -> None:
+    """Four mebibytes each way, while neither waits for the other."""
+    with Service(make, authority if encrypted else None).logged_in() as (service, login):
+        got: list[bytes] = []
+
+        def serve() -> None:
+            sender = threading.Thread(target=service.sendall, args=(BIG,))
+            sender.start()
+            size = 0
+            while size < len(BIG):
+                got.append(service.recv(65536))
+                size += len(got[-1])
+            sender.join()
+            with contextlib.suppress(OSError):
+                if isinstance(service, ssl.SSLSocket):
+                    service.unwrap()
+                else:
+                    service.shutdown(socket.SHUT_WR)
+
+        server = threading.Thread(target=serve)
+        server.start()
+        up = BIG[:-1].replace(b"\n", b"?") + b"\n"
+        sender = threading.Thread(target=login.client.sendall, args=(up,))
+        sender.start()
+        down = read_all(login.client)
+        sender.join()
+        server.join()
+        assert down == BIG
+        assert b"".join(got) == up
+        assert login.over() == Over(scrubbed=0)
+
+
+def test_the_secret_is_masked_for_as_long_as_the_stream_lasts() -> None:
+    """Also where it comes in two parts with a pause between them; and it is counted."""
+    with Service(PlainLogin).logged_in() as (service, login):
+        service.sendall(b"requirepass " + SECRET + b"\r\n")
+        assert login.client.recv(1000) == b"requirepass " + b"*" * len(SECRET) + b"\r\n"
+        service.sendall(b"again " + SECRET[:9])
+        assert login.client.recv(1000) == b"again "
+        assert login.client.recv(1000) == SECRET[:3]
+        service.sendall(SECRET[9:] + b".")
+        service.shutdown(socket.SHUT_WR)
+        assert read_all(login.client) == b"*" * (len(SECRET) - 3) + b"."
+        assert login.over() == Over(scrubbed=2)
+
+
+def test_who_does_not_read_is_not_read_for() -> None:
+    """A service that sends is stopped by a connector that does not read, within what is kept and what sockets hold."""
+    with Service(PlainLogin).logged_in() as (service, login):
+        login.logged_in()
+        sent = sent_until_stopped(service, b"x" * 65536)
+        assert sent < HELD_BYTES + (2 << 20)
+        service.shutdown(socket.SHUT_WR)
+        assert len(read_all(login.client)) == sent
+
+
+def test_a_connector_that_sends_without_reading_does_not_make_the_filter_keep_more() -> None:
+    """What a filter answers by itself has a bound, too."""
+    with Service(in_lines).logged_in() as (_service, login):
+        assert sent_until_stopped(login.client, b"mine\n" * 1000) < (4 << 20)
+
+
+def test_what_came_early_passes_first_and_through_the_filter() -> None:
+    """Pipelined behind the login by either end."""
+    theirs, service = socket.socketpair()
+    login = LoginAt(in_lines, "redis+plain://localhost:6379", "me", SECRET, service=theirs)
+    login.client.sendall(b"note\nfirst\n")
+    with login, service:
+        service.settimeout(10)
+        assert service.recv(1000).startswith(b"PASS ")
+        service.sendall(b"+OK\r\nbanner\r\n")
+        got = b""
+        while got != b"noted\nfirst\n":
+            got += service.recv(1000)
+        assert login.client.recv(1000) == b"banner\r\n"
+        assert len(login.notes) == 1
+
+
+def test_a_note_is_on_disk_before_its_bytes_leave_and_without_it_they_do_not() -> None:
+    """The pair: a record that is kept, and one that cannot be."""
+    kept: list[Note] = []
+    waiting = threading.Event()
+
+    def keep(note: Note) -> None:
+        assert waiting.wait(10)
+        kept.append(note)
+
+    with Service(in_lines, keep=keep).logged_in() as (service, login):
+        login.client.sendall(b"note\n")
+        service.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            service.recv(1000)
+        waiting.set()
+        service.settimeout(10)
+        assert service.recv(1000) == b"noted\n"
+        assert kept == login.notes
+
+    def refuse(_note: Note) -> None:
+        raise LoginError(Problem.CLOSED, "the supervisor ended")
+
+    with Service(in_lines, keep=refuse).logged_in() as (service, login):
+        login.client.sendall(b"note\n")
+        assert read_all(service) == b""
+        assert login.over() == Over(scrubbed=0, problem=Problem.CLOSED, message="the supervisor ended")
+
+
+def test_a_connector_that_ends_its_half_still_gets_the_answer() -> None:
+    """The filter hears of it, the service after that."""
+    with Service(in_lines).logged_in() as (service, login):
+        login.client.sendall(b"one\ntwo")
+        login.client.shutdown(socket.SHUT_WR)
+        assert read_all(service) == b"one\nended two"
+        service.sendall(b"bye")
+        service.shutdown(socket.SHUT_WR)
+        assert read_all(login.client) == b"bye"
+        assert login.over() == Over(scrubbed=0)
+        assert login.notes == [Submitted(size=1, code=250)]
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_a_connector_that_goes_ends_the_stream_and_what_it_sent_arrives(encrypted: bool, authority: trustme.CA) -> None:
+    """Even if it is much, and the service is slow to read it."""
+    with Service(PlainLogin, authority if encrypted else None).logged_in() as (service, login):
+        login.logged_in()
+        login.client.sendall(BIG[:100_000])
+        login.client.close()
+        time.sleep(0.1)
+        got = b""
+        while len(got) < 100_000:
+            got += service.recv(65536)
+        assert got == BIG[:100_000]
+        assert login.over() == Over(scrubbed=0)
+
+
+@pytest.mark.parametrize(
+    ("line", "problem", "message"),
+    [
+        (b"bad\n", Problem.NOT_ALLOWED, "bad is not allowed"),
+        (b"bug\n", Problem.PROTOCOL, "what was said at localhost:6379 could not be handled (KeyError)"),
+    ],
+)
+def test_what_a_filter_refuses_or_does_not_foresee_ends_the_stream(line: bytes, problem: Problem, message: str) -> None:
+    """With its reason, and nothing quoted."""
+    with Service(in_lines).logged_in() as (service, login):
+        login.client.sendall(line)
+        assert read_all(service) == b""
+        assert login.over() == Over(scrubbed=0, problem=problem, message=message)
+
+
+def test_a_login_that_is_refused_says_the_services_words_without_the_secret() -> None:
+    """In one line."""
+    theirs, service = socket.socketpair()
+    with LoginAt(PlainLogin, "redis+plain://localhost:6379", "me", SECRET, service=theirs) as login, service:
+        assert service.recv(1000)
+        service.sendall(b"-ERR not " + SECRET + b"\x1b[2J\r\n")
+        message = "the service refused the password"
+        said = f"-ERR not {'*' * len(SECRET)} [2J"
+        assert login.failed() == Failed(problem=Problem.REFUSED_CREDENTIAL, message=message, said=said)
+        assert read_all(login.client) == b""
+
+
+def test_tls_that_is_cut_is_no_end(authority: trustme.CA) -> None:
+    """What came before is passed on; the pair is the test of both ways above, whose service ends TLS."""
+    with Service(PlainLogin, authority).logged_in() as (service, login):
+        service.sendall(b"half")
+        login.logged_in()
+        raw = socket.socket(fileno=service.detach())
+        raw.close()
+        assert read_all(login.client) == b"half"
+        assert login.over().problem is Problem.CLOSED
+
+
+def test_the_deadline_ends_a_stream_that_is_not_over() -> None:
+    """Whoever it waits for."""
+    began = time.monotonic()
+    with Service(PlainLogin, stream_s=0.4).logged_in() as (_service, login):
+        assert login.over().problem is Problem.TOO_SLOW
+        assert read_all(login.client) == b""
+    assert time.monotonic() - began < 5
