@@ -6,6 +6,7 @@ Pure and incremental; runs in the process of one login.
 
 Rules
 - Looked for is every form as it went over the wire, and what base64 makes of it at each of the three places in a longer text.
+- Of two forms of which one is in the other the shorter is looked for. What is more in the longer one is a user name.
 - A form of less than SHORTEST bytes is not looked for: it is everywhere by chance, and is found by trying, too.
 - A byte of the output is `*` if and only if it is part of an occurrence, overlapping ones included; how the input was cut into
   pieces makes no difference, but for the next rule.
@@ -41,7 +42,7 @@ class Mask:
 
     def __init__(self, sent_in_clear: Iterable[bytes]) -> None:
         forms = {form for sent in sent_in_clear for form in _forms(sent) if len(form) >= SHORTEST}
-        self._forms: Final = tuple(sorted(forms))
+        self._forms: Final = tuple(sorted(one for one in forms if not any(other in one for other in forms - {one})))
         self._reach: Final = max(map(len, self._forms), default=1) - 1
         self._held = b""
         self._masked = bytearray()  # the same bytes, as they are given out
@@ -60,13 +61,15 @@ class Mask:
             return data
         seen = len(self._held)
         text = self._held + data
+        found, cut = self._occurrences(text, seen), self._unfinished(text)
+        if not seen and not found and cut == len(text):
+            return data  # the usual case, without a copy
         masked = self._masked
         masked += data
-        for start, end in self._occurrences(text, seen):
+        for start, end in found:
             masked[start:end] = _STAR * (end - start)
             self.hits += start >= self._counted_to
             self._counted_to = max(self._counted_to, end)
-        cut = self._unfinished(text)
         out = bytes(masked[self._shown : cut])
         self._held, self._masked = text[cut:], masked[cut:]
         self._shown, self._counted_to = max(0, self._shown - cut), max(0, self._counted_to - cut)

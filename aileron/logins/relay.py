@@ -40,7 +40,7 @@ HELD_BYTES: Final = 256 << 10
 """What waits in one direction: a few times what one read of a socket brings."""
 _PIECE_BYTES: Final = 64 << 10
 _READS: Final = 8
-"""Of one end before the other has its turn: a TLS record is 16 KiB at most."""
+"""Of one end before the other has its turn."""
 _LEAVING_S: Final = 5.0
 """For the last bytes of a connector that has gone."""
 
@@ -75,7 +75,17 @@ class _End:
         self.write_waits_to_read = False
 
     def read(self) -> bytes | None:
-        """Some bytes, none at the end; None where there is nothing now."""
+        """Some bytes, none at the end; None where there is nothing now. Of TLS several records: each piece is searched."""
+        first = self._read_once()
+        if not first or not self.is_tls:
+            return first
+        parts, size = [first], len(first)
+        while size < _PIECE_BYTES and (more := self._read_once()):
+            parts.append(more)
+            size += len(more)
+        return b"".join(parts)  # an end is met again by the next read
+
+    def _read_once(self) -> bytes | None:
         self.read_waits_to_write = False
         try:
             return self.sock.recv(_PIECE_BYTES)

@@ -21,10 +21,15 @@ def pieces_of(data: st.DataObject, text: bytes) -> list[bytes]:
     return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
+def shortest(forms: list[bytes]) -> list[bytes]:
+    """Without those that have another one in them."""
+    return [one for one in forms if not any(other in one and other != one for other in forms)]
+
+
 def masked(forms: list[bytes], text: bytes) -> bytes:
     """By the definition: no state, every place tried."""
     stars = set()
-    for form in forms:
+    for form in shortest(forms):
         for at in range(len(text) - len(form) + 1):
             if text[at : at + len(form)] == form:
                 stars.update(range(at, at + len(form)))
@@ -60,6 +65,7 @@ def test_where_a_service_pauses_no_more_than_the_beginning_is_seen(
     assert len(out) == len(text)
     for form in forms:
         assert form not in out
+    for form in shortest(forms):
         at = text.find(form)
         while at >= 0:
             assert set(out[at + SHOWN : at + len(form)]) == {ord("*")}
