@@ -5,8 +5,8 @@ Runs in ingress, once, before there is a second thread: Landlock and seccomp bin
 starts. Whoever takes this process over has what goes through it, the passphrase of the page among it, and the ports; not the
 vault's key, no file, no network, not the daemon, and of the kernel what serving needs.
 
-Source: landlock(7), seccomp(2), prctl(2), nice(2), setrlimit(2); docs/adr/0031-ingress.md. Not here: the list of system
-calls (aileron_sandbox/filters.py).
+Source: nice(2); docs/adr/0031-ingress.md. Not here: how (hidden/confine.py), the list of system calls
+(aileron_sandbox/filters.py).
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from __future__ import annotations
 import asyncio.selector_events
 import asyncio.sslproto
 import os
-import resource
 from typing import Final
 
+from aileron.hidden import confine as hidden
+from aileron.hidden.confine import compiled
 from aileron.ingress.server import READ_AHEAD
-from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron_sandbox import kernel
-from aileron_sandbox.template.landlock import empty_ruleset
 
 __all__ = ["PRIORITY", "confine"]
 
@@ -38,27 +36,15 @@ def confine() -> None:
     """Give up what serving does not need. OSError where the kernel cannot, AileronError where libseccomp is missing: then nothing
     is served.
     """
-    calls = _filter()  # while files can be opened: it looks for a library
+    calls = compiled(_server, "no port is served")
     # Each connection would have a buffer of 256 KiB, and a read of as much.
     asyncio.sslproto.SSLProtocol.max_size = 2 * READ_AHEAD
     asyncio.selector_events._SelectorSocketTransport.max_size = READ_AHEAD  # type: ignore[attr-defined]
     os.nice(PRIORITY)
-    resource.setrlimit(resource.RLIMIT_DATA, (DATA_BYTES, DATA_BYTES))
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (LOG_BYTES, LOG_BYTES))
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
-    kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    ruleset = empty_ruleset(kernel.landlock_abi())
-    kernel.landlock_restrict_self(ruleset)
-    os.close(ruleset)
-    calls.install()
+    hidden.confine(calls, data_bytes=DATA_BYTES, file_bytes=LOG_BYTES)
 
 
-def _filter() -> kernel.Filter:
-    try:
-        from aileron_sandbox.filters import compile_server
+def _server() -> bytes:
+    from aileron_sandbox.filters import compile_server
 
-        return kernel.Filter(compile_server())
-    except (ImportError, OSError, RuntimeError) as error:
-        problem = f"cannot use libseccomp, without which no port is served: {error}; apt-get install libseccomp2"
-        raise AileronError(FailureClass.SANDBOX_UNAVAILABLE, problem, boundary=Boundary.SANDBOX) from None
+    return compile_server()

@@ -4,8 +4,8 @@
     control    Start, Known, Stop  daemon → ingress     a packet with one descriptor, an exchange  ingress → daemon
     exchange   Request, Body…      ingress → daemon     Head, Body…                                daemon → ingress
 
-The first socket is the one that ingress is started with: whoever of the same user is quick has it too (__main__.py). Nothing is
-said to it, and what comes from it has to be from the process that was started (SCM_CREDENTIALS).
+The first socket is the one that ingress is started with: whoever of the same user is quick has it too (hidden/process.py).
+Nothing is said to it, and what comes from it has to be from the process that was started (SCM_CREDENTIALS).
 
 An exchange is a socket pair made for one request. Whoever closes their end has gone: the daemon hears that the client left,
 ingress that the answer broke off, unless its last Body said that it was whole.
@@ -21,12 +21,9 @@ which when (forward.py, daemon/http/ingress.py).
 
 from __future__ import annotations
 
-import array
-import os
 import socket
-import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -39,7 +36,6 @@ __all__ = [
     "Known",
     "Listening",
     "MessageError",
-    "Received",
     "Request",
     "Start",
     "Stop",
@@ -49,7 +45,6 @@ __all__ = [
     "decode_request",
     "encode",
     "exchange_pair",
-    "received_with",
 ]
 
 MAX_PIECE: Final = 16384
@@ -59,8 +54,6 @@ MAX_PACKET: Final = 160 * 1024
 _BUFFER: Final = MAX_PACKET
 """Bytes that a socket of an exchange may hold in each direction (SO_SNDBUF; the kernel doubles it for its own bookkeeping): one
 packet of the largest, so that a side which does not read stops the other."""
-_CREDENTIALS: Final = struct.Struct("iII")
-"""struct ucred: a process, its user and its group; unix(7)."""
 
 Fields = list[tuple[bytes, bytes]]
 Address = tuple[str, int]
@@ -168,35 +161,6 @@ def decode_answer(packet: bytes) -> Head | Body:
         return _answers.decode(packet)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MessageError(f"a part of an answer that is none: {error}") from None
-
-
-class Received(NamedTuple):
-    """A packet, what came along, and the process that sent it: by the kernel's word, where it was asked for (SO_PASSCRED)."""
-
-    packet: bytes
-    descriptors: list[int]
-    sender: int | None
-
-
-def received_with(sock: socket.socket, size: int, most: int, flags: int = 0) -> Received:
-    """`size` bytes of the next packet, none at the end, and `most` descriptors that came along at most; no program that is
-    executed inherits them.
-
-    OSError, of which BlockingIOError. socket.recv_fds takes flags and leaves them out.
-    """
-    passed = array.array("i")
-    sender = None
-    space = socket.CMSG_SPACE(most * passed.itemsize) + socket.CMSG_SPACE(_CREDENTIALS.size)
-    packet, ancillary, _, _ = sock.recvmsg(size, space, flags | socket.MSG_CMSG_CLOEXEC)
-    for level, kind, data in ancillary:
-        match level, kind:
-            case socket.SOL_SOCKET, socket.SCM_RIGHTS:
-                passed.frombytes(data[: len(data) - len(data) % passed.itemsize])
-            case socket.SOL_SOCKET, socket.SCM_CREDENTIALS:
-                sender, _, _ = _CREDENTIALS.unpack(data)
-    for one in passed[most:]:  # there was room for them where nobody asked for the sender
-        os.close(one)
-    return Received(packet, list(passed[:most]), sender)
 
 
 def exchange_pair() -> tuple[socket.socket, socket.socket]:

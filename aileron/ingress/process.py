@@ -3,7 +3,8 @@
 Everything that is needed later is imported before, and the certificate's key is read before: afterwards this process can open
 no file, begin no connection, and signal nobody.
 
-Source: docs/adr/0031-ingress.md. Not here: how it came to be nobody's to look into (__main__.py), what it gives up (confine.py).
+Source: docs/adr/0031-ingress.md. Not here: how it came to be nobody's to look into (hidden/process.py), what it gives up
+(confine.py).
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from typing import Final
 import anyio
 import anyio._backends._asyncio
 
+from aileron.hidden.packets import received_with
 from aileron.ingress.admission import Admission
 from aileron.ingress.confine import confine
 from aileron.ingress.forward import Forward
-from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order, received_with
+from aileron.ingress.messages import MAX_PACKET, Known, MessageError, Start, Stop, decode_order
 from aileron.ingress.server import serve, tls_context
 from aileron_sandbox import kernel
 

@@ -29,8 +29,10 @@ DAEMON = (
     "aileron.egress",
     "aileron.executor",
     "aileron.gateway",
+    "aileron.hidden",
     "aileron.ingress",
     "aileron.ledger",
+    "aileron.logins",
     "aileron.mcp",
     "aileron.oauth",
     "aileron.registry",
@@ -57,7 +59,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.connections": (),
     "aileron.actions": BASE,
     "aileron.approvals": BASE,
-    "aileron.egress": (*BASE, "aileron.tls"),
+    # What a login is told and says: its process is the daemon's to start, and comes in as a Protocol.
+    "aileron.egress": (*BASE, "aileron.tls", "aileron.logins.messages"),
     "aileron.vault": (*BASE, "aileron.passphrase"),
     # Sign-in and renewal: what it sends leaves through egress, and what it keeps goes through a Protocol.
     "aileron.oauth": (*BASE, "aileron.connections", "aileron.egress"),
@@ -172,13 +175,23 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.mcp.relay_http": ("aileron.client", "aileron.mcp"),
     "aileron.web": ("aileron.model", "aileron.api", "aileron.config", "aileron.review", "aileron.ingress.known"),
     "aileron.gateway": ("aileron.model", "aileron.api", "aileron.config", "aileron.tls", "aileron.ingress.known"),
+    # The process that logs in: what parses a service's words has one secret, and no room of the daemon.
+    "aileron.logins": (
+        "aileron.hidden",
+        "aileron.model",
+        "aileron.tls",
+        "aileron_sandbox.filters",
+        "aileron_sandbox.kernel",
+    ),
+    # Processes that nobody can look into: the program, and the daemon's side of it.
+    "aileron.hidden": ("aileron.model.failure", "aileron_sandbox.kernel", "aileron_sandbox.template.landlock"),
     # The process that faces TCP: no room of the daemon, so that what strangers send is parsed where no key is.
     "aileron.ingress": (
         "aileron.api",
+        "aileron.hidden",
         "aileron.model",
         "aileron_sandbox.filters",
         "aileron_sandbox.kernel",
-        "aileron_sandbox.template.landlock",
     ),
     "aileron.launch": ("aileron.model", "aileron.api", "aileron.config", "aileron.files", "aileron.client"),
     # The author's offline tools (docs/adr/0010 and 0027), a verifier that trusts no daemon, and doctor.

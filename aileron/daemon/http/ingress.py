@@ -11,7 +11,7 @@ Rules
 - An ingress that ends is started again, after a pause that grows up to PAUSE_MOST_S where it ends soon.
 - MAX_EXCHANGES at once; one more is closed unanswered. Of those that ingress says are strangers' MAX_OF_STRANGERS; one more is
   told that there is no time for it.
-- Nothing is said before ingress has hidden: what it is started with may be somebody else's as well (ingress/__main__.py).
+- Nothing is said before ingress has hidden: what it is started with may be somebody else's as well (hidden/process.py).
 - What passes between the two processes is shared with ingress as a whole, O_NONBLOCK too, which it may take away (open(2), "open
   file description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT); nothing is accepted here.
 - What an application raises ends its exchange, and is in the log.
@@ -26,12 +26,9 @@ from __future__ import annotations
 import array
 import asyncio
 import contextlib
-import errno
 import logging
-import os
 import socket
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -42,6 +39,8 @@ import anyio.lowlevel
 import anyio.to_thread
 from starlette.types import ASGIApp, Message
 
+from aileron.hidden.packets import packet_socket, received_with
+from aileron.hidden.start import control_of, ended, execute_program, received, send, started
 from aileron.ingress.known import SHOWS_SESSION, KnownCallers
 from aileron.ingress.messages import (
     MAX_PACKET,
@@ -57,7 +56,6 @@ from aileron.ingress.messages import (
     body_packets,
     decode_request,
     encode,
-    received_with,
 )
 from aileron.ingress.refusals import refuse_stranger
 
@@ -67,14 +65,11 @@ MAX_EXCHANGES: Final = 512
 """As many as a door has connections (ingress/places.py)."""
 MAX_OF_STRANGERS: Final = MAX_EXCHANGES // 2
 """As many as ingress lets in at once (admission.MAX_UNDER_WAY). Those of clients that have gone end in their own time."""
-HIDE_S: Final = 10.0
-"""For ingress to say that it has hidden, before it imports anything of size: a tenth of a second where nothing else runs."""
 GRACE_S: Final = 6.0
 """When the daemon stops: ingress gives answers under way five seconds, and ends."""
 PAUSE_S, PAUSE_MOST_S = 0.2, 10.0
 _PIECE: Final = 65536
 """Bytes of an answer in one packet."""
-_END_S: Final = 1.0
 _WELL_S: Final = 60.0
 """It ran that long: what ended it is no fault that comes again at once."""
 _AT_ONCE: Final = 16
@@ -157,7 +152,7 @@ class Ingress:
     async def _run_one(self, is_over: anyio.Event) -> None:
         """One ingress, from its start to its end. It ends when it is told to, and when this is cancelled."""
         try:
-            ours, process = _started()
+            ours, process = started(execute_process)
         except (
             OSError
         ) as error:  # no descriptor, no process: it is tried again, and the daemon has other work meanwhile
@@ -165,7 +160,7 @@ class Ingress:
             return
         with ours:
             try:
-                with await _control_of(process.pid, ours) as control:
+                with await control_of(process.pid, ours) as control:
                     ours.close()
                     self._start(control)
                     async with anyio.create_task_group() as tasks:
@@ -178,7 +173,7 @@ class Ingress:
             finally:
                 self.known.subscribe(None)
                 with anyio.CancelScope(shield=True):
-                    await _ended(process)
+                    await ended(process)
 
     def _start(self, ours: socket.socket) -> None:
         doors = [Listening(name, len(door.listeners), door.tls) for name, door in self.doors.items()]
@@ -195,12 +190,12 @@ class Ingress:
             with contextlib.suppress(OSError):  # it has gone, which the other task sees
                 while True:
                     changed.clear()
-                    await _send(ours, encode(Known(self.known.all())))
+                    await send(ours, encode(Known(self.known.all())))
                     await changed.wait()
 
         await _first_of(is_over.wait, tell)
         with contextlib.suppress(OSError):
-            await _send(ours, encode(Stop()))
+            await send(ours, encode(Stop()))
 
     async def _take(self, ours: socket.socket, tasks: anyio.abc.TaskGroup) -> None:
         """Each exchange, until ingress has gone."""
@@ -318,7 +313,7 @@ class _Exchange:
 
     async def _packet(self) -> bytes:
         try:
-            return await _received(self._sock)
+            return await received(self._sock, MAX_PACKET)
         except OSError:
             return b""
 
@@ -327,7 +322,7 @@ class _Exchange:
             if self._is_gone:
                 return
             try:
-                await _send(self._sock, packet)
+                await send(self._sock, packet)
             except OSError:
                 self._is_gone = True
 
@@ -358,16 +353,10 @@ def _scope_of(request: Request, door: TcpService) -> dict[str, object]:
 def _maybe_exchange(descriptor: int) -> socket.socket | None:
     """The socket that was passed; None, and it is closed, where it is none of the kind that is made for exchanges."""
     try:
-        passed = socket.socket(fileno=descriptor)
-    except OSError:
-        os.close(descriptor)
-        _log.error("ingress passed something that is no socket")
+        return packet_socket(descriptor)
+    except ValueError as error:
+        _log.error("ingress passed %s", error)
         return None
-    if (passed.family, passed.type) == (socket.AF_UNIX, socket.SOCK_SEQPACKET):
-        return passed
-    passed.close()
-    _log.error("ingress passed a socket of another kind")
-    return None
 
 
 @contextlib.contextmanager
@@ -384,26 +373,6 @@ def _unread_thrown_away(exchange: socket.socket) -> Iterator[None]:
                 pass
 
 
-async def _received(sock: socket.socket) -> bytes:
-    """The next packet; none at the end. OSError."""
-    while True:
-        try:
-            return sock.recv(MAX_PACKET, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            await anyio.wait_readable(sock)
-
-
-async def _send(sock: socket.socket, packet: bytes) -> None:
-    """One packet, whole. OSError."""
-    while True:
-        try:
-            sock.send(packet, socket.MSG_DONTWAIT)
-        except BlockingIOError:
-            await anyio.wait_writable(sock)
-        else:
-            return
-
-
 async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
     """Return when one of these has."""
 
@@ -416,50 +385,6 @@ async def _first_of(*waits: Callable[[], Awaitable[object]]) -> None:
             tasks.start_soon(wait, one, tasks.cancel_scope)
 
 
-def _started() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        try:
-            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-            return ours, execute_process(theirs.fileno())
-        except BaseException:
-            ours.close()
-            raise
-
-
-async def _control_of(process: int, ours: socket.socket) -> socket.socket:
-    """The control socket that this process made once nobody could take it, from the one it was started with. OSError."""
-    with anyio.move_on_after(HIDE_S) as waiting:
-        await anyio.wait_readable(ours)
-    if waiting.cancelled_caught:
-        raise OSError(errno.ETIMEDOUT, f"it did not hide within {HIDE_S:.0f} s")
-    packet, descriptors, sender = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
-    passed = [_maybe_exchange(one) for one in descriptors]
-    if packet and sender == process and len(passed) == 1 and passed[0] is not None:
-        return passed[0]
-    for one in passed:
-        if one is not None:
-            one.close()
-    if packet and sender != process:
-        raise OSError(errno.EPERM, f"process {sender} spoke in its place: it has taken a descriptor of it")
-    raise OSError(errno.EPIPE, "it ended before it had hidden")
-
-
 def execute_process(control: int) -> subprocess.Popen[bytes]:
-    """A new program, which has nothing of this one but the end of a socket; vfork(2) and execve(2) take two milliseconds."""
-    return subprocess.Popen(
-        [sys.executable, "-P", "-m", "aileron.ingress", str(control)],
-        pass_fds=[control],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        env={**_ENVIRONMENT, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # as the daemon found it
-    )
-
-
-async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for its end, which the end of the control socket is; it is killed where it takes longer than a moment."""
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        await anyio.to_thread.run_sync(process.wait, _END_S)
-        return
-    process.kill()
-    await anyio.to_thread.run_sync(process.wait)
+    """The program of ingress."""
+    return execute_program("aileron.ingress", control, environment=_ENVIRONMENT)

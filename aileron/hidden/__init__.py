@@ -1,0 +1,7 @@
+"""Processes of the daemon's that nobody else of the same user can look into, started so that nobody could have before.
+
+    daemon ── execute ──► program, hidden ── new control socket ──► daemon     (start.py, in the daemon)
+                             └── fork ──► child: imports, does the work        (process.py, in the program)
+
+For ingress, which hears what is typed into the page, and for logins, which are given secrets. Source: docs/adr/0031-ingress.md.
+"""

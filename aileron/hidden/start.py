@@ -1,0 +1,107 @@
+"""The daemon's side: starts the program, takes the control socket that it made once it was hidden, and talks over it.
+
+What passes between the two processes is shared with the other as a whole, O_NONBLOCK too, which it may take away (open(2), "open
+file description"). So each call on such a socket says itself that it does not wait (MSG_DONTWAIT).
+
+Source: docs/adr/0031-ingress.md. Not here: when it is started again (daemon/http/ingress.py, logins/keeper.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from aileron.hidden.packets import packet_socket, received_with
+
+__all__ = ["control_of", "ended", "execute_program", "received", "send", "started"]
+
+HIDE_S: Final = 10.0
+"""For a program to say that it has hidden, before it imports anything of size: a tenth of a second where nothing else runs."""
+_END_S: Final = 1.0
+
+
+def started(execute: Callable[[int], subprocess.Popen[bytes]]) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """The process that `execute` starts with a socket, and our end of that. OSError."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        try:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+            return ours, execute(theirs.fileno())
+        except BaseException:
+            ours.close()
+            raise
+
+
+async def control_of(process: int, ours: socket.socket) -> socket.socket:
+    """The control socket that this process made once nobody could take it, from the one it was started with. OSError."""
+    with anyio.move_on_after(HIDE_S) as waiting:
+        await anyio.wait_readable(ours)
+    if waiting.cancelled_caught:
+        raise OSError(errno.ETIMEDOUT, f"it did not hide within {HIDE_S:.0f} s")
+    packet, descriptors, sender = received_with(ours, 16, 1, socket.MSG_DONTWAIT)
+    passed = [one for one in map(_maybe_socket, descriptors) if one is not None]
+    if packet and sender == process and len(passed) == 1:
+        return passed[0]
+    for one in passed:
+        one.close()
+    if packet and sender != process:
+        raise OSError(errno.EPERM, f"process {sender} spoke in its place: it has taken a descriptor of it")
+    raise OSError(errno.EPIPE, "it ended before it had hidden")
+
+
+def execute_program(
+    module: str, control: int, *words: str, environment: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
+    """A new program, which has nothing of this one but the end of a socket; vfork(2) and execve(2) take two milliseconds."""
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", module, str(control), *words],
+        pass_fds=[control],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env={**(environment or {}), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},  # as the daemon found it
+    )
+
+
+async def ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for its end, which the end of the control socket is; it is killed where it takes longer than a moment."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        await anyio.to_thread.run_sync(process.wait, _END_S)
+        return
+    process.kill()
+    await anyio.to_thread.run_sync(process.wait)
+
+
+async def received(sock: socket.socket, size: int) -> bytes:
+    """The next packet; none at the end. OSError."""
+    while True:
+        try:
+            return sock.recv(size, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            await anyio.wait_readable(sock)
+
+
+async def send(sock: socket.socket, packet: bytes) -> None:
+    """One packet, whole. OSError."""
+    while True:
+        try:
+            sock.send(packet, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            await anyio.wait_writable(sock)
+        else:
+            return
+
+
+def _maybe_socket(descriptor: int) -> socket.socket | None:
+    try:
+        return packet_socket(descriptor)
+    except ValueError:
+        return None
