@@ -1,0 +1,299 @@
+"""Redis: a real server with TLS and users, redis-py as it is, and whatever a connector may send in place of commands."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import itertools
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.connection import Connection
+
+from aileron.logins.messages import LoginError, Problem
+from aileron.logins.protocols.redis import MAX_HELD, Commands, RedisLogin, command
+from aileron.model.login import LoginDetails
+from aileron.tls import client_context
+from tests.support.one_login import LoggedIn, an_order
+from tests.support.redis_server import RedisServer, needs_redis
+from tests.support.upstream import Authority
+
+SECRET = b"correct horse\r\n\x00 battery"
+OWN = command(b"AUTH", b"me", b"own secret")
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who vouches for the server."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RedisServer]:
+    """With two users."""
+    users = ["me on >hunter22 ~* &* +@all", "reader on >hunter22 ~r:* -@all +@read +@connection -select"]
+    with RedisServer(tmp_path_factory.mktemp("redis"), authority, *users) as running:
+        yield running
+
+
+def login(
+    server: RedisServer, authority: Authority, user: str = "me", secret: bytes = b"hunter22", **more: Any
+) -> LoggedIn:
+    """A stream over TLS."""
+    order = an_order(f"redis://127.0.0.1:{server.tls_port}", user, secret, **more)
+    return LoggedIn(RedisLogin(order), client_context(authority.ca_pem, ()))
+
+
+class _Over(Connection):
+    """redis-py's connection, over a socket that is there already."""
+
+    def __init__(self, *, stream: socket.socket, **options: Any) -> None:
+        super().__init__(**options)
+        self.stream = stream
+
+    def _connect(self) -> socket.socket:
+        return self.stream
+
+
+def client_over(stream: socket.socket, **options: Any) -> redis.Redis:
+    """redis-py on a stream."""
+    pool = redis.ConnectionPool(connection_class=_Over, stream=stream, **options)
+    return redis.Redis(connection_pool=pool)
+
+
+@needs_redis
+@pytest.mark.parametrize(
+    "options",
+    [{"protocol": 2}, {"protocol": 3}]
+    + [{"protocol": p, "username": "placeholder", "password": "placeholder", "client_name": "c"} for p in (2, 3)]
+    + [{"password": "placeholder", "db": 2}],
+)
+def test_redis_py_works_whatever_it_logs_in_with(
+    server: RedisServer, authority: Authority, options: dict[str, Any]
+) -> None:
+    """RESP 2 and 3, with a placeholder and without; it is always the user of the binding."""
+    with login(server, authority) as stream:
+        client = client_over(stream.client, **options)
+        assert client.acl_whoami() in ("me", b"me")
+        client.set("k", b"\r\n*1\r\n$4\r\nAUTH" * 9000)
+        assert client.get("k") == b"\r\n*1\r\n$4\r\nAUTH" * 9000
+        with client.pipeline(transaction=True) as pipe:
+            assert pipe.incr("n").execute_command("AUTH", "who", "ever").get("k").execute()[1] is not None
+        client.close()
+    assert stream.login.mechanism == "AUTH"
+
+
+@needs_redis
+def test_a_client_that_resets_logs_in_again_as_the_same_user(server: RedisServer, authority: Authority) -> None:
+    """And before that it is nobody, which the server says."""
+    with login(server, authority) as stream:
+        stream.client.sendall(b"RESET\r\nGET k\r\nauth someone else\r\n" + command(b"ACL", b"WHOAMI"))
+        answer = b""
+        while not answer.endswith(b"me\r\n"):
+            answer += stream.client.recv(4096)
+        assert answer == b"+RESET\r\n-NOAUTH Authentication required.\r\n+OK\r\n$2\r\nme\r\n"
+
+
+@needs_redis
+def test_what_the_server_says_of_the_secret_is_masked(server: RedisServer, authority: Authority) -> None:
+    """It went over the wire as it is, so a server can repeat it."""
+    with login(server, authority) as stream:
+        stream.client.sendall(command(b"ECHO", b"it is hunter22!"))
+        assert stream.client.recv(100) == b"$15\r\nit is ********!\r\n"
+
+
+@needs_redis
+def test_a_wrong_password_is_refused_once(server: RedisServer, authority: Authority) -> None:
+    """As is a user that is off; the right one is not."""
+    for user, secret in (("me", b"wrong"), ("nobody", b"hunter22"), ("default", b"hunter22")):
+        with pytest.raises(LoginError) as refused, login(server, authority, user, secret):
+            pass
+        assert refused.value.problem is Problem.REFUSED_CREDENTIAL
+        assert refused.value.said.startswith("WRONGPASS")
+        assert secret.decode() not in f"{refused.value} {refused.value.said}"
+    with login(server, authority):
+        pass
+
+
+@needs_redis
+def test_a_database_is_selected_or_there_is_no_stream(server: RedisServer, authority: Authority) -> None:
+    """By its number."""
+    with login(server, authority, details=LoginDetails(database="3")) as stream:
+        stream.client.sendall(command(b"CLIENT", b"INFO"))
+        assert b" db=3 " in stream.client.recv(4096)
+    for user, database in (("me", "4"), ("me", "x"), ("me", "01"), ("reader", "1")):
+        with (
+            pytest.raises(LoginError) as refused,
+            login(server, authority, user, details=LoginDetails(database=database)),
+        ):
+            pass
+        assert refused.value.problem is Problem.UNUSABLE_CREDENTIAL
+
+
+@needs_redis
+def test_only_the_right_server_gets_the_password(server: RedisServer, authority: Authority, tmp_path: Any) -> None:
+    """A certificate of somebody else's, and a server that has no TLS."""
+    other = Authority(tmp_path)
+    with pytest.raises(LoginError) as refused, login(server, other):
+        pass
+    assert refused.value.problem is Problem.CERTIFICATE
+    order = an_order(f"redis://127.0.0.1:{server.port}", "me", b"hunter22", login_s=0.3)
+    with pytest.raises(LoginError) as refused, LoggedIn(RedisLogin(order), client_context(authority.ca_pem, ())):
+        pass
+    assert refused.value.problem is Problem.TOO_SLOW  # it waits for the end of a line that is none
+    plain = an_order(f"redis+plain://127.0.0.1:{server.port}", "me", b"hunter22")
+    with LoggedIn(RedisLogin(plain)) as stream:  # which a user has to have named
+        assert client_over(stream.client).ping()
+
+
+@needs_redis
+def test_a_secret_may_be_any_bytes(tmp_path: Any, authority: Authority) -> None:
+    """It is sent with its length."""
+    user = f"me on #{hashlib.sha256(SECRET).hexdigest()} ~* &* +@all"
+    with RedisServer(tmp_path, authority, user) as running, login(running, authority, secret=SECRET) as stream:
+        stream.client.sendall(b"PING\r\n")
+        assert stream.client.recv(100) == b"+PONG\r\n"
+
+
+@contextlib.contextmanager
+def scripted(*answers: bytes) -> Iterator[tuple[socket.socket, bytearray]]:
+    """A server that says one thing after each read, and then nothing."""
+    ours, theirs = socket.socketpair()
+    seen = bytearray()
+
+    def run() -> None:
+        with theirs, contextlib.suppress(OSError):
+            for answer in answers:
+                seen.extend(theirs.recv(4096))
+                theirs.sendall(answer)
+            while data := theirs.recv(4096):
+                seen.extend(data)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield ours, seen
+    finally:
+        ours.close()
+        thread.join(5)
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"-WRONGPASS invalid\r\n", Problem.REFUSED_CREDENTIAL),
+        (b"-ERR wrong number of arguments for 'auth' command\r\n", Problem.PROTOCOL),
+        (b"-ERR max number of clients reached\r\n", Problem.CLOSED),
+        (b"-LOADING Redis is loading the dataset in memory\r\n", Problem.CLOSED),
+        (b"-NOPERM\r\n", Problem.PROTOCOL),
+        (b"HTTP/1.1 400 Bad Request\r\n", Problem.PROTOCOL),
+        (b"+OK", Problem.TOO_SLOW),
+        (b"x" * 20000, Problem.PROTOCOL),
+    ],
+)
+def test_what_a_server_answers_has_a_problem_each(answer: bytes, problem: Problem) -> None:
+    """None of them is a login."""
+    order = an_order("redis+plain://localhost:1", "me", b"hunter22", login_s=0.3)
+    with (
+        scripted(answer) as (ours, _),
+        pytest.raises(LoginError) as refused,
+        LoggedIn(RedisLogin(order), connected=ours),
+    ):
+        pass
+    assert refused.value.problem is problem
+    assert "hunter22" not in str(refused.value)
+
+
+def passed(*pieces: bytes) -> bytes:
+    """What goes on of these pieces."""
+    filter_ = Commands(OWN)
+    return b"".join(each.to_server for piece in pieces for each in filter_.up(piece))
+
+
+@pytest.mark.parametrize(
+    ("sent", "goes_on"),
+    [
+        (command(b"AUTH", b"x"), OWN),
+        (command(b"auth", b"x", b"y"), OWN),
+        (b"AuTh x y\r\n", OWN),
+        (b"AUTH 'x y' \"\\x00\"\n", OWN),
+        (command(b"HELLO"), command(b"HELLO")),
+        (command(b"HELLO", b"3", b"AUTH", b"x", b"y"), command(b"HELLO", b"3")),
+        (
+            command(b"HELLO", b"3", b"SETNAME", b"AUTH", b"auth", b"x", b"y"),
+            command(b"HELLO", b"3", b"SETNAME", b"AUTH"),
+        ),
+        (b"hello 2 auth x y setname z\r\n", command(b"hello", b"2", b"setname", b"z")),
+        (b"PING\r\n", b"PING\r\n"),
+        (b"\r\n\nPING\n", b"PING\n"),
+        (b"*0\r\n" + command(b"PING"), command(b"PING")),
+        (command(b"SET", b"AUTH", b""), command(b"SET", b"AUTH", b"")),
+        (command(b""), command(b"")),
+    ],
+)
+def test_a_login_of_the_clients_is_that_of_the_binding(sent: bytes, goes_on: bytes) -> None:
+    """Whatever it is, and however it was cut."""
+    assert passed(sent) == goes_on
+    assert passed(*(sent[at : at + 1] for at in range(len(sent)))) == goes_on
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'"AUTH" x y\r\n',
+        b'A"UTH" x y\r\n',
+        b'HELLO 3 "AUTH" x y\r\n',
+        b"AUTH\0x y\r\n",
+        b"\x0bAUTH x y\r\n",
+        b"*01\r\n",
+        b"*+1\r\n",
+        b"*1\r$4\r\n",
+        b"*-1\r\n",
+        b"*1\r\n*1\r\n",
+        b"*2\r\n$4\r\nAUTH\r\n$1\r\nxxx",
+        b"*2\r\n$3\r\nGET\r\n$1\r\nxAUTH",
+        b"*1\r\n$999999999\r\n",
+        b"*2\r\n$4\r\nAUTH\r\n$70000\r\n",
+        command(b"HELLO", b"3", b"AUTH", b"x"),
+        command(b"HELLO", b"3", b"NEW"),
+    ],
+)
+def test_what_a_server_might_read_in_another_way_ends_the_stream(sent: bytes) -> None:
+    """In one piece and byte by byte. So does a line that has no end."""
+    with pytest.raises(LoginError, match="more than"):
+        passed(b"x" * MAX_HELD, b"x")
+    for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
+        with pytest.raises(LoginError) as refused:
+            passed(*pieces)
+        assert refused.value.problem is Problem.NOT_ALLOWED
+
+
+WORDS = st.sampled_from([b"AUTH", b"hello", b"GET", b"", b"3", b"x" * 70, b"\r\n", b"*1\r\n"])
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=4), max_size=6), st.lists(st.integers(0, 400), max_size=6))
+def test_how_commands_are_cut_makes_no_difference(commands: list[list[bytes]], cuts: list[int]) -> None:
+    """Each goes on as it is, or as one of ours."""
+    commands = [each for each in commands if each[0] != b"hello" or len(each) < 3]
+    sent = b"".join(command(*each) for each in commands)
+    places = [0, *sorted(cut for cut in cuts if cut < len(sent)), len(sent)]
+    pieces = [sent[start:end] for start, end in itertools.pairwise(places)]
+    expected = b"".join(OWN if each[0] == b"AUTH" else command(*each) for each in commands)
+    assert passed(*pieces) == expected
+
+
+@given(
+    st.lists(
+        st.binary(max_size=40) | st.sampled_from([b"*2\r\n$4\r\nAUTH\r\n", b"$1\r\nx\r\n", b"AUTH x\r\n"]), max_size=8
+    )
+)
+def test_no_bytes_break_it(pieces: list[bytes]) -> None:
+    """It refuses, or passes them on, and holds a bounded number."""
+    with contextlib.suppress(LoginError):
+        passed(*pieces)

@@ -1,0 +1,92 @@
+"""A real Redis server (Debian's `redis-server`), over TLS and in the clear, with users of an ACL.
+
+In a directory of the test's own, on two ports of the kernel's choice; nothing is kept on disk. It runs as whoever runs the
+tests.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+from tests.support.upstream import Authority
+
+__all__ = ["RedisServer", "free_ports", "needs_redis"]
+
+_READY_S: Final = 10.0
+needs_redis = pytest.mark.skipif(
+    shutil.which("redis-server") is None and "CI" not in os.environ,
+    reason="redis-server is not installed: apt-get install redis-server",
+)
+"""Skips a test where there is no server. In CI it is there, or the test fails."""
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports of 127.0.0.1 that were free just now, all different."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    try:
+        return [one.getsockname()[1] for one in held]
+    finally:
+        for one in held:
+            one.close()
+
+
+class RedisServer:
+    """A running server. `users` are lines of its ACL, as `me on >secret ~* +@all`; the user `default` is as they say, or off."""
+
+    def __init__(self, directory: Path, authority: Authority, *users: str) -> None:
+        self._directory: Final = directory
+        self.port, self.tls_port = free_ports(2)
+        key, certificate = authority.server_files(directory, "localhost", "127.0.0.1")
+        acl = list(users) if any(user.startswith("default ") for user in users) else ["default off", *users]
+        (directory / "redis.conf").write_text(
+            "\n".join(
+                [
+                    f"port {self.port}",
+                    f"tls-port {self.tls_port}",
+                    "bind 127.0.0.1",
+                    f"tls-cert-file {certificate}",
+                    f"tls-key-file {key}",
+                    "tls-auth-clients no",
+                    'save ""',
+                    "appendonly no",
+                    f"dir {directory}",
+                    "databases 4",
+                    *(f"user {user}" for user in acl),
+                ]
+            ),
+            encoding="utf-8",
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        with (self._directory / "redis.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                ["redis-server", str(self._directory / "redis.conf")], stdout=log, stderr=subprocess.STDOUT
+            )
+        until = time.monotonic() + _READY_S
+        while not self._is_ready():
+            if time.monotonic() > until or self._process.poll() is not None:
+                self.__exit__()
+                raise RuntimeError((self._directory / "redis.log").read_text(encoding="utf-8", errors="replace"))
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _is_ready(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.tls_port), 1).close()
+        except OSError:
+            return False
+        return True
