@@ -1,4 +1,4 @@
-"""What a publisher gives on the command line: the key to sign with, their application at a provider, the hosts to bind.
+"""What a publisher gives on the command line: the key to sign with, their application at a provider, hosts and logins to bind.
 
 Runs in the author's commands. A private key or client secret is never part of a message.
 
@@ -23,12 +23,13 @@ from aileron.cli.problem import Problem
 from aileron.cli.prompts import text_in
 
 if TYPE_CHECKING:
+    from aileron.model.login import LoginTarget
     from aileron.model.names import HostPort
     from aileron.model.secret import Secret
     from aileron.registry.build import Application
     from aileron.registry.signatures import SigningKey
 
-__all__ = ["KEY_VARIABLE", "application", "hosts", "maybe_signing_key", "write_new_key"]
+__all__ = ["KEY_VARIABLE", "application", "hosts", "logins", "maybe_signing_key", "write_new_key"]
 
 KEY_VARIABLE = "AILERON_SIGNING_KEY"
 
@@ -41,6 +42,16 @@ def hosts(given: Sequence[str] | None, command: str) -> list[HostPort]:
         return [HostPort.parse(name) for name in given or []]
     except ValueError as error:
         raise Problem.usage(f"--host {error}", fix=f"{command} --help") from None
+
+
+def logins(given: Sequence[str] | None, command: str) -> list[LoginTarget]:
+    """Of `--login`. Problem for one that is none; `command` is whose help to read."""
+    from aileron.model.login import LoginTarget
+
+    try:
+        return [LoginTarget.parse(text) for text in given or []]
+    except ValueError as error:
+        raise Problem.usage(f"--login {error}", fix=f"{command} --help") from None
 
 
 def application(client_id: str | None, client_secret_file: str | None, command: str) -> Application | None:

@@ -4,7 +4,7 @@ Pure values. The one that holds secrets, `TokenSet`, prints nothing and goes onl
 
 Rules
 - A binding serves what it was agreed to serve. A connector that asks for more (another host, another scope, another way on the
-  wire, another application at the provider) is told apart by `Reach.widened_to`, in words for people.
+  wire, another login or command, another application at the provider) is told apart by `Reach.widened_to`, in words for people.
 - Tokens carry the endpoints and the client they were issued for: a later manifest cannot send a refresh token elsewhere.
 
 Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. Not here: getting tokens (oauth/), keeping them
@@ -17,15 +17,16 @@ Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. No
 
 from __future__ import annotations
 
-from typing import Final, Literal, NoReturn, Self
+from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
 import msgspec
 
-from aileron.model.manifest import ConnectorManifest, OAuth2Provider
+from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 
-__all__ = ["Candidate", "Client", "Flow", "OAuthGrant", "Reach", "TokenSet", "wire_words"]
+__all__ = ["Candidate", "Client", "Flow", "OAuthGrant", "Reach", "TokenSet", "login_facts", "wire_facts", "wire_words"]
 
 Flow = Literal["browser", "device"]
 """How a person signs in: on a page of this machine, which the provider sends the answer to; with a code, on any other device."""
@@ -34,8 +35,9 @@ Flow = Literal["browser", "device"]
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a credential may be used for: `hosts` (HOST:PORT) and `scopes`, both sorted; how it travels; whose application asks.
 
-    `wire` is one line, as `header Authorization: Bearer {key}`; `client` is `CLIENT_ID at TOKEN_URL`, for oauth2, then
-    ` for RESOURCE` where the tokens are for one.
+    `wire` is one line, as `header Authorization: Bearer {key}`; with logins `KIND login TARGET…`, sorted, without KIND where that
+    is `login`, then for ssh the commands as a JSON array. `client` is `CLIENT_ID at TOKEN_URL`, for oauth2, then ` for RESOURCE`
+    where the tokens are for one.
     """
 
     hosts: tuple[str, ...] = ()
@@ -49,11 +51,10 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         need, provider = manifest.credential, manifest.oauth2
         if need is None:
             return cls()
-        wire = f"query {need.query}" if need.query is not None else f"header {need.header}: {need.format}"
         return cls(
             hosts=tuple(sorted(map(str, manifest.hosts))),
             scopes=() if provider is None else tuple(sorted(set(provider.scopes))),
-            wire=wire if need.kind == "api_key" else need.kind,
+            wire=_wire_of(need),
             client=None if provider is None else _client_words(provider),
         )
 
@@ -62,15 +63,60 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Where the tokens come from, out of `client`: an ID may hold anything printable, the addresses after it no blank."""
         return None if self.client is None else self.client.rpartition(" at ")[2].partition(" for ")[0]
 
+    @property
+    def logins(self) -> tuple[LoginTarget, ...]:
+        """Where the supervisor logs in. ValueError for what this program has not written."""
+        return tuple(map(LoginTarget.parse, _Wire.parse(self.wire).logins))
+
     def widened_to(self, other: Reach) -> tuple[str, ...]:
         """What `other` asks for beyond this, each in words; empty: nothing."""
         found = [f"host {host}" for host in other.hosts if host not in self.hosts]
         found += [f"scope {scope}" for scope in other.scopes if scope not in self.scopes]
-        if other.wire != self.wire:
+        agreed, asked = _Wire.parse(self.wire), _Wire.parse(other.wire)
+        if asked.form != agreed.form:
             found.append(f"sent as {wire_words(other.wire)}, not as {wire_words(self.wire) or 'agreed'}")
+        found += [f"login at {_target_words(login)}" for login in asked.logins if login not in agreed.logins]
+        found += [f"command {command}" for command in asked.commands if command not in agreed.commands]
         if other.client != self.client:
             found.append(f"application {other.client}, not {self.client}")
         return tuple(found)
+
+
+class _Wire(NamedTuple):
+    """The parts of a `Reach.wire`, as text: it may be a file's, which anybody wrote."""
+
+    form: str
+    logins: tuple[str, ...] = ()
+    commands: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, wire: str) -> Self:
+        kind, found, rest = wire.partition("login ")
+        if not found or kind not in ("", "oauth2 "):
+            return cls(wire)
+        targets, has_commands, array = rest.partition(" [")
+        try:
+            commands = msgspec.json.decode(f"[{array}", type=tuple[str, ...]) if has_commands else ()
+        except ValueError:  # nothing that was agreed to
+            return cls(wire)
+        return cls(kind.rstrip() or "login", tuple(targets.split()), commands)
+
+
+def _wire_of(need: CredentialNeed) -> str:
+    if need.kind == "api_key":
+        return f"query {need.query}" if need.query is not None else f"header {need.header}: {need.format}"
+    if not need.logins:
+        return need.kind
+    kind = () if need.kind == "login" else (need.kind,)
+    commands = (msgspec.json.encode(sorted(need.commands)).decode(),) if need.commands else ()
+    return " ".join((*kind, "login", *sorted(map(str, need.logins)), *commands))
+
+
+def _target_words(target: str) -> str:
+    try:
+        return LoginTarget.parse(target).words
+    except ValueError:
+        return target
 
 
 def _client_words(provider: OAuth2Provider) -> str:
@@ -84,7 +130,7 @@ def wire_words(wire: str) -> str:
     >>> [wire_words(wire) for wire in ("oauth2", "header Authorization: Bearer {key}", "query token")]
     ['Authorization: Bearer', 'Authorization: Bearer KEY', 'the query parameter token']
     """
-    form, _, rest = wire.partition(" ")
+    form, _, rest = _Wire.parse(wire).form.partition(" ")
     match form:
         case "header":
             return rest.replace("{key}", "KEY")
@@ -94,8 +140,37 @@ def wire_words(wire: str) -> str:
             return "Authorization: Basic"
         case "oauth2":
             return "Authorization: Bearer"
+        case "login":
+            return "a login"
         case _:
             return wire
+
+
+def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
+    """Where a credential goes, for a person: names and values, which are None where there is nothing to say. Of a `Reach`.
+
+    >>> dict(wire_facts("login imap+tls://mail.example.com:993"))["logs in at"][0]
+    'mail.example.com:993 by IMAP over TLS'
+    """
+    parts = _Wire.parse(wire)
+    is_login = parts.form == "login"
+    secret = "password" if is_login and not parts.commands else "private key" if parts.commands else "token"
+    never = f"the connector gets the stream behind the login, and never the {secret}"
+    return (
+        ("sent as", None if is_login else wire_words(wire) or None),
+        ("logs in at", [*map(_target_words, parts.logins), never] if parts.logins else None),
+        ("executes", list(parts.commands) or None),
+    )
+
+
+def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
+    """What was said of a login when it was bound: names and values, as `wire_facts`."""
+    said = LoginDetails() if details is None else details
+    return (
+        ("database", said.database),
+        ("host key", said.host_key),
+        ("role", "only reads, which is checked after each login" if said.read_only else None),
+    )
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +180,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     reach: Reach | None
     account: str | None = None
     """Whose credential it is, as the provider or the user said it; for people."""
+    read_only: bool = False
+    """It was bound as a role that only reads: it serves operations that ask for one, and no others."""
 
 
 class OAuthGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

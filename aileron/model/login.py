@@ -19,7 +19,17 @@ import msgspec
 
 from aileron.model.names import HostPort
 
-__all__ = ["LOGIN_TARGET", "Encryption", "LoginDetails", "LoginProtocol", "LoginTarget"]
+__all__ = [
+    "LOGIN_TARGET",
+    "MAX_COMMANDS",
+    "MAX_COMMAND_PATTERN",
+    "MAX_LOGINS",
+    "PROTOCOLS",
+    "Encryption",
+    "LoginDetails",
+    "LoginProtocol",
+    "LoginTarget",
+]
 
 LoginProtocol = Literal["smtp", "imap", "pop3", "postgres", "mysql", "redis", "ssh"]
 Encryption = Literal["tls", "starttls", "plain"]
@@ -32,6 +42,26 @@ LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|pl
 _STARTTLS_PORTS: Final = frozenset({("smtp", 25), ("smtp", 587), ("imap", 143), ("pop3", 110)})
 """RFC 8314 section 7.3, RFC 6409 section 3.1: where the protocol begins without TLS."""
 _HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
+MAX_LOGINS: Final = 8
+"""Of one connector: a person reads each before agreeing; a mail account has three at most."""
+MAX_COMMANDS: Final = 16
+"""Of one connector, read by a person too; git has three."""
+MAX_COMMAND_PATTERN: Final = 512
+"""Characters of one: a program and two paths, as a person can read them."""
+_SPOKEN: Final[dict[LoginProtocol, str]] = {
+    "smtp": "SMTP",
+    "imap": "IMAP",
+    "pop3": "POP3",
+    "postgres": "PostgreSQL",
+    "mysql": "MySQL",
+    "redis": "Redis",
+    "ssh": "SSH",
+}
+_SAID_OF: Final[dict[Encryption, str]] = {
+    "tls": " over TLS",
+    "starttls": " over TLS (STARTTLS)",
+    "plain": " WITHOUT ENCRYPTION",
+}
 
 
 class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +91,16 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         return f"{self.protocol}+{self.encryption}://{self.destination}"
+
+    @property
+    def words(self) -> str:
+        """For a person.
+
+        >>> LoginTarget.parse("imap://mail.example.com:993").words
+        'mail.example.com:993 by IMAP over TLS'
+        """
+        encrypted = "" if self.protocol == "ssh" else _SAID_OF[self.encryption]
+        return f"{self.destination} by {_SPOKEN[self.protocol]}{encrypted}"
 
 
 class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -11,6 +11,7 @@ import enum
 from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from aileron.model.login import LoginTarget
 from aileron.model.names import Fqn, HostPort
@@ -28,6 +29,7 @@ __all__ = [
     "LimitsSpec",
     "OAuth2Provider",
     "Operation",
+    "OperationLogin",
     "Parameter",
     "ParameterType",
     "PreviewRule",
@@ -37,6 +39,7 @@ __all__ = [
 
 CredentialKind = Literal["api_key", "basic", "oauth2", "login"]
 InputType = Literal["string", "integer", "number", "boolean", "array", "object"]
+OperationLogin = Literal["read_only"]
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object", "null"]
 
 
@@ -158,6 +161,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     rest: bool = False
     network: bool = True
     credential: bool = True
+    login: OperationLogin | UnsetType = UNSET
+    """`read_only`: it runs only as a database role that cannot write."""
 
 
 class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from typing import Final
 import msgspec
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.login import LoginTarget
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
@@ -32,7 +33,7 @@ from aileron.registry.program import check_program
 from aileron.registry.sources import LeftOut, collected
 from aileron.registry.tarball import CONNECTOR, MANIFEST, pack
 
-__all__ = ["Application", "Built", "build"]
+__all__ = ["Application", "Built", "build", "made_up_logins"]
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can say."""
@@ -40,6 +41,8 @@ _UNIX: Final = 3
 """What the zip says it was made on, so that it does not say where it really was."""
 _CLIENT: Final = re.compile(rb"[\x20-\x7e]{1,512}")
 """RFC 6749 appendix A.1 and A.2 (VSCHAR); what providers give has less than a hundred."""
+_UNBOUND_HOSTS: Final = re.compile(rb"""["']bound-at-build["']""")
+_UNBOUND_LOGIN: Final = re.compile(rb"""["']([a-z0-9]+)://bound-at-build["']""")
 _MAIN: Final = "__main__.py"
 _CONNECTOR_PY: Final = "connector.py"
 
@@ -70,8 +73,12 @@ def build(
     hosts: Sequence[HostPort] = (),
     application: Application | None = None,
     version: str | None = None,
+    logins: Sequence[LoginTarget] = (),
 ) -> Built:
     """Build what is in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
+
+    `logins` replace `PROTOCOL://bound-at-build`, each the one of its protocol, and are among the hosts then. For a source with
+    one login and one host, the host is enough.
 
     `application` replaces `client_id = "bound-at-release"`, and `client_secret` where it has one; `version`, which is SemVer,
     replaces `version = "0.0.0-dev"`, and is what a manifest without that has to say. AileronError(invalid_request) for a
@@ -84,7 +91,7 @@ def build(
     unbound, path = found.pop(MANIFEST), directory / MANIFEST
     if version is not None:
         unbound = _with_version(unbound, path, version)
-    manifest = _with_operations(_bound(unbound, path, hosts, application), path, found)
+    manifest = _with_operations(_bound(unbound, path, hosts, logins, application), path, found)
     program = _program(found, directory)
     return Built(
         connector=program,
@@ -124,25 +131,79 @@ def _zipped(sources: dict[str, bytes]) -> bytes:
     return packed.getvalue()
 
 
-def _bound(data: bytes, path: Path, hosts: Sequence[HostPort], application: Application | None) -> bytes:
+def _bound(
+    data: bytes,
+    path: Path,
+    hosts: Sequence[HostPort],
+    logins: Sequence[LoginTarget],
+    application: Application | None,
+) -> bytes:
     """The manifest with its placeholders replaced and nothing else; checked as an install would."""
+    logins = logins or _maybe_only_login(data, hosts)
+    hosts = list(dict.fromkeys((*hosts, *(login.destination for login in logins))))
+    if logins:
+        data = _with_logins(data, path, logins)
     if hosts:
-        pieces = re.split(rb"""["']bound-at-build["']""", data)
-        if len(pieces) != 2:
-            problem = f'{len(pieces) - 1} lines contain "{UNBOUND_HOSTS}"; --host replaces exactly one'
-            raise _refused(path, problem)
-        data = b", ".join(f'"{host}"'.encode() for host in hosts).join(pieces)
+        data = _with_hosts(data, path, hosts)
     if application is not None:
         data = _with_application(data, path, application)
     manifest = parse_connector_manifest(data, file=str(path))
     if hosts and manifest.hosts != tuple(hosts):
         raise _refused(path, f'"{UNBOUND_HOSTS}" is not the value of [capabilities.network] hosts')
+    if logins and (manifest.credential is None or set(manifest.credential.logins) != set(logins)):
+        raise _refused(path, "the placeholders are not in [capabilities.credential] logins")
     if application is not None:
         provider, secret = manifest.oauth2, application.client_secret
         is_there = provider is not None and provider.client_id == application.client_id
         if provider is None or not is_there or (secret and provider.client_secret != secret.reveal().decode()):
             raise _refused(path, "the placeholders are not in [capabilities.credential.oauth2]")
     return data
+
+
+def _with_hosts(data: bytes, path: Path, hosts: Sequence[HostPort]) -> bytes:
+    pieces = _UNBOUND_HOSTS.split(data)
+    if len(pieces) != 2:
+        problem = f'{len(pieces) - 1} lines contain "{UNBOUND_HOSTS}"; --host replaces exactly one'
+        raise _refused(path, problem)
+    return b", ".join(f'"{host}"'.encode() for host in hosts).join(pieces)
+
+
+def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarget, ...]:
+    """Of a source with one login, at its one host."""
+    unbound = _UNBOUND_LOGIN.findall(data)
+    if len(unbound) != 1 or len(hosts) != 1:
+        return ()
+    return (LoginTarget.parse(f"{unbound[0].decode()}://{hosts[0]}"),)
+
+
+def made_up_logins(manifest: bytes) -> tuple[LoginTarget, ...]:
+    """For the placeholders of a source's logins, where nobody will log in: one at each protocol's own name under `.invalid`."""
+    unbound = dict.fromkeys(found.decode() for found in _UNBOUND_LOGIN.findall(manifest))
+    return tuple(LoginTarget.parse(f"{protocol}://{protocol}.invalid:1") for protocol in unbound)
+
+
+def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> bytes:
+    """Each placeholder replaced by the logins of its protocol."""
+    protocols = dict.fromkeys(login.protocol for login in logins)
+    unbound = [found.decode() for found in _UNBOUND_LOGIN.findall(data)]
+    if not unbound:
+        problem = f'no login with the host "{UNBOUND_HOSTS}" in [capabilities.credential]; leave --login out'
+        raise _refused(path, problem)
+    for protocol in sorted({*unbound, *protocols}):
+        if unbound.count(protocol) == 1 and protocol in protocols:
+            continue
+        if protocol in protocols:
+            problem = (
+                f'{unbound.count(protocol)} lines contain "{protocol}://{UNBOUND_HOSTS}"; --login replaces exactly one'
+            )
+        else:
+            problem = f'"{protocol}://{UNBOUND_HOSTS}" is left; add --login {protocol}://NAME:PORT'
+        raise _refused(path, problem)
+
+    def bound(found: re.Match[bytes]) -> bytes:
+        return b", ".join(f'"{login}"'.encode() for login in logins if login.protocol == found[1].decode())
+
+    return _UNBOUND_LOGIN.sub(bound, data)
 
 
 def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:

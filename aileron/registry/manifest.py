@@ -7,7 +7,9 @@ Rules
 - Hosts are exact `host:port` pairs, at most 32; no wildcards.
 - A credential is a kind, never a concrete one, and its wire form cannot break a header.
 - Asking for hosts needs the `http` or `tcp` host function; asking for a credential needs hosts.
-- `hosts = ["bound-at-build"]` and `client_id = "bound-at-release"` are a source manifest's; what is installed has real ones.
+- A login is at one of the hosts, by one protocol; an ssh login stands alone, since its secret is a key, and names its commands.
+- `hosts = ["bound-at-build"]`, `logins = ["imap://bound-at-build"]` and `client_id = "bound-at-release"` are a source manifest's;
+  what is installed has real ones.
 - A provider's addresses are spelled in one way, the one in which egress/url.py reads them as they stand: nobody who reads one
   later can understand another host or path by it.
 - Operations are all there or not there at all: one that is not among them is refused before a person is asked.
@@ -22,12 +24,16 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from typing import Any, Final, get_args
 
 import msgspec
+from msgspec import UNSET
 
+from aileron.model.commands import check_command_pattern
 from aileron.model.document import MAX_NUMBER, Field, Kind, Table, read_document, refusal
 from aileron.model.failure import Boundary
+from aileron.model.login import MAX_COMMAND_PATTERN, MAX_COMMANDS, MAX_LOGINS, PROTOCOLS, LoginTarget
 from aileron.model.manifest import (
     ConnectorManifest,
     CredentialKind,
@@ -36,6 +42,7 @@ from aileron.model.manifest import (
     LimitsSpec,
     OAuth2Provider,
     Operation,
+    OperationLogin,
     Parameter,
     ParameterType,
 )
@@ -60,12 +67,15 @@ __all__ = [
     "PARAMETER_NAME",
     "SCHEMA",
     "UNBOUND_HOSTS",
+    "UNBOUND_LOGIN",
     "WASI_NAMES",
     "may_be_credential",
     "parse_connector_manifest",
 ]
 
 UNBOUND_HOSTS: Final = "bound-at-build"
+UNBOUND_LOGIN: Final = re.compile(rf"({'|'.join(PROTOCOLS)})://{UNBOUND_HOSTS}")
+"""Of a source manifest: the protocol of a login whose host is bound at build."""
 _MAX_HOSTS: Final = 32
 """Hosts of one connector: they travel in one frame header, and a person reads them before agreeing."""
 _MAX_INTENTS: Final = 64
@@ -109,6 +119,10 @@ _RESERVED_HEADERS: Final = frozenset(
 )
 _FORMAT: Final = re.compile(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3, unreserved: needs no escaping
+_HAVE_XOAUTH2: Final = frozenset({"smtp", "imap", "pop3"})
+_HAVE_ROLES: Final = frozenset({"postgres", "mysql"})
+"""Protocols whose servers say what a role may do."""
+_LOGIN_KINDS: Final = frozenset({"login", "oauth2"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 
 _UNBOUND: Final = "bound-at-"
@@ -277,6 +291,23 @@ _CREDENTIAL: Final = {
         pattern=_QUERY.pattern,
         example="api_key",
     ),
+    "logins": Field(
+        Kind.STRINGS,
+        says="`login`, required, and `oauth2` only: [where Aileron logs in](#logins), as `PROTOCOL://HOST:PORT`. "
+        f"`PROTOCOL://{UNBOUND_HOSTS}` in sources: `aileron connector build --login PROTOCOL://NAME:PORT` replaces it",
+        bounds=range(1, MAX_LOGINS + 1),
+        is_unique=True,
+        pattern=rf"({'|'.join(PROTOCOLS)})(\+(tls|starttls|plain))?://([a-z0-9.-]+:[1-9][0-9]{{0,4}}|{UNBOUND_HOSTS})",
+        example=["imap://imap.example.com:993"],
+    ),
+    "commands": Field(
+        Kind.STRINGS,
+        says="`ssh` logins only, required: [what may be executed](#commands), such as `git-upload-pack 'team/*.git'`",
+        bounds=range(1, MAX_COMMANDS + 1),
+        is_unique=True,
+        pattern=rf"[!-~](?:[ -~]{{0,{MAX_COMMAND_PATTERN - 2}}}[!-~])?",
+        example=["git-upload-pack 'team/*.git'"],
+    ),
     "oauth2": Field(Kind.TABLE, says="the publisher's own application at the provider", fields=_OAUTH2),
 }
 
@@ -373,7 +404,7 @@ SCHEMA: Final = {
                         Kind.STRINGS,
                         required=True,
                         says=f'exact `host:port` pairs. `["{UNBOUND_HOSTS}"]` in the sources of a connector for a service '
-                        "service: `aileron connector build --host NAME:PORT` replaces it",
+                        "that people run: `aileron connector build --host NAME:PORT` replaces it",
                         bounds=range(1, _MAX_HOSTS + 1),
                         is_unique=True,
                         pattern=rf"[a-z0-9.-]+:[1-9][0-9]{{0,4}}|{UNBOUND_HOSTS}",
@@ -437,6 +468,11 @@ SCHEMA: Final = {
             "credential": Field(
                 Kind.BOOLEAN, says="false if none of its requests use a credential: no binding is needed", default=True
             ),
+            "login": Field(
+                Kind.STRING,
+                says="`read_only`: it runs only as a database role [that cannot write](#a-role-that-only-reads)",
+                choices=get_args(OperationLogin),
+            ),
             "parameters": Field(
                 Kind.TABLES, says="its arguments", bounds=range(1, MAX_PARAMETERS + 1), fields=_PARAMETER
             ),
@@ -474,7 +510,7 @@ def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = Fa
     capabilities = table.table("capabilities")
     hosts = _hosts(capabilities.table("network"), allow_unbound)
     imports = _imports(capabilities.table("runtime"))
-    credential = _credential(capabilities) if "credential" in capabilities else None
+    credential = _credential(capabilities, hosts, imports, allow_unbound) if "credential" in capabilities else None
     _check_consistent(capabilities, imports, has_credential=credential is not None)
     return ConnectorManifest(
         name=connector.parsed("name", Fqn.parse),
@@ -489,7 +525,7 @@ def parse_connector_manifest(data: bytes, *, file: str, allow_unbound: bool = Fa
         imports=imports,
         limits=_limits(table.table("limits")),
         intents=_intents(table.table("provides")),
-        operations=_operations(table),
+        operations=_operations(table, credential, allow_unbound),
     )
 
 
@@ -532,13 +568,91 @@ def _import(runtime: Table, name: str) -> HostFunction | None:
     raise runtime.refuse("imports", f"unknown host function {name!r}; {hint}")
 
 
-def _credential(capabilities: Table) -> CredentialNeed:
+def _credential(
+    capabilities: Table, hosts: Sequence[HostPort], imports: frozenset[HostFunction], allow_unbound: bool
+) -> CredentialNeed:
     table = capabilities.table("credential")
     kind = table.string("kind")
     if not table.string("scope").strip():
         raise table.refuse("scope", "scope is empty; describe what the credential is used for")
     wire = _wire_form(table, kind)
-    return CredentialNeed(kind=msgspec.convert(kind, CredentialKind), scope=table.string("scope"), **wire)
+    need = CredentialNeed(
+        kind=msgspec.convert(kind, CredentialKind),
+        scope=table.string("scope"),
+        logins=_logins(table, kind, hosts, allow_unbound),
+        commands=_commands(table),
+        **wire,
+    )
+    if need.logins:
+        _check_logins(table, need, imports)
+    return need
+
+
+def _logins(table: Table, kind: str, hosts: Sequence[HostPort], allow_unbound: bool) -> tuple[LoginTarget, ...]:
+    """Where the supervisor logs in; none of a source whose hosts are not bound."""
+    texts = table.strings("logins")
+    if "logins" in table and kind not in _LOGIN_KINDS:
+        raise table.refuse("logins", f'logins needs kind = "login" or "oauth2", but this is {kind!r}')
+    if not texts and ("logins" in table or kind == "login"):
+        cure = 'name where to log in, such as logins = ["imap://imap.example.com:993"]'
+        raise table.refuse("logins", f"a credential of kind {kind} with no logins; {cure}")
+    if len(texts) > MAX_LOGINS:
+        raise table.refuse("logins", f"{len(texts)} logins; at most {MAX_LOGINS}")
+    if unbound := [text for text in texts if UNBOUND_LOGIN.fullmatch(text)]:
+        if not allow_unbound or len(unbound) != len(texts) or len(set(texts)) != len(texts):
+            protocol = unbound[0].partition(":")[0]
+            cure = f"build it with `aileron connector build DIR --login {protocol}://NAME:PORT`"
+            raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}: {cure}")
+        if hosts:
+            cure = f'hosts = ["{UNBOUND_HOSTS}"] takes the hosts of logins too'
+            raise table.refuse("logins", f"logins has the placeholder {unbound[0]!r}, and hosts has none: {cure}")
+        return ()
+    logins = tuple(table.attempt("logins", LoginTarget.parse, text) for text in texts)
+    if len({one.destination for one in logins}) != len(logins):
+        raise table.refuse("logins", "two logins at one HOST:PORT; each destination has one protocol")
+    for login in logins:
+        if login.destination not in hosts and not (allow_unbound and not hosts):
+            cure = f'add "{login.destination}" there'
+            raise table.refuse("logins", f"{login.destination} is not in [capabilities.network] hosts; {cure}")
+    return logins
+
+
+def _commands(table: Table) -> tuple[str, ...]:
+    commands = table.strings("commands")
+    if "commands" in table and not (1 <= len(commands) <= MAX_COMMANDS and len(set(commands)) == len(commands)):
+        raise table.refuse("commands", f"{len(commands)} commands; 1 to {MAX_COMMANDS}, each once")
+    for command in commands:
+        table.attempt("commands", _check_command, command)
+    has_ssh = any(text.startswith("ssh") for text in table.strings("logins"))
+    if commands and not has_ssh:
+        raise table.refuse("commands", "commands without an ssh login; leave it out: other protocols execute nothing")
+    if has_ssh and not commands:
+        cure = "such as commands = [\"git-upload-pack 'team/*.git'\"]"
+        raise table.refuse("commands", f"an ssh login without commands could do nothing; name what it may run, {cure}")
+    return commands
+
+
+def _check_command(command: str) -> str:
+    if (
+        len(command) > MAX_COMMAND_PATTERN or not command.isascii()
+    ):  # a person reads it, and takes no letter for another
+        raise ValueError(f"{command[:80]!a} is not ASCII, or has more than {MAX_COMMAND_PATTERN} characters")
+    check_command_pattern(command)
+    return command
+
+
+def _check_logins(table: Table, need: CredentialNeed, imports: frozenset[HostFunction]) -> None:
+    protocols = {login.protocol for login in need.logins}
+    if "ssh" in protocols and protocols != {"ssh"}:
+        problem = "ssh and other protocols: an ssh login has a private key, and the others a password"
+        raise table.refuse("logins", f"{problem}; make two connectors of it")
+    if need.kind == "oauth2" and (others := sorted(protocols - _HAVE_XOAUTH2)):
+        problem = f'{", ".join(others)} cannot log in with an access token; use kind = "login"'
+        raise table.refuse("logins", problem)
+    if HostFunction.TCP not in imports:
+        raise table.refuse(
+            "logins", 'logins without "tcp" in [capabilities.runtime] imports: no stream could be opened'
+        )
 
 
 def _wire_form(table: Table, kind: str) -> dict[str, Any]:
@@ -705,28 +819,37 @@ def _intents(provides: Table) -> tuple[str, ...]:
     return intents
 
 
-def _operations(table: Table) -> tuple[Operation, ...] | None:
+def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) -> tuple[Operation, ...] | None:
     if "operations" not in table:
         return None
-    found = tuple(map(_operation, table.tables("operations")))
+    has_roles = need is not None and (
+        any(login.protocol in _HAVE_ROLES for login in need.logins) or (allow_unbound and not need.logins)
+    )
+    found = tuple(_operation(one, has_roles=has_roles) for one in table.tables("operations"))
     if not 1 <= len(found) <= MAX_OPERATIONS or len({one.name for one in found}) != len(found):
         raise table.refuse("operations", f"{len(found)} operations; 1 to {MAX_OPERATIONS}, each once")
     return found
 
 
-def _operation(table: Table) -> Operation:
+def _operation(table: Table, *, has_roles: bool) -> Operation:
     name = table.string("name")
     if not OP_NAME.fullmatch(name):
         raise table.refuse("name", f"name {name!r} is not a lower-case letter, then letters, digits, '_', at most 64")
     parameters = tuple(map(_parameter, table.tables("parameters")))
     if len(parameters) > MAX_PARAMETERS or len({one.name for one in parameters}) != len(parameters):
         raise table.refuse("parameters", f"{len(parameters)} parameters; at most {MAX_PARAMETERS}, each once")
+    if "login" in table and not has_roles:
+        problem = "login without a postgres or mysql login in [capabilities.credential] logins; leave it out"
+        raise table.refuse("login", f"{problem}: only their servers say what a role may do")
+    if "login" in table and not table.boolean("credential", True):
+        raise table.refuse("login", "login and credential = false: an operation without a credential logs in nowhere")
     return Operation(
         name=name,
         parameters=parameters,
         rest=table.boolean("rest", False),
         network=table.boolean("network", True),
         credential=table.boolean("credential", True),
+        login=msgspec.convert(table.string("login"), OperationLogin) if "login" in table else UNSET,
     )
 
 

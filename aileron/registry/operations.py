@@ -29,6 +29,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.model.document import MAX_NUMBER
 from aileron.model.manifest import Operation, Parameter, ParameterType
@@ -124,6 +125,7 @@ def as_toml(operations: Iterable[Operation], header: str = _HEADER) -> str:
     for operation in operations:
         lines += ["", "[[operations]]", f"name = {_toml(operation.name)}", *(["rest = true"] if operation.rest else [])]
         lines += [f"{key} = false" for key in ("network", "credential") if not getattr(operation, key)]
+        lines += [] if operation.login is UNSET else [f"login = {_toml(operation.login)}"]
         for parameter in operation.parameters:
             lines += ["", "[[operations.parameters]]", *_parameter_lines(parameter)]
     return "\n".join(lines) + "\n"

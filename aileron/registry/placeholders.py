@@ -3,7 +3,7 @@
     0.0.0-dev               the version, in a manifest and in actions
     sha256:bound-at-release the pin of the connector an action is released with
     bound-at-release        the publisher's application at a provider
-    bound-at-build          the host of a service that people run themselves
+    bound-at-build          the host of a service that people run themselves; with `PROTOCOL://` before it, of a login
 
 Pure, on the bytes of one file. A value is put where `KEY = "PLACEHOLDER"` stands, exactly as often as the parsed file says:
 nothing is replaced in prose, and nothing is left. Every error names file and line. No value is part of a message.
@@ -28,7 +28,7 @@ UNRELEASED: Final = "0.0.0-dev"
 UNBOUND_CLIENT: Final = "bound-at-release"
 
 _LEFT: Final = re.compile(
-    rb"""(?<!\\)["'](?P<found>[^"'\n]{0,200}@)?(?P<placeholder>0\.0\.0-dev|sha256:bound-at-release|bound-at-(?:release|build))["']"""
+    rb"""(?<!\\)["'](?P<found>[^"'\n]{0,200}@|[a-z0-9]{1,20}://)?(?P<placeholder>0\.0\.0-dev|sha256:bound-at-release|bound-at-(?:release|build))["']"""
 )
 
 

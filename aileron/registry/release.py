@@ -33,6 +33,7 @@ import msgspec
 from aileron import files
 from aileron.model.document import refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.login import LoginTarget
 from aileron.model.manifest import ActionFile
 from aileron.model.names import UNBOUND_HASH, Fqn, HostPort, check_semver
 from aileron.registry.artifact import ArtifactRequest, CheckAction, ParseAction, Trust, action_of, connector_of
@@ -88,13 +89,14 @@ def release(
     key: SigningKey | None = None,
     hosts: Sequence[HostPort] = (),
     application: Application | None = None,
+    logins: Sequence[LoginTarget] = (),
 ) -> Release:
     """Everything in `directory` as it is published in that version, checked. Writes nothing.
 
     AileronError(invalid_request) for sources that cannot be released, with file and line; whoever wrote them mends it.
     """
     _check_version(version)
-    built = build(directory, hosts, application, version)
+    built = build(directory, hosts, application, version, logins)
     check_none_left(built.manifest, str(directory / MANIFEST), Boundary.CONNECTOR_MANIFEST)
     manifest = parse_connector_manifest(built.manifest, file=str(directory / MANIFEST))
     trust = _trust_in(manifest.name, key)

@@ -121,7 +121,7 @@ WRONG = [
     ('["mail.example.com:443"]', '["a.b:1", "a.b:1"]', ":6: 2 hosts; at most 32, each once"),
     ('["mail.example.com:443"]', str([f"h{n}.x:1" for n in range(33)]), ":6: 33 hosts; at most 32"),
     ("hosts", "host", ":6: unknown key 'host' in [capabilities.network]; did you mean 'hosts'?"),
-    ('"api_key"', '"token"', ":9: kind 'token' is not one of api_key, basic, oauth2"),
+    ('"api_key"', '"token"', ":9: kind 'token' is not one of api_key, basic, oauth2, login"),
     ('scope = "Send mail"', "", ":8: missing key 'scope' (string) in [capabilities.credential]"),
     ('"Send mail"', '" "', ":10: scope is empty"),
     (

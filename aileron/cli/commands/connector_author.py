@@ -14,10 +14,10 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.done import tell_packed
-from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts
+from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins
 from aileron.cli.problem import FAILED, Problem, local_work
-from aileron.cli.publisher import KEY_VARIABLE, application, hosts, maybe_signing_key
-from aileron.model.credential import Reach, wire_words
+from aileron.cli.publisher import KEY_VARIABLE, application, hosts, logins, maybe_signing_key
+from aileron.model.credential import Reach, wire_facts
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -129,6 +129,7 @@ def release(
     directory: Directory = _HERE,
     key: Key = None,
     host: Hosts = None,
+    login: Logins = None,
     client_id: ClientId = None,
     client_secret_file: ClientSecretFile = None,
     directory_out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory to create.")] = Path(
@@ -148,7 +149,7 @@ def release(
 
     command = "aileron connector release"
     bound_hosts, bound_application = hosts(host, command), application(client_id, client_secret_file, command)
-    signing_key = maybe_signing_key(key)
+    bound_logins, signing_key = logins(login, command), maybe_signing_key(key)
     with local_work():
         done = released_from(
             directory,
@@ -158,6 +159,7 @@ def release(
             key=signing_key,
             hosts=bound_hosts,
             application=bound_application,
+            logins=bound_logins,
         )
         is_published = signing_key is None or check_key_is_published(directory, done, signing_key)
         write_release(done, directory_out)
@@ -348,7 +350,7 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
         ("publisher", manifest.publisher),
         ("reaches", reaches),
         ("credential", "none" if need is None else f"{need.kind}: {need.scope}"),
-        ("sent as", None if need is None else wire_words(Reach.of(manifest).wire)),
+        *_sent(manifest),
         ("signs in at", None if manifest.oauth2 is None else manifest.oauth2.authorize_url),
         ("client", None if manifest.oauth2 is None else _client(manifest.oauth2)),
         ("tokens for", None if manifest.oauth2 is None else manifest.oauth2.resource),
@@ -358,6 +360,16 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
         ("steps", None if manifest.idempotent_by_default else "not repeated automatically"),
         ("intents", list(manifest.intents) or None),
     ]
+
+
+def _sent(manifest: ConnectorManifest) -> tuple[tuple[str, Any], ...]:
+    """Where a credential goes. A source whose logins have no host yet has none that could be told."""
+    need = manifest.credential
+    if need is None:
+        return ()
+    if need.kind == "login" and not need.logins:
+        return (("logs in at", "the hosts given at build time"),)
+    return wire_facts(Reach.of(manifest).wire)
 
 
 def _client(provider: OAuth2Provider) -> str:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "ClientId", "ClientSecretFile", "Hosts", "Only", "PassphraseFile", "Yes"]
+__all__ = ["AsJson", "ClientId", "ClientSecretFile", "Hosts", "Logins", "Only", "PassphraseFile", "Yes"]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PassphraseFile = Annotated[
@@ -20,6 +20,14 @@ Hosts = Annotated[
     list[str] | None,
     typer.Option(
         "--host", metavar="NAME:PORT", help='Value for hosts = ["bound-at-build"] in the manifest. Repeatable.'
+    ),
+]
+Logins = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--login",
+        metavar="PROTOCOL://NAME:PORT",
+        help="Value for PROTOCOL://bound-at-build in the manifest's logins and hosts. Repeatable.",
     ),
 ]
 ClientId = Annotated[

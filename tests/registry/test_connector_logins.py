@@ -1,0 +1,324 @@
+"""Logins in a connector's manifest: what is read, what is refused with its cure, and how a build binds their hosts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.credential import Reach
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.login import LoginTarget
+from aileron.model.manifest import ConnectorManifest
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+from aileron.registry.manifest import parse_connector_manifest
+from aileron.registry.release import release
+
+MAIL = """\
+[connector]
+name = "github://acme/mail"
+version = "1.2.0"
+
+[capabilities.network]
+hosts = ["imap.example.com:993", "smtp.example.com:587"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Read and send mail"
+logins = ["imap://imap.example.com:993", "smtp://smtp.example.com:587"]
+
+[capabilities.runtime]
+imports = ["log", "tcp"]
+"""
+GIT = """\
+[connector]
+name = "github://acme/git"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["git.example.com:22"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Fetch repositories"
+logins = ["ssh://git.example.com:22"]
+commands = ["git-upload-pack 'team/*.git'", "subsystem sftp"]
+
+[capabilities.runtime]
+imports = ["tcp"]
+"""
+DATABASE = """\
+[connector]
+name = "github://acme/db"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["bound-at-build"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Query a database"
+logins = ["postgres://bound-at-build"]
+
+[capabilities.runtime]
+imports = ["tcp"]
+
+[[operations]]
+name = "query"
+login = "read_only"
+
+[[operations]]
+name = "execute"
+"""
+OAUTH2 = """
+[capabilities.credential.oauth2]
+authorize_url = "https://accounts.example.com/authorize"
+token_url = "https://accounts.example.com/token"
+client_id = "123.apps.example.com"
+scopes = ["mail"]
+"""
+
+
+def parse(text: str) -> ConnectorManifest:
+    """The manifest as installed."""
+    return parse_connector_manifest(text.encode(), file="manifest.toml")
+
+
+def refusal(text: str) -> str:
+    """The message with which it is refused."""
+    with pytest.raises(AileronError) as caught:
+        parse(text)
+    assert caught.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    return caught.value.failure.message
+
+
+def target(text: str) -> LoginTarget:
+    """What the text says."""
+    return LoginTarget.parse(text)
+
+
+def test_the_logins_of_a_mail_account_are_read():
+    """Where, by which protocol, and with the encryption that the port is for."""
+    need = parse(MAIL).credential
+
+    assert need is not None
+    assert [str(login) for login in need.logins] == [
+        "imap+tls://imap.example.com:993",
+        "smtp+starttls://smtp.example.com:587",
+    ]
+    assert need.commands == ()
+
+
+def test_an_ssh_login_names_its_commands():
+    """As written."""
+    need = parse(GIT).credential
+
+    assert need is not None
+    assert need.commands == ("git-upload-pack 'team/*.git'", "subsystem sftp")
+
+
+def test_a_sign_in_can_log_in_too():
+    """Mail, with the token of a sign-in."""
+    found = parse(MAIL.replace('"login"', '"oauth2"') + OAUTH2)
+
+    assert found.credential is not None
+    assert len(found.credential.logins) == 2
+    assert Reach.of(found).wire == ("oauth2 login imap+tls://imap.example.com:993 smtp+starttls://smtp.example.com:587")
+
+
+WRONG = [
+    (MAIL, "logins = ", "# ", ":8: a credential of kind login with no logins; name where to log in, such as logins"),
+    (
+        MAIL,
+        '["imap://imap.example.com:993", "smtp://smtp.example.com:587"]',
+        "[]",
+        ":11: a credential of kind login wi",
+    ),
+    (MAIL, '"login"', '"basic"', ':11: logins needs kind = "login" or "oauth2", but this is \'basic\''),
+    (MAIL, '"login"', '"api_key"', ':11: logins needs kind = "login" or "oauth2", but this is \'api_key\''),
+    (
+        MAIL,
+        "imap://",
+        "telnet://",
+        ":11: logins: 'telnet://imap.example.com:993' is not PROTOCOL://HOST:PORT, the proto",
+    ),
+    (MAIL, "imap://imap", "imap://me:secret" + chr(64) + "imap", "is not a lower-case host name"),
+    (
+        MAIL,
+        "imap://imap.example.com:993",
+        "imap://imap.example.com:143",
+        "imap.example.com:143 is not in [capabilities.net",
+    ),
+    (MAIL, "imap://imap.example.com:993", "pop3://smtp.example.com:587", "two logins at one HOST:PORT"),
+    (MAIL, "imap://imap", "imap://*.imap", "wildcards are not allowed"),
+    (MAIL, "imap://", "postgres+starttls://", "postgres has no STARTTLS; leave +starttls out"),
+    (
+        MAIL,
+        "imap://",
+        "ssh://",
+        "an ssh login without commands could do nothing; name what it may run, such as commands",
+    ),
+    (MAIL, 'scope = "Read and send mail"', 'scope = "x"\ncommands = ["ls"]', ":11: commands without an ssh login"),
+    (MAIL, '"log", "tcp"', '"log", "http"', ':11: logins without "tcp" in [capabilities.runtime] imports'),
+    (
+        MAIL,
+        'kind = "login"',
+        'kind = "login"\nheader = "X-Key"',
+        "header needs kind = \"api_key\", but this is 'login'",
+    ),
+    (
+        MAIL,
+        "imap://imap.example.com:993",
+        "imap://bound-at-build",
+        "build it with `aileron connector build DIR --login imap",
+    ),
+    (
+        MAIL,
+        "[capabilities.runtime]",
+        '[[operations]]\nname = "a"\nlogin = "read_only"\n[capabilities.runtime]',
+        "login wit",
+    ),
+    (GIT, '"subsystem sftp"', '"subsystem\\tsftp"', "hidden character"),
+    (GIT, '"subsystem sftp"', '"subsystem sftp "', ":12: commands: 'subsystem sftp ' begins or ends with a blank"),
+    (GIT, '"subsystem sftp"', '"süd"', ":12: commands: 's\\xfcd' is not ASCII"),
+    (GIT, '"subsystem sftp"', '"subsystem *"', "commands: 'subsystem *' is not `subsystem NAME`"),
+    (GIT, "git-upload-pack 'team", "* 'team", "leaves the program open; spell out the first word"),
+    (GIT, '"subsystem sftp"', "\"git-upload-pack 'team/*.git'\"", ":12: 2 commands; 1 to 16, each once"),
+    (GIT, '["git-upload-pack \'team/*.git\'", "subsystem sftp"]', "[]", ":12: 0 commands; 1 to 16, each once"),
+    (GIT, "ssh://", "ssh+plain://", "ssh is always encrypted; leave +plain out"),
+    (
+        GIT.replace('hosts = ["git', 'hosts = ["imap.example.com:993", "git'),
+        'logins = ["ssh',
+        'logins = ["imap://imap.example.com:993", "ssh',
+        "an ssh login has a private key, and the others a password; make two connectors of it",
+    ),
+    (DATABASE, "x", "x", ":6: hosts is the placeholder 'bound-at-build': build it with"),
+    (DATABASE.replace('hosts = ["bound-at-build"]', 'hosts = ["a.b:1"]'), "x", "x", "--login postgres://NAME:PORT"),
+    (
+        DATABASE.replace('["bound-at-build"]', '["a.b:1"]').replace("bound-at-build", "a.b:1"),
+        'login = "read_only"',
+        'login = "read_only"\ncredential = false',
+        "login and credential = false: an operation without a credential logs in nowhere",
+    ),
+    (
+        MAIL.replace('"login"', '"oauth2"').replace("imap://", "redis://") + OAUTH2,
+        "x",
+        "x",
+        'redis cannot log in with an access token; use kind = "login"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "what", "instead", "words"), WRONG)
+def test_what_contradicts_itself_is_refused_with_its_cure(text: str, what: str, instead: str, words: str):
+    """Each by its line and what to do."""
+    assert words in refusal(text.replace(what, instead))
+
+
+def test_there_are_at_most_eight_logins():
+    """Eight are read, nine are not."""
+
+    def with_logins(count: int) -> str:
+        hosts = [f"h{number}.example.com:993" for number in range(count)]
+        text = MAIL.replace('["imap.example.com:993", "smtp.example.com:587"]', str(hosts))
+        logins = [f"imap://{host}" for host in hosts]
+        return text.replace('["imap://imap.example.com:993", "smtp://smtp.example.com:587"]', str(logins))
+
+    need = parse(with_logins(8)).credential
+    assert need is not None
+    assert len(need.logins) == 8
+    assert "9 logins; at most 8" in refusal(with_logins(9))
+
+
+def test_a_build_binds_the_logins_and_the_hosts(tmp_path: Path):
+    """The placeholder of each protocol, as it is written out; the hosts are those of the logins."""
+    text = MAIL.replace("imap.example.com:993", "bound-at-build").replace("smtp.example.com:587", "bound-at-build")
+    text = text.replace('["bound-at-build", "bound-at-build"]', '["bound-at-build"]')
+    (tmp_path / "manifest.toml").write_text(text)
+    (tmp_path / "__main__.py").write_text("pass\n")
+    logins = (target("imap://imap.example.net:993"), target("smtp://smtp.example.net:587"))
+
+    built = parse(build(tmp_path, logins=logins).manifest.decode())
+
+    assert built.credential is not None
+    assert built.credential.logins == logins
+    assert built.hosts == (HostPort("imap.example.net", 993), HostPort("smtp.example.net", 587))
+    with pytest.raises(AileronError, match='"smtp://bound-at-build" is left; add --login smtp://NAME:PORT'):
+        build(tmp_path, logins=logins[:1])
+    with pytest.raises(AileronError, match='0 lines contain "redis://bound-at-build"; --login replaces exactly one'):
+        build(tmp_path, logins=(*logins, target("redis://redis.example.net:6379")))
+    with pytest.raises(AileronError, match="--login imap://NAME:PORT"):
+        build(tmp_path, hosts=(HostPort("imap.example.net", 993), HostPort("smtp.example.net", 587)))
+    released = release(tmp_path, "1.2.0", parse=None, fits=None, logins=logins)  # type: ignore[arg-type]
+    assert parse(released.built.manifest.decode()).hosts == built.hosts
+
+
+def test_a_host_is_enough_for_the_only_login(tmp_path: Path):
+    """And what is bound is not bound again."""
+    (tmp_path / "manifest.toml").write_text(DATABASE)
+    (tmp_path / "__main__.py").write_text("pass\n")
+
+    built = parse(build(tmp_path, (HostPort("db.example.net", 5432),)).manifest.decode())
+
+    assert built.credential is not None
+    assert built.credential.logins == (target("postgres://db.example.net:5432"),)
+    assert next(one.login for one in built.operations or ()) == "read_only"
+    (tmp_path / "manifest.toml").write_text(MAIL)
+    with pytest.raises(AileronError, match="leave --login out"):
+        build(tmp_path, logins=(target("imap://imap.example.com:993"),))
+
+
+WIDER = [
+    ("smtp://smtp", "smtp+tls://smtp", "login at smtp.example.com:587 by SMTP over TLS"),
+    (
+        '"smtp://smtp.example.com:587"]',
+        '"pop3+tls://smtp.example.com:587"]',
+        "login at smtp.example.com:587 by POP3 over TLS",
+    ),
+    ("imap://imap", "imap+plain://imap", "login at imap.example.com:993 by IMAP WITHOUT ENCRYPTION"),
+]
+
+
+@pytest.mark.parametrize(("what", "instead", "words"), WIDER)
+def test_another_login_is_more_than_was_agreed_to(what: str, instead: str, words: str):
+    """Another protocol and another encryption ask again; the same, in another order, does not."""
+    agreed = Reach.of(parse(MAIL))
+    swapped = MAIL.replace(
+        '["imap://imap.example.com:993", "smtp://smtp.example.com:587"]',
+        '["smtp://smtp.example.com:587", "imap://imap.example.com:993"]',
+    )
+
+    assert agreed.widened_to(Reach.of(parse(MAIL.replace(what, instead)))) == (words,)
+    assert agreed.widened_to(Reach.of(parse(swapped))) == ()
+
+
+def test_one_login_or_command_more_asks_again_and_one_less_does_not():
+    """In words that say which."""
+    git, less = Reach.of(parse(GIT)), Reach.of(parse(GIT.replace(', "subsystem sftp"', "")))
+    mail = Reach.of(parse(MAIL))
+    imap_only = Reach.of(parse(MAIL.replace(', "smtp://smtp.example.com:587"', "")))
+
+    assert (less.widened_to(git), git.widened_to(less)) == (("command subsystem sftp",), ())
+    assert imap_only.widened_to(mail) == ("login at smtp.example.com:587 by SMTP over TLS (STARTTLS)",)
+    assert mail.widened_to(imap_only) == ()
+    assert git.logins == (target("ssh://git.example.com:22"),)
+
+
+def test_a_header_that_is_called_login_is_no_login():
+    """The words of a wire form are told apart by how they begin."""
+    agreed = Reach(wire="header X: login {key}")
+
+    assert agreed.logins == ()
+    assert agreed.widened_to(Reach(wire="header X: login imap+tls://a.b:1")) == (
+        "sent as X: login imap+tls://a.b:1, not as X: login KEY",
+    )
+
+
+@given(st.text(max_size=80) | st.from_regex(r"(oauth2 )?login [a-z+]{1,6}://[a-z.]{1,6}:[0-9]{1,3}( \[.{0,9})?"))
+def test_any_wire_of_a_file_is_told_without_failing(wire: str):
+    """A vault's file may have been written by anybody."""
+    assert Reach(wire=wire).widened_to(Reach(wire=wire)) == ()
+    assert isinstance(Reach(wire="basic").widened_to(Reach(wire=wire)), tuple)
