@@ -207,4 +207,7 @@ def text_in(option: str, file: str) -> str:
 
 
 def _without_line_end(data: bytes) -> bytes:
+    """Without the line end that an editor or `echo` adds. A private key has lines, and keeps all of them."""
+    if data.startswith(b"-----BEGIN "):
+        return data
     return data.removesuffix(b"\n").removesuffix(b"\r")

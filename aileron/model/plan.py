@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec
+from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec, OperationLogin
 from aileron.model.names import BindingName, HostPort
 
 __all__ = [
@@ -59,6 +59,8 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
     need: CredentialNeed
     account: str | None = None
     """Whose it is, as the provider or the user said it: for people."""
+    login: OperationLogin | UnsetType = UNSET
+    """`read_only`: only as a role that cannot write."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,13 +1,16 @@
 """Which secret serves which connector, as the user said.
 
-A binding is a name (`KIND/SERVICE/IDENTITY`), one connector, one stored secret and, for `basic`, a user name; besides, what
-it was agreed to reach, and for a sign-in at a provider what that granted. Nothing here is secret and nothing needs a key. Pure;
-the values may come from a file that anybody wrote, so each is checked in full, and the same way when the user makes it.
+A binding is a name (`KIND/SERVICE/IDENTITY`), one connector, one stored secret and, for `basic` and `login`, a user name, and
+what it was agreed to reach, for a sign-in at a provider what that granted, and for a login what its protocol needs. Nothing here
+is secret and nothing needs a key. Pure; the values may come from a file that anybody wrote, so each is checked in full, and the
+same way when the user makes it.
 
 Rules
 - A binding serves exactly one connector, named in full, and one kind of credential; no best match, no wildcard.
 - What it reaches is kept as it was agreed to: sorted, each once, so that the same agreement has one spelling.
-- `basic` needs a user name without a colon (RFC 7617, section 2); the other kinds have no place for one.
+- `basic` needs a user name without a colon (RFC 7617, section 2), and `login` any; a sign-in that logs in is somebody's, by the
+  provider's word or the user's. The other kinds have no place for one.
+- What is said of a login is what its protocols ask for, and an ssh server is one with a known key.
 - No field holds a character that a reader cannot see.
 
 Source: docs/reference/vault-format.md. Not here: choosing between several (actions/resolve.py), lending (lend.py).
@@ -24,6 +27,8 @@ from typing import Final, get_args
 import msgspec
 
 from aileron.model.credential import Candidate, OAuthGrant, Reach
+from aileron.model.host_key import check_host_key
+from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.manifest import CredentialKind
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.text import hidden_at, spelled
@@ -46,12 +51,16 @@ MAX_CONNECTOR_CHARACTERS: Final = 1024  # an FQN of ten segments of the greatest
 MAX_HOSTS: Final = 32  # as many as a manifest may name
 MAX_SCOPES: Final = 64  # a provider's consent page with more is read by nobody
 MAX_SCOPE_CHARACTERS: Final = 256  # most are URLs of some fifty
-MAX_WIRE_CHARACTERS: Final = 1024  # a header's name of 64, and its format
+MAX_WIRE_CHARACTERS: Final = 20 << 10  # 8 logins of some 280 characters, and 16 commands of 512, each quote escaped
+MAX_DATABASE_CHARACTERS: Final = 64  # MySQL's longest name; PostgreSQL's has 63
 MAX_CLIENT_CHARACTERS: Final = 4096  # a client id and a URL
 MAX_ACCOUNT_CHARACTERS: Final = 320  # as a user name
 MAX_CODE_CHARACTERS: Final = 128  # the longest registered error code of OAuth has 35
 LATEST_S: Final = 253402300799.0  # the last second of the year 9999, past which no date can be shown
 LATEST_MS: Final = int(LATEST_S) * 1000
+_REDIS_DATABASE: Final = re.compile(r"[0-9]{1,5}")
+_HAVE_DATABASES: Final = frozenset[LoginProtocol]({"postgres", "mysql", "redis"})
+_HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
 _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token; and an error code without its spaces
 
 
@@ -69,6 +78,18 @@ class Binding(msgspec.Struct, frozen=True):
     created_at: float
     reach: Reach | None = None
     grant: OAuthGrant | None = None
+    details: LoginDetails | None = None
+
+    @property
+    def logins(self) -> tuple[LoginTarget, ...]:
+        """Where it logs in, as agreed. ValueError for what this program has not written."""
+        is_of_kind = self.reach is not None and self.reach.wire.startswith(f"{self.kind} ")
+        return self.reach.logins if self.reach is not None and is_of_kind else ()
+
+    @property
+    def login_name(self) -> str | None:
+        """Who logs in: as the user said, else the account of the sign-in."""
+        return self.username if self.username is not None or self.grant is None else self.grant.account
 
     @property
     def account(self) -> str | None:
@@ -87,11 +108,12 @@ def check_binding(binding: Binding) -> None:
         raise ValueError(f"connector name of {len(binding.connector)} characters; at most {MAX_CONNECTOR_CHARACTERS}")
     Fqn.parse(binding.connector)
     check_secret_name(binding.secret)
+    if binding.reach is not None:
+        check_reach(binding.reach)
+    _check_login(binding)
     _check_username(binding)
     if not (math.isfinite(binding.created_at) and 0 <= binding.created_at <= LATEST_S):
         raise ValueError(f"created_at {binding.created_at} is not a time")
-    if binding.reach is not None:
-        check_reach(binding.reach)
     if binding.grant is not None:
         if binding.kind != "oauth2":
             raise ValueError(f"a provider's grant is only for kind oauth2, not for {binding.kind}")
@@ -132,26 +154,75 @@ def check_secret_name(name: str) -> None:
 def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[Candidate]:
     """Those made for this connector (its full name) and kind, by name."""
     return [
-        Candidate(name=binding.name, reach=binding.reach, account=binding.account)
+        Candidate(
+            name=binding.name,
+            reach=binding.reach,
+            account=binding.account,
+            read_only=binding.details is not None and binding.details.read_only,
+        )
         for binding in sorted(bindings, key=lambda binding: binding.name)
         if binding.connector == connector and binding.kind == kind
     ]
 
 
 def _check_username(binding: Binding) -> None:
-    username = binding.username
-    if binding.kind != "basic":
+    username, logs_in = binding.username, bool(binding.logins)
+    if binding.kind != "basic" and not logs_in:
         if username is not None:
-            raise ValueError(f"a user name is only for kind basic, not for {binding.kind}; leave it out")
+            raise ValueError(f"a user name is only for kinds basic and login, not for {binding.kind}; leave it out")
+        return
+    if not binding.login_name:
+        if binding.grant is not None:
+            raise ValueError("the provider did not say whose account it is, which the login needs; add --username")
+        raise ValueError(f"kind {binding.kind} needs a user name; add --username")
+    if username is None:
         return
     if not username:
-        raise ValueError("kind basic needs a user name; add --username")
+        raise ValueError("the user name is empty; add --username")
     if (at := hidden_at(username)) is not None:
         raise ValueError(f"the user name holds {spelled(username[at])}")
-    if ":" in username:
+    if ":" in username and not logs_in:
         raise ValueError("the user name holds a colon, where kind basic (RFC 7617) would split it from the password")
     if len(username.encode()) > MAX_USERNAME_BYTES:
         raise ValueError(f"the user name is longer than {MAX_USERNAME_BYTES} bytes")
+
+
+def _check_login(binding: Binding) -> None:
+    """What is said of the login is for the protocols that it was agreed to have."""
+    protocols, details = {login.protocol for login in binding.logins}, binding.details
+    if binding.kind == "login" and not protocols:
+        raise ValueError("kind login names no place to log in at")
+    if details == LoginDetails():
+        raise ValueError("details of a login that say nothing; leave them out")
+    said = LoginDetails() if details is None else details
+    if details is not None and binding.kind != "login":
+        raise ValueError(f"a database, host key or role is only for kind login, not for {binding.kind}; leave it out")
+    if said.database is not None:
+        _check_database(said.database, protocols)
+    if said.read_only and not protocols & _HAVE_ROLES:
+        raise ValueError(f"{_listed(protocols)} cannot say what a role may do; leave --read-only out")
+    if (said.host_key is not None) != ("ssh" in protocols):
+        if said.host_key is not None:
+            raise ValueError(f"a host key is only for ssh, not for {_listed(protocols)}; leave --host-key out")
+        raise ValueError(
+            "ssh needs the server's public key; add --host-key 'ssh-ed25519 AAAA…', as `ssh-keyscan` prints it"
+        )
+    if said.host_key is not None:
+        check_host_key(said.host_key)
+
+
+def _check_database(name: str, protocols: set[LoginProtocol]) -> None:
+    if not protocols & _HAVE_DATABASES:
+        raise ValueError(f"{_listed(protocols)} has no databases; leave --database out")
+    if not name:
+        raise ValueError("the database's name is empty; leave --database out")
+    _check_text(name, MAX_DATABASE_CHARACTERS, "the database")
+    if protocols == {"redis"} and not _REDIS_DATABASE.fullmatch(name):
+        raise ValueError("a redis database is a number; give --database 0, or leave it out")
+
+
+def _listed(protocols: set[LoginProtocol]) -> str:
+    return " and ".join(sorted(protocols))
 
 
 def _check_scopes(scopes: tuple[str, ...]) -> None:

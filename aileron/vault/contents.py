@@ -26,6 +26,7 @@ import msgspec
 from aileron.model.canonical import canonical_json
 from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach
+from aileron.model.login import LoginDetails
 from aileron.model.names import BindingName
 from aileron.vault.bindings import LATEST_S, Binding, check_binding, check_secret_name
 from aileron.vault.consents import check_consents, spelled_consents
@@ -96,7 +97,7 @@ class SecretInfo(msgspec.Struct, frozen=True):
 
 
 class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One binding. Its kind is the first part of its name. `reach` and `grant` are not in the file where there are none."""
+    """One binding. Its kind is the first part of its name. `reach`, `grant` and `details` are absent where there are none."""
 
     name: str
     connector: str
@@ -105,6 +106,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
     created_ms: int
     reach: Reach | None = None
     grant: OAuthGrant | None = None
+    details: LoginDetails | None = None
 
     @classmethod
     def of(cls, binding: Binding) -> BindingEntry:
@@ -118,6 +120,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             created_ms=created_ms,
             reach=binding.reach,
             grant=binding.grant,
+            details=binding.details,
         )
 
     def binding(self) -> Binding:
@@ -132,6 +135,7 @@ class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit
             created_at=self.created_ms / 1000,
             reach=self.reach,
             grant=self.grant,
+            details=self.details,
         )
 
 

@@ -14,8 +14,11 @@ import dataclasses
 from collections.abc import Iterator
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.login import LoginDetails
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
+from aileron.vault.bindings import Binding
+from aileron.vault.login_secret import is_private_key
 from aileron.vault.opened import tokens_of
 from aileron.vault.vault import Vault
 
@@ -24,11 +27,12 @@ __all__ = ["Loan", "VaultLender"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loan:
-    """What is lent: the kind of credential, its secret, and for `basic` the user name."""
+    """What is lent: the kind of credential, its secret, for `basic` and logins the user name, and what was said of a login."""
 
     kind: str
     secret: Secret
     username: str | None
+    details: LoginDetails | None = None
 
 
 class VaultLender:
@@ -40,7 +44,7 @@ class VaultLender:
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
         """The credential a plan names. AileronError(vault_locked), (binding_required) if it was revoked since, or
-        (binding_failed) if it is of another kind than the connector declares or was bound to another connector since.
+        (binding_failed) if it is of another kind than the connector declares, or was bound to another connector or role since.
 
         Of a sign-in's tokens it is the access token, whatever its age: renewing comes before (oauth/).
 
@@ -59,15 +63,31 @@ class VaultLender:
                 f"`aileron binding setup {use.connector}`"
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        _check_role(binding, use)
         yield Loan(
             binding.kind,
             secret if binding.grant is None else tokens_of(binding, secret).access,
-            binding.username,
+            binding.login_name if use.need.logins else binding.username,
+            binding.details,
         )
 
     @contextlib.contextmanager
     def lend_secret(self, name: str) -> Iterator[Secret]:
-        """A secret that a setting names, for something the daemon itself sends; no connector's. AileronError(vault_locked) or
-        (not_found).
+        """A secret that a setting names, for something the daemon itself sends; no connector's. AileronError(vault_locked),
+        (not_found), or (binding_failed) for a private key, whose line ends would end a header.
         """
-        yield self._vault.reveal_secret(name)
+        secret = self._vault.reveal_secret(name)
+        if is_private_key(secret):
+            message = f"secret {name!r} is a private key, which only an ssh login uses: aileron secret set {name}"
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        yield secret
+
+
+def _check_role(binding: Binding, use: CredentialUse) -> None:
+    """Return if the role is of the sort that the plan was made with: what only reads must not run as one that writes."""
+    is_read_only = binding.details is not None and binding.details.read_only
+    if is_read_only == (use.login == "read_only"):
+        return
+    said = "without --read-only" if use.login == "read_only" else "with --read-only"
+    message = f"{binding.name} is bound {said} by now, and the run was planned with the other: request it again"
+    raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

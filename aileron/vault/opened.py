@@ -46,6 +46,7 @@ from aileron.vault.contents import (
     sealed_bytes,
 )
 from aileron.vault.envelope import DataKey, EnvelopeError
+from aileron.vault.login_secret import check_fits, is_private_key
 from aileron.vault.recovery import MistypedError
 from aileron.vault.sendable import Bound, Replaced, Sendable, Sendables, could_reach, is_provider
 from aileron.vault.slots import (
@@ -241,6 +242,9 @@ class Opened:
         with _as_bad_input():
             check_secret_name(name)
             _check_value(name, value)
+            for bound in self.bindings:
+                if bound.secret == name and bound.grant is None:
+                    check_fits(bound, value)
         old = self._secrets.get(name)
         if old is None and len(self._secrets) >= MAX_SECRETS:
             raise _refused(f"the vault is full ({MAX_SECRETS} secrets); remove one with `aileron secret remove`")
@@ -285,6 +289,9 @@ class Opened:
             check_binding(binding)
         if binding.secret not in secrets:
             raise _unknown_secret(binding.secret)
+        if binding.grant is None:
+            with _as_bad_input():
+                check_fits(binding, Secret(self._revealed(secrets[binding.secret])))
         others = self._bindings_but(binding.name)
         if len(others) < len(self.bindings) and not replace:
             name = binding.name
@@ -469,8 +476,14 @@ def _check_value(name: str, value: Secret) -> None:
         reason = "a shorter one could not be distinguished from ordinary text in answers"
         bounds = f"expected {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
         raise ValueError(f"secret {name!r} has {len(value)} bytes; {bounds} ({reason})")
+    if is_private_key(value):
+        return  # its line ends go nowhere but to a login: login_secret.py
     for byte, called in ((b"\n", "a line end"), (b"\r", "a carriage return"), (b"\0", "a NUL byte")):
         if byte in value.reveal():
+            if value.reveal().startswith(b"-----BEGIN "):
+                raise ValueError(
+                    f"secret {name!r} is a private key with {called} out of place: store the file as it was made"
+                )
             # Most often it is the one that echo adds.
             cure = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
             raise ValueError(f"secret {name!r} contains {called}, which would end a header early{cure}")
@@ -490,7 +503,8 @@ def _unknown_secret(name: str) -> AileronError:
 
 
 def _unbound(name: BindingName) -> AileronError:
-    options = {"basic": " --username USER --secret NAME", "oauth2": ""}.get(name.kind, " --secret NAME")
+    with_user = dict.fromkeys(("basic", "login"), " --username USER --secret NAME")
+    options = {**with_user, "oauth2": ""}.get(name.kind, " --secret NAME")
     message = f"{name} is no longer bound: aileron binding setup CONNECTOR --name {name}{options}"
     details = {"binding": str(name)}
     return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)

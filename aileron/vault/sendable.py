@@ -107,7 +107,7 @@ def is_provider(binding: Binding, host: str) -> bool:
 
 
 def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> list[Replaced]:
-    """What bindings had `before` and do not have `after`: another value, another user name, or a host fewer."""
+    """What bindings had `before` and do not have `after`: another value, another user name or login, or a host fewer."""
     now = {bound.binding.name: bound for bound in after}
     found = []
     for was in before:
@@ -115,7 +115,7 @@ def replaced(before: Iterable[Bound], after: Iterable[Bound], at_s: float) -> li
         is_kept = (
             still is not None
             and _is_same(still.entry, was.entry)
-            and still.binding.username == was.binding.username
+            and (still.binding.username, still.binding.details) == (was.binding.username, was.binding.details)
             and _reaches_all_of(still.binding, was.binding)
         )
         if not is_kept:

@@ -1,0 +1,53 @@
+"""The public key of an SSH server, as OpenSSH writes it and as people compare it.
+
+Pure. A key is the text of a line of `ssh-keyscan` or of `/etc/ssh/ssh_host_*_key.pub` without its comment.
+
+Source: RFC 4253 section 6.6, RFC 5656, RFC 8709; ssh-keygen(1), `-l`. Not here: what a server shows (aileron/logins).
+
+>>> check_host_key("ssh-ed25519 nothing")
+Traceback (most recent call last):
+ValueError: the host key is not 'TYPE BASE64', as `ssh-keyscan HOST` prints it after the host
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import re
+from typing import Final
+
+__all__ = ["HOST_KEY_TYPES", "check_host_key", "fingerprint"]
+
+HOST_KEY_TYPES: Final = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
+MAX_HOST_KEY: Final = 2800
+"""Characters: RSA of 16,384 bits, the longest that OpenSSH makes."""
+_HOST_KEY: Final = re.compile(rf"({'|'.join(HOST_KEY_TYPES)}) ([A-Za-z0-9+/]+={{0,2}})")
+
+
+def check_host_key(text: str) -> str:
+    """The same text. ValueError says what is wrong with it."""
+    _blob(text)
+    return text
+
+
+def fingerprint(text: str) -> str:
+    """`SHA256:…`, as `ssh-keygen -l` prints it. ValueError as `check_host_key`."""
+    digest = hashlib.sha256(_blob(text)).digest()
+    return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+def _blob(text: str) -> bytes:
+    found = _HOST_KEY.fullmatch(text) if len(text) <= MAX_HOST_KEY else None
+    blob = b"" if found is None else _decoded(found[2])
+    # RFC 4253, section 6.6: the type once more, as a string, and then the key.
+    if found is None or not blob.startswith(len(found[1]).to_bytes(4, "big") + found[1].encode()):
+        raise ValueError("the host key is not 'TYPE BASE64', as `ssh-keyscan HOST` prints it after the host")
+    return blob
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        return b""

@@ -1,0 +1,278 @@
+"""Bindings that log in: what has to be said, what is refused with its cure, what comes back from the file, and what is lent."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.credential import Candidate, Client, OAuthGrant, Reach, TokenSet
+from aileron.model.failure import FailureClass
+from aileron.model.host_key import check_host_key, fingerprint
+from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.manifest import CredentialNeed
+from aileron.model.names import BindingName
+from aileron.model.plan import CredentialUse
+from aileron.model.secret import Secret
+from aileron.vault import Binding, Vault, VaultLender
+from tests.vault.conftest import BASIC, CANARY, CONNECTOR, PASSPHRASE, refused
+
+MAIL = Reach(hosts=("imap.example.test:993",), wire="login imap+tls://imap.example.test:993")
+DATABASE = Reach(hosts=("db.example.test:5432",), wire="login postgres+tls://db.example.test:5432")
+REDIS = Reach(hosts=("redis.example.test:6379",), wire="login redis+tls://redis.example.test:6379")
+GIT = Reach(
+    hosts=("git.example.test:22",),
+    wire="login ssh+tls://git.example.test:22 [\"git-upload-pack 'team/*.git'\"]",
+)
+LOGIN = Binding(
+    BindingName.parse("login/mail/me"), CONNECTOR, "login", "me:too@example.test", "mail", 1_700_000_002.0, MAIL
+)
+TOKEN = base64.b64encode(b"\0\0\0\x0bssh-ed25519\0\0\0\x20" + b"k" * 32).decode()
+HOST_KEY = f"ssh-ed25519 {TOKEN}"
+
+
+def encrypted_key_of(kind: str) -> bytes:
+    """The same with a passphrase; of OpenSSH's form only what it says of itself: the library has no bcrypt."""
+    if kind != "OpenSSH":
+        return key_of(kind, serialization.BestAvailableEncryption(b"passphrase"))
+    lines = key_of(kind).splitlines()
+    blob = base64.b64decode(b"".join(lines[1:-1])).replace(
+        b"\0\0\0\x04none" * 2, b"\0\0\0\x0aaes256-ctr\0\0\0\x06bcrypt"
+    )
+    return b"\n".join((lines[0], base64.b64encode(blob), lines[-1], b""))
+
+
+def key_of(kind: str, encryption: serialization.KeySerializationEncryption | None = None) -> bytes:
+    """A private key as a tool makes it."""
+    made: Any = ed25519.Ed25519PrivateKey.generate() if kind != "PEM" else ec.generate_private_key(ec.SECP256R1())
+    format_ = {
+        "OpenSSH": serialization.PrivateFormat.OpenSSH,
+        "PKCS8": serialization.PrivateFormat.PKCS8,
+        "PEM": serialization.PrivateFormat.TraditionalOpenSSL,
+    }[kind]
+    return bytes(made.private_bytes(serialization.Encoding.PEM, format_, encryption or serialization.NoEncryption()))
+
+
+def login(reach: Reach, details: LoginDetails | None = None, secret: str = "mail") -> Binding:
+    """One for this reach."""
+    return msgspec.structs.replace(LOGIN, reach=reach, details=details, secret=secret)
+
+
+def use(binding: Binding, read_only: bool = False) -> CredentialUse:
+    """A plan's use of it."""
+    assert binding.reach is not None
+    need = CredentialNeed(kind="login", scope="all", logins=binding.reach.logins)
+    if read_only:
+        return CredentialUse(connector=CONNECTOR, binding=binding.name, need=need, login="read_only")
+    return CredentialUse(connector=CONNECTOR, binding=binding.name, need=need)
+
+
+def test_a_login_is_bound_stored_and_lent_with_what_was_said(vault: Vault, path: Path):
+    """After a restart too; the file has no more than that, and a vault without logins is as it was."""
+    assert "details" not in path.read_text()
+    reader = login(DATABASE, LoginDetails(database="shop", read_only=True))
+    vault.bind(reader)
+
+    again = Vault(path)
+    again.unlock(Secret(PASSPHRASE))
+
+    assert again.binding(reader.name) == reader
+    stored = next(one for one in json.loads(path.read_bytes())["bindings"] if one["name"] == "login/mail/me")
+    assert stored["details"] == {"database": "shop", "read_only": True}
+    with VaultLender(again).lend(use(reader, read_only=True)) as loan:
+        assert (loan.kind, loan.secret.reveal(), loan.username, loan.details) == (
+            "login",
+            CANARY,
+            "me:too@example.test",
+            reader.details,
+        )
+    assert again.candidates(CONNECTOR, "login") == [
+        Candidate(name=reader.name, reach=DATABASE, account="me:too@example.test", read_only=True)
+    ]
+    again.lock()
+
+
+@pytest.mark.parametrize("is_reader", [True, False])
+def test_a_role_that_changed_since_the_plan_is_not_lent(vault: Vault, is_reader: bool):
+    """A query that was planned for a reader does not run as a writer, nor the other way round."""
+    bound = login(DATABASE, LoginDetails(read_only=True) if is_reader else None)
+    vault.bind(bound)
+
+    with VaultLender(vault).lend(use(bound, read_only=is_reader)) as loan:
+        assert loan.secret.reveal() == CANARY
+    with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(vault).lend(use(bound, read_only=not is_reader)):
+        pass
+    assert "request it again" in refusal.message
+
+
+WRONG: list[tuple[Binding, str]] = [
+    (msgspec.structs.replace(LOGIN, username=None), "kind login needs a user name; add --username"),
+    (msgspec.structs.replace(LOGIN, username=""), "kind login needs a user name; add --username"),
+    (msgspec.structs.replace(LOGIN, username="me\r\nRCPT"), "the user name holds U+000D"),
+    (msgspec.structs.replace(LOGIN, username="x" * 321), "longer than 320 bytes"),
+    (msgspec.structs.replace(LOGIN, reach=None), "names no place to log in at"),
+    (login(Reach(wire="login")), "names no place to log in at"),
+    (login(Reach(wire="login telnet+tls://a.b:1")), "is not PROTOCOL://HOST:PORT"),
+    (login(MAIL, LoginDetails()), "details of a login that say nothing; leave them out"),
+    (login(MAIL, LoginDetails(database="x")), "imap has no databases; leave --database out"),
+    (login(MAIL, LoginDetails(read_only=True)), "imap cannot say what a role may do; leave --read-only out"),
+    (login(MAIL, LoginDetails(host_key=HOST_KEY)), "a host key is only for ssh, not for imap; leave --host-key out"),
+    (login(GIT), "ssh needs the server's public key; add --host-key 'ssh-ed25519 AAAA…'"),
+    (login(GIT, LoginDetails(host_key="ssh-ed25519 AAAA")), "the host key is not 'TYPE BASE64'"),
+    (login(GIT, LoginDetails(host_key=f"ssh-rsa {TOKEN}")), "the host key is not 'TYPE BASE64'"),
+    (login(GIT, LoginDetails(host_key=f"{HOST_KEY}\nx")), "the host key is not 'TYPE BASE64'"),
+    (login(DATABASE, LoginDetails(database="")), "the database's name is empty"),
+    (login(DATABASE, LoginDetails(database="x" * 65)), "65 characters; at most 64"),
+    (login(DATABASE, LoginDetails(database="a\0b")), "the database holds U+0000"),
+    (login(REDIS, LoginDetails(database="cache")), "a redis database is a number"),
+    (login(REDIS, LoginDetails(read_only=True)), "redis cannot say what a role may do"),
+    (msgspec.structs.replace(BASIC, details=LoginDetails(database="x")), "only for kind login, not for basic"),
+    (
+        msgspec.structs.replace(LOGIN, kind="oauth2", name=BindingName.parse("oauth2/mail/me")),
+        "only for kinds basic and",
+    ),
+    (
+        msgspec.structs.replace(
+            LOGIN,
+            kind="oauth2",
+            name=BindingName.parse("oauth2/mail/me"),
+            username=None,
+            reach=Reach(wire=f"oauth2 {MAIL.wire}"),
+        ),
+        "kind oauth2 needs a user name; add --username",
+    ),
+]
+
+
+@pytest.mark.parametrize(("binding", "words"), WRONG)
+def test_a_login_that_cannot_be_is_not_bound(standing: Vault, binding: Binding, words: str):
+    """With what to add or to leave out, and nothing is written."""
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        standing.bind(binding)
+    assert words in refusal.message
+
+
+@pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
+def test_an_ssh_key_is_stored_with_its_lines_and_bound(vault: Vault, how: str):
+    """As the file was; a host key pins the server."""
+    key = key_of(how)
+    assert key.count(b"\n") > 2
+    vault.set_secret("deploy", Secret(key))
+    bound = login(GIT, LoginDetails(host_key=HOST_KEY), "deploy")
+    vault.bind(bound)
+
+    with VaultLender(vault).lend(use(bound)) as loan:
+        assert loan.secret.reveal() == key
+        assert loan.details == LoginDetails(host_key=HOST_KEY)
+
+
+@pytest.mark.parametrize("how", ["OpenSSH", "PKCS8", "PEM"])
+def test_a_key_with_a_passphrase_is_refused_with_how_to_remove_it(vault: Vault, how: str):
+    """Nobody is there to type it; without one, the test above, it is bound."""
+    vault.set_secret("deploy", Secret(encrypted_key_of(how)))
+
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        vault.bind(login(GIT, LoginDetails(host_key=HOST_KEY), "deploy"))
+
+    assert "a private key with a passphrase" in refusal.message
+    assert "ssh-keygen -p -N ''" in refusal.message
+
+
+def test_a_private_key_serves_ssh_alone_and_ssh_a_private_key_alone(vault: Vault):
+    """Its line ends would end a header; so whatever else it was bound for, or is set for, is refused."""
+    key = Secret(key_of("OpenSSH"))
+    vault.set_secret("deploy", key)
+    ssh = login(GIT, LoginDetails(host_key=HOST_KEY), "deploy")
+
+    for other in (
+        msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "b"), secret="deploy"),
+        login(MAIL, None, "deploy"),
+    ):
+        with refused(FailureClass.BAD_INPUT) as refusal:
+            vault.bind(other)
+        assert "is a private key, which only an ssh login uses" in refusal.message
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        vault.set_secret("mail", key)
+    assert "is a private key, which only an ssh login uses" in refusal.message
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        vault.bind(msgspec.structs.replace(ssh, secret="tickets"))
+    assert "aileron secret set tickets < ~/.ssh/KEY" in refusal.message
+    vault.bind(ssh)
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        vault.set_secret("deploy", Secret(b"a password of one line"))
+    assert "is not a private key" in refusal.message
+    with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(vault).lend_secret("deploy"):
+        pass
+    assert "only an ssh login uses" in refusal.message
+
+
+def test_what_only_looks_like_a_private_key_has_no_line_ends(standing: Vault):
+    """A header after its end, a carriage return in it, no end at all."""
+    key = key_of("OpenSSH")
+    for value in (key + b"X-Injected: 1", key.replace(b"\n", b"\r\n"), key[:-40], key.replace(b"\n", b"\n\0", 1)):
+        with refused(FailureClass.BAD_INPUT) as refusal:
+            standing.set_secret("mail", Secret(value))
+        assert "store the file as it was made" in refusal.message
+
+
+def test_a_password_with_a_control_character_is_not_bound_to_a_login(vault: Vault):
+    """It would end the part of a SASL message, or a line; for `basic` it is taken, as ever."""
+    vault.set_secret("odd", Secret(b"pass\1word"))
+    vault.bind(msgspec.structs.replace(BASIC, name=BindingName("basic", "mail", "odd"), secret="odd"))
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        vault.bind(login(MAIL, None, "odd"))
+    assert "has a control character" in refusal.message
+    assert "aileron secret set odd" in refusal.message
+    vault.bind(login(MAIL))
+    with refused(FailureClass.BAD_INPUT):
+        vault.set_secret("mail", Secret(b"pass\tword"))
+
+
+def test_a_sign_in_logs_in_as_its_account_unless_another_name_is_said(vault: Vault):
+    """What XOAUTH2 calls the user: the provider's account, or the user's own word; one of them there has to be."""
+    client = Client(client_id="c", client_secret=None, token_url="https://a.test/token", revocation_url=None)
+    tokens = TokenSet(
+        access=Secret(b"access-token-1"), refresh=None, expires_at=None, scopes=(), client=client
+    ).sealed()
+    grant = OAuthGrant(scopes=(), obtained_ms=1, account="me@example.test")
+    name = BindingName.parse("oauth2/mail/me")
+    reach = Reach(hosts=MAIL.hosts, wire=f"oauth2 {MAIL.wire}", client="c at https://a.test/token")
+    bound = Binding(name, CONNECTOR, "oauth2", None, "tokens", 1_700_000_002.0, reach, grant)
+    need = CredentialNeed(kind="oauth2", scope="all", logins=(LoginTarget.parse("imap://imap.example.test:993"),))
+    wanted = CredentialUse(connector=CONNECTOR, binding=name, need=need)
+
+    with refused(FailureClass.BAD_INPUT) as refusal:
+        unknown = msgspec.structs.replace(bound, grant=msgspec.structs.replace(grant, account=None))
+        vault.bind_sign_in(unknown, tokens, replace=False)
+    assert "the provider did not say whose account it is, which the login needs; add --username" in refusal.message
+    vault.bind_sign_in(bound, tokens, replace=False)
+    with VaultLender(vault).lend(wanted) as loan:
+        assert (loan.username, loan.secret.reveal(), loan.details) == ("me@example.test", b"access-token-1", None)
+    vault.bind_sign_in(msgspec.structs.replace(bound, username="shared@example.test"), tokens, replace=True)
+    with VaultLender(vault).lend(wanted) as loan:
+        assert loan.username == "shared@example.test"
+
+
+def test_a_fingerprint_is_as_ssh_keygen_prints_it():
+    """Of GitHub's published key, with its published fingerprint."""
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
+
+    assert fingerprint(check_host_key(key)) == "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"
+
+
+@given(st.text(max_size=60) | st.from_regex(r"ssh-(ed25519|rsa) [A-Za-z0-9+/]{0,40}={0,2}"))
+def test_any_text_is_a_host_key_or_a_value_error(text: str):
+    """Nothing foreign comes out, and a key comes back as it was."""
+    try:
+        assert check_host_key(text) == text
+        assert fingerprint(text).startswith("SHA256:")
+    except ValueError as error:
+        assert "ssh-keyscan HOST" in str(error)  # noqa: PT017 - either is right
