@@ -1,0 +1,396 @@
+r"""SASL, both ways: the credential is shown to a service, and a library's own login is answered without being looked at.
+
+    service ◄── one Exchange, of the strongest mechanism that both have
+    library ──► its user name and password are read to their end, and dropped (`challenges`)
+
+Runs in the process of one login. Trusts neither end.
+
+Rules
+- One attempt: what a service refuses is not tried again by another mechanism, as accounts are locked by such tries.
+- PLAIN, LOGIN and the two for tokens show the secret: over TLS, or to a service on this machine that the user named (`plain`).
+- A service has to prove that it knows the password where its mechanism has such a proof (SCRAM), and may ask nothing after the
+  last step.
+- Where a service offers no channel binding, it is told that we have it (RFC 5802 section 6): if -PLUS was taken off its list on
+  the way, the service finds out.
+
+Source: RFC 4422, RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM-SHA-256), RFC 5929 (tls-server-end-point), RFC 7628
+(OAUTHBEARER), draft-murchison-sasl-login, developers.google.com/gmail/imap/xoauth2-protocol. tls-exporter (RFC 9266) is in
+neither Python's `ssl` nor scramp. Not here: how a protocol carries the steps (smtp.py, imap.py, pop3.py).
+"""
+
+from __future__ import annotations
+
+import abc
+import base64
+import binascii
+import ssl
+from collections.abc import Callable, Iterable
+from typing import ClassVar, Final, Literal, NamedTuple
+
+from scramp import ScramClient, ScramException
+
+from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
+from aileron.logins.side import Side
+
+__all__ = [
+    "Accepted",
+    "Answer",
+    "Challenge",
+    "Credential",
+    "Exchange",
+    "Rejected",
+    "challenges",
+    "choose",
+    "decode",
+    "encode",
+    "no_mechanism",
+    "refused",
+    "show",
+    "words",
+]
+
+_MAX_STEPS: Final = 4
+"""Challenges of a service: SCRAM has two, with an empty one before and after."""
+_MAX_ITERATIONS: Final = 1_000_000
+"""Of SCRAM's PBKDF2: half a second. OWASP names 600,000; a service that wants more keeps a processor busy."""
+_PLACEHOLDER_STEPS: Final[dict[str, tuple[bytes, ...]]] = {
+    "PLAIN": (b"",),
+    "LOGIN": (b"Username:", b"Password:"),
+    "XOAUTH2": (b"",),
+    "OAUTHBEARER": (b"",),
+}
+
+
+class Challenge(NamedTuple):
+    """The service wants an answer to this."""
+
+    data: bytes
+
+
+class Accepted(NamedTuple):
+    """The service has let us in."""
+
+
+class Rejected(NamedTuple):
+    """It has not."""
+
+    problem: Problem
+    said: bytes
+
+
+Answer = Challenge | Accepted | Rejected
+
+
+class Credential(NamedTuple):
+    """A user name, and a password or an access token."""
+
+    kind: Literal["password", "token"]
+    username: str
+    secret: str
+
+    @classmethod
+    def of(cls, order: Order) -> Credential:
+        """LoginError(unusable_credential) where these protocols have no way to say it."""
+        try:
+            secret = order.secret.decode("utf-8")
+        except UnicodeDecodeError:
+            secret = ""
+        if not secret or _has_controls(secret):
+            raise LoginError(
+                Problem.UNUSABLE_CREDENTIAL,
+                "the secret is empty, not UTF-8, or has a control character such as a line end: set it again",
+            )
+        if not order.username or _has_controls(order.username):
+            raise LoginError(
+                Problem.UNUSABLE_CREDENTIAL,
+                "the binding has no user name, or one with a control character: bind it again with --username",
+            )
+        return cls(order.credential, order.username, secret)
+
+    def __repr__(self) -> str:
+        return "<credential>"
+
+
+def _has_controls(text: str) -> bool:
+    return any(ord(character) < 0x20 or ord(character) == 0x7F for character in text)
+
+
+class Exchange(abc.ABC):
+    """One mechanism's steps for one credential."""
+
+    name: ClassVar[str]
+    shows_secret: ClassVar[bool] = True
+
+    def __init__(self, credential: Credential) -> None:
+        self.credential: Final = credential
+
+    @abc.abstractmethod
+    def first(self) -> bytes | None:
+        """What the client says first; None where the service does."""
+
+    def answer(self, challenge: bytes) -> bytes:
+        """To what the service says next. LoginError."""
+        raise _unexpected(self.name)
+
+    def too_early(self) -> str:
+        """What is missing, where the service says now that it has let us in; empty where nothing is."""
+        return ""
+
+    @property
+    def refusal(self) -> bytes:
+        """What the service said of its refusal within the exchange."""
+        return b""
+
+    def in_clear(self) -> tuple[bytes, ...]:
+        """The secret as it can be read back from what goes over the wire."""
+        return ()
+
+
+class _Plain(Exchange):
+    name = "PLAIN"
+
+    def first(self) -> bytes:
+        return b"\0" + self.credential.username.encode() + b"\0" + self.credential.secret.encode()
+
+    def in_clear(self) -> tuple[bytes, ...]:
+        return self.credential.secret.encode(), encode(self.first())
+
+
+class _Login(Exchange):
+    name = "LOGIN"
+
+    def __init__(self, credential: Credential) -> None:
+        super().__init__(credential)
+        self._left = [credential.username.encode(), credential.secret.encode()]
+
+    def first(self) -> None:
+        return None
+
+    def answer(self, challenge: bytes) -> bytes:
+        asked_for_password = challenge.lower().startswith(b"pass")
+        if not self._left or asked_for_password != (len(self._left) == 1):
+            raise _unexpected(self.name)
+        return self._left.pop(0)
+
+    def too_early(self) -> str:
+        return "the service accepted a login that was not over" if self._left else ""
+
+    def in_clear(self) -> tuple[bytes, ...]:
+        secret = self.credential.secret.encode()
+        return secret, encode(secret)
+
+
+class _Token(Exchange):
+    """Both mechanisms for access tokens: one message, and where it is refused an error that has to be answered."""
+
+    refused_answer: ClassVar[bytes]
+
+    def __init__(self, credential: Credential) -> None:
+        super().__init__(credential)
+        self._refusal: bytes | None = None
+
+    def answer(self, challenge: bytes) -> bytes:
+        if self._refusal is not None:
+            raise _unexpected(self.name)
+        self._refusal = challenge
+        return self.refused_answer
+
+    def too_early(self) -> str:
+        return "the service accepted a login after it had refused it" if self._refusal is not None else ""
+
+    @property
+    def refusal(self) -> bytes:
+        return self._refusal or b""
+
+    def in_clear(self) -> tuple[bytes, ...]:
+        first = self.first()
+        assert first is not None
+        return self.credential.secret.encode(), encode(first)
+
+
+class _XOAuth2(_Token):
+    name = "XOAUTH2"
+    refused_answer = b""
+
+    def first(self) -> bytes:
+        return f"user={self.credential.username}\x01auth=Bearer {self.credential.secret}\x01\x01".encode()
+
+
+class _OAuthBearer(_Token):
+    name = "OAUTHBEARER"
+    refused_answer = b"\x01"
+
+    def first(self) -> bytes:
+        user = self.credential.username.replace("=", "=3D").replace(",", "=2C")  # RFC 5801 section 4
+        return f"n,a={user},\x01auth=Bearer {self.credential.secret}\x01\x01".encode()
+
+
+class _Scram(Exchange):
+    """SCRAM-SHA-256, which tells a service that we would have bound the channel, where we would."""
+
+    name = "SCRAM-SHA-256"
+    shows_secret = False
+
+    def __init__(self, credential: Credential, tls: ssl.SSLSocket | None) -> None:
+        super().__init__(credential)
+        made = _scram_client(self.name, credential, tls)
+        if made is None:
+            raise LoginError(
+                Problem.UNUSABLE_CREDENTIAL,
+                "the user name or the password has a character that SCRAM does not have (RFC 4013): change it at the service",
+            )
+        self._client: Final = made
+        self._step = 0
+
+    def first(self) -> bytes:
+        said: str = self._client.get_client_first()
+        return said.encode()
+
+    def answer(self, challenge: bytes) -> bytes:
+        self._step += 1
+        problem, said = self._next(challenge)
+        if problem is not None:
+            raise problem
+        return said
+
+    def _next(self, challenge: bytes) -> tuple[LoginError | None, bytes]:
+        """Not raised here: scramp's errors quote the service."""
+        try:
+            if self._step == 1:
+                return self._prove(challenge.decode("utf-8"))
+            if self._step == 2:
+                self._client.set_server_final(challenge.decode("utf-8"))
+                return None, b""
+        except (ScramException, UnicodeDecodeError):
+            what = "its first message" if self._step == 1 else "its proof that it knows the password"
+            return LoginError(Problem.PROTOCOL, f"{self.name}: the service's answer is not {what}"), b""
+        return _unexpected(self.name), b""
+
+    def _prove(self, server_first: str) -> tuple[LoginError | None, bytes]:
+        self._client.set_server_first(server_first)
+        if int(self._client.iterations) > _MAX_ITERATIONS:
+            return LoginError(
+                Problem.PROTOCOL, f"{self.name}: the service asks for more than {_MAX_ITERATIONS} iterations"
+            ), b""
+        said: str = self._client.get_client_final()
+        return None, said.encode()
+
+    def too_early(self) -> str:
+        return f"{self.name}: the service did not prove that it knows the password" if self._step < 2 else ""
+
+
+class _ScramPlus(_Scram):
+    name = "SCRAM-SHA-256-PLUS"
+
+
+def _scram_client(name: str, credential: Credential, tls: ssl.SSLSocket | None) -> ScramClient | None:
+    binding = None if tls is None else ("tls-server-end-point", tls)
+    try:
+        return ScramClient([name], credential.username, credential.secret, channel_binding=binding)
+    except ScramException:
+        return None
+
+
+def _can_bind(tls: ssl.SSLSocket | None) -> bool:
+    """A certificate whose signature has no hash of its own (Ed25519) has no tls-server-end-point: RFC 5929 section 4.1."""
+    return tls is not None and _scram_client("SCRAM-SHA-256-PLUS", Credential("password", "u", "p"), tls) is not None
+
+
+def choose(credential: Credential, offered: Iterable[str], server: Side, *, is_plain: bool) -> Exchange | None:
+    """The strongest of the mechanisms that a service offers; None where it has none that is used here.
+
+    `is_plain`: the user allowed this service to be talked to without TLS.
+    """
+    names = {name.upper() for name in offered}
+    may_show = server.is_encrypted or is_plain
+    if credential.kind == "token":
+        shown: tuple[type[Exchange], ...] = (_XOAuth2, _OAuthBearer)
+        return next((kind(credential) for kind in shown if kind.name in names and may_show), None)
+    sock = server.sock if isinstance(server.sock, ssl.SSLSocket) else None
+    bound = sock if {_Scram.name, _ScramPlus.name} & names and _can_bind(sock) else None
+    if _ScramPlus.name in names and bound is not None:
+        return _ScramPlus(credential, bound)
+    if _Scram.name in names:
+        # With -PLUS on the list, and no way to bind, `y` would be a lie that the service has to refuse.
+        return _Scram(credential, None if _ScramPlus.name in names else bound)
+    return next((kind(credential) for kind in (_Plain, _Login) if kind.name in names and may_show), None)
+
+
+def show(exchange: Exchange, say: Callable[[bytes], None], hear: Callable[[], Answer], first: bytes | None) -> None:
+    """The steps until the service lets us in. LoginError.
+
+    `say` sends an answer and `hear` reads what the service says; `first` is what the command that begins it had no room for.
+    """
+    for _step in range(_MAX_STEPS + 1):
+        match hear():
+            case Accepted():
+                if missing := exchange.too_early():
+                    raise LoginError(Problem.PROTOCOL, missing)
+                return
+            case Rejected(problem, said):
+                raise refused(problem, exchange.refusal or said)
+            case Challenge(data) if first is not None:
+                if data:
+                    raise _unexpected(exchange.name)
+                say(first)
+                first = None
+            case Challenge(data):
+                say(exchange.answer(data))
+    raise _unexpected(exchange.name)
+
+
+def refused(problem: Problem, said: bytes) -> LoginError:
+    """What a service's refusal means."""
+    match problem:
+        case Problem.REFUSED_CREDENTIAL:
+            return LoginError(problem, "the service does not accept the user name and secret", words(said))
+        case Problem.CLOSED:
+            return LoginError(problem, "the service closed the connection during the login", words(said))
+        case _:
+            return LoginError(problem, "the service refused the command that logs in", words(said))
+
+
+def no_mechanism(credential: Credential, offered: Iterable[str], server: Side) -> LoginError:
+    """None of what the service offers is used here."""
+    listed = ", ".join(sorted(name.upper() for name in offered))[:200] or "none"
+    wanted = "XOAUTH2 or OAUTHBEARER" if credential.kind == "token" else "SCRAM-SHA-256, PLAIN or LOGIN"
+    how = "" if server.is_encrypted else ", and without TLS nothing that shows the secret"
+    return LoginError(
+        Problem.WEAK_LOGIN,
+        f"the service offers no login mechanism that is used here ({wanted}{how})",
+        f"AUTH: {listed}",
+    )
+
+
+def _unexpected(name: str) -> LoginError:
+    return LoginError(Problem.PROTOCOL, f"{name}: the service asked for something that the mechanism does not have")
+
+
+def challenges(mechanism: str, *, has_initial: bool) -> tuple[bytes, ...] | None:
+    """What a library is asked in its own login, whose answers are dropped; None for a mechanism that it was not offered.
+
+    >>> challenges("login", has_initial=True)
+    (b'Password:',)
+    """
+    steps = _PLACEHOLDER_STEPS.get(mechanism.upper())
+    return steps if steps is None or not has_initial else steps[1:]
+
+
+def encode(data: bytes) -> bytes:
+    """Base64, on one line."""
+    return base64.b64encode(data)
+
+
+def decode(text: bytes) -> bytes:
+    """LoginError(protocol)."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except binascii.Error:
+        pass
+    raise LoginError(Problem.PROTOCOL, "the service sent a challenge that is not base64")
+
+
+def words(said: bytes) -> str:
+    """A service's words, for a message: printable, and bounded."""
+    text = said.decode("utf-8", "replace")
+    return "".join(character if character.isprintable() else " " for character in text)[:MAX_WORDS].strip()
