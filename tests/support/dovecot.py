@@ -1,0 +1,258 @@
+r"""Debian's Dovecot: IMAP and POP3 with TLS and without, and the SASL service behind postfix.py, from a folder of its own.
+
+    with Dovecot(authority, mechanisms="plain login scram-sha-256") as dovecot:
+        imaplib.IMAP4("localhost", dovecot.imap)
+        dovecot.deliver("mira", b"Subject: hello\r\n\r\nhello\r\n")
+        dovecot.log()                    # its own account of who came, and how
+
+Users: `mira` and `noor` with PASSWORD, kept for SCRAM-SHA-256, and `locked`, whose account is closed. Access tokens: whatever
+`tokens` has, asked for at an introspection endpoint of the test. Runs as root, with everything of it under `nobody`, or wholly as
+the user of the tests.
+
+Source: doc.dovecot.org, version 2.3. Not here: SMTP (postfix.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import json
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+from urllib.parse import parse_qs
+
+import pytest
+
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+__all__ = ["HOST", "PASSWORD", "Dovecot", "free_port", "needs", "wait_until"]
+
+HOST: Final = "localhost"
+PASSWORD: Final = 'correct "horse\\ \u00fcber battery'
+"""With what has to be escaped in an IMAP string, and a letter outside of ASCII."""
+_START_S: Final = 20.0
+
+
+def needs(program: str, package: str) -> None:
+    """Skip where the machine has no such program; with CI set, fail: a skip is not a pass."""
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin"
+    if shutil.which(program, path=path):
+        return
+    words = f"{program} is not installed: apt-get install {package}"
+    if os.environ.get("CI"):
+        pytest.fail(words)
+    pytest.skip(words)
+
+
+def free_port() -> int:
+    """One on 127.0.0.1 that nobody has now."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def wait_until(is_true: Callable[[], object], what: str) -> None:
+    """AssertionError with `what` after 20 s."""
+    until = time.monotonic() + _START_S
+    while not is_true():
+        assert time.monotonic() < until, what
+        time.sleep(0.01)
+
+
+def listens(port: int) -> bool:
+    """Somebody accepts connections there."""
+    try:
+        socket.create_connection(("127.0.0.1", port), 1).close()
+    except OSError:
+        return False
+    return True
+
+
+class Dovecot:
+    """A running server; a context manager that leaves no process behind. Ports: `imap`, `imaps`, `pop3`, `pop3s`."""
+
+    def __init__(self, authority: Authority, mechanisms: str = "plain login scram-sha-256 xoauth2 oauthbearer") -> None:
+        needs("dovecot", "dovecot-imapd dovecot-pop3d")
+        self._authority: Final = authority
+        self._mechanisms: Final = mechanisms
+        self.tokens: dict[str, str] = {}
+        """Access token → user."""
+        self.imap, self.imaps, self.pop3, self.pop3s = (free_port() for _ in range(4))
+        self._introspection: Final = Upstream(self._introspect)
+        user = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
+        self.user: Final = user
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.folder = Path(tempfile.mkdtemp(prefix="dovecot-"))
+        self.folder.chmod(0o755)
+        with contextlib.ExitStack() as undo:
+            undo.callback(shutil.rmtree, self.folder, ignore_errors=True)
+            self._write()
+            undo.callback(self._stop)
+            self._process = subprocess.Popen(
+                ["/usr/sbin/dovecot", "-F", "-c", str(self.folder / "dovecot.conf")],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            undo.enter_context(self._introspection)
+            wait_until(
+                lambda: all(map(listens, (self.imap, self.imaps, self.pop3, self.pop3s))), "dovecot did not start"
+            )
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._undo.close()
+
+    def _stop(self) -> None:
+        if self._process is not None:
+            # Its own way to stop waits a second for each kind of process. All of them are in the group of the first.
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(20)
+
+    @property
+    def sasl(self) -> Path:
+        """The socket at which postfix has a login checked."""
+        return self.folder / "run" / "sasl"
+
+    @property
+    def mail(self) -> Path:
+        """A maildir for each user."""
+        return self.folder / "mail"
+
+    def log(self) -> str:
+        """What it has said so far."""
+        with contextlib.suppress(FileNotFoundError):
+            return (self.folder / "log").read_text("utf-8", "replace")
+        return ""
+
+    def deliver(self, user: str, message: bytes) -> None:
+        """Put a message into the inbox."""
+        folder = self.mail / user
+        for name in ("", "new", "cur", "tmp"):
+            (folder / name).mkdir(exist_ok=True, parents=True)
+            os.chown(folder / name, self.user.pw_uid, self.user.pw_gid)
+        path = folder / "new" / f"{time.time_ns()}.1.test"
+        path.write_bytes(message)
+        os.chown(path, self.user.pw_uid, self.user.pw_gid)
+
+    def messages(self, user: str) -> list[bytes]:
+        """All that is in the inbox, read or not."""
+        found = [*(self.mail / user / "new").glob("*"), *(self.mail / user / "cur").glob("*")]
+        return [path.read_bytes() for path in sorted(found)]
+
+    def _introspect(self, request: Seen) -> bytes:
+        token = parse_qs(request.body.decode()).get("token", [""])[0]
+        user = self.tokens.get(token)
+        said = {"active": False} if user is None else {"active": True, "username": user}
+        return answer(json.dumps(said).encode(), "Content-Type: application/json")
+
+    def _write(self) -> None:
+        for name in ("run", "state", "mail"):
+            (self.folder / name).mkdir(mode=0o755)
+        os.chown(self.mail, self.user.pw_uid, self.user.pw_gid)
+        key, certificate = self._authority.server_files(self.folder, HOST)
+        hashed = subprocess.run(
+            ["doveadm", "pw", "-s", "SCRAM-SHA-256", "-p", PASSWORD],
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=20,
+        ).stdout.strip()
+        users = [f"{user}:{hashed}::::::" for user in ("mira", "noor")]
+        users.append(f"locked:{hashed}::::::nologin=y reason=account_is_locked")
+        (self.folder / "users").write_text("\n".join(users) + "\n")
+        (self.folder / "oauth2.conf").write_text(
+            f"introspection_mode = post\nintrospection_url = http://127.0.0.1:{self._introspection.port}/\n"
+            "username_attribute = username\nactive_attribute = active\nactive_value = true\n"
+        )
+        (self.folder / "dovecot.conf").write_text(self._configuration(key, certificate))
+
+    def _configuration(self, key: Path, certificate: Path) -> str:
+        user, group = self.user.pw_name, _group(self.user.pw_gid)
+        by_password = " ".join(name for name in self._mechanisms.split() if "oauth" not in name) or "plain"
+        by_token = " ".join(name for name in self._mechanisms.split() if "oauth" in name)
+        tokens = f"passdb {{\n driver = oauth2\n mechanisms = {by_token}\n args = {self.folder}/oauth2.conf\n}}"
+        return f"""
+base_dir = {self.folder}/run
+state_dir = {self.folder}/state
+log_path = {self.folder}/log
+protocols = imap pop3
+listen = 127.0.0.1
+ssl = yes
+ssl_cert = <{certificate}
+ssl_key = <{key}
+disable_plaintext_auth = no
+auth_mechanisms = {self._mechanisms}
+auth_failure_delay = 0
+mail_location = maildir:{self.mail}/%u
+default_internal_user = {user}
+default_internal_group = {group}
+default_login_user = {user}
+first_valid_uid = 1
+passdb {{
+  driver = passwd-file
+  mechanisms = {by_password}
+  args = {self.folder}/users
+}}
+{tokens if by_token else ""}
+userdb {{
+  driver = static
+  args = uid={user} gid={group} home={self.mail}/%u
+}}
+service imap-login {{
+  chroot =
+  inet_listener imap {{
+    port = {self.imap}
+  }}
+  inet_listener imaps {{
+    port = {self.imaps}
+    ssl = yes
+  }}
+}}
+service pop3-login {{
+  chroot =
+  inet_listener pop3 {{
+    port = {self.pop3}
+  }}
+  inet_listener pop3s {{
+    port = {self.pop3s}
+    ssl = yes
+  }}
+}}
+service anvil {{
+  chroot =
+  # Wrong passwords from one address are answered later and later, which is right, and not waited for here.
+  unix_listener anvil-auth-penalty {{
+    mode = 0
+  }}
+}}
+service stats {{
+  chroot =
+}}
+service auth {{
+  unix_listener sasl {{
+    mode = 0666
+  }}
+}}
+namespace inbox {{
+  inbox = yes
+}}
+"""
+
+
+def _group(gid: int) -> str:
+
+    return grp.getgrgid(gid).gr_name
