@@ -10,6 +10,7 @@ Source: RFC 9110 section 4.3.4, RFC 9325, ssl(3ssl). Not here: connecting (egres
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import ssl
@@ -28,8 +29,11 @@ _CA_BUNDLES: Final = (  # where distributions keep them when OpenSSL was built w
 )
 
 
-def client_context(ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1")) -> ssl.SSLContext:
+def client_context(
+    ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1"), *, at_once: bool = False
+) -> ssl.SSLContext:
     """How every upstream is verified; `protocols` are offered by ALPN, `ca_pem` are certificates trusted beside the system's.
+    `at_once`: all of these are read now, for a process that soon can open no file.
 
     AileronError(invalid_request) if there is none in it.
     """
@@ -41,7 +45,7 @@ def client_context(ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1
     context.options &= ~getattr(ssl, "OP_IGNORE_UNEXPECTED_EOF", 0)
     if protocols:  # OpenSSL 1.1 takes no empty list
         context.set_alpn_protocols(list(protocols))
-    _load_system_authorities(context)
+    _load_system_authorities(context, at_once=at_once)
     if ca_pem is not None and not _load_authorities(context, ca_pem):
         raise AileronError(
             FailureClass.INVALID_REQUEST, "egress.ca_file holds no certificate; it must be a PEM certificate file"
@@ -49,10 +53,13 @@ def client_context(ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1
     return context
 
 
-def _load_system_authorities(context: ssl.SSLContext) -> None:
+def _load_system_authorities(context: ssl.SSLContext, *, at_once: bool) -> None:
     paths = ssl.get_default_verify_paths()
-    if _has_hashed_certificates(paths.openssl_capath):
-        context.load_verify_locations(capath=paths.openssl_capath)  # read one by one, when needed
+    if hashed := _hashed_certificates(paths.openssl_capath):
+        if at_once:
+            _load_files(context, hashed)
+        else:
+            context.load_verify_locations(capath=paths.openssl_capath)  # read one by one, when needed
         return
     for bundle in (paths.openssl_cafile, *_CA_BUNDLES):
         if os.path.isfile(bundle):
@@ -60,11 +67,18 @@ def _load_system_authorities(context: ssl.SSLContext) -> None:
             return
 
 
-def _has_hashed_certificates(directory: str) -> bool:
+def _hashed_certificates(directory: str) -> list[str]:
     try:
-        return any(re.fullmatch(r"[0-9a-f]{8}\.[0-9]", name) for name in os.listdir(directory))
+        names = os.listdir(directory)
     except OSError:
-        return False
+        return []
+    return [os.path.join(directory, name) for name in names if re.fullmatch(r"[0-9a-f]{8}\.[0-9]", name)]
+
+
+def _load_files(context: ssl.SSLContext, paths: Sequence[str]) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):  # a link to nowhere, or no certificate: not found when needed either
+            context.load_verify_locations(cafile=path)
 
 
 def _load_authorities(context: ssl.SSLContext, ca_pem: str) -> bool:

@@ -15,36 +15,53 @@ Source: unix(7) (SOCK_SEQPACKET, SCM_RIGHTS). Not here: the processes (keeper.py
 from __future__ import annotations
 
 import enum
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
 from aileron.model.login import LoginDetails, LoginTarget
 
 __all__ = [
+    "MAX_LOGINS",
     "MAX_NOTE_BYTES",
     "MAX_PACKET",
+    "MAX_STREAM_S",
     "MAX_WORDS",
+    "READY",
     "Envelope",
     "Failed",
     "FromLogin",
     "LoggedIn",
     "LoginError",
+    "MessageError",
     "Note",
     "Noted",
     "Order",
     "Over",
     "Problem",
     "Submitted",
+    "decode_from_login",
+    "decode_noted",
+    "decode_order",
+    "encode",
 ]
 
 MAX_PACKET: Final = 160 * 1024
-"""Bytes: an order has a secret of at most 64 KiB, which JSON could double."""
+"""Bytes: an order has a secret of at most 64 KiB."""
 MAX_WORDS: Final = 500
 """Characters that are kept of what a service says."""
 MAX_NOTE_BYTES: Final = 32 << 10
 """Of one note: an envelope of a hundred recipients is some 10 KiB."""
 
+MAX_LOGINS: Final = 64
+"""Of one process at once: as many as there are requests and streams of all steps together (egress)."""
+MAX_STREAM_S: Final = 24 * 3600.0
+"""Seconds: longer than any step may run. For a login that does not keep the time of its order."""
+
+READY: Final = b"ready"
+"""What the process of logins says once it is confined."""
+
+_T = TypeVar("_T")
 Words = Annotated[str, msgspec.Meta(max_length=MAX_WORDS)]
 
 
@@ -152,3 +169,41 @@ class Over(msgspec.Struct, frozen=True, kw_only=True, tag="over"):
 
 
 FromLogin = LoggedIn | Failed | Note | Over
+
+
+class MessageError(Exception):
+    """A packet that is none of these messages."""
+
+
+def encode(message: Order | Noted | FromLogin) -> bytes:
+    """One packet."""
+    return _encoder.encode(message)
+
+
+def decode_order(packet: bytes) -> Order:
+    """MessageError, also for an empty packet: whoever should have sent it has gone."""
+    return _decoded(_orders, packet, "no order")
+
+
+def decode_noted(packet: bytes) -> Noted:
+    """MessageError."""
+    return _decoded(_noted, packet, "no answer to a note")
+
+
+def decode_from_login(packet: bytes) -> FromLogin:
+    """MessageError."""
+    return _decoded(_from_login, packet, "nothing that a login says")
+
+
+def _decoded(decoder: msgspec.msgpack.Decoder[_T], packet: bytes, what: str) -> _T:
+    try:
+        return decoder.decode(packet)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        pass
+    raise MessageError(what)  # outside: what was decoded could hold a secret, or a service's words
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_orders: Final = msgspec.msgpack.Decoder(Order)
+_noted: Final = msgspec.msgpack.Decoder(Noted)
+_from_login: Final[msgspec.msgpack.Decoder[FromLogin]] = msgspec.msgpack.Decoder(FromLogin)

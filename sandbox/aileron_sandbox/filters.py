@@ -10,7 +10,8 @@ A child gets two, and the stricter answer of the two counts (seccomp(2)):
    And the end of a process (`ENDS`), so that it waits for the answers.
 2. `compile_profile`: the allow list of its profile. It lets pass what the first one answers.
 
-What faces strangers at the daemon's ports is confined by `compile_server`, a list of the same kind.
+What faces strangers at the daemon's ports is confined by `compile_server`, and what logs in by `compile_login`: lists of the same
+kind.
 
 Rules
 - An allow list: what is not named answers EPERM. (A KILL default ends honest programs on a stray prctl: measured.)
@@ -43,12 +44,15 @@ __all__ = [
     "ANSWERED",
     "ENDS",
     "KILLED",
+    "LOGIN",
+    "LOGIN_SOME_ARGUMENTS",
     "NETWORK",
     "ONLY_ALONE",
     "SERVER",
     "SERVER_SOME_ARGUMENTS",
     "SOME_ARGUMENTS",
     "SOME_ARGUMENTS_MORE",
+    "compile_login",
     "compile_network",
     "compile_profile",
     "compile_server",
@@ -328,6 +332,19 @@ SERVER_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
 }
 """As SOME_ARGUMENTS."""
 
+LOGIN: Final = tuple(name for name in SERVER if name not in ("listen", "accept"))
+"""Of a process that logs in over the socket that it was given: of SERVER what takes no connections."""
+LOGIN_SOME_ARGUMENTS: Final = {name: value for name, value in SERVER_SOME_ARGUMENTS.items() if name != "accept4"}
+"""As SOME_ARGUMENTS."""
+_PR_SET_PDEATHSIG: Final = 1
+_SECCOMP_SET_MODE_FILTER: Final = 1
+_FORKS: Final = ("wait4",)
+_FORKS_SOME_ARGUMENTS: Final[dict[str, tuple[_Conditions, ...]]] = {
+    "clone": ((_flags(0, _CLONE_PLAIN),),),
+    "seccomp": ((_one_of(0, _SECCOMP_SET_MODE_FILTER), _one_of(1, 0)),),
+    "prctl": ((_one_of(0, _PR_SET_NAME, _PR_GET_NAME, _PR_SET_PDEATHSIG),),),
+}
+
 _Rule = Callable[..., None]
 
 
@@ -357,17 +374,30 @@ def compile_server() -> bytes:
 
     What is refused with an errno of its own in a jail is here, too; what is KILLED there ends this process as well.
     """
+    return _outside_a_jail(SERVER, SERVER_SOME_ARGUMENTS)
+
+
+def compile_login(*, forks: bool) -> bytes:
+    """The same for a process that logs in: it has its sockets, and gets no others. `forks`: the one that makes such processes,
+    each of which takes the other list before it reads anything.
+    """
+    if forks:
+        return _outside_a_jail(LOGIN + _FORKS, LOGIN_SOME_ARGUMENTS | _FORKS_SOME_ARGUMENTS)
+    return _outside_a_jail(LOGIN, LOGIN_SOME_ARGUMENTS)
+
+
+def _outside_a_jail(names: tuple[str, ...], some_arguments: dict[str, tuple[_Conditions, ...]]) -> bytes:
     import pyseccomp
 
     program = pyseccomp.SyscallFilter(pyseccomp.ERRNO(errno.EPERM))
     rule = _rules_of(program)
-    for name in SERVER:
+    for name in names:
         rule(pyseccomp.ALLOW, name)
     for name in KILLED + _EXECUTE:
         rule(pyseccomp.KILL_PROCESS, name)
     for name, number in ANSWERED.items():
         rule(pyseccomp.ERRNO(number), name)
-    for name, alternatives in SERVER_SOME_ARGUMENTS.items():
+    for name, alternatives in some_arguments.items():
         _allow_where(rule, name, alternatives)
     return _exported(program)
 

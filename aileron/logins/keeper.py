@@ -1,0 +1,197 @@
+"""The daemon's end of logins: starts the process that forks them, orders one, and hears what becomes of it.
+
+Runs in the daemon, which parses nothing here but typed messages. Two processes, each started with its first login: `ssh` needs a
+library that takes a third of a second to import and 60 MiB, which nobody pays for who does not use it.
+
+    idle ──(a login)──► started ──(it ends)──► idle
+
+Rules
+- An order goes over a socket that is made for it, and that only the forked process reads.
+- Nothing is said before the process has hidden: what it is started with may be somebody else's as well (hidden/process.py).
+- A process that ends is started again with the next login; the logins of the old one have ended with it.
+
+Source: docs/adr/0057-logins.md. Not here: who may log in where (egress), the other end (process.py).
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import logging
+import os
+import socket
+import subprocess
+from functools import partial
+from typing import Final
+
+import anyio
+
+from aileron.hidden.start import control_of, ended, execute_program, received, send, started
+from aileron.logins.messages import MAX_PACKET, READY, FromLogin, MessageError, Noted, Order, decode_from_login, encode
+from aileron.model.login import LoginProtocol
+
+__all__ = ["Begun", "Keeper"]
+
+START_S: Final = 20.0
+"""For a process to import what it needs and to confine itself: half a second where nothing else runs."""
+_USUAL: Final[tuple[LoginProtocol, ...]] = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
+_SSH: Final[tuple[LoginProtocol, ...]] = ("ssh",)
+_log = logging.getLogger(__name__)
+
+
+class Begun:
+    """One login that was ordered. `stream` is the daemon's end of it; both sockets are closed by `close`."""
+
+    def __init__(self, stream: socket.socket, control: socket.socket) -> None:
+        self.stream: Final = stream
+        self._control: Final = control
+
+    async def hear(self) -> FromLogin | None:
+        """The next thing that the login says; None where it has gone without another word."""
+        try:
+            packet = await received(self._control, MAX_PACKET)
+            return decode_from_login(packet) if packet else None
+        except (OSError, MessageError) as error:
+            _log.error("a login ended, or said what is none of its messages: %s", error)
+            return None
+
+    async def noted(self) -> None:
+        """Its note is on disk."""
+        with contextlib.suppress(OSError):  # it has gone, which `hear` says
+            await send(self._control, encode(Noted()))
+
+    def close(self) -> None:
+        """The login ends, if it has not."""
+        self.stream.close()
+        self._control.close()
+
+
+class Keeper:
+    """One for each daemon. `ca_pem`: authorities beside the system's."""
+
+    def __init__(self, ca_pem: str | None = None) -> None:
+        self._usual: Final = _Process(_USUAL, ca_pem)
+        self._ssh: Final = _Process(_SSH, ca_pem)
+
+    async def begin(self, order: Order, service: socket.socket) -> Begun:
+        """Order a login at a connected socket, which is the login's from now on and closed here. OSError."""
+        with service:
+            process = self._ssh if order.target.protocol == "ssh" else self._usual
+            return await process.begin(order, service)
+
+    async def start(self, protocols: frozenset[LoginProtocol]) -> None:
+        """Have the processes for these protocols ready, for who is about to log in. OSError."""
+        for process in (self._usual, self._ssh):
+            if process.protocols & protocols:
+                await process.control()
+
+    async def aclose(self) -> None:
+        """End both, and every login with them."""
+        for process in (self._usual, self._ssh):
+            await process.aclose()
+
+
+class _Process:
+    """One process that forks logins, while there is one."""
+
+    def __init__(self, protocols: tuple[LoginProtocol, ...], ca_pem: str | None) -> None:
+        self.protocols: Final = frozenset(protocols)
+        self._words: Final = protocols
+        self._ca_pem: Final = ca_pem
+        self._starting: anyio.Lock | None = None
+        self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
+
+    async def begin(self, order: Order, service: socket.socket) -> Begun:
+        control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        stream, its_stream = socket.socketpair()
+        begun = Begun(stream, control)
+        try:
+            with theirs, its_stream:
+                stream.setblocking(False)
+                await send(control, encode(order))  # is there when the login looks for it
+                passed = array.array("i", [theirs.fileno(), service.fileno(), its_stream.fileno()])
+                await self._pass(passed)
+        except BaseException:
+            begun.close()
+            raise
+        return begun
+
+    async def _pass(self, passed: array.array[int]) -> None:
+        """To the process; once more to a new one, if it turns out that the old one has just gone."""
+        try:
+            await _send_with(await self.control(), passed)
+        except OSError:
+            await self.aclose()
+            await _send_with(await self.control(), passed)
+
+    async def control(self) -> socket.socket:
+        """The socket of the process, which is started if there is none. OSError."""
+        if self._starting is None:
+            self._starting = anyio.Lock()
+        async with self._starting:
+            if self._running is not None and self._running[0].poll() is not None:
+                await self.aclose()
+            if self._running is None:
+                self._running = await self._start()
+            return self._running[1]
+
+    async def _start(self) -> tuple[subprocess.Popen[bytes], socket.socket]:
+        ours, process = started(partial(_execute, words=self._words))
+        try:
+            with ours:
+                control = await control_of(process.pid, ours)
+            try:
+                await self._prepare(control)
+            except BaseException:
+                control.close()
+                raise
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await ended(process)
+            raise
+        return process, control
+
+    async def _prepare(self, control: socket.socket) -> None:
+        authorities = [] if self._ca_pem is None else [_file_with(self._ca_pem)]
+        try:
+            await _send_with(control, array.array("i", authorities))
+        finally:
+            for one in authorities:
+                os.close(one)
+        with anyio.move_on_after(START_S):
+            if await received(control, len(READY)) == READY:
+                return
+        raise OSError("the process that logs in could not be started; the daemon's log says why")
+
+    async def aclose(self) -> None:
+        """End it."""
+        running, self._running = self._running, None
+        if running is not None:
+            running[1].close()
+            with anyio.CancelScope(shield=True):
+                await ended(running[0])
+
+
+def _execute(control: int, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
+    return execute_program("aileron.logins", control, *words)
+
+
+async def _send_with(control: socket.socket, passed: array.array[int]) -> None:
+    """One packet with descriptors."""
+    while True:
+        try:
+            control.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)], socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            await anyio.wait_writable(control)
+        else:
+            return
+
+
+def _file_with(text: str) -> int:
+    """A descriptor of it, to be read from its beginning."""
+    descriptor = os.memfd_create("authorities", os.MFD_CLOEXEC)
+    rest = memoryview(text.encode("ascii", "ignore"))  # names beside a certificate may have more; Python takes no other
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor

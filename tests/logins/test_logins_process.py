@@ -1,0 +1,303 @@
+"""The processes: one that forks, and one for each login, with real ones, at a scripted service that speaks Redis' AUTH."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aileron.logins.keeper import Begun, Keeper
+from aileron.logins.messages import Failed, LoggedIn, Order, Over, Problem
+from aileron.model.login import LoginDetails, LoginTarget
+
+pytestmark = [pytest.mark.anyio, pytest.mark.jail]
+SECRET = b"hunter2-hunter2-in-one-process"
+DEADLINE_S = 30.0
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the processes are undumpable: only root may look into them")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+def order(target: str = "redis+plain://localhost:6379", **more: object) -> Order:
+    """A login at Redis."""
+    fields: dict[str, object] = {
+        "target": LoginTarget.parse(target),
+        "credential": "password",
+        "username": "me",
+        "secret": SECRET,
+        "details": LoginDetails(),
+        "command": None,
+        "login_s": 10.0,
+        "stream_s": 60.0,
+    }
+    return Order(**{**fields, **more})  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def keeping() -> AsyncIterator[Keeper]:
+    """One that has no process yet."""
+    keeper = Keeper()
+    try:
+        with anyio.fail_after(DEADLINE_S):
+            yield keeper
+    finally:
+        await keeper.aclose()
+
+
+@contextmanager
+def logging_in() -> Iterator[tuple[socket.socket, socket.socket]]:
+    """What is handed over, and the service's end of it, in which nobody waits for long."""
+    theirs, here = socket.socketpair()
+    here.settimeout(DEADLINE_S)
+    with theirs, here:
+        yield theirs, here
+
+
+def answer_login(service: socket.socket) -> None:
+    """As Redis does."""
+    asked = service.recv(1000)
+    assert SECRET in asked
+    service.sendall(b"+OK\r\n")
+
+
+def children_of(pid: int) -> list[int]:
+    """As /proc has them."""
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def forker() -> int:
+    """The process that forks logins: the child of the program, which is ours."""
+    for pid in children_of(os.getpid()):
+        if b"aileron.logins" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            (forking,) = children_of(pid)
+            return forking
+    raise AssertionError("there is no process of logins")
+
+
+async def until(found: object) -> None:
+    """A moment, for what another process does."""
+    end = time.monotonic() + DEADLINE_S
+    while not found():  # type: ignore[operator]
+        assert time.monotonic() < end
+        await anyio.sleep(0.01)
+
+
+async def logged_in(keeper: Keeper, service: socket.socket, theirs: socket.socket) -> Begun:
+    """One login, to the point where its stream is open."""
+    begun = await keeper.begin(order(), theirs)
+    await anyio.to_thread.run_sync(answer_login, service)
+    assert isinstance(await begun.hear(), LoggedIn)
+    return begun
+
+
+async def test_a_login_is_a_process_of_its_own_and_ends_with_its_stream() -> None:
+    """Two at once, from one process; the second costs a few milliseconds."""
+    async with keeping() as keeper:
+        with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
+            one = await logged_in(keeper, service, theirs)
+            began = time.perf_counter()
+            two = await logged_in(keeper, service_too, theirs_too)
+            took_s = time.perf_counter() - began
+            assert len(children_of(forker())) == 2
+            for begun, at in ((one, service), (two, service_too)):
+                at.sendall(b"$5\r\nhello\r\n")
+                await anyio.wait_readable(begun.stream)
+                assert begun.stream.recv(100) == b"$5\r\nhello\r\n"
+                begun.stream.close()
+                assert await begun.hear() == Over(scrubbed=0)
+                assert await begun.hear() is None
+                begun.close()
+            await until(lambda: not running(forker()))
+            assert took_s < 0.5
+
+
+def running(pid: int) -> list[int]:
+    """Children that have not ended."""
+    return [one for one in children_of(pid) if "\nState:\tZ" not in Path(f"/proc/{one}/status").read_text()]
+
+
+@needs_root
+async def test_a_login_has_nothing_but_its_three_sockets_and_no_secret_is_in_the_process_that_forks() -> None:
+    """Searched for in its memory, beside the login's, where it is."""
+    async with keeping() as keeper:
+        with logging_in() as (theirs, service):
+            begun = await logged_in(keeper, service, theirs)
+            forking = forker()
+            (login,) = children_of(forking)
+            assert has_in_memory(login, SECRET)
+            assert not has_in_memory(forking, SECRET)
+            assert sorted(descriptors(login)) == ["/dev/null"] * 3 + ["socket:"] * 3
+            status = Path(f"/proc/{login}/status").read_text()
+            assert "Seccomp:\t2" in status
+            assert "NoNewPrivs:\t1" in status
+            limits = Path(f"/proc/{login}/limits").read_text()
+            assert re.search(r"Max core file size +0 +0", limits)
+            assert re.search(rf"Max data size +{256 << 20} ", limits)
+            assert os.stat(f"/proc/{login}/environ").st_uid == 0  # undumpable: root's
+            begun.close()
+
+
+def has_in_memory(pid: int, what: bytes) -> bool:
+    """Any readable part of it."""
+    with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, rights, *_ = line.split()
+            if "r" in rights and "[v" not in line:
+                start, end = (int(one, 16) for one in place.split("-"))
+                memory.seek(start)
+                try:
+                    found = memory.read(end - start)
+                except OSError:
+                    continue
+                if what in found:
+                    return True
+    return False
+
+
+def descriptors(pid: int) -> list[str]:
+    """What it has open."""
+    return [os.readlink(one).partition("[")[0] for one in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+async def test_a_login_that_is_killed_is_the_end_of_its_stream_alone() -> None:
+    """The other one goes on, and the process that forked both."""
+    async with keeping() as keeper:
+        with logging_in() as (theirs, service), logging_in() as (theirs_too, service_too):
+            one = await logged_in(keeper, service, theirs)
+            (login,) = children_of(forker())
+            two = await logged_in(keeper, service_too, theirs_too)
+            os.kill(login, signal.SIGKILL)
+            assert await one.hear() is None
+            await anyio.wait_readable(one.stream)
+            assert one.stream.recv(100) == b""
+            service_too.sendall(b"+x\r\n")
+            await anyio.wait_readable(two.stream)
+            assert two.stream.recv(100) == b"+x\r\n"
+            one.close()
+            two.close()
+
+
+async def test_the_process_ends_with_whoever_keeps_it_and_its_logins_with_it() -> None:
+    """And another one is started with the next login, also where the first was killed."""
+    async with keeping() as keeper:
+        with logging_in() as (theirs, service):
+            begun = await logged_in(keeper, service, theirs)
+            forking = forker()
+            (login,) = children_of(forking)
+            os.kill(forking, signal.SIGKILL)
+            assert await begun.hear() is None
+            begun.close()
+            await until(lambda: not Path(f"/proc/{login}").exists())
+        with logging_in() as (theirs, service):
+            begun = await logged_in(keeper, service, theirs)
+            forking = forker()
+            (login,) = children_of(forking)
+            await keeper.aclose()
+            await until(lambda: not any(Path(f"/proc/{one}").exists() for one in (forking, login)))
+            begun.close()
+
+
+async def test_a_refused_login_says_so_and_what_is_not_made_here_is_refused() -> None:
+    """By reason."""
+    async with keeping() as keeper:
+        with logging_in() as (theirs, service):
+            begun = await keeper.begin(order(), theirs)
+            service.recv(1000)
+            service.sendall(b"-WRONGPASS invalid username-password pair\r\n")
+            failed = await begun.hear()
+            assert isinstance(failed, Failed)
+            assert failed.problem is Problem.REFUSED_CREDENTIAL
+            begun.close()
+
+
+async def test_a_login_that_nobody_answers_ends_in_its_time() -> None:
+    """Whatever the service does."""
+    async with keeping() as keeper:
+        with logging_in() as (theirs, _service):
+            begun = await keeper.begin(order(login_s=0.3), theirs)
+            failed = await begun.hear()
+            assert isinstance(failed, Failed)
+            assert failed.problem is Problem.TOO_SLOW
+            begun.close()
+
+
+_TRIES = """
+import ctypes, json, os, signal, socket, sys
+from aileron.logins.confine import Confinement
+
+def attempt(name, what):
+    try:
+        what()
+    except OSError as error:
+        tried[name] = error.errno
+    else:
+        tried[name] = 0
+
+def everything():
+    pair = socket.socketpair()
+    attempt("pair", lambda: pair[0].send(b"x"))
+    attempt("read", lambda: open("/etc/hostname").close())
+    attempt("write", lambda: open("/tmp/aileron-login", "w").close())
+    attempt("list", lambda: os.listdir("/"))
+    attempt("socket", lambda: socket.socket())
+    attempt("unix", lambda: socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+    attempt("connect", lambda: stream.connect(("127.0.0.1", port)))
+    attempt("listen", lambda: stream.listen())
+    attempt("signal", lambda: os.kill(os.getppid(), 0))
+    attempt("fork", fork)
+
+def fork():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+stage, port = sys.argv[1], int(sys.argv[2])
+stream = socket.socket()
+out = os.fdopen(os.dup(1), "w")
+tried = {}
+if stage != "free":
+    confinement = Confinement()
+    confinement.confine_process()
+    if stage == "login":
+        confinement.confine_login([stream.fileno(), out.fileno()], 60)
+everything()
+out.write(json.dumps(tried))
+out.flush()
+if stage == "login":
+    os.execv("/bin/true", ["true"])
+"""
+
+
+@pytest.mark.parametrize("stage", ["free", "process", "login"])
+def test_what_a_process_of_logins_can_do(stage: str) -> None:
+    """Without confinement all of it; the one that forks can fork; a login has its sockets, and dies of executing."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        words = [sys.executable, "-c", _TRIES, stage, str(listener.getsockname()[1])]
+        done = subprocess.run(words, capture_output=True, timeout=DEADLINE_S, check=False)
+    tried = json.loads(done.stdout)
+    allowed = {name for name, number in tried.items() if number == 0}
+    if stage == "free":
+        assert allowed == tried.keys() - {"listen"}  # it is connected
+    else:
+        assert allowed == ({"pair", "fork"} if stage == "process" else {"pair"})
+        assert {name for name, number in tried.items() if number == errno.EACCES} == {"socket"} | (
+            {"unix"} if tried["unix"] == errno.EACCES else set()
+        )
+    assert done.returncode == (-signal.SIGSYS if stage == "login" else 0)
