@@ -23,6 +23,7 @@ import trustme
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, LentCredential, Meter, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.journal import MailIntent, MailReport
 from aileron.egress.scrub import Needles
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
@@ -172,6 +173,12 @@ class _Lender:
 class _Forgetful:
     async def sending(self, intent: RequestIntent) -> None:
         """Nothing is kept."""
+
+    async def mail_sending(self, intent: MailIntent) -> None:
+        """Nothing is mailed."""
+
+    async def mail_sent(self, report: MailReport) -> None:
+        """Nothing is mailed."""
 
     async def denied(self, denial: RequestDenial) -> None:
         """Nothing is denied."""

@@ -68,6 +68,8 @@ __all__ = [
     "GrantUsed",
     "KeyRevoked",
     "KeyTrusted",
+    "MailAnswered",
+    "MailSending",
     "Notice",
     "PasskeyAdded",
     "PasskeyRemoved",
@@ -293,6 +295,35 @@ class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
     """`HOST:PORT`, or what stands there in a URL that is none; hostile text, at most 300 characters."""
     reason: str
     """Which rule: docs/reference/egress.md, Denials."""
+
+
+class MailSending(_Event, frozen=True, kw_only=True, tag="mail.sending"):
+    """A login at a mail server sends a message. On disk before its first byte leaves; without `mail.answered` nobody knows."""
+
+    run: str
+    step: str
+    connector: str
+    request: int
+    """The number of the login among the requests of its step."""
+    sender: str
+    """As the server accepted it."""
+    recipients: tuple[str, ...]
+    """As the server accepted them: hostile text."""
+    size: int | None = None
+    """Bytes that the connector announced; absent: it did not."""
+
+
+class MailAnswered(_Event, frozen=True, kw_only=True, tag="mail.answered"):
+    """What the mail server answered to the message that the login sent last."""
+
+    run: str
+    step: str
+    connector: str
+    request: int
+    size: int
+    """Bytes of the message."""
+    code: int
+    """Of the answer; 200 to 299: the server has taken it."""
 
 
 class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
@@ -972,6 +1003,8 @@ Event = (
     | EgressSending
     | EgressFinished
     | EgressDenied
+    | MailSending
+    | MailAnswered
     | ConnectorAudit
     | ApprovalRequested
     | ApprovalEdited

@@ -43,6 +43,8 @@ from aileron.audit.events import (
     Event,
     GrantRevoked,
     GrantUsed,
+    MailAnswered,
+    MailSending,
     Notice,
     PasskeyAdded,
     PasskeyRemoved,
@@ -396,6 +398,28 @@ class Audit(Questions):
                 destination=bounded(destination, MAX_DESTINATION_CHARACTERS),
                 reason=reason,
             )
+        )
+
+    async def mail_sending(
+        self, run_id: str, step: Step, *, request: int, sender: str, recipients: Sequence[str], size: int | None
+    ) -> None:
+        """Record that the login which is the `request`-th request of a step is about to send a message."""
+        await self._append(
+            MailSending(
+                run=run_id,
+                step=step.id,
+                connector=step.connector.name,
+                request=request,
+                sender=bounded(sender, MAX_DESTINATION_CHARACTERS),
+                recipients=tuple(bounded(one, MAX_DESTINATION_CHARACTERS) for one in recipients),
+                size=size,
+            )
+        )
+
+    async def mail_answered(self, run_id: str, step: Step, *, request: int, size: int, code: int) -> None:
+        """Record what became of that message."""
+        await self._append(
+            MailAnswered(run=run_id, step=step.id, connector=step.connector.name, request=request, size=size, code=code)
         )
 
     async def connector_event(self, run_id: str, step: Step, event: str, fields: dict[str, Any]) -> None:

@@ -258,6 +258,7 @@ class _Daemon:
             background.cancel_scope.cancel()
         await http.gateway.aclose()
         await outgoing.egress.aclose()
+        await outgoing.logins.aclose()
         base.vault.lock()
         await secrets.vaults.note_change()
         await base.audit.daemon_stopped(__version__)

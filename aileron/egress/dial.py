@@ -248,6 +248,12 @@ class Wire(httpcore2.AsyncNetworkStream):
         """Close now, without waiting. Calling it again does nothing."""
         self._sock.close()
 
+    def detach(self) -> socket.socket:
+        """The socket of a connection without TLS, which is the caller's from now on: this is closed."""
+        sock = socket.socket(self._sock.family, self._sock.type, fileno=self._sock.detach())
+        sock.setblocking(False)
+        return sock
+
     def end_writing(self) -> None:
         """Nothing more is written. The peer hears of it without TLS only: TLS 1.2 knows no half (RFC 5246 section 7.2.1)."""
         if not isinstance(self._sock, ssl.SSLSocket):

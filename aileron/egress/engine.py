@@ -43,6 +43,7 @@ from aileron.egress.failures import ConnectionProblem, Phase, denied, destinatio
 from aileron.egress.headers import check_whole, read_response_head, without_parts
 from aileron.egress.inject import Injection, Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.login import LoginDoor
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.pool import Connection, Key, Pool
@@ -75,9 +76,15 @@ class Egress:
     """One for each daemon: the TLS settings, the pool of connections, and the way to the vault."""
 
     def __init__(
-        self, settings: Settings, lender: Lender, *, resolve: Resolver | None = None, own_port: int | None = None
+        self,
+        settings: Settings,
+        lender: Lender,
+        *,
+        resolve: Resolver | None = None,
+        own_port: int | None = None,
+        logins: LoginDoor | None = None,
     ) -> None:
-        """`resolve` None: as the system does. `own_port`: the daemon's on loopback.
+        """`resolve` None: as the system does. `own_port`: the daemon's on loopback. `logins`: what logs in; None: nothing does.
 
         AileronError(invalid_request) if there is no certificate in `egress.ca_file`.
         """
@@ -88,7 +95,7 @@ class Egress:
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
         without_alpn = client_context(settings.egress_ca_pem, protocols=())
-        self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port, lender)
+        self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port, lender, logins)
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float

@@ -156,6 +156,11 @@ def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needl
     return Needles(frozenset[bytes]().union(*groups))
 
 
+def login_roots(lent: LentCredential) -> frozenset[bytes]:
+    """What is searched for in answers of HTTP, of a credential that logs in elsewhere in the same step."""
+    return _roots(lent)
+
+
 def _roots(lent: LentCredential) -> frozenset[bytes]:
     """What is searched for, of a credential that can travel."""
     secret = lent.secret.reveal()

@@ -18,7 +18,7 @@ from typing import Protocol
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["Journal", "RequestDenial", "RequestIntent", "RequestReport", "Unrecorded"]
+__all__ = ["Journal", "MailIntent", "MailReport", "RequestDenial", "RequestIntent", "RequestReport", "Unrecorded"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -56,6 +56,28 @@ class RequestDenial:
     reason: str
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class MailIntent:
+    """By the login that is the request of that `number` a message is about to be sent, from and for whom the server has accepted.
+
+    `size` in bytes, as the connector announced it.
+    """
+
+    number: int
+    sender: str
+    recipients: tuple[str, ...]
+    size: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MailReport:
+    """The server answered a message of `size` bytes with this code (RFC 5321 section 4.2); 2xx: it is delivered from now on."""
+
+    number: int
+    size: int
+    code: int
+
+
 class Journal(Protocol):
     """The ledger, as one step sees it."""
 
@@ -65,6 +87,14 @@ class Journal(Protocol):
 
     async def denied(self, denial: RequestDenial) -> None:
         """Write down that a rule refused a request; durable when it returns."""
+        ...
+
+    async def mail_sending(self, intent: MailIntent) -> None:
+        """Write it down; durable when it returns. An error here stops the message."""
+        ...
+
+    async def mail_sent(self, report: MailReport) -> None:
+        """Write down what became of it; durable when it returns."""
         ...
 
     async def finished(self, report: RequestReport) -> None:
@@ -85,6 +115,12 @@ class Unrecorded:
 
     async def denied(self, denial: RequestDenial) -> None:
         """Nothing: the error says it."""
+
+    async def mail_sending(self, intent: MailIntent) -> None:
+        """Nothing: the supervisor sends no mail."""
+
+    async def mail_sent(self, report: MailReport) -> None:
+        """Nothing."""
 
     async def finished(self, report: RequestReport) -> None:
         """Nothing."""

@@ -38,6 +38,8 @@ class Reason(enum.StrEnum):
     PROVIDER_ENDPOINT = "provider_endpoint"
     CREDENTIAL_NOT_GRANTED = "credential_not_granted"
     STREAM_CREDENTIAL = "stream_credential"
+    LOGIN_STREAM = "login_stream"
+    LOGIN_REQUEST = "login_request"
     METHOD = "method"
     READ_ONLY = "read_only"
     HEADER_NAME = "header_name"

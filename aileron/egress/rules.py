@@ -59,6 +59,7 @@ class AllowedRequest:
 def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
     """Steps 2 to 6 for a parsed URL. RefusedError with the first rule that says no."""
     check_destination(url, grant)
+    check_no_login(url.destination, grant)
     check_reserved(url, request.headers, grant.reserved)
     use = check_credential(request.credential, grant)
     method = check_method(request.method)
@@ -99,6 +100,16 @@ def check_granted(destination: HostPort, grant: Grant) -> None:
             Reason.HOST_NOT_GRANTED,
             f"{destination} is not a granted host ({_listed(grant.hosts)}); a connector must name each host in "
             "[capabilities.network] hosts of its manifest",
+        )
+
+
+def check_no_login(destination: HostPort, grant: Grant) -> None:
+    """RefusedError where the grant has a login: what is there speaks no HTTP, and could take a request for something else."""
+    if grant.credential is not None and any(to.destination == destination for to in grant.credential.need.logins):
+        raise RefusedError(
+            Reason.LOGIN_REQUEST,
+            f"the supervisor logs in at {destination} for this connector, by [capabilities.credential] logins of its manifest: "
+            "open a stream to it (tcp) instead of sending an HTTP request",
         )
 
 

@@ -8,6 +8,7 @@ same checks in the same order as for a request, from the same modules.
 
 Rules
 - Nothing is looked up before 2 has passed, and before 4 has returned no packet goes to the service.
+- Where the grant has a login the stream is one that is logged in, and everything about it is in login.py. The rest of this:
 - No credential: bytes that are not understood can neither carry one in nor be searched for one (the connector could ask for
   halves, or for another encoding). So a step that was granted a credential gets no stream at all, and nobody gets one to a host
   and port that some secret could have been sent to: what a service kept of it cannot come back by one. One may be bound at any
@@ -23,23 +24,22 @@ Source: docs/reference/egress.md. Not here: frames (the executor's broker), the 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Final
 
 import anyio
 
-from aileron.egress.dial import Wire
-from aileron.egress.failures import ConnectionProblem, denied, unreachable
+from aileron.egress.failures import denied
 from aileron.egress.inject import Lender
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.login import Attempts, LoginDoor, LoginOpening, Means, login_at
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
-from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, look_up, within
+from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, look_up
+from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort, check_host
 from aileron.model.plan import Grant
@@ -48,19 +48,6 @@ __all__ = ["METHOD", "Stream", "StreamRequest", "Streams"]
 
 METHOD: Final = "TCP"
 """What stands in the ledger for a method. With an empty path: that of a request begins with a slash."""
-_PIECE_BYTES: Final = 64 << 10  # what one read of a socket brings
-_MAX_DESTINATION: Final = 300  # characters of a refused one that are written down, as failures.py has it
-
-_T = TypeVar("_T")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class StreamRequest:
-    """What a connector asks for: unchecked, but for the port's range."""
-
-    host: str
-    port: int
-    tls: bool
 
 
 class Streams:
@@ -73,7 +60,11 @@ class Streams:
         slots: anyio.Semaphore,
         own_port: int | None,
         lender: Lender,
+        logins: LoginDoor | None = None,
     ) -> None:
+        """`logins`: what logs in; None where nothing does."""
+        self.logins: Final = logins
+        self.attempts: Final = Attempts()
         self.lender: Final = lender
         self.resolve: Final = resolve
         self.tls: Final = tls
@@ -85,69 +76,13 @@ class Streams:
     ) -> contextlib.AbstractAsyncContextManager[Stream]:
         """Connect when entered; closed when left. `deadline` as in `anyio.current_time()`.
 
-        AileronError: capability_denied, resource_limit_exceeded, network_error, or what the journal raised.
+        AileronError: capability_denied, resource_limit_exceeded, network_error, or what the journal raised; for a login also
+        what the lender raised, and binding_failed.
         """
+        if (target := login_at(request, grant)) is not None:
+            means = Means(self.resolve, self.slots, self.own_port, self.lender, self.logins, self.attempts)
+            return LoginOpening(means, request, target, grant, meter, journal, deadline)
         return _Opening(self, request, grant, meter, journal, deadline)
-
-
-class Stream:
-    """An open stream. One task may send while another receives."""
-
-    def __init__(
-        self,
-        wire: Wire,
-        address: str,
-        destination: HostPort,
-        meter: Meter,
-        deadline: float,
-        check: Callable[[], None],
-    ) -> None:
-        """`check` raises where what comes in must not be given out any more."""
-        self._wire: Final = wire
-        self._check: Final = check
-        self._destination: Final = destination
-        self._meter: Final = meter
-        self._deadline: Final = deadline
-        self.address: Final = address
-        self.bytes_up = 0
-        self.bytes_down = 0
-
-    async def send(self, data: bytes) -> None:
-        """All of it. AileronError: network_error, or resource_limit_exceeded before anything of it is sent."""
-        self._meter.count_up(len(data))
-        self.bytes_up += len(data)
-        await self._exchange(lambda: self._wire.write(data))
-
-    def end(self) -> None:
-        """Nothing more will be sent. The service hears of it where there is no TLS."""
-        self._wire.end_writing()
-
-    async def receive(self) -> bytes:
-        """Some bytes, none at the end. AileronError: network_error, resource_limit_exceeded for what came in over, or
-        capability_denied where a secret was bound for the host meanwhile.
-        """
-        data = await self._exchange(lambda: self._wire.read(_PIECE_BYTES))
-        self._meter.count_down(len(data))
-        self.bytes_down += len(data)
-        self._check()
-        return data
-
-    def close(self) -> None:
-        """Now, without waiting."""
-        self._wire.close()
-
-    async def _exchange(self, step: Callable[[], Awaitable[_T]]) -> _T:
-        try:
-            return await within(self._deadline, "exchange", self._destination, step)
-        except anyio.BusyResourceError:
-            # TLS makes a reader write (a key update) and both tasks then wait for the same: only a peer that asks for
-            # keys and does not read brings that about.
-            pass
-        raise unreachable(
-            "exchange",
-            self._destination,
-            ConnectionProblem("TLS failed: the server requests new keys but does not read"),
-        )
 
 
 class _Opening(Passage[Stream]):
@@ -182,6 +117,8 @@ class _Opening(Passage[Stream]):
         except ValueError as error:
             raise RefusedError(Reason.URL_HOST, f"the stream's host: {error}") from None
         check_granted(destination, self._grant)
+        if asked.command is not None:
+            raise RefusedError(Reason.LOGIN_STREAM, f"{destination} is no ssh login, which alone executes a command")
         if not asked.tls and destination not in self._grant.plain:
             fix = f'use TLS, or for a local service add "{destination}" to egress.private_plain'
             raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
@@ -223,7 +160,7 @@ class _Opening(Passage[Stream]):
 
     def _denied(self, refused: RefusedError) -> AileronError:
         asked = str(self._destination or f"{self._request.host}:{self._request.port}")
-        self._denial = RequestDenial(self._number, METHOD, asked[:_MAX_DESTINATION], refused.reason.value)
+        self._denial = RequestDenial(self._number, METHOD, asked[:MAX_DESTINATION], refused.reason.value)
         return denied(refused, self._destination, None, self._grant)
 
     async def _end(self, error: BaseException | None) -> None:

@@ -18,7 +18,7 @@ from aileron.egress.journal import Journal
 from aileron.egress.meter import Meter
 from aileron.egress.response import EgressResponse
 from aileron.egress.rules import EgressRequest
-from aileron.egress.tcp import Stream, StreamRequest
+from aileron.egress.stream import Stream, StreamRequest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Grant, Step
@@ -185,7 +185,7 @@ class Broker:
 
     async def _connect(self, request: TcpOpen, entry: _Open) -> bool:
         """One stream, until both directions are over. False: the connector has closed it, and awaits the final frame."""
-        asked = StreamRequest(request.host, request.port, request.tls)
+        asked = StreamRequest(request.host, request.port, request.tls, request.command)
         streams = self._egress.streams
         async with streams.open(asked, self._step.grant, self._meter, self._journal, self._deadline) as stream:
             await self._send(TcpOpened(id=request.id), b"")
@@ -227,6 +227,7 @@ class Broker:
 
         async with anyio.create_task_group() as watching:
             watching.start_soon(close_when_told)
+            watching.start_soon(carry, stream.attend, anyio.CancelScope())
             async with anyio.create_task_group() as both:
                 both.start_soon(carry, up, upward)
                 both.start_soon(carry, down, downward)

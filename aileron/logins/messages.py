@@ -19,9 +19,10 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
-from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
 
 __all__ = [
+    "CAN_READ_ONLY",
     "MAX_LOGINS",
     "MAX_NOTE_BYTES",
     "MAX_PACKET",
@@ -58,6 +59,8 @@ MAX_LOGINS: Final = 64
 MAX_STREAM_S: Final = 24 * 3600.0
 """Seconds: longer than any step may run. For a login that does not keep the time of its order."""
 
+CAN_READ_ONLY: Final[frozenset[LoginProtocol]] = frozenset({"smtp", "imap", "pop3", "postgres", "mysql"})
+"""Those whose streams can be held to reading, for a preview (`Login.can_read_only`)."""
 READY: Final = b"ready"
 """What the process of logins says once it is confined."""
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from aileron.audit.events import ConnectorActedEarly
 from aileron.audit.log import Audit
-from aileron.egress.journal import RequestDenial, RequestIntent, RequestReport
+from aileron.egress.journal import MailIntent, MailReport, RequestDenial, RequestIntent, RequestReport
 from aileron.executor.spares import Early
 from aileron.model.failure import Failure
 from aileron.model.plan import ConnectorPin, Step
@@ -96,6 +96,21 @@ class _StepJournal:
             method=denial.method,
             destination=denial.destination,
             reason=denial.reason,
+        )
+
+    async def mail_sending(self, intent: MailIntent) -> None:
+        await self._audit.mail_sending(
+            self._run_id,
+            self._step,
+            request=intent.number,
+            sender=intent.sender,
+            recipients=intent.recipients,
+            size=intent.size,
+        )
+
+    async def mail_sent(self, report: MailReport) -> None:
+        await self._audit.mail_answered(
+            self._run_id, self._step, request=report.number, size=report.size, code=report.code
         )
 
     async def finished(self, report: RequestReport) -> None:

@@ -20,8 +20,11 @@ from aileron.egress import (
     RequestIntent,
     RequestReport,
 )
+from aileron.egress.journal import MailIntent, MailReport
+from aileron.egress.login import LoginDoor
 from aileron.egress.scrub import Needles
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.login import LoginDetails
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Budget, CredentialUse, Grant
@@ -61,6 +64,7 @@ class Vault:
     def __init__(self) -> None:
         self.secret = CANARY
         self.username: str | None = None
+        self.details: LoginDetails | None = None
         self.locked = False
         self.lent = 0
         self.out = 0
@@ -99,7 +103,7 @@ class Vault:
         self.lent += 1
         self.out += 1
         try:
-            yield LentCredential(use.need.kind, Secret(self.secret), self.username)
+            yield LentCredential(use.need.kind, Secret(self.secret), self.username, self.details)
         finally:
             self.out -= 1
 
@@ -110,7 +114,9 @@ class Journal:
     def __init__(self) -> None:
         self.rows: list[RequestIntent | RequestReport] = []
         self.denials: list[RequestDenial] = []
+        self.mail: list[MailIntent | MailReport] = []
         self.on_sending: Callable[[], None] | None = None
+        self.on_mail: Callable[[], None] | None = None
 
     async def sending(self, intent: RequestIntent) -> None:
         await anyio.lowlevel.checkpoint()
@@ -121,6 +127,16 @@ class Journal:
     async def denied(self, denial: RequestDenial) -> None:
         await anyio.lowlevel.checkpoint()
         self.denials.append(denial)
+
+    async def mail_sending(self, intent: MailIntent) -> None:
+        await anyio.lowlevel.checkpoint()
+        if self.on_mail is not None:
+            self.on_mail()
+        self.mail.append(intent)
+
+    async def mail_sent(self, report: MailReport) -> None:
+        await anyio.lowlevel.checkpoint()
+        self.mail.append(report)
 
     async def finished(self, report: RequestReport) -> None:
         await anyio.lowlevel.checkpoint()
@@ -162,11 +178,11 @@ def use(kind: str = "api_key", **form: object) -> CredentialUse:
 class World:
     """An engine with everything around it, and the shortest way to ask it something."""
 
-    def __init__(self, ca_pem: str | None) -> None:
+    def __init__(self, ca_pem: str | None, logins: LoginDoor | None = None) -> None:
         self.vault = Vault()
         self.resolver = CountingResolver()
         self.journal = Journal()
-        self.egress = Egress(Settings(egress_ca_pem=ca_pem), self.vault, resolve=self.resolver)
+        self.egress = Egress(Settings(egress_ca_pem=ca_pem), self.vault, resolve=self.resolver, logins=logins)
         self.timeout_s = 20.0
 
     def grant(

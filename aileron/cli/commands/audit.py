@@ -54,6 +54,8 @@ _TOLD = {
     "egress.sending": ("method", "host", "path", "credential"),
     "egress.finished": ("status", "class", "bytes_down", "scrubbed"),
     "egress.denied": ("reason", "method", "destination"),
+    "mail.sending": ("sender", "recipients", "size"),
+    "mail.answered": ("code", "size"),
     "connector.audit": ("event", "fields"),
     "approval.requested": ("approval",),
     "approval.edited": ("args",),
@@ -71,7 +73,7 @@ _TOLD = {
     "caller.refused": ("scope", "route", "count"),
 }
 """What a line of the list tells of each type; of the others, everything. `audit show` has the rest."""
-_NAMED = frozenset({"bytes_down", "scrubbed", "count", "use", "of", "replaces"})
+_NAMED = frozenset({"bytes_down", "scrubbed", "size", "count", "use", "of", "replaces"})
 """Facts that mean nothing without their name."""
 
 

@@ -12,6 +12,7 @@ from aileron.daemon.secrets.secret_store import SecretStore
 from aileron.daemon.secrets.signins import SignIns
 from aileron.daemon.secrets.vault import VaultService
 from aileron.egress.engine import Egress
+from aileron.logins.keeper import Keeper
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.renew import Renewals
 
@@ -24,6 +25,7 @@ class Outgoing:
 
     lending: Lending
     egress: Egress
+    logins: Keeper
     endpoints: Endpoints
     renewals: Renewals
 
@@ -42,10 +44,11 @@ def build_outgoing(base: Foundation) -> Outgoing:
     """Renewals go out through egress themselves, which borrows from what they renew: asked for first when something is lent."""
     lending = Lending(base.vault, lambda: renewals)
     lending.adopt(base.settings)
-    egress = Egress(base.settings, lending, own_port=base.port)
+    logins = Keeper(base.settings.egress_ca_pem)
+    egress = Egress(base.settings, lending, own_port=base.port, logins=logins)
     endpoints = Endpoints(egress, base.settings)
     renewals = Renewals(base.vault, endpoints, RenewalsOnRecord(base.audit))
-    return Outgoing(lending=lending, egress=egress, endpoints=endpoints, renewals=renewals)
+    return Outgoing(lending=lending, egress=egress, logins=logins, endpoints=endpoints, renewals=renewals)
 
 
 def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsents) -> Secrets:

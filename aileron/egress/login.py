@@ -1,0 +1,472 @@
+"""A stream to where the grant has a login: the supervisor logs in, and the connector gets what is behind that.
+
+Runs in the daemon, for `tcp.py`. It speaks no protocol, not even TLS: the process that does (aileron/logins) gets the connected
+socket and the one secret, and the daemon's end of the stream is a socket pair.
+
+    1 count · 2 admit (below) · 3 resolve and check every address · 4 have a token renewed that ends · 5 lend, and wait where
+    the service has just refused it · 6 write down, durably · 7 connect · 8 log in · 9 bytes both ways, counted, and notes
+    written down before what they tell of is sent · 10 close · 11 write down the end
+
+Rules
+- Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet leaves.
+- The connector's `tls` means nothing here: how the connection is encrypted is in the manifest.
+- With one secret one login is tried at a time. After the service refused it none is for PAUSE_S, and twice as long after each
+  further refusal: whatever asks again and again locks no account.
+- Of the secret nothing stays here but, after a refusal, a keyed digest.
+- Every wait ends at the deadline of the step. Where 6 was reached 11 follows, cancellation included; where a rule said no, that
+  is written down before the error rises.
+
+Source: docs/reference/egress.md, docs/reference/logins.md. Not here: the login (aileron/logins), frames (the broker).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import math
+import os
+import socket
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Final, Protocol
+
+import anyio
+
+from aileron.egress.dial import Wire
+from aileron.egress.failures import ConnectionProblem, Phase, denied, unreachable
+from aileron.egress.inject import Lender, LentCredential, login_roots
+from aileron.egress.journal import Journal, MailIntent, MailReport, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.lookup import Resolver
+from aileron.egress.meter import Meter
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.reserved import is_reserved_host
+from aileron.egress.rules import check_granted
+from aileron.egress.steps import (
+    Passage,
+    check_reachable,
+    connected,
+    enter,
+    failure_class,
+    fit_for_use,
+    look_up,
+    within,
+    written,
+)
+from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest
+from aileron.logins.messages import (
+    CAN_READ_ONLY,
+    MAX_STREAM_S,
+    Envelope,
+    Failed,
+    FromLogin,
+    LoggedIn,
+    Note,
+    Order,
+    Over,
+    Problem,
+    Submitted,
+)
+from aileron.model.commands import is_granted
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.names import HostPort
+from aileron.model.plan import CredentialUse, Grant
+from aileron.model.secret import Secret
+
+__all__ = ["Attempts", "LoginDoor", "LoginOpening", "LoginTalk", "Means", "login_at"]
+
+LOGIN_S: Final = 20.0
+"""TLS, greetings and the login: a mail server may wait some seconds before it greets whom it does not know."""
+PAUSE_S, PAUSE_MOST_S = 30.0, 900.0
+"""After a refusal: what locks accounts counts ten of them in a quarter of an hour, or fewer."""
+MAX_REFUSED: Final = 1024
+"""Secrets whose refusal is remembered: more than a vault's bindings of logins; then the oldest is forgotten."""
+_FINISH_S: Final = 6.0
+"""For a login to send on what the connector had sent before it hung up (aileron/logins/relay.py), and to say that it is over."""
+_BROKEN_S: Final = 1.0
+"""The same where the step has failed or is over."""
+_SAID: Final = 200
+"""Characters of the service's own words in a failure."""
+_ENDS: Final = "oauth2"
+_LOST: Final = Over(scrubbed=0, problem=Problem.CLOSED, message="the login ended without saying why")
+_BINDING: Final = frozenset(
+    {Problem.REFUSED_CREDENTIAL, Problem.UNUSABLE_CREDENTIAL, Problem.MAY_WRITE, Problem.HOST_KEY}
+)
+
+
+class LoginTalk(Protocol):
+    """One login under way: aileron/logins/keeper.py."""
+
+    @property
+    def stream(self) -> socket.socket:
+        """This end of what is logged in; does not block."""
+        ...
+
+    async def hear(self) -> FromLogin | None:
+        """The next thing that it says; None where it has gone."""
+        ...
+
+    async def noted(self) -> None:
+        """Its note is on disk."""
+        ...
+
+    def close(self) -> None:
+        """It ends, if it has not."""
+        ...
+
+
+class LoginDoor(Protocol):
+    """What logs in: aileron/logins/keeper.py."""
+
+    async def begin(self, order: Order, service: socket.socket) -> LoginTalk:
+        """Order a login at a connected socket, which is closed here. OSError."""
+        ...
+
+
+def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
+    """The login that the grant has where the request wants to go."""
+    if grant.credential is None:
+        return None
+    wanted = (request.host.lower(), request.port)
+    logins = grant.credential.need.logins
+    return next((one for one in logins if (one.destination.host, one.destination.port) == wanted), None)
+
+
+class Attempts:
+    """Which secrets a service has refused, and one login at a time with each. One for each daemon."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now: Final = now
+        self._key: Final = os.urandom(32)
+        self._refused: Final[OrderedDict[bytes, tuple[int, float]]] = (
+            OrderedDict()
+        )  # how often, and when it may be tried
+        self._turns: Final[dict[bytes, tuple[anyio.Lock, int]]] = {}
+
+    @contextlib.asynccontextmanager
+    async def turn(self, binding: str, secret: Secret) -> AsyncIterator[bytes]:
+        """When nobody else tries this secret; what to call it by in `refused` and `accepted`."""
+        which = hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest() + binding.encode()
+        lock, waiting = self._turns.get(which, (anyio.Lock(), 0))
+        self._turns[which] = lock, waiting + 1
+        try:
+            async with lock:
+                yield which
+        finally:
+            lock, waiting = self._turns.pop(which)
+            if waiting > 1:
+                self._turns[which] = lock, waiting - 1
+
+    def pause_s(self, which: bytes) -> float:
+        """Seconds until it may be tried again; 0 where it may be now."""
+        _, again_at = self._refused.get(which, (0, 0.0))
+        return max(0.0, again_at - self._now())
+
+    def refused(self, which: bytes) -> None:
+        """By the service."""
+        times, _ = self._refused.pop(which, (0, 0.0))
+        pause_s = min(PAUSE_MOST_S, PAUSE_S * 2.0**times)
+        self._refused[which] = min(times + 1, 16), self._now() + pause_s
+        if len(self._refused) > MAX_REFUSED:
+            self._refused.popitem(last=False)
+
+    def accepted(self, which: bytes) -> None:
+        """By the service."""
+        self._refused.pop(which, None)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Means:
+    """What a login needs of the daemon's egress."""
+
+    resolve: Resolver
+    slots: anyio.Semaphore
+    own_port: int | None
+    lender: Lender
+    door: LoginDoor | None
+    attempts: Attempts
+
+
+class LoginStream(Stream):
+    """A stream that is logged in. `attend` has to run beside it: what the login sends waits for its notes to be written down."""
+
+    def __init__(
+        self,
+        talk: LoginTalk,
+        address: str,
+        destination: HostPort,
+        meter: Meter,
+        deadline: float,
+        note: Callable[[Note], Awaitable[None]],
+        failure: Callable[[Failed | Over, Phase], AileronError],
+    ) -> None:
+        super().__init__(Wire(talk.stream), address, destination, meter, deadline, lambda: None)
+        self._talk: Final = talk
+        self._note: Final = note
+        self._failure: Final = failure
+        self._attending: Final = anyio.Lock()
+        self._end: Over | None = None
+
+    @property
+    def scrubbed(self) -> int:
+        """Occurrences of the secret that were masked."""
+        return 0 if self._end is None else self._end.scrubbed
+
+    @property
+    def failure(self) -> AileronError | None:
+        """Why it ended; None where it ended well, or has not."""
+        if self._end is None or self._end.problem is None:
+            return None
+        return self._failure(self._end, "exchange")
+
+    async def attend(self) -> None:
+        """Until the login is over. AileronError where a note could not be written down."""
+        async with self._attending:
+            while self._end is None:
+                match await self._talk.hear():
+                    case Over() as over:
+                        self._end = over
+                    case Envelope() | Submitted() as note:
+                        await self._write_note(note)
+                    case _:  # it has gone, or says what it cannot say any more
+                        self._end = _LOST
+
+    async def _write_note(self, note: Note) -> None:
+        try:
+            with anyio.CancelScope(shield=True):  # each wait in it has its own bound
+                await self._note(note)
+                await self._talk.noted()
+        except AileronError:
+            self._end = _LOST  # it gets no answer, and sends nothing more
+            raise
+
+    async def send(self, data: bytes) -> None:
+        """As Stream.send; where the login ended the stream, with its reason."""
+        try:
+            await super().send(data)
+        except AileronError as error:
+            await self._say_why(error)
+            raise
+
+    async def receive(self) -> bytes:
+        """As Stream.receive; where the login ended the stream, with its reason."""
+        try:
+            data = await super().receive()
+        except AileronError as error:
+            await self._say_why(error)
+            raise
+        if not data:
+            await self._say_why(None)
+        return data
+
+    async def finish(self, within_s: float) -> None:
+        """The connector is done with it: what it had sent goes on, and the login ends."""
+        self.close()
+        with anyio.move_on_after(within_s, shield=True), contextlib.suppress(AileronError):
+            await self.attend()
+        self._talk.close()
+
+    async def _say_why(self, error: AileronError | None) -> None:
+        if error is not None and error.failure.failure_class is not FailureClass.NETWORK_ERROR:
+            return
+        with anyio.move_on_after(_FINISH_S):
+            await self.attend()
+        if (failure := self.failure) is not None:
+            raise failure
+
+
+class LoginOpening(Passage[Stream]):
+    """One login, from the question to its row in the ledger."""
+
+    def __init__(
+        self,
+        means: Means,
+        request: StreamRequest,
+        target: LoginTarget,
+        grant: Grant,
+        meter: Meter,
+        journal: Journal,
+        deadline: float,
+    ) -> None:
+        super().__init__(grant, meter, journal, deadline)
+        assert grant.credential is not None, "login_at found it there"
+        self._means = means
+        self._request = request
+        self._target = target
+        self._use: CredentialUse = grant.credential
+        self._method = target.protocol.upper()
+        self._place = contextlib.ExitStack()
+        self._stack.enter_context(self._place)
+        self._talk: LoginTalk | None = None
+        self._stream: LoginStream | None = None
+
+    async def _run(self) -> Stream:
+        self._number = self._meter.count_request()
+        destination = self._checked(self._admit)
+        await enter(self._stack, (self._meter.in_flight,), destination, self._deadline)
+        await enter(self._place, (self._means.slots,), destination, self._deadline)
+        addresses = await look_up(self._means.resolve, destination, self._deadline)
+        private, plain = destination in self._grant.private, self._target.encryption == "plain"
+        own_port = self._means.own_port
+        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
+        if self._use.need.kind == _ENDS:
+            await self._ready(destination)
+        with self._means.lender.lend(self._use) as lent:
+            return await self._logged_in(lent, destination, addresses)
+
+    def _admit(self) -> HostPort:
+        """Step 2: every rule that needs no look-up."""
+        target, command = self._target, self._request.command
+        destination = self._destination = target.destination
+        check_granted(destination, self._grant)
+        if target.encryption == "plain" and destination not in self._grant.plain:
+            fix = (
+                f'leave +plain out of its manifest, or for a local service add "{destination}" to egress.private_plain'
+            )
+            raise RefusedError(Reason.PLAIN_HTTP, f"a login at {destination} would not be encrypted; {fix}")
+        if is_reserved_host(destination, self._grant.reserved):
+            raise RefusedError(
+                Reason.PROVIDER_ENDPOINT,
+                f"{destination} has the provider's token endpoints, which a stream could reach: streams to it are not allowed",
+            )
+        if self._grant.read_only and target.protocol not in CAN_READ_ONLY:
+            raise RefusedError(
+                Reason.READ_ONLY, f"a preview can only read, and a stream of {target.protocol} could do more than that"
+            )
+        if target.protocol == "ssh" and (command is None or not is_granted(command, self._use.need.commands)):
+            raise RefusedError(
+                Reason.LOGIN_STREAM,
+                f"what is to be executed at {destination} is none of [capabilities.credential] commands of the manifest",
+            )
+        if target.protocol != "ssh" and command is not None:
+            raise RefusedError(Reason.LOGIN_STREAM, f"{destination} is no ssh login, which alone executes a command")
+        return destination
+
+    async def _ready(self, destination: HostPort) -> None:
+        """Step 4. The renewal is a request, and needs a place of those all steps share."""
+        self._place.close()
+        lender, deadline = self._means.lender, self._deadline
+        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(self._use, deadline))
+        await enter(self._place, (self._means.slots,), destination, self._deadline)
+
+    async def _logged_in(self, lent: LentCredential, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
+        """Steps 5 to 8, one at a time with each secret."""
+        self._meter.remember(login_roots(lent))
+        async with contextlib.AsyncExitStack() as stack:
+            attempts = self._means.attempts
+            turn = attempts.turn(str(self._use.binding), lent.secret)
+            which = await within(self._deadline, "queue", destination, lambda: stack.enter_async_context(turn))
+            if (pause_s := attempts.pause_s(which)) > 0:
+                raise self._pausing(destination, pause_s)
+            path = self._request.command or ""
+            await self._write_down(RequestIntent(self._number, self._method, destination, path, str(self._use.binding)))
+            wire, address = await connected(self._deadline, destination, addresses, None)
+            talk = self._talk = await self._begin(lent, wire.detach())
+            heard = await within(self._deadline, "connect", destination, talk.hear)
+            if isinstance(heard, Failed) and heard.problem is Problem.REFUSED_CREDENTIAL:
+                attempts.refused(which)
+            elif isinstance(heard, LoggedIn):
+                attempts.accepted(which)
+        if not isinstance(heard, LoggedIn):
+            raise self._failure(heard if isinstance(heard, Failed) else _LOST, "connect")
+        self._stream = LoginStream(talk, address, destination, self._meter, self._deadline, self._noted, self._failure)
+        return self._stream
+
+    async def _begin(self, lent: LentCredential, service: socket.socket) -> LoginTalk:
+        left_s = max(0.0, min(self._deadline - anyio.current_time(), MAX_STREAM_S))
+        order = Order(
+            target=self._target,
+            credential="token" if self._use.need.kind == _ENDS else "password",
+            username=lent.username or "",
+            secret=lent.secret.reveal(),
+            details=lent.details or LoginDetails(),
+            command=self._request.command,
+            login_s=min(LOGIN_S, left_s),
+            stream_s=left_s,
+            reads_only=self._grant.read_only,
+        )
+        if self._means.door is not None:
+            try:
+                return await self._means.door.begin(order, service)
+            except OSError as error:
+                problem = error.strerror or str(error)
+        else:
+            problem = "nothing logs in here"
+        service.close()
+        raise AileronError(FailureClass.INTERNAL_ERROR, f"no login at {self._target.destination} was made: {problem}")
+
+    async def _noted(self, note: Note) -> None:
+        """On disk when this returns."""
+        if isinstance(note, Envelope):
+            intent = MailIntent(self._number, note.sender, note.recipients, note.size)
+            await written(lambda: self._journal.mail_sending(intent))
+        else:
+            report = MailReport(self._number, note.size, note.code)
+            await written(lambda: self._journal.mail_sent(report))
+
+    def _pausing(self, destination: HostPort, pause_s: float) -> AileronError:
+        message = (
+            f"{destination} refused the credential {self._use.binding}, and it is not tried again for {math.ceil(pause_s)} s, "
+            f"so that no account is locked; {self._fix()}"
+        )
+        return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+
+    def _failure(self, ended: Failed | Over, phase: Phase) -> AileronError:
+        """What a problem of the login is to the step. Sets what is written down of a denial."""
+        problem, text = ended.problem or Problem.CLOSED, ended.message
+        if problem is Problem.NOT_ALLOWED:
+            reason = Reason.READ_ONLY if self._grant.read_only else Reason.LOGIN_STREAM
+            return self._denied(RefusedError(reason, text))
+        if problem not in _BINDING:
+            is_retriable = problem in (Problem.CLOSED, Problem.TOO_SLOW)
+            return unreachable(phase, self._destination, ConnectionProblem(text, retriable=is_retriable))
+        details = {"said": ended.said[:_SAID]} if ended.said else {}
+        message = f"{self._destination}, with {self._use.binding}: {text}; {self._fix(problem)}"
+        return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
+
+    def _fix(self, problem: Problem = Problem.REFUSED_CREDENTIAL) -> str:
+        binding, connector = self._use.binding, self._use.connector
+        again = f"`aileron binding revoke {binding}`, then `aileron binding setup {connector}`"
+        match problem:
+            case Problem.HOST_KEY:
+                return f"if its operator confirms the new key: {again} with --host-key"
+            case Problem.MAY_WRITE:
+                return f"give it a role that has no right to write: {again} with --read-only"
+            case _ if self._use.need.kind == _ENDS:
+                return f"sign in again: `aileron binding reauthorize {binding}`"
+            case _:
+                return f"check it at the service, then `aileron secret set` and {again}"
+
+    def _denied(self, refused: RefusedError) -> AileronError:
+        asked = str(self._destination or f"{self._request.host}:{self._request.port}")
+        self._denial = RequestDenial(self._number, self._method, asked[:MAX_DESTINATION], refused.reason.value)
+        return denied(refused, self._destination, None, self._grant)
+
+    async def _end(self, error: BaseException | None) -> None:
+        """Steps 10 and 11. A denial that was found out only now rises here, as nothing else has."""
+        late: AileronError | None = None
+        if self._stream is not None:
+            await self._stream.finish(_FINISH_S if error is None else _BROKEN_S)
+            late = None if error is not None else self._stream.failure
+        elif self._talk is not None:
+            self._talk.close()
+        self._stack.close()
+        is_denied = late is not None and late.failure.failure_class is FailureClass.CAPABILITY_DENIED
+        await self._write_down_end(late if is_denied else error)
+        if late is not None and is_denied:
+            raise late
+
+    def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
+        stream = self._stream
+        return RequestReport(
+            number=self._number,
+            status=None,
+            bytes_up=0 if stream is None else stream.bytes_up,
+            bytes_down=0 if stream is None else stream.bytes_down,
+            ms=(anyio.current_time() - started_at) * 1000,
+            address=None if stream is None else stream.address,
+            scrubbed=0 if stream is None else stream.scrubbed,
+            failure=failure_class(error),
+        )

@@ -1,0 +1,100 @@
+"""A stream of bytes as the executor has it, whoever speaks at its other end: what is asked for, and what is open.
+
+Runs in the daemon. Not here: who gets one (tcp.py, login.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+import anyio
+
+from aileron.egress.dial import Wire
+from aileron.egress.failures import ConnectionProblem, unreachable
+from aileron.egress.meter import Meter
+from aileron.egress.steps import within
+from aileron.model.names import HostPort
+
+__all__ = ["MAX_DESTINATION", "Stream", "StreamRequest"]
+
+MAX_DESTINATION: Final = 300
+"""Characters of a refused destination that are written down, as failures.py has it."""
+_PIECE_BYTES: Final = 64 << 10  # what one read of a socket brings
+
+_T = TypeVar("_T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class StreamRequest:
+    """What a connector asks for: unchecked, but for the port's range."""
+
+    host: str
+    port: int
+    tls: bool
+    command: str | None = None
+    """What an `ssh` login executes."""
+
+
+class Stream:
+    """An open stream. One task may send while another receives."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        address: str,
+        destination: HostPort,
+        meter: Meter,
+        deadline: float,
+        check: Callable[[], None],
+    ) -> None:
+        """`check` raises where what comes in must not be given out any more."""
+        self._wire: Final = wire
+        self._check: Final = check
+        self._destination: Final = destination
+        self._meter: Final = meter
+        self._deadline: Final = deadline
+        self.address: Final = address
+        self.bytes_up = 0
+        self.bytes_down = 0
+
+    async def send(self, data: bytes) -> None:
+        """All of it. AileronError: network_error, or resource_limit_exceeded before anything of it is sent."""
+        self._meter.count_up(len(data))
+        self.bytes_up += len(data)
+        await self._exchange(lambda: self._wire.write(data))
+
+    def end(self) -> None:
+        """Nothing more will be sent. The service hears of it where there is no TLS."""
+        self._wire.end_writing()
+
+    async def receive(self) -> bytes:
+        """Some bytes, none at the end. AileronError: network_error, resource_limit_exceeded for what came in over, or
+        capability_denied where a secret was bound for the host meanwhile.
+        """
+        data = await self._exchange(lambda: self._wire.read(_PIECE_BYTES))
+        self._meter.count_down(len(data))
+        self.bytes_down += len(data)
+        self._check()
+        return data
+
+    async def attend(self) -> None:
+        """What has to be done beside, for as long as it lasts: for a login, see login.py. AileronError ends the stream."""
+
+    def close(self) -> None:
+        """Now, without waiting."""
+        self._wire.close()
+
+    async def _exchange(self, step: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await within(self._deadline, "exchange", self._destination, step)
+        except anyio.BusyResourceError:
+            # TLS makes a reader write (a key update) and both tasks then wait for the same: only a peer that asks for
+            # keys and does not read brings that about.
+            pass
+        raise unreachable(
+            "exchange",
+            self._destination,
+            ConnectionProblem("TLS failed: the server requests new keys but does not read"),
+        )

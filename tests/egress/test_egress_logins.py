@@ -1,0 +1,464 @@
+"""Streams that are logged in, at the engine: who gets one, what is on record before, and what a refusal is to the step.
+
+The process that logs in is scripted here: aileron/logins has its own tests, and tests/e2e has both together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Iterator
+from typing import Any
+
+import anyio
+import pytest
+
+from aileron.egress import Meter
+from aileron.egress.journal import MailIntent, MailReport, RequestIntent, RequestReport
+from aileron.egress.login import PAUSE_MOST_S, PAUSE_S, Attempts
+from aileron.egress.rules import EgressRequest
+from aileron.egress.stream import StreamRequest
+from aileron.logins.messages import (
+    Envelope,
+    Failed,
+    FromLogin,
+    LoggedIn,
+    Order,
+    Over,
+    Problem,
+    Submitted,
+)
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.login import LoginTarget
+from aileron.model.names import HostPort
+from aileron.model.plan import Grant
+from aileron.model.secret import Secret
+from tests.egress.conftest import CANARY, HOST, World, need, reason_of, use
+
+pytestmark = pytest.mark.anyio
+SERVICE = b"220 it greets whoever connects\r\n"
+
+
+class Talk:
+    """One login that says what the test lets it; its stream's other end is `far`."""
+
+    def __init__(self, script: list[FromLogin | None]) -> None:
+        self.stream, self.far = socket.socketpair()
+        self.stream.setblocking(False)
+        self.far.settimeout(10)
+        self.acks = 0
+        self.is_closed = False
+        self._said: asyncio.Queue[FromLogin | None] = asyncio.Queue()
+        for one in script:
+            self.say(one)
+
+    def say(self, what: FromLogin | None) -> None:
+        self._said.put_nowait(what)
+
+    async def hear(self) -> FromLogin | None:
+        return await self._said.get()
+
+    async def noted(self) -> None:
+        self.acks += 1
+
+    def close(self) -> None:
+        self.stream.close()
+        self.far.close()
+        self.is_closed = True
+
+
+class Door:
+    """Where logins are ordered. `scripts`: what each says; the last one is for all after it."""
+
+    def __init__(self, *scripts: list[FromLogin | None]) -> None:
+        self.scripts = list(scripts)
+        self.orders: list[Order] = []
+        self.talks: list[Talk] = []
+        self.heard: list[bytes] = []
+
+    async def begin(self, order: Order, service: socket.socket) -> Talk:
+        self.orders.append(order)
+        await anyio.wait_readable(service)
+        self.heard.append(service.recv(100))
+        service.close()
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        self.talks.append(Talk(script))
+        return self.talks[-1]
+
+
+@contextlib.contextmanager
+def service() -> Iterator[tuple[int, socket.socket]]:
+    """A port on loopback that greets as a plain-text protocol does."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(0)
+        yield listening.getsockname()[1], listening
+
+
+async def greet(listening: socket.socket, times: int = 1) -> None:
+    """Whoever connects hears something."""
+    for _ in range(times):
+        await anyio.wait_readable(listening)
+        connection, _ = listening.accept()
+        connection.sendall(SERVICE)
+        connection.detach()
+
+
+def grant_at(port: int, protocol: str = "imap", *, kind: str = "login", **more: Any) -> Grant:
+    """Of a login there; private, as every service of a test is on loopback."""
+    at = HostPort(HOST, port)
+    target = LoginTarget.parse(f"{protocol}://{at}")
+    plain = frozenset({at}) if more.pop("is_plain_allowed", False) else frozenset()
+    commands = more.pop("commands", ())
+    bound = use(kind, logins=(target,), commands=commands)
+    return Grant(hosts=(at,), private=frozenset({at}), plain=plain, credential=bound, **more)
+
+
+async def opened(
+    world: World, port: int, grant: Grant, *, command: str | None = None, meter: Meter | None = None
+) -> bytes:
+    """Open a stream, and read what there is at its end."""
+    deadline = anyio.current_time() + world.timeout_s
+    asked = StreamRequest(HOST, port, True, command)
+    meter = meter or Meter(grant.budget)
+    async with world.egress.streams.open(asked, grant, meter, world.journal, deadline) as stream:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(stream.attend)
+                return await stream.receive()
+        except BaseExceptionGroup as group:
+            (error,) = group.exceptions
+        raise error
+
+
+async def refused(world: World, port: int, grant: Grant, **more: Any) -> AileronError:
+    """The error of a stream that must fail."""
+    with pytest.raises(AileronError) as caught:
+        await opened(world, port, grant, **more)
+    return caught.value
+
+
+def a_world(door: Door) -> World:
+    """With a vault that lends a login."""
+    world = World(None, door)
+    world.vault.username = "me@example.com"
+    return world
+
+
+LOGS_IN: list[FromLogin | None] = [LoggedIn(mechanism="PLAIN"), Over(scrubbed=2)]
+
+
+async def test_a_login_is_lent_for_written_down_and_ordered_and_what_is_behind_it_is_the_stream() -> None:
+    """The positive control of this file: no TLS of ours, the connector's `tls` ignored, two rows with protocol and binding."""
+    door = Door([LoggedIn(mechanism="PLAIN")])
+    world = a_world(door)
+    with service() as (port, listening):
+        grant = grant_at(port)
+        deadline = anyio.current_time() + 20
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            async with world.egress.streams.open(
+                StreamRequest(HOST.upper(), port, False), grant, Meter(grant.budget), world.journal, deadline
+            ) as stream:
+                (talk,) = door.talks
+                await stream.send(b"a SELECT x\r\n")
+                assert talk.far.recv(100) == b"a SELECT x\r\n"
+                talk.far.sendall(b"a OK\r\n")
+                assert await stream.receive() == b"a OK\r\n"
+                assert world.vault.out == 0  # the loan is over once it was ordered
+                talk.say(Over(scrubbed=2))
+    assert door.heard == [SERVICE]
+    (order,) = door.orders
+    assert (order.username, order.secret, order.credential) == ("me@example.com", CANARY, "password")
+    assert str(order.target) == f"imap+tls://{HOST}:{port}"
+    assert not order.reads_only
+    assert 0 < order.login_s <= 20 >= order.stream_s
+    sent, done = world.journal.rows
+    assert sent == RequestIntent(1, "IMAP", HostPort(HOST, port), "", "login/example/home")
+    assert isinstance(done, RequestReport)
+    assert (done.bytes_up, done.bytes_down, done.scrubbed, done.failure) == (12, 6, 2, None)
+    assert talk.is_closed
+
+
+@pytest.mark.parametrize(
+    ("problem", "expected", "said"),
+    [
+        (Problem.REFUSED_CREDENTIAL, FailureClass.BINDING_FAILED, "aileron secret set"),
+        (Problem.UNUSABLE_CREDENTIAL, FailureClass.BINDING_FAILED, "aileron secret set"),
+        (Problem.MAY_WRITE, FailureClass.BINDING_FAILED, "--read-only"),
+        (Problem.HOST_KEY, FailureClass.BINDING_FAILED, "--host-key"),
+        (Problem.CERTIFICATE, FailureClass.NETWORK_ERROR, "why"),
+        (Problem.NOT_ENCRYPTED, FailureClass.NETWORK_ERROR, "why"),
+        (Problem.WEAK_LOGIN, FailureClass.NETWORK_ERROR, "why"),
+        (Problem.PROTOCOL, FailureClass.NETWORK_ERROR, "why"),
+        (Problem.CLOSED, FailureClass.NETWORK_ERROR, "why"),
+        (Problem.TOO_SLOW, FailureClass.NETWORK_ERROR, "why"),
+        (Problem.NOT_ALLOWED, FailureClass.CAPABILITY_DENIED, "why"),
+    ],
+)
+async def test_what_a_problem_is_to_the_step(problem: Problem, expected: FailureClass, said: str) -> None:
+    """Before the stream is open, and after."""
+    for script in (
+        [Failed(problem=problem, message="this is why", said="535 no")],
+        [LoggedIn(mechanism="PLAIN"), Over(scrubbed=0, problem=problem, message="this is why", said="535 no")],
+    ):
+        door = Door(list(script))
+        world = a_world(door)
+        with service() as (port, listening):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                tasks.start_soon(end_of, door)
+                error = await refused(world, port, grant_at(port))
+        failure = error.failure
+        assert failure.failure_class is expected
+        assert "this is why" in failure.message
+        assert said in failure.message
+        assert failure.retriable is (problem in (Problem.CLOSED, Problem.TOO_SLOW))
+        assert world.journal.last.failure is expected
+        assert CANARY.decode() not in str(failure)
+        assert [denial.reason for denial in world.journal.denials] == (
+            ["login_stream"] if problem is Problem.NOT_ALLOWED else []
+        )
+
+
+async def end_of(door: Door) -> None:
+    """Its stream ends with it."""
+    while not door.talks:
+        await anyio.sleep(0.01)
+    door.talks[-1].far.close()
+
+
+async def test_a_login_that_goes_without_a_word_is_a_network_error() -> None:
+    """It was killed."""
+    for script in ([None], [LoggedIn(mechanism="PLAIN"), None]):
+        door = Door(list(script))
+        world = a_world(door)
+        with service() as (port, listening):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                tasks.start_soon(end_of, door)
+                error = await refused(world, port, grant_at(port))
+        assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+
+
+async def test_what_is_refused_before_anything_is_looked_up() -> None:
+    """Each with its control: the same but for one thing is let through to the door."""
+    ssh = ("git-upload-pack 'team/*.git'",)
+    ask = "git-upload-pack 'team/a.git'"
+    cases: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+        ("plain_http", {"protocol": "imap+plain"}, {"protocol": "imap+plain", "is_plain_allowed": True}, {}),
+        ("read_only", {"protocol": "redis", "read_only": True}, {"protocol": "imap", "read_only": True}, {}),
+        ("login_stream", {"protocol": "ssh"}, {"protocol": "ssh", "commands": ssh}, {"command": ask}),
+        (
+            "login_stream",
+            {"protocol": "ssh", "commands": ("other",)},
+            {"protocol": "ssh", "commands": ssh},
+            {"command": ask},
+        ),
+    ]
+    for reason, wrong, right, more in cases:
+        door = Door(list(LOGS_IN))
+        world = a_world(door)
+        with service() as (port, listening):
+            error = await refused(world, port, grant_at(port, **wrong), **more)
+            assert reason_of(error) == reason
+            assert not world.resolver.asked
+            assert not world.vault.lent
+            assert [denial.reason for denial in world.journal.denials] == [reason]
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                tasks.start_soon(end_of, door)
+                assert await opened(world, port, grant_at(port, **right), **more) == b""
+            assert len(door.orders) == 1
+            assert door.orders[0].reads_only is bool(right.get("read_only"))
+
+
+async def test_a_command_is_only_for_ssh_and_a_host_has_to_be_granted() -> None:
+    """The control is above."""
+    world = a_world(Door(list(LOGS_IN)))
+    with service() as (port, _):
+        assert reason_of(await refused(world, port, grant_at(port), command="ls")) == "login_stream"
+        other = Grant(hosts=(HostPort(HOST, port),), private=frozenset({HostPort(HOST, port)}))
+        assert reason_of(await refused(world, port, other, command="ls")) == "login_stream"
+        credential = grant_at(port).credential
+        assert reason_of(await refused(world, port, Grant(hosts=(), credential=credential))) == "host_not_granted"
+        # to a host of the same step where it has no login, there is no stream as ever
+        elsewhere = HostPort(HOST, port + 1 if port < 65535 else port - 1)
+        both = Grant(hosts=(elsewhere,), private=frozenset({elsewhere}), credential=credential)
+        assert reason_of(await refused(world, elsewhere.port, both)) == "stream_credential"
+
+
+async def test_http_is_not_spoken_where_there_is_a_login() -> None:
+    """What is there could take a request for commands of its own. The control: the same host, another port."""
+    world = a_world(Door(list(LOGS_IN)))
+    with service() as (port, _):
+        grant = grant_at(port)
+        request = EgressRequest(method="GET", url=f"https://{HOST}:{port}/", headers=(), credential=None, body=None)
+        with pytest.raises(AileronError) as caught:
+            async with world.egress.open(request, grant, Meter(grant.budget), world.journal, anyio.current_time() + 5):
+                pass
+        assert reason_of(caught.value) == "login_request"
+        assert not world.resolver.asked
+
+
+async def test_a_locked_vault_is_said_before_anybody_is_connected_to() -> None:
+    """As for a request."""
+    door = Door(list(LOGS_IN))
+    world = a_world(door)
+    world.vault.locked = True
+    with service() as (port, _):
+        error = await refused(world, port, grant_at(port))
+    assert error.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert not door.orders
+    assert not world.journal.rows
+
+
+async def test_a_token_is_made_ready_before_it_is_lent() -> None:
+    """And for a password nobody asks."""
+    for kind, asked, credential in (("oauth2", 1, "token"), ("login", 0, "password")):
+        door = Door(list(LOGS_IN))
+        world = a_world(door)
+        with service() as (port, listening):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                tasks.start_soon(end_of, door)
+                await opened(world, port, grant_at(port, kind=kind))
+        assert world.vault.asked_ready == asked
+        assert door.orders[0].credential == credential
+
+
+async def test_mail_is_on_record_before_it_leaves_and_a_record_that_fails_stops_it() -> None:
+    """The acknowledgement is what lets it go."""
+    notes: list[FromLogin] = [
+        Envelope(sender="a@example.com", recipients=("b@example.com",), size=100),
+        Submitted(size=98, code=250),
+    ]
+    door = Door([LoggedIn(mechanism="PLAIN"), *notes, Over(scrubbed=0)])
+    world = a_world(door)
+    acks: list[int] = []
+    world.journal.on_mail = lambda: acks.append(door.talks[-1].acks)
+    with service() as (port, listening):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            tasks.start_soon(end_of, door)
+            await opened(world, port, grant_at(port, "smtp"))
+    assert world.journal.mail == [MailIntent(1, "a@example.com", ("b@example.com",), 100), MailReport(1, 98, 250)]
+    assert acks == [0]
+    assert door.talks[-1].acks == 2
+
+    def full() -> None:
+        raise AileronError(FailureClass.INTERNAL_ERROR, "the disk is full")
+
+    world.journal.on_mail = full
+    with service() as (port, listening):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            error = await refused(world, port, grant_at(port, "smtp"))
+    assert "the disk is full" in error.failure.message
+    assert door.talks[-1].acks == 0
+    assert door.talks[-1].is_closed
+
+
+async def test_a_refused_secret_is_not_tried_again_at_once_and_another_is() -> None:
+    """Nobody is connected to meanwhile; the other secret is the control."""
+    door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
+    world = a_world(door)
+    with service() as (port, listening):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            await refused(world, port, grant_at(port))
+        again = await refused(world, port, grant_at(port))
+        assert again.failure.failure_class is FailureClass.BINDING_FAILED
+        assert "is not tried again for 30 s" in again.failure.message
+        assert not again.failure.retriable
+        assert len(door.orders) == 1
+        world.vault.secret = b"another-secret"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            tasks.start_soon(last_end_of, door, 2)
+            await opened(world, port, grant_at(port))
+    assert len(door.orders) == 2
+
+
+async def last_end_of(door: Door, count: int) -> None:
+    """As `end_of`, of the login of that number."""
+    while len(door.talks) < count:
+        await anyio.sleep(0.01)
+    door.talks[-1].far.close()
+
+
+async def test_many_at_once_with_one_refused_secret_are_one_attempt() -> None:
+    """Sixteen streams of one step would lock an account."""
+    door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")])
+    world = a_world(door)
+    errors: list[AileronError] = []
+
+    async def one(port: int, grant: Grant, meter: Meter) -> None:
+        errors.append(await refused(world, port, grant, meter=meter))
+
+    with service() as (port, listening):
+        grant = grant_at(port)
+        meter = Meter(grant.budget)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            for _ in range(16):
+                tasks.start_soon(one, port, grant, meter)
+    assert len(errors) == 16
+    assert len(door.orders) == 1
+
+
+async def test_pauses_grow_up_to_a_quarter_of_an_hour_and_end_with_a_login_that_is_accepted() -> None:
+    """With a clock of the test's. Nothing of the secret is in what is kept."""
+    now = 0.0
+    attempts = Attempts(lambda: now)
+    async with attempts.turn("login/a/b", Secret(CANARY)) as which:
+        assert CANARY not in which
+        pauses = []
+        for _ in range(8):
+            attempts.refused(which)
+            pauses.append(attempts.pause_s(which))
+            now += pauses[-1]
+            assert attempts.pause_s(which) == 0
+        assert pauses == [PAUSE_S * 2**n for n in range(5)] + [PAUSE_MOST_S] * 3
+        attempts.refused(which)
+        attempts.accepted(which)
+        assert attempts.pause_s(which) == 0
+        attempts.refused(which)
+        assert attempts.pause_s(which) == PAUSE_S
+    async with attempts.turn("login/a/c", Secret(CANARY)) as other:
+        assert attempts.pause_s(other) == 0
+
+
+async def test_a_denial_that_is_found_out_when_the_connector_has_gone_still_ends_the_invocation() -> None:
+    """It asked and hung up."""
+    over = Over(scrubbed=0, problem=Problem.NOT_ALLOWED, message="VRFY is not passed on")
+    door = Door([LoggedIn(mechanism="PLAIN"), over])
+    world = a_world(door)
+    with service() as (port, listening):
+        grant = grant_at(port)
+        deadline = anyio.current_time() + 20
+        asked = StreamRequest(HOST, port, True)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            with pytest.raises(AileronError) as caught:
+                async with world.egress.streams.open(
+                    asked, grant, Meter(grant.budget), world.journal, deadline
+                ) as stream:
+                    await stream.send(b"VRFY root\r\n")
+    assert reason_of(caught.value) == "login_stream"
+    assert [denial.reason for denial in world.journal.denials] == ["login_stream"]
+
+
+async def test_without_a_process_that_logs_in_nothing_does() -> None:
+    """As in `connector test`."""
+    world = World(None)
+    with service() as (port, listening):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            error = await refused(world, port, grant_at(port))
+    assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
+
+
+def test_the_needs_of_this_file() -> None:
+    """A need without logins is as it was."""
+    assert need("login").logins == ()
