@@ -170,6 +170,8 @@ class Side:
             return LoginError(Problem.CERTIFICATE, f"{self._who}'s certificate is not valid: {error.verify_message}")
         except TimeoutError:
             return LoginError(Problem.TOO_SLOW, f"{self._who} did not answer in time")
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return LoginError(Problem.CLOSED, f"{self._who} closed the connection before the login was over")
         except ssl.SSLError as error:
             return LoginError(Problem.CERTIFICATE, f"TLS with {self._who} failed: {error.reason or 'no reason given'}")
         except OSError as error:
