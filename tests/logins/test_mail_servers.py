@@ -143,11 +143,11 @@ def test_imaplib_logs_in_as_it_likes(
         elif authenticates == "PLAIN":
             client.authenticate("PLAIN", lambda _challenge: b"\0x\0y")
         else:
-            assert client._simple_command("AUTHENTICATE", "PLAIN", "AHgAeQ==")[0] == "OK"  # type: ignore[attr-defined]
+            assert client._simple_command("AUTHENTICATE", "PLAIN", "AHgAeQ==")[0] == "OK"
             client.state = "AUTH"
         before = len(dovecot.messages("noor"))
         draft = HELLO + b"x" * 70 + b"\r\n" + (b"y" * 70 + b"\r\n") * 4000
-        assert client.append("INBOX", "(\\Seen)", "", draft)[0] == "OK"  # type: ignore[arg-type]
+        assert client.append("INBOX", "(\\Seen)", "", draft)[0] == "OK"
         assert client.noop()[0] == "OK"
         assert len(dovecot.messages("noor")) == before + 1
 
@@ -166,7 +166,7 @@ def test_a_preview_of_imap_reads_and_changes_nothing(dovecots: Callable[[str], D
         assert client.search(None, "SUBJECT", '"hello"')[0] == "OK"
         assert client.fetch("1", "(UID RFC822.SIZE BODY.PEEK[HEADER])")[0] == "OK"
         assert client.uid("FETCH", "1:*", "(FLAGS)")[0] == "OK"
-    refused = [
+    refused: list[Callable[[imaplib.IMAP4], object]] = [
         lambda client: client.select(),
         lambda client: client.fetch("1", "(BODY[])"),
         lambda client: client.fetch("1", "(RFC822)"),
@@ -192,7 +192,7 @@ def test_a_second_login_does_not_leave(dovecots: Callable[[str], Dovecot], autho
             client.login("x", "y")
             client.state = "NONAUTH"
             with pytest.raises(imaplib.IMAP4.abort):
-                client._simple_command("LOGIN", "x", PLACEHOLDER)  # type: ignore[attr-defined]
+                client._simple_command("LOGIN", "x", PLACEHOLDER)
         over = login.over()
         assert (over.problem, PLACEHOLDER in over.message) == (Problem.NOT_ALLOWED, False)
 

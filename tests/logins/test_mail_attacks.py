@@ -1,0 +1,602 @@
+"""Services of mail that lie, weaken, ask again, stop or are somebody else: no password, no stream, and why."""
+
+from __future__ import annotations
+
+import base64
+import datetime
+import hashlib
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from scramp import ScramException, ScramMechanism
+
+from aileron.logins.messages import Failed, LoggedIn, Order, Problem
+from aileron.logins.protocol import Login
+from aileron.logins.protocols.imap import ImapLogin
+from aileron.logins.protocols.pop3 import Pop3Login
+from aileron.logins.protocols.smtp import SmtpLogin
+from tests.support.logins import LoginAt, trusting
+from tests.support.mail_clients import imap, pop3
+from tests.support.scripted_service import Scripted, Talk
+from tests.support.upstream import Authority
+
+SECRET = b"the-password-of-mira"
+MAKES: dict[str, type[Login]] = {"smtp": SmtpLogin, "imap": ImapLogin, "pop3": Pop3Login}
+HOST = "mail.example.com"
+Script = Callable[[Talk], None]
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Whose certificates the service has, if it has good ones."""
+    return Authority(Path(tmp_path_factory.mktemp("authority")))
+
+
+class Dialect:
+    """What a service of each protocol says for the same thing."""
+
+    def __init__(self, protocol: str, *, mechanisms: str = "PLAIN LOGIN", starttls: bool = True) -> None:
+        self.protocol = protocol
+        self.mechanisms = mechanisms
+        self.starttls = starttls
+        self.tag = b""
+
+    GREETINGS: ClassVar[dict[str, bytes]] = {"smtp": b"220 hello", "imap": b"* OK hello", "pop3": b"+OK hello"}
+
+    def greet(self, talk: Talk) -> None:
+        """And in SMTP the extensions, which come before STARTTLS."""
+        talk.say(self.GREETINGS[self.protocol])
+        if self.protocol == "smtp":
+            self.tell(talk)
+
+    def tell(self, talk: Talk) -> None:
+        """What it can do, when asked."""
+        asked = talk.hear()
+        names = self.mechanisms.split()
+        match self.protocol:
+            case "smtp":
+                lines = [b"250-" + HOST.encode(), *([b"250-STARTTLS"] if self.starttls else [])]
+                talk.say(*lines, b"250-AUTH " + self.mechanisms.encode(), b"250 SIZE 1000")
+            case "imap":
+                self.tag = asked.split()[0]
+                listed = " ".join(["IMAP4rev1", "SASL-IR", *(f"AUTH={name}" for name in names)])
+                talk.say(b"* CAPABILITY " + listed.encode(), self.tag + b" OK done")
+            case _:
+                talk.say(b"+OK", b"SASL " + self.mechanisms.encode(), b"USER", b"TOP", b".")
+
+    def hear_command(self, talk: Talk) -> list[bytes]:
+        """A command's words, without an IMAP tag."""
+        words = talk.hear().split()
+        if self.protocol == "imap":
+            self.tag = words.pop(0)
+        return words
+
+    def agrees_to_tls(self, talk: Talk) -> None:
+        """STARTTLS or STLS."""
+        self.hear_command(talk)
+        said = {"smtp": b"220 go on", "imap": self.tag + b" OK go on", "pop3": b"+OK go on"}
+        talk.say_raw(said[self.protocol] + b"\r\n")
+
+    def refuses_tls(self, talk: Talk) -> None:
+        """The same."""
+        self.hear_command(talk)
+        said = {"smtp": b"454 no", "imap": self.tag + b" BAD no", "pop3": b"-ERR no"}
+        talk.say(said[self.protocol])
+
+    def asks(self, talk: Talk, challenge: bytes) -> None:
+        """By a challenge of SASL."""
+        talk.say((b"334 " if self.protocol == "smtp" else b"+ ") + base64.b64encode(challenge))
+
+    def accepts(self, talk: Talk) -> None:
+        """The login."""
+        said = {"smtp": b"235 ok", "imap": self.tag + b" OK in", "pop3": b"+OK in"}
+        talk.say(said[self.protocol])
+        if self.protocol == "imap":
+            self.tell(talk)
+
+    def refuses(self, talk: Talk, code: bytes = b"535") -> None:
+        """The login."""
+        said = {"smtp": code + b" no", "imap": self.tag + b" NO no", "pop3": b"-ERR no"}
+        talk.say(said[self.protocol])
+
+
+def _try(
+    script: Script,
+    authority: Authority,
+    protocol: str,
+    *,
+    encryption: str = "tls",
+    names: tuple[str, ...] = (HOST,),
+    context: ssl.SSLContext | None = None,
+    login_s: float = 10.0,
+    **certificate: object,
+) -> tuple[LoggedIn | Failed, bytes]:
+    """What came of a login there, and all that the service heard."""
+    served = context or authority.server_context(*names, **certificate)
+
+    def whole(talk: Talk) -> None:
+        if encryption == "tls":
+            talk.start_tls()
+        script(talk)
+        while True:  # whatever is tried after that
+            talk.hear()
+
+    with (
+        Scripted(whole, served) as service,
+        LoginAt(
+            MAKES[protocol],
+            f"{protocol}+{encryption}://{HOST}:1",
+            "mira",
+            SECRET,
+            tls=trusting(authority.ca_pem),
+            service=service.far,
+            login_s=login_s,
+        ) as login,
+    ):
+        told = _outcome(login)
+        login.client.close()
+    assert SECRET.decode() not in repr(told)
+    return told, service.heard
+
+
+def _outcome(login: LoginAt) -> LoggedIn | Failed:
+    try:
+        return login.failed()
+    except AssertionError:
+        return login.logged_in()
+
+
+def _is_shown(heard: bytes) -> bool:
+    """The password, in any form that can be read back."""
+    plain = base64.b64encode(b"\0mira\0" + SECRET)
+    return any(form in heard for form in (SECRET, base64.b64encode(SECRET), plain))
+
+
+def _failed(told: LoggedIn | Failed) -> Problem:
+    assert isinstance(told, Failed), told
+    return told.problem
+
+
+PROTOCOLS = pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
+
+
+# TLS.
+
+
+@PROTOCOLS
+def test_starttls_that_is_stripped_is_refused(authority: Authority, protocol: str) -> None:
+    """Not offered, or refused: nothing of the login is sent. Where it is agreed to, the same password is."""
+    for strip in ("not offered", "refused", "agreed"):
+        dialect = Dialect(protocol, starttls=strip != "not offered")
+
+        def script(talk: Talk, dialect: Dialect = dialect, strip: str = strip) -> None:
+            dialect.greet(talk)
+            if strip != "agreed":
+                dialect.refuses_tls(talk)
+                return
+            dialect.agrees_to_tls(talk)
+            talk.start_tls()
+            dialect.tell(talk)
+            dialect.hear_command(talk)
+            dialect.accepts(talk)
+
+        told, heard = _try(script, authority, protocol, encryption="starttls")
+        if strip == "agreed":
+            assert told == LoggedIn(mechanism="PLAIN")
+            assert _is_shown(heard)
+        else:
+            assert (_failed(told), _is_shown(heard)) == (Problem.NOT_ENCRYPTED, False)
+
+
+@PROTOCOLS
+def test_words_injected_before_tls_do_not_count(authority: Authority, protocol: str) -> None:
+    """CVE-2011-0411: in one packet with the agreement to TLS comes what would be read after it."""
+    dialect = Dialect(protocol)
+    injected = {"smtp": b"250 AUTH PLAIN\r\n", "imap": b"* CAPABILITY IMAP4rev1 AUTH=PLAIN\r\n", "pop3": b"+OK\r\n"}
+
+    def script(talk: Talk) -> None:
+        dialect.greet(talk)
+        dialect.hear_command(talk)
+        said = {"smtp": b"220 go on\r\n", "imap": dialect.tag + b" OK go on\r\n", "pop3": b"+OK go on\r\n"}
+        talk.say_raw(said[protocol] + injected[protocol])
+        talk.start_tls()
+
+    told, heard = _try(script, authority, protocol, encryption="starttls")
+    assert (_failed(told), _is_shown(heard)) == (Problem.NOT_ENCRYPTED, False)
+
+
+@PROTOCOLS
+def test_what_was_offered_before_tls_does_not_count(authority: Authority, protocol: str) -> None:
+    """PLAIN before and nothing usable after it: no PLAIN."""
+    before, after = Dialect(protocol), Dialect(protocol, mechanisms="CRAM-MD5")
+
+    def script(talk: Talk) -> None:
+        before.greet(talk)
+        before.agrees_to_tls(talk)
+        talk.start_tls()
+        if protocol == "imap":
+            asked = talk.hear().split()[0]
+            talk.say(b"* CAPABILITY IMAP4rev1 LOGINDISABLED AUTH=CRAM-MD5", asked + b" OK")
+        elif protocol == "pop3":
+            talk.hear()
+            talk.say(b"+OK", b"SASL CRAM-MD5", b".")
+        else:
+            after.tell(talk)
+
+    told, heard = _try(script, authority, protocol, encryption="starttls")
+    assert (_failed(told), _is_shown(heard)) == (Problem.WEAK_LOGIN, False)
+
+
+def test_a_connection_that_says_it_is_logged_in_is_refused(authority: Authority) -> None:
+    """PREAUTH before TLS is a way round TLS; within it, somebody else's mailbox."""
+    for encryption, problem in (("starttls", Problem.NOT_ENCRYPTED), ("tls", Problem.PROTOCOL)):
+        told, heard = _try(lambda talk: talk.say(b"* PREAUTH hello"), authority, "imap", encryption=encryption)
+        assert (_failed(told), heard) == (problem, b"")
+
+
+@PROTOCOLS
+def test_a_certificate_that_is_not_good_is_refused(authority: Authority, protocol: str) -> None:
+    """Expired, or for another name: before a word is said."""
+    long_ago = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+
+    def script(talk: Talk) -> None:
+        Dialect(protocol).greet(talk)
+
+    expired, heard = _try(script, authority, protocol, not_after=long_ago)
+    other, heard_too = _try(script, authority, protocol, names=("mail.example.org",))
+    assert (_failed(expired), _failed(other)) == (Problem.CERTIFICATE, Problem.CERTIFICATE)
+    assert heard + heard_too == b""
+
+
+# Mechanisms.
+
+
+def _scram(
+    dialect: Dialect,
+    talk: Talk,
+    *,
+    is_plus: bool,
+    binding: bytes | None = None,
+    change_first: Callable[[str], str] = lambda said: said,
+    change_final: Callable[[str], str] = lambda said: said,
+) -> bool:
+    """A service's side of SCRAM, which may lie. Whether it was shown the password's proof; the last word is the caller's."""
+    mechanism = ScramMechanism("SCRAM-SHA-256-PLUS" if is_plus else "SCRAM-SHA-256")
+    known = mechanism.make_auth_info(SECRET.decode(), iteration_count=4096)
+    channel = None if binding is None else ("tls-server-end-point", binding)
+    server = mechanism.make_server(lambda _username: known, channel_binding=channel)
+    words = dialect.hear_command(talk)
+    if len(words) > 2:
+        first = words[2]
+    else:
+        dialect.asks(talk, b"")
+        first = talk.hear()
+    server.set_client_first(base64.b64decode(first).decode())
+    dialect.asks(talk, change_first(server.get_server_first()).encode())
+    server.set_client_final(base64.b64decode(talk.hear()).decode())
+    dialect.asks(talk, change_final(server.get_server_final()).encode())
+    return talk.hear() == b""
+
+
+@PROTOCOLS
+def test_scram_plus_is_bound_to_the_certificate(authority: Authority, protocol: str, tmp_path: Path) -> None:
+    """With the service's own certificate the login is done; bound to another's, as where somebody passes it on, it is not."""
+    key, certificate = authority.server_files(tmp_path, HOST)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    pem = certificate.read_text().partition("-----END CERTIFICATE-----\n")
+    own = hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem[0] + pem[1])).digest()
+    for is_own in (True, False):
+        dialect = Dialect(protocol, mechanisms="PLAIN SCRAM-SHA-256 SCRAM-SHA-256-PLUS")
+
+        def script(talk: Talk, dialect: Dialect = dialect, is_own: bool = is_own) -> None:
+            dialect.greet(talk)
+            if protocol != "smtp":
+                dialect.tell(talk)
+            expected = own if is_own else bytes(32)
+            try:
+                _scram(dialect, talk, is_plus=True, binding=expected)
+            except ScramException:  # the binding is not what the service has
+                dialect.refuses(talk)
+            else:
+                dialect.accepts(talk)
+
+        told, heard = _try(script, authority, protocol, context=context)
+        assert not _is_shown(heard)
+        if is_own:
+            assert told == LoggedIn(mechanism="SCRAM-SHA-256-PLUS")
+        else:
+            assert _failed(told) is Problem.REFUSED_CREDENTIAL
+
+
+@PROTOCOLS
+def test_plus_taken_off_the_list_is_told_to_the_service(authority: Authority, protocol: str) -> None:
+    """`y`: we would have bound. A service that has -PLUS refuses then; one that has not goes on."""
+    dialect = Dialect(protocol, mechanisms="SCRAM-SHA-256")
+    firsts: list[bytes] = []
+
+    def script(talk: Talk) -> None:
+        dialect.greet(talk)
+        if protocol != "smtp":
+            dialect.tell(talk)
+        try:
+            _scram(dialect, talk, is_plus=False, binding=bytes(32))
+        except ScramException as error:
+            firsts.append(str(error).encode())
+            dialect.refuses(talk)
+
+    told, _heard = _try(script, authority, protocol)
+    assert _failed(told) is Problem.REFUSED_CREDENTIAL
+    assert b"does-support-channel-binding" in firsts[0]
+
+
+@PROTOCOLS
+@pytest.mark.parametrize(
+    ("lie", "problem"),
+    [
+        ("none", None),
+        ("plus refused", Problem.REFUSED_CREDENTIAL),
+        ("accepts at once", Problem.PROTOCOL),
+        ("no proof", Problem.PROTOCOL),
+        ("another proof", Problem.PROTOCOL),
+        ("asks after the proof", Problem.PROTOCOL),
+        ("asks for the password", Problem.PROTOCOL),
+        ("another nonce", Problem.PROTOCOL),
+        ("few iterations", Problem.PROTOCOL),
+        ("too many iterations", Problem.PROTOCOL),
+        ("not base64", Problem.PROTOCOL),
+    ],
+)
+def test_a_service_that_does_not_do_scram_rightly_gets_no_password(
+    authority: Authority, protocol: str, lie: str, problem: Problem | None
+) -> None:
+    """And none by a weaker mechanism that it offers too: one attempt."""
+    plus = " SCRAM-SHA-256-PLUS" if lie == "plus refused" else ""
+    dialect = Dialect(protocol, mechanisms="PLAIN LOGIN SCRAM-SHA-256" + plus)
+
+    def script(talk: Talk) -> None:
+        dialect.greet(talk)
+        if protocol != "smtp":
+            dialect.tell(talk)
+        if lie in ("plus refused", "accepts at once", "asks for the password", "not base64"):
+            words = dialect.hear_command(talk)
+            assert words[1] == (b"SCRAM-SHA-256-PLUS" if plus else b"SCRAM-SHA-256")
+            if lie == "plus refused":
+                dialect.refuses(talk)
+            elif lie == "accepts at once":
+                dialect.accepts(talk)
+            elif lie == "not base64":
+                talk.say(b"334 %%%" if protocol == "smtp" else b"+ %%%")
+            else:
+                dialect.asks(talk, b"Password:")
+            return
+        changes: dict[str, Callable[[str], str]] = {
+            "another nonce": lambda said: "r=x" + said[2:],
+            "few iterations": lambda said: said.replace("i=4096", "i=1"),
+            "too many iterations": lambda said: said.replace("i=4096", "i=9000000"),
+        }
+        finals: dict[str, Callable[[str], str]] = {
+            "no proof": lambda _said: "",
+            "another proof": lambda _said: "v=" + base64.b64encode(bytes(32)).decode(),
+        }
+        same: Callable[[str], str] = lambda said: said  # noqa: E731
+        _scram(dialect, talk, is_plus=False, change_first=changes.get(lie, same), change_final=finals.get(lie, same))
+        if lie == "asks after the proof":
+            dialect.asks(talk, b"Password:")
+            talk.hear()
+        dialect.accepts(talk)
+
+    told, heard = _try(script, authority, protocol)
+    assert not _is_shown(heard)
+    if problem is None:
+        assert told == LoggedIn(mechanism="SCRAM-SHA-256")
+    else:
+        assert _failed(told) is problem
+        assert heard.upper().count(b"AUTH") <= 1, heard
+
+
+@PROTOCOLS
+def test_a_service_that_asks_again_after_plain_is_refused(authority: Authority, protocol: str) -> None:
+    """PLAIN is one message."""
+    dialect = Dialect(protocol, mechanisms="PLAIN")
+
+    def script(talk: Talk) -> None:
+        dialect.greet(talk)
+        if protocol != "smtp":
+            dialect.tell(talk)
+        dialect.hear_command(talk)
+        dialect.asks(talk, b"Password:")
+
+    told, heard = _try(script, authority, protocol)
+    assert _failed(told) is Problem.PROTOCOL
+    assert heard.count(b"\r\n") == 2, heard
+
+
+@PROTOCOLS
+def test_login_gives_the_user_name_first(authority: Authority, protocol: str) -> None:
+    """A service that asks for the password in the place of the user name gets neither."""
+    for prompts, is_done in (((b"Username:", b"Password:"), True), ((b"Password:", b"Username:"), False)):
+        dialect = Dialect(protocol, mechanisms="LOGIN")
+
+        def script(talk: Talk, dialect: Dialect = dialect, prompts: tuple[bytes, ...] = prompts) -> None:
+            dialect.greet(talk)
+            if protocol != "smtp":
+                dialect.tell(talk)
+            dialect.hear_command(talk)
+            for prompt in prompts:
+                dialect.asks(talk, prompt)
+                talk.hear()
+            dialect.accepts(talk)
+
+        told, heard = _try(script, authority, protocol)
+        assert _is_shown(heard) is is_done
+        assert told == LoggedIn(mechanism="LOGIN") if is_done else _failed(told) is Problem.PROTOCOL
+
+
+@PROTOCOLS
+def test_without_tls_nothing_that_shows_the_password_is_used(authority: Authority, protocol: str) -> None:
+    """Only where the user allowed `+plain`; a mechanism that nobody here has is said by name."""
+    dialect = Dialect(protocol, mechanisms="CRAM-MD5 DIGEST-MD5")
+
+    def script(talk: Talk) -> None:
+        dialect.greet(talk)
+        if protocol == "imap":
+            talk.say(
+                b"* CAPABILITY IMAP4rev1 LOGINDISABLED AUTH=CRAM-MD5 AUTH=DIGEST-MD5", talk.hear().split()[0] + b" OK"
+            )
+        elif protocol == "pop3":
+            talk.hear()
+            talk.say(b"+OK", b"SASL CRAM-MD5 DIGEST-MD5", b".")
+
+    told, heard = _try(script, authority, protocol, encryption="plain")
+    assert (_failed(told), _is_shown(heard)) == (Problem.WEAK_LOGIN, False)
+    assert isinstance(told, Failed)
+    assert told.said == "AUTH: CRAM-MD5, DIGEST-MD5"
+
+
+# Services that stop, stall, or talk without end.
+
+
+@PROTOCOLS
+def test_a_service_that_closes_half_way_is_said(authority: Authority, protocol: str) -> None:
+    """After the greeting, after its capabilities, after the password."""
+    for steps in range(4):
+        dialect = Dialect(protocol)
+
+        def script(talk: Talk, dialect: Dialect = dialect, steps: int = steps) -> None:
+            if steps > 0:
+                talk.say(Dialect.GREETINGS[protocol])
+            if steps > 1:
+                dialect.tell(talk)
+            if steps > 2:
+                dialect.hear_command(talk)
+            talk.close()
+
+        assert _failed(_try(script, authority, protocol)[0]) is Problem.CLOSED
+
+
+@PROTOCOLS
+def test_a_service_that_says_nothing_is_given_up(authority: Authority, protocol: str) -> None:
+    """At the deadline of the login."""
+    told, heard = _try(lambda talk: None, authority, protocol, login_s=0.3)
+    assert (_failed(told), heard) == (Problem.TOO_SLOW, b"")
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("what", ["line", "lines", "nonsense", "literal"])
+def test_a_service_that_talks_without_end_is_cut_off(authority: Authority, protocol: str, what: str) -> None:
+    """By the bound of a line, of a reply, of all of it."""
+
+    def script(talk: Talk) -> None:
+        if what == "nonsense":
+            talk.say(b"SSH-2.0-OpenSSH_9.2")
+            return
+        if what == "line":
+            talk.say_raw(b"x" * 300_000)
+            return
+        talk.say(Dialect.GREETINGS[protocol])
+        talk.hear()
+        if what == "literal":
+            talk.say(b"* X {99999999}")
+            return
+        lines = {"smtp": b"250-x", "imap": b"* X", "pop3": b"X"}
+        talk.say(*([b"+OK"] if protocol == "pop3" else []), *(lines[protocol] + b"%d" % at for at in range(60_000)))
+
+    assert _failed(_try(script, authority, protocol)[0]) is Problem.PROTOCOL
+
+
+@pytest.mark.parametrize("code", [b"535", b"534", b"454", b"550"])
+def test_smtp_refusals_of_any_kind_are_the_credentials(authority: Authority, code: bytes) -> None:
+    """A "temporary" one among them, as it is said of accounts that are locked for a while: no second attempt."""
+    dialect = Dialect("smtp")
+
+    def script(talk: Talk) -> None:
+        dialect.greet(talk)
+        dialect.hear_command(talk)
+        dialect.refuses(talk, code)
+
+    told, heard = _try(script, authority, "smtp")
+    assert (_failed(told), heard.count(b"AUTH")) == (Problem.REFUSED_CREDENTIAL, 1)
+
+
+# Logins that no real server here has.
+
+
+def test_the_login_command_of_imap_sends_literals(authority: Authority) -> None:
+    """A service without any AUTH=; what a quoted string may hold differs from service to service."""
+
+    def script(talk: Talk) -> None:
+        talk.start_tls()
+        talk.say(b"* OK [CAPABILITY IMAP4rev1 AUTH=PLAIN] hello")
+        talk.say(b"* CAPABILITY IMAP4rev1", talk.hear().split()[0] + b" OK")
+        tag, name, size = talk.hear().split()
+        assert (name, size) == (b"LOGIN", b"{4}")
+        talk.say(b"+ go on")
+        assert talk.hear_bytes(4) == b"mira"
+        assert talk.hear() == b" {%d}" % len(SECRET)
+        talk.say(b"+ go on")
+        assert talk.hear_bytes(len(SECRET)) == SECRET
+        assert talk.hear() == b""
+        talk.say(tag + b" OK [CAPABILITY IMAP4rev1 IDLE COMPRESS=DEFLATE AUTH=PLAIN STARTTLS] in")
+        talk.hear()
+
+    with (
+        Scripted(script, authority.server_context(HOST)) as service,
+        LoginAt(
+            ImapLogin, f"imap://{HOST}:1", "mira", SECRET, tls=trusting(authority.ca_pem), service=service.far
+        ) as login,
+    ):
+        assert login.logged_in().mechanism == "LOGIN command"
+        with imap(login.client) as client:
+            assert {"COMPRESS=DEFLATE", "STARTTLS"}.isdisjoint(client.capabilities)
+            assert "IDLE" in client.capabilities
+
+
+def test_user_and_pass_of_pop3_where_there_is_no_capa(authority: Authority) -> None:
+    """As of a service from before RFC 2449."""
+
+    def script(talk: Talk) -> None:
+        talk.start_tls()
+        talk.say(b"+OK hello <1896.697170952@mail.example.com>")
+        assert talk.hear() == b"CAPA"
+        talk.say(b"-ERR what")
+        assert talk.hear() == b"USER mira"
+        talk.say(b"+OK")
+        assert talk.hear() == b"PASS " + SECRET
+        talk.say(b"+OK in")
+        assert talk.hear() == b"STAT"
+        talk.say(b"+OK 0 0")
+        talk.hear()
+
+    with (
+        Scripted(script, authority.server_context(HOST)) as service,
+        LoginAt(
+            Pop3Login, f"pop3://{HOST}:1", "mira", SECRET, tls=trusting(authority.ca_pem), service=service.far
+        ) as login,
+    ):
+        assert login.logged_in().mechanism == "USER and PASS"
+        with pop3(login.client) as client:
+            client.user("x")
+            client.pass_("y")
+            assert client.stat() == (0, 0)
+
+
+@PROTOCOLS
+@pytest.mark.parametrize("secret", [b"", b"with\r\nline end", b"with\0nul", b"\xff\xfe"])
+def test_a_secret_that_cannot_be_said_is_not_sent(authority: Authority, protocol: str, secret: bytes) -> None:
+    """A line end in it would be a command of its own."""
+
+    def make(order: Order) -> Login:
+        return MAKES[protocol](order)
+
+    with (
+        Scripted(lambda talk: talk.start_tls(), authority.server_context(HOST)) as service,
+        LoginAt(
+            make, f"{protocol}+tls://{HOST}:1", "mira", secret, tls=trusting(authority.ca_pem), service=service.far
+        ) as login,
+    ):
+        assert login.failed().problem is Problem.UNUSABLE_CREDENTIAL
+    assert service.heard == b""
