@@ -1,0 +1,444 @@
+"""A transaction around everything that a connector does, which nothing of the connector's can end.
+
+    greet:  BEGIN [READ ONLY]; SAVEPOINT …
+    up:     every statement ──► Parse, whose first word is looked at ──► service
+    down:   answers, with BEGIN, COMMIT and ROLLBACK as the library expects them
+    end:    the connection is closed, and the service rolls back
+
+Runs in the process of one login. Trusts neither end.
+
+Rules
+- A statement begins with a word of a closed list, behind blanks, comments and semicolons. None of the list can end a transaction
+  block; PREPARE TRANSACTION could, so PREPARE is not on it.
+- One statement at a time, as the service counts: a simple Query becomes Parse, Bind, Describe, Execute, Sync, and Parse takes one
+  statement only. So no lexer of ours has to know where a string ends, in whatever encoding the session has.
+- BEGIN, COMMIT and ROLLBACK of the library are answered by other statements: nothing, and a rollback to the savepoint. A COMMIT
+  is answered as such where nothing can have been written; in a preview as PostgreSQL answers one that could not be: "ROLLBACK".
+- Outside of what it calls its transaction, a library that had an error may go on: the frame is rolled back to its savepoint.
+- What is sent besides goes between two messages of the connector, never into one: a part of it would become a message.
+- The service says that no transaction is open: the stream ends there. Nothing that was let through can do that; this is the
+  second look.
+
+What is undone by no rollback, as sequences, what a function does outside, and advisory locks until the end, is not undone here
+either. A role that only reads has none of these rights (postgres_rights.py).
+
+Source: PostgreSQL's manual, chapters "Message Flow" (extended query), "BEGIN", "SET TRANSACTION".
+Not here: which role (postgres.py).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+import secrets
+import struct
+from collections import deque
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from aileron.logins.messages import LoginError, Problem
+from aileron.logins.protocol import Filter, Passed
+from aileron.logins.protocols import postgres_wire as wire
+
+__all__ = ["MAX_STATEMENT", "Control", "Frame", "control", "first_word"]
+
+MAX_STATEMENT: Final = 1 << 20
+"""Bytes of one statement; values belong into its parameters, which have no bound here."""
+_MAX_NAMES: Final = 1 << 10
+"""Bytes at the beginning of a Bind, which names a portal and a statement; PostgreSQL's own names have 63."""
+_MAX_WAITING: Final = 10_000
+"""Answers that the service still owes: what a library sends without waiting for them."""
+_MAX_CONTROLS: Final = 1_000
+"""Prepared statements and portals that are a BEGIN, COMMIT or ROLLBACK."""
+
+_READING: Final = frozenset(
+    "CLOSE COPY DECLARE EXPLAIN FETCH MOVE RELEASE RESET ROLLBACK SAVEPOINT SELECT SET SHOW TABLE VALUES WITH".split()
+)
+"""In a read-only transaction the service refuses those of them that write (COPY FROM, WITH … INSERT)."""
+_WRITING: Final = _READING | frozenset(
+    "ALTER ANALYZE CALL COMMENT CREATE DELETE DO DROP GRANT INSERT LOCK MERGE REFRESH REVOKE TRUNCATE UPDATE".split()
+)
+"""What a transaction takes back. DO and CALL cannot commit inside of a transaction block."""
+_BLANKS: Final = b" \t\n\r\f\v;"
+_WORD: Final = re.compile(rb"[A-Za-z]+")
+_LINE_COMMENT: Final = re.compile(rb"--[^\r\n]*")
+_NESTING: Final = re.compile(rb"/\*|\*/")
+_MAX_NESTING: Final = 50
+
+_BEGIN: Final = re.compile(
+    r"(?:BEGIN(?: WORK| TRANSACTION)?|START TRANSACTION)"
+    r"(?:,? (?:ISOLATION LEVEL READ (?:COMMITTED|UNCOMMITTED)|READ ONLY|READ WRITE|NOT DEFERRABLE))*"
+)
+_END: Final = re.compile(r"(COMMIT|END|ROLLBACK|ABORT)(?: WORK| TRANSACTION)?(?: AND NO CHAIN)?")
+_ROLLBACK_TO: Final = re.compile(r"ROLLBACK(?: WORK| TRANSACTION)? TO\b")
+_REFUSED: Final = b"aileron_refused_this_statement"
+"""Sent in place of a statement that is not let through: a syntax error, which comes back where that statement's answer would."""
+
+
+class Control(enum.Enum):
+    """A statement by which a library begins or ends what it takes for its transaction."""
+
+    BEGIN = b"BEGIN"
+    COMMIT = b"COMMIT"
+    ROLLBACK = b"ROLLBACK"
+
+
+def _skip(sql: bytes, at: int) -> int:
+    """Behind blanks, semicolons and comments. ValueError for a comment that does not end, or is nested too deep.
+
+    None of their characters is a part of another in any encoding that a client may have: those are from 0x30 on.
+    """
+    while at < len(sql):
+        if sql[at] in _BLANKS:
+            at += 1
+        elif (line := _LINE_COMMENT.match(sql, at)) is not None:
+            at = line.end()
+        elif sql.startswith(b"/*", at):
+            at = _behind_comment(sql, at)
+        else:
+            break
+    return at
+
+
+def _behind_comment(sql: bytes, at: int) -> int:
+    depth = 0
+    for found in _NESTING.finditer(sql, at):
+        depth += 1 if found[0] == b"/*" else -1
+        if not depth:
+            return found.end()
+        if depth > _MAX_NESTING:
+            break
+    raise ValueError("a comment has no end, or is nested too deep")
+
+
+def first_word(sql: bytes) -> str:
+    r"""In capitals; `""` where there is nothing but blanks and comments. ValueError where it is no word.
+
+    >>> first_word(b"; /* a /* b */ */ -- c\ncommit")
+    'COMMIT'
+    """
+    at = _skip(sql, 0)
+    if at == len(sql):
+        return ""
+    if sql.startswith(b"(", at):
+        return "SELECT"
+    found = _WORD.match(sql, at)
+    if found is None:
+        raise ValueError("the statement does not begin with a word")
+    end = found.end()
+    if end < len(sql) and (sql[end] >= 0x80 or sql[end : end + 1] in (b"_", b"$") or sql[end : end + 1].isdigit()):
+        raise ValueError("the statement begins with a name")
+    if sql[end : end + 1] in (b"'", b'"', b"&"):
+        raise ValueError("the statement begins with a constant or a quoted name")
+    return found[0].decode("ascii").upper()
+
+
+def _words(sql: bytes) -> str:
+    """The whole statement, in capitals, a blank between its words. ValueError where it has anything but words and commas."""
+    found: list[str] = []
+    at = _skip(sql, 0)
+    while at < len(sql):
+        if sql.startswith(b",", at) and found:
+            found[-1] += ","
+            at += 1
+        elif (word := _WORD.match(sql, at)) is not None:
+            found.append(word[0].decode("ascii").upper())
+            at = word.end()
+        else:
+            raise ValueError("more than words")
+        at = _skip(sql, at)
+    return " ".join(found)
+
+
+def control(sql: bytes) -> Control | None:
+    """None where it is another statement. ValueError where it controls transactions otherwise than is answered here.
+
+    >>> control(b"begin transaction")
+    <Control.BEGIN: b'BEGIN'>
+    """
+    word = first_word(sql)
+    if word not in ("BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT"):
+        return None
+    try:
+        words = _words(sql)
+    except ValueError:
+        words = ""
+    if _BEGIN.fullmatch(words):
+        return Control.BEGIN
+    if (ended := _END.fullmatch(words)) is not None:
+        return Control.COMMIT if ended[1] in ("COMMIT", "END") else Control.ROLLBACK
+    if word == "ROLLBACK" and _is_rollback_to(sql):
+        return None
+    raise ValueError("only BEGIN, COMMIT and ROLLBACK, READ COMMITTED and without a chain, are answered in this stream")
+
+
+def _is_rollback_to(sql: bytes) -> bool:
+    at = _skip(sql, 0)
+    found: list[str] = []
+    while len(found) < 3 and (word := _WORD.match(sql, at)) is not None:
+        found.append(word[0].decode("ascii").upper())
+        at = _skip(sql, word.end())
+    return _ROLLBACK_TO.match(" ".join(found)) is not None
+
+
+class _Checked(NamedTuple):
+    sql: bytes
+    control: Control | None = None
+    refusal: str = ""
+
+
+class _Cycle:
+    """What is answered up to one ReadyForQuery."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind: Final = kind
+        """`query` of a simple Query, `extended`, `call` of a function, or `ours`, of which nobody hears."""
+        self.waits_for_sync = False
+        """A COPY: a Sync would be lost in it, so it is sent when the COPY is over; until then a Flush brings the answers."""
+        self.is_copying = False
+        """A Sync before the end of what is copied in is lost, as the service has it (COPY Operations)."""
+        self.executes: deque[Control | None] = deque()
+        self.refusal = ""
+
+
+class Frame(Filter):
+    """For one session, after its start-up. `begin` has been carried out before anything comes here."""
+
+    def __init__(self, *, only_reads: bool) -> None:
+        self._allowed: Final = _READING if only_reads else _WRITING
+        self._only_reads: Final = only_reads
+        savepoint = f"aileron_{secrets.token_hex(8)}"
+        mode = " READ ONLY" if only_reads else ""
+        self.begin: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED{mode}; SAVEPOINT {savepoint}"
+        self._back: Final = f"ROLLBACK TO SAVEPOINT {savepoint}".encode()
+        self._from_client: Final = wire.Cutter(
+            {b"Q": MAX_STATEMENT, b"P": MAX_STATEMENT, b"B": _MAX_NAMES, b"E": _MAX_NAMES}, "the connector"
+        )
+        self._from_server: Final = wire.Cutter({b"Z": 1, b"C": 256, b"E": wire.MAX_MESSAGE}, "the service")
+        self._cycles: Final[deque[_Cycle]] = deque()
+        self._statements: Final[dict[bytes, Control]] = {}
+        self._portals: Final[dict[bytes, Control]] = {}
+        self._in_transaction = False
+        """As the library sees it."""
+        self._open: _Cycle | None = None
+        """Of the extended protocol, whose Sync has not come."""
+        self._drops_rest = False
+        self._is_inside = False
+        """A message of the connector has begun whose end has not come."""
+        self._besides: Final = bytearray()
+
+    def up(self, data: bytes) -> Iterable[Passed]:
+        """Statements looked at; everything else as it is."""
+        said = bytearray()
+        for part in self._from_client.cut(data):
+            said += part.data if isinstance(part, wire.Rest) else self._of_client(part)
+            self._is_inside = not part.is_last
+            said += self._due()
+        return (Passed(to_server=bytes(said)),)  # at once: small pieces would wait for each other on the way
+
+    def down(self, data: bytes) -> Iterable[Passed]:
+        """Without the answers to what the library did not ask."""
+        said = bytearray()
+        for part in self._from_server.cut(data):
+            if isinstance(part, wire.Head):
+                said += self._of_server(part)
+            elif not self._drops_rest:
+                said += part.data
+        return (Passed(to_client=bytes(said), to_server=self._due()),)
+
+    def _due(self) -> bytes:
+        """What is to be sent besides, if this is between two messages, and not before a Sync that the connector owes."""
+        if self._is_inside or self._open is not None:
+            return b""
+        due = bytes(self._besides)
+        self._besides.clear()
+        return due
+
+    def _of_client(self, head: wire.Head) -> bytes:
+        match head.kind:
+            case b"Q":
+                return self._simple(_whole(head))
+            case b"P":
+                return self._parse(_whole(head))
+            case b"B":
+                self._bind(head)
+            case b"E":
+                self._execute(head)
+            case b"D" | b"C":
+                self._extended()
+            case b"S":
+                self._extended()
+                self._open = None
+            case b"F":
+                self._begin_cycle("call")
+            case b"c" | b"f":
+                self._copied()
+            case b"H" | b"d" | b"X":
+                pass
+            case _:
+                raise _not_allowed(f"a message {head.kind!a} is not passed on in a transaction that is kept open")
+        return head.header + head.body
+
+    def _copied(self) -> None:
+        """The end of what is copied in."""
+        cycle = self._cycles[-1] if self._cycles else None
+        if cycle is None or self._open is not None:
+            return
+        if cycle.waits_for_sync:
+            self._besides.extend(wire.message(b"H"))
+        elif cycle.is_copying and cycle.kind == "extended":
+            self._open = cycle
+
+    def _simple(self, body: bytes) -> bytes:
+        sql, end, more = body.partition(b"\0")
+        if not end or more:
+            raise _not_allowed("a statement has no end, or something behind it")
+        checked = self._check(sql)
+        cycle = self._begin_cycle("query")
+        cycle.executes.append(checked.control)
+        cycle.refusal = checked.refusal
+        cycle.waits_for_sync = not checked.refusal and first_word(sql) == "COPY"
+        self._statements.pop(b"", None)
+        self._portals.pop(b"", None)
+        return (
+            wire.message(b"P", b"\0" + checked.sql + b"\0\0\0")
+            + wire.message(b"B", b"\0\0" + struct.pack("!hhh", 0, 0, 0))
+            + wire.message(b"D", b"P\0")
+            + wire.message(b"E", b"\0" + struct.pack("!i", 0))
+            + wire.message(b"H" if cycle.waits_for_sync else b"S")
+        )
+
+    def _parse(self, body: bytes) -> bytes:
+        cycle = self._extended()
+        name, _, rest = body.partition(b"\0")
+        sql, end, types = rest.partition(b"\0")
+        if not end:
+            raise _not_allowed("a statement has no end")
+        checked = self._check(sql)
+        cycle.refusal = cycle.refusal or checked.refusal
+        if checked.control is not None:
+            if len(self._statements) >= _MAX_CONTROLS:
+                raise _not_allowed(f"more than {_MAX_CONTROLS} prepared statements control transactions")
+            self._statements[name] = checked.control
+            types = b"\0\0"
+        else:
+            self._statements.pop(name, None)
+        return wire.message(b"P", name + b"\0" + checked.sql + b"\0" + types)
+
+    def _bind(self, head: wire.Head) -> None:
+        self._extended()
+        parts = head.body.split(b"\0", 2)
+        if len(parts) < 3:
+            raise _not_allowed(f"the names of a portal and a statement have more than {_MAX_NAMES} bytes")
+        portal, statement = parts[:2]
+        found = self._statements.get(statement)
+        self._portals.pop(portal, None)
+        if found is not None:
+            if len(self._portals) >= _MAX_CONTROLS:
+                raise _not_allowed(f"more than {_MAX_CONTROLS} portals control transactions")
+            self._portals[portal] = found
+
+    def _execute(self, head: wire.Head) -> None:
+        cycle = self._extended()
+        if len(cycle.executes) >= _MAX_WAITING:
+            raise _too_much()
+        cycle.executes.append(self._portals.get(_whole(head).partition(b"\0")[0]))
+
+    def _check(self, sql: bytes) -> _Checked:
+        """What is sent in its place."""
+        try:
+            word = first_word(sql)
+            found = control(sql)
+        except ValueError as error:
+            return _Checked(_REFUSED, refusal=f"{error}")
+        if found is Control.BEGIN:
+            return _Checked(b"CLOSE ALL", found)  # does nothing: no cursor outlives the transaction before
+        if found is not None:
+            return _Checked(self._back, found)
+        if word and word not in self._allowed:
+            kept = "only reads" if self._only_reads else "is rolled back"
+            return _Checked(_REFUSED, refusal=f"{word[:30]} is not passed on in a transaction that {kept}")
+        return _Checked(sql)
+
+    def _begin_cycle(self, kind: str) -> _Cycle:
+        if self._open is not None:
+            raise _not_allowed("a simple query came before the Sync of an extended one")
+        return self._push(kind)
+
+    def _push(self, kind: str) -> _Cycle:
+        if len(self._cycles) >= _MAX_WAITING:
+            raise _too_much()
+        cycle = _Cycle(kind)
+        self._cycles.append(cycle)
+        return cycle
+
+    def _extended(self) -> _Cycle:
+        if self._open is None:
+            self._open = self._push("extended")
+        return self._open
+
+    def _of_server(self, head: wire.Head) -> bytes:
+        self._drops_rest = False
+        cycle = self._cycles[0] if self._cycles else None
+        if head.kind == b"Z":
+            return self._ready(head.body)
+        if head.kind in (b"N", b"S", b"A") or cycle is None:
+            return head.header + head.body
+        if cycle.kind == "ours" or (cycle.kind == "query" and head.kind in (b"1", b"2", b"n")):
+            self._drops_rest = True
+            return b""
+        if cycle.waits_for_sync and head.kind in (b"C", b"E"):
+            cycle.waits_for_sync = False
+            self._besides.extend(wire.message(b"S"))
+        cycle.is_copying = cycle.is_copying or head.kind in (b"G", b"W")
+        return self._answer(cycle, head)
+
+    def _answer(self, cycle: _Cycle, head: wire.Head) -> bytes:
+        """What the library is told of a statement's end."""
+        as_it_is = head.header + head.body
+        if head.kind == b"E":
+            cycle.executes.clear()  # whatever came behind it is skipped up to the Sync
+            if not cycle.refusal:
+                return as_it_is
+            self._drops_rest = True
+            return wire.error_response("0A000", f"aileron: {cycle.refusal}", fatal=False)
+        if head.kind not in (b"C", b"I", b"s") or not cycle.executes:
+            return as_it_is
+        done = cycle.executes.popleft()
+        if head.kind != b"C" or done is None:
+            return as_it_is
+        self._in_transaction = done is Control.BEGIN
+        self._drops_rest = True
+        can_have_written = done is Control.COMMIT and not self._only_reads
+        return wire.message(b"C", (Control.ROLLBACK if can_have_written else done).value + b"\0")
+
+    def _ready(self, status: bytes) -> bytes:
+        if status not in (b"T", b"E"):
+            raise _not_allowed("the service says that the transaction is over, which was to be kept open")
+        cycle = self._cycles.popleft() if self._cycles else None
+        if cycle is None:
+            raise LoginError(Problem.PROTOCOL, "the service is ready again without having been asked")
+        if cycle.kind == "ours":
+            if status == b"E":
+                raise LoginError(Problem.CLOSED, "the transaction could not be rolled back to its beginning")
+            return b""
+        if self._in_transaction:
+            return wire.ready(status)
+        if status == b"E":
+            self._push("ours")
+            self._besides.extend(wire.message(b"Q", self._back + b"\0"))
+        return wire.ready(b"I")
+
+
+def _whole(head: wire.Head) -> bytes:
+    if not head.is_last:
+        raise _not_allowed(f"a statement has {head.size} bytes; at most {MAX_STATEMENT} are passed on here")
+    return head.body
+
+
+def _not_allowed(message: str) -> LoginError:
+    return LoginError(Problem.NOT_ALLOWED, message)
+
+
+def _too_much() -> LoginError:
+    return _not_allowed(f"more than {_MAX_WAITING} answers of the service were not waited for")

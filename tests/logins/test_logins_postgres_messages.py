@@ -1,0 +1,397 @@
+"""PostgreSQL's messages, byte by byte: servers that lie during the login, and connectors that lie in a frame."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+import struct
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aileron.logins.messages import LoginError, Problem
+from aileron.logins.protocol import Passed
+from aileron.logins.protocols import postgres_wire as wire
+from aileron.logins.protocols.postgres import PostgresLogin
+from aileron.logins.protocols.postgres_frame import Control, Frame, control, first_word
+from tests.support.logins import LoginAt, trusting
+from tests.support.upstream import Authority
+
+PASSWORD: Final = b"correct horse"
+
+# During the login: a scripted server.
+
+
+Script = Callable[[socket.socket], None]
+
+
+@contextlib.contextmanager
+def against(script: Script, tls: ssl.SSLContext | None = None, ca_pem: str | None = None) -> Iterator[LoginAt]:
+    """A login at a server that reads what comes first and then does as the script says."""
+    ours, service = socket.socketpair()
+    ours.settimeout(10)
+
+    def serve() -> None:
+        with contextlib.suppress(OSError, ssl.SSLError):
+            sock = ours
+            if tls is not None:
+                ours.recv(100)
+                ours.sendall(b"S")
+                sock = tls.wrap_socket(ours, server_side=True)
+            with sock:
+                script(sock)
+
+    server = threading.Thread(target=serve, daemon=True)
+    server.start()
+    target = f"postgres+{'plain' if tls is None else 'tls'}://localhost:5432"
+    with LoginAt(PostgresLogin, target, "me", PASSWORD, tls=trusting(ca_pem), service=service) as login:
+        yield login
+    ours.close()
+    server.join(10)
+
+
+def saying(*answers: bytes) -> Script:
+    """Each after something was read."""
+
+    def script(sock: socket.socket) -> None:
+        for answer in answers:
+            sock.recv(4096)
+            sock.sendall(answer)
+        sock.recv(4096)
+
+    return script
+
+
+def asks(code: int, data: bytes = b"") -> bytes:
+    """An authentication request."""
+    return wire.message(b"R", struct.pack("!i", code) + data)
+
+
+OFFER: Final = asks(10, wire.text("SCRAM-SHA-256") + b"\0")
+PLUS: Final = asks(10, wire.text("SCRAM-SHA-256-PLUS", "SCRAM-SHA-256") + b"\0")
+
+
+@pytest.mark.parametrize(
+    ("answers", "problem", "words"),
+    [
+        ([asks(3)], Problem.WEAK_LOGIN, "in the clear"),
+        ([asks(5, b"salt")], Problem.WEAK_LOGIN, "MD5"),
+        ([asks(7)], Problem.WEAK_LOGIN, "Kerberos"),
+        ([asks(0)], Problem.WEAK_LOGIN, "without the password"),
+        ([asks(10, wire.text("OAUTHBEARER") + b"\0")], Problem.WEAK_LOGIN, "SCRAM-SHA-256"),
+        ([asks(10, b"SCRAM-SHA-256")], Problem.PROTOCOL, "no end"),
+        ([asks(11, b"r=x,s=eA==,i=4096")], Problem.PROTOCOL, "out of order"),
+        ([OFFER, asks(0)], Problem.PROTOCOL, "did not prove"),
+        ([OFFER, asks(3)], Problem.WEAK_LOGIN, "in the clear"),
+        ([OFFER, OFFER], Problem.PROTOCOL, "out of order"),
+        ([OFFER, asks(11, b"r=other,s=c2FsdHNhbHRzYWx0,i=4096")], Problem.PROTOCOL, "SCRAM-SHA-256"),
+        ([wire.error_response("28P01", "no", fatal=True)], Problem.REFUSED_CREDENTIAL, "does not accept"),
+        ([wire.error_response("53300", "no", fatal=True)], Problem.CLOSED, "too many"),
+        ([b"E" + struct.pack("!i", 1 << 30)], Problem.PROTOCOL, "too long"),
+        ([b"E" + struct.pack("!i", -1)], Problem.PROTOCOL, "not PostgreSQL's"),
+        ([b"HTTP/1.1 400 Bad Request\r\n\r\n"], Problem.PROTOCOL, "not PostgreSQL's"),
+        ([wire.message(b"R", b"")], Problem.PROTOCOL, "something else"),
+        ([wire.message(b"N", b"\0") * 1000], Problem.PROTOCOL, "500"),
+    ],
+)
+def test_a_server_that_wants_it_otherwise_gets_nothing(answers: list[bytes], problem: Problem, words: str) -> None:
+    """Neither a password nor a proof to be tried elsewhere, where the server asks for something weaker or nothing at all."""
+    with against(saying(*answers)) as login:
+        failed = login.failed()
+    assert (failed.problem, words in failed.message) == (problem, True), failed
+    assert PASSWORD.decode() not in f"{failed}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (b"N", Problem.NOT_ENCRYPTED),
+        (wire.error_response("28000", "of whoever is on the way", fatal=True), Problem.NOT_ENCRYPTED),
+        (b"S" + PLUS, Problem.NOT_ENCRYPTED),
+        (b"SS", Problem.NOT_ENCRYPTED),
+        (b"", Problem.CLOSED),
+    ],
+)
+def test_before_tls_nothing_counts(answer: bytes, problem: Problem) -> None:
+    """CVE-2021-23222 and CVE-2024-10977: neither is it read later, nor quoted."""
+    ours, service = socket.socketpair()
+    with LoginAt(PostgresLogin, "postgres://localhost:5432", "me", PASSWORD, service=service) as login, ours:
+        assert ours.recv(100) == wire.startup(80877103)
+        ours.sendall(answer)
+        ours.shutdown(socket.SHUT_WR)
+        failed = login.failed()
+        assert (failed.problem, failed.said) == (problem, "")
+        assert ours.recv(100) == b""
+
+
+@pytest.mark.parametrize(("offer", "said"), [(PLUS, b"p=tls-server-end-point,,"), (OFFER, b"y,,")])
+def test_who_takes_channel_binding_off_the_list_is_found_out(authority: Authority, offer: bytes, said: bytes) -> None:
+    """`y` says that we would have bound it: a server that can is bound to refuse (RFC 5802 section 6)."""
+    first: list[bytes] = []
+
+    def script(sock: socket.socket) -> None:
+        sock.recv(4096)
+        sock.sendall(offer)
+        first.append(sock.recv(4096))
+        sock.sendall(wire.error_response("28000", "no", fatal=True))
+
+    with against(script, authority.server_context("localhost"), authority.ca_pem) as login:
+        assert login.failed().problem is Problem.REFUSED_CREDENTIAL
+    assert said in first[0]
+
+
+# After it: the frame, without a server.
+
+
+def messages(data: bytes) -> list[tuple[bytes, bytes]]:
+    """All of them, whole."""
+    found = wire.Cutter(dict.fromkeys((bytes([n]) for n in range(256)), 1 << 30), "x").cut(data)
+    assert all(isinstance(part, wire.Head) and part.is_last for part in found)
+    return [(part.kind, part.body) for part in found if isinstance(part, wire.Head)]
+
+
+def to_server(passed: Iterable[Passed]) -> bytes:
+    """What goes there."""
+    return b"".join(one.to_server for one in passed)
+
+
+def to_client(passed: Iterable[Passed]) -> bytes:
+    """What comes from there."""
+    return b"".join(one.to_client for one in passed)
+
+
+def query(sql: str) -> bytes:
+    """A simple query."""
+    return wire.message(b"Q", wire.text(sql))
+
+
+def parse(sql: str, name: str = "") -> bytes:
+    """A prepared statement."""
+    return wire.message(b"P", wire.text(name, sql) + bytes(2))
+
+
+def statements(data: bytes) -> list[bytes]:
+    """What the server would carry out."""
+    found = []
+    for kind, body in messages(data):
+        assert kind not in (b"Q",) or body.startswith(b"ROLLBACK TO SAVEPOINT aileron_"), body
+        if kind in (b"Q", b"P"):
+            found.append(body.split(b"\0")[kind == b"P"])
+    return found
+
+
+BLANKS: Final = st.lists(
+    st.sampled_from(
+        [" ", "\n", "\t", "\r", "\f", "\v", ";", "/* c */", "/*/**/*/", "/* -- */", "-- c\n", "--\r", "/*'*/"]
+    ),
+    max_size=6,
+).map("".join)
+ENDINGS: Final = st.sampled_from(
+    [
+        "COMMIT",
+        "END",
+        "ROLLBACK",
+        "ABORT",
+        "BEGIN",
+        "START TRANSACTION",
+        "PREPARE TRANSACTION 'x'",
+        "COMMIT PREPARED 'x'",
+        "DISCARD ALL",
+    ]
+)
+
+
+def any_case(text: str, data: st.DataObject) -> str:
+    """As somebody may write it."""
+    return "".join(c.upper() if data.draw(st.booleans()) else c.lower() for c in text)
+
+
+@given(st.data(), BLANKS, ENDINGS, BLANKS, st.booleans(), st.booleans())
+def test_no_end_of_a_transaction_passes_however_it_is_written(
+    data: st.DataObject, before: str, ending: str, after: str, only_reads: bool, simple: bool
+) -> None:
+    """In front of a word is nothing that hides it."""
+    sql = before + any_case(ending, data) + after
+    said = query(sql) if simple else parse(sql)
+    (carried_out,) = statements(to_server(Frame(only_reads=only_reads).up(said)))
+    assert carried_out in (b"CLOSE ALL", b"aileron_refused_this_statement") or carried_out.startswith(
+        b"ROLLBACK TO SAVEPOINT aileron_"
+    )
+
+
+@given(st.text(max_size=40), st.booleans())
+@example("COMMIT\0", True)
+@example("(COMMIT)", False)
+@example("ＣＯＭＭＩＴ", False)
+@example("/* SELECT */ /", False)
+@example("/*" * 60 + "*/" * 60 + "COMMIT", False)
+@example("SELECT/**/1", True)
+@example("commitment", True)
+def test_only_words_of_the_list_begin_what_is_carried_out(sql: str, only_reads: bool) -> None:
+    """Of any text at all."""
+    if "\0" in sql:
+        with pytest.raises(LoginError):
+            to_server(Frame(only_reads=only_reads).up(query(sql)))
+        return
+    (carried_out,) = statements(to_server(Frame(only_reads=only_reads).up(query(sql))))
+    with contextlib.suppress(ValueError):
+        word = first_word(carried_out)
+        assert word not in (
+            "COMMIT",
+            "END",
+            "ABORT",
+            "BEGIN",
+            "START",
+            "PREPARE",
+            "DISCARD",
+            "VACUUM",
+            "LISTEN",
+            "LOAD",
+            "EXECUTE",
+        )
+        if only_reads:
+            assert word not in ("INSERT", "UPDATE", "DELETE", "DO", "CALL", "CREATE")
+
+
+@pytest.mark.parametrize(
+    ("sql", "meant"),
+    [
+        ("begin", Control.BEGIN),
+        ("BEGIN WORK ISOLATION LEVEL READ COMMITTED, READ ONLY NOT DEFERRABLE;", Control.BEGIN),
+        ("start /**/ transaction", Control.BEGIN),
+        ("commit and no chain", Control.COMMIT),
+        ("end;", Control.COMMIT),
+        ("abort", Control.ROLLBACK),
+        ("rollback to savepoint a", None),
+        ("ROLLBACK WORK TO a", None),
+        ("select 1", None),
+    ],
+)
+def test_what_controls_a_transaction(sql: str, meant: Control | None) -> None:
+    """As far as it is answered."""
+    assert control(sql.encode()) is meant
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "BEGIN ISOLATION LEVEL SERIALIZABLE",
+        "COMMIT AND CHAIN",
+        "COMMIT PREPARED 'x'",
+        "ROLLBACK PREPARED 'to'",
+        "START",
+        "END x",
+    ],
+)
+def test_what_cannot_be_answered_is_refused(sql: str) -> None:
+    """Rather than done otherwise than it says."""
+    with pytest.raises(ValueError, match="only BEGIN, COMMIT and ROLLBACK"):
+        control(sql.encode())
+
+
+READY_FAILED: Final = wire.ready(b"E")
+MESSAGE: Final = st.one_of(
+    st.sampled_from(
+        [query("SELECT 1"), query("COPY a FROM STDIN"), query("COMMIT"), query("INSERT INTO a VALUES (1)")]
+    ),
+    st.sampled_from(
+        [parse("SELECT 1"), parse("commit", "c"), wire.message(b"S"), wire.message(b"H"), wire.message(b"c")]
+    ),
+    st.binary(max_size=40).map(lambda data: wire.message(b"d", data)),
+    st.binary(max_size=40).map(lambda data: wire.message(b"B", wire.text("", "c") + data)),
+    st.binary(max_size=3000).map(lambda data: wire.message(b"B", wire.text("", "") + data)),
+)
+ANSWER: Final = st.sampled_from(
+    [
+        READY_FAILED,
+        wire.ready(b"T"),
+        wire.message(b"C", b"SELECT 1\0"),
+        wire.error_response("42601", "no", fatal=False),
+        wire.message(b"G", b"\0\0\0"),
+    ]
+)
+
+
+@given(st.lists(MESSAGE, max_size=8), st.lists(st.tuples(st.integers(0, 400), ANSWER), max_size=12))
+@example([wire.message(b"B", wire.text("", "") + query("COMMIT") * 200)], [(0, READY_FAILED)])
+@example([query("SELECT x"), wire.message(b"d", query("COMMIT") * 9)], [(30, READY_FAILED)])
+def test_what_is_sent_besides_never_goes_into_a_message(said: list[bytes], answers: list[tuple[int, bytes]]) -> None:
+    """An answer that needs a rollback may come while a message is on its way: cut there, its rest would be read as messages."""
+    frame = Frame(only_reads=False)
+    data = b"".join(said)
+    sent = b""
+    try:
+        for size, answer in answers:
+            sent += to_server(frame.up(data[:size]))
+            data = data[size:]
+            sent += to_server(frame.down(answer))
+        sent += to_server(frame.up(data))
+    except LoginError:
+        return
+    assert b"COMMIT" not in b"".join(statements(sent)).upper()
+
+
+@given(st.lists(MESSAGE, max_size=6), st.data())
+def test_cut_anywhere_it_is_the_same_as_whole(said: list[bytes], data: st.DataObject) -> None:
+    """Nothing depends on how the bytes came."""
+    whole, cut = Frame(only_reads=True), Frame(only_reads=True)
+    stream = b"".join(said)
+    pieces, at = [], 0
+    while at < len(stream):
+        size = data.draw(st.integers(1, len(stream) - at))
+        pieces.append(stream[at : at + size])
+        at += size
+
+    def outcome(frame: Frame, parts: list[bytes]) -> bytes:
+        sent = b""
+        try:
+            for part in parts:
+                sent += to_server(frame.up(part))
+        except LoginError as error:
+            return str(error).encode()
+        return sent.replace(frame.begin.split()[-1].encode(), b"aileron_x")
+
+    assert outcome(whole, [stream]) == outcome(cut, pieces)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        (wire.message(b"p", b"x\0"), "not passed on"),
+        (wire.message(b"\xff"), "not passed on"),
+        (b"Q" + struct.pack("!i", 3), "no message"),
+        (b"Q" + struct.pack("!i", -5), "no message"),
+        (b"d" + struct.pack("!i", 0x7FFFFFFF), "no message"),
+        (parse("SELECT 1") + query("SELECT 1"), "before the Sync"),
+        (query("SELECT 1\0COMMIT"), "no end, or something behind it"),
+        (wire.message(b"B", b"x" * 2000), "1024 bytes"),
+    ],
+)
+def test_what_is_no_message_of_an_honest_library_ends_the_stream(said: bytes, words: str) -> None:
+    """With words for whoever wrote the connector."""
+    with pytest.raises(LoginError, match=words):
+        to_server(Frame(only_reads=True).up(said))
+
+
+def test_a_server_that_is_out_of_the_transaction_ends_the_stream() -> None:
+    """Whatever made it so."""
+    frame = Frame(only_reads=True)
+    to_server(frame.up(query("SELECT 1")))
+    with pytest.raises(LoginError, match="transaction is over") as caught:
+        to_client(frame.down(wire.ready(b"I")))
+    assert caught.value.problem is Problem.NOT_ALLOWED
+
+
+def test_a_statement_has_a_bound_and_a_value_has_none() -> None:
+    """A statement is looked at as a whole, and kept for that long."""
+    frame = Frame(only_reads=True)
+    with pytest.raises(LoginError, match="at most 1048576"):
+        to_server(frame.up(b"Q" + struct.pack("!i", 2 << 20) + b" " * (1 << 20)))
+    frame = Frame(only_reads=True)
+    bind = wire.message(b"B", wire.text("", "") + b"x" * (3 << 20))
+    assert to_server(frame.up(bind)) == bind
