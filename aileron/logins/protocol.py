@@ -44,7 +44,9 @@ class Filter(abc.ABC):
         return ()
 
     def down_ended(self) -> Iterable[Passed]:
-        """Nor does the service: what was kept of it, if it is to be passed on."""
+        """Nor does the service: what was kept of it, if it is to be passed on. LoginError where that was no good end; what was
+        said before is delivered all the same.
+        """
         return ()
 
     @property

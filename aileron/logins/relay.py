@@ -163,6 +163,7 @@ class _Relay:
         self._note: Final = note
         self._mask: Final = mask
         self._has_told_end = False
+        self._ended_badly: LoginError | None = None
 
     def run(self, of_client: bytes, of_server: bytes) -> None:
         self._pass(self._of_server(of_server))
@@ -170,6 +171,8 @@ class _Relay:
         self._read_server()  # TLS may have read more than it gave out
         while not self._is_over():
             self._turn()
+        if self._ended_badly is not None:
+            raise self._ended_badly
         if self._server.is_cut and not self._client.has_ended:
             raise LoginError(Problem.CLOSED, f"{self._server.who} broke the connection off")
 
@@ -268,7 +271,10 @@ class _Relay:
                 return
             if not data:
                 self._server.has_ended = True
-                self._pass(self._filter.down_ended())
+                try:
+                    self._pass(self._filter.down_ended())
+                except LoginError as error:  # the connector gets what was said before it hears how it ended
+                    self._ended_badly = error
                 self._client.put(self._mask.finish())
                 return
             self._pass(self._of_server(data))
