@@ -16,11 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redis.connection import Connection
 
-from aileron.logins.messages import LoginError, Problem
+from aileron.logins.messages import Failed, LoginError, Problem
 from aileron.logins.protocols.redis import MAX_HELD, Commands, RedisLogin, command
 from aileron.model.login import LoginDetails
-from aileron.tls import client_context
-from tests.support.one_login import LoggedIn, an_order
+from tests.support.logins import LoginAt, trusting
 from tests.support.redis_server import RedisServer, needs_redis
 from tests.support.upstream import Authority
 
@@ -44,10 +43,16 @@ def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> It
 
 def login(
     server: RedisServer, authority: Authority, user: str = "me", secret: bytes = b"hunter22", **more: Any
-) -> LoggedIn:
+) -> LoginAt:
     """A stream over TLS."""
-    order = an_order(f"redis://127.0.0.1:{server.tls_port}", user, secret, **more)
-    return LoggedIn(RedisLogin(order), client_context(authority.ca_pem, ()))
+    target = f"redis://127.0.0.1:{server.tls_port}"
+    return LoginAt(RedisLogin, target, user, secret, tls=trusting(authority.ca_pem), **more)
+
+
+def refused(stream: LoginAt) -> Failed:
+    """Why there is none."""
+    with stream:
+        return stream.failed()
 
 
 class _Over(Connection):
@@ -86,7 +91,7 @@ def test_redis_py_works_whatever_it_logs_in_with(
         with client.pipeline(transaction=True) as pipe:
             assert pipe.incr("n").execute_command("AUTH", "who", "ever").get("k").execute()[1] is not None
         client.close()
-    assert stream.login.mechanism == "AUTH"
+        assert stream.logged_in().mechanism == "AUTH"
 
 
 @needs_redis
@@ -112,13 +117,11 @@ def test_what_the_server_says_of_the_secret_is_masked(server: RedisServer, autho
 def test_a_wrong_password_is_refused_once(server: RedisServer, authority: Authority) -> None:
     """As is a user that is off; the right one is not."""
     for user, secret in (("me", b"wrong"), ("nobody", b"hunter22"), ("default", b"hunter22")):
-        with pytest.raises(LoginError) as refused, login(server, authority, user, secret):
-            pass
-        assert refused.value.problem is Problem.REFUSED_CREDENTIAL
-        assert refused.value.said.startswith("WRONGPASS")
-        assert secret.decode() not in f"{refused.value} {refused.value.said}"
-    with login(server, authority):
-        pass
+        failed = refused(login(server, authority, user, secret))
+        assert failed.problem is Problem.REFUSED_CREDENTIAL
+        assert failed.said.startswith("WRONGPASS")
+    with login(server, authority) as stream:
+        stream.logged_in()
 
 
 @needs_redis
@@ -128,28 +131,19 @@ def test_a_database_is_selected_or_there_is_no_stream(server: RedisServer, autho
         stream.client.sendall(command(b"CLIENT", b"INFO"))
         assert b" db=3 " in stream.client.recv(4096)
     for user, database in (("me", "4"), ("me", "x"), ("me", "01"), ("reader", "1")):
-        with (
-            pytest.raises(LoginError) as refused,
-            login(server, authority, user, details=LoginDetails(database=database)),
-        ):
-            pass
-        assert refused.value.problem is Problem.UNUSABLE_CREDENTIAL
+        failed = refused(login(server, authority, user, details=LoginDetails(database=database)))
+        assert failed.problem is Problem.UNUSABLE_CREDENTIAL
 
 
 @needs_redis
 def test_only_the_right_server_gets_the_password(server: RedisServer, authority: Authority, tmp_path: Any) -> None:
     """A certificate of somebody else's, and a server that has no TLS."""
-    other = Authority(tmp_path)
-    with pytest.raises(LoginError) as refused, login(server, other):
-        pass
-    assert refused.value.problem is Problem.CERTIFICATE
-    order = an_order(f"redis://127.0.0.1:{server.port}", "me", b"hunter22", login_s=0.3)
-    with pytest.raises(LoginError) as refused, LoggedIn(RedisLogin(order), client_context(authority.ca_pem, ())):
-        pass
-    assert refused.value.problem is Problem.TOO_SLOW  # it waits for the end of a line that is none
-    plain = an_order(f"redis+plain://127.0.0.1:{server.port}", "me", b"hunter22")
-    with LoggedIn(RedisLogin(plain)) as stream:  # which a user has to have named
-        assert client_over(stream.client).ping()
+    assert refused(login(server, Authority(tmp_path))).problem is Problem.CERTIFICATE
+    target = f"redis://127.0.0.1:{server.port}"
+    stream = LoginAt(RedisLogin, target, "me", b"hunter22", tls=trusting(authority.ca_pem), login_s=0.3)
+    assert refused(stream).problem is Problem.TOO_SLOW  # it waits for the end of a line that is none
+    with LoginAt(RedisLogin, target.replace("redis:", "redis+plain:"), "me", b"hunter22") as stream:
+        assert client_over(stream.client).ping()  # a user has to have named it
 
 
 @needs_redis
@@ -199,15 +193,9 @@ def scripted(*answers: bytes) -> Iterator[tuple[socket.socket, bytearray]]:
 )
 def test_what_a_server_answers_has_a_problem_each(answer: bytes, problem: Problem) -> None:
     """None of them is a login."""
-    order = an_order("redis+plain://localhost:1", "me", b"hunter22", login_s=0.3)
-    with (
-        scripted(answer) as (ours, _),
-        pytest.raises(LoginError) as refused,
-        LoggedIn(RedisLogin(order), connected=ours),
-    ):
-        pass
-    assert refused.value.problem is problem
-    assert "hunter22" not in str(refused.value)
+    with scripted(answer) as (ours, _):
+        target = "redis+plain://localhost:1"
+        assert refused(LoginAt(RedisLogin, target, "me", b"hunter22", login_s=0.3, service=ours)).problem is problem
 
 
 def passed(*pieces: bytes) -> bytes:
@@ -269,9 +257,9 @@ def test_what_a_server_might_read_in_another_way_ends_the_stream(sent: bytes) ->
     with pytest.raises(LoginError, match="more than"):
         passed(b"x" * MAX_HELD, b"x")
     for pieces in ([sent], [sent[at : at + 1] for at in range(len(sent))]):
-        with pytest.raises(LoginError) as refused:
+        with pytest.raises(LoginError) as caught:
             passed(*pieces)
-        assert refused.value.problem is Problem.NOT_ALLOWED
+        assert caught.value.problem is Problem.NOT_ALLOWED
 
 
 WORDS = st.sampled_from([b"AUTH", b"hello", b"GET", b"", b"3", b"x" * 70, b"\r\n", b"*1\r\n"])

@@ -1,0 +1,539 @@
+"""SSH: the pinned host key, one attempt with a key or a password, and one channel with one command or subsystem.
+
+    Side (a plain socket) ◄──► a thread with asyncssh ◄── ssh ──► the server's command
+          stdin, stdout             stderr kept, exit status
+
+Runs in the process of one login: SSH in a thread with an event loop of its own, so that the relay has a socket like any other.
+
+Rules
+- The server's key is the pinned one, or nothing is said to it. Certificates of host keys are not taken.
+- Algorithms that have no known weakness, and no choice: AES-GCM alone. ChaCha20-Poly1305 is only safe where both ends know strict
+  key exchange (CVE-2023-48795), which the library does and does not tell; RSA signs with SHA-2.
+- Nothing comes from this machine: no configuration, known hosts, agent, default keys, GSSAPI.
+- One channel, without a terminal, environment, agent or X11. What the server wants to open towards here is refused.
+- One attempt by one method. Keyboard-interactive is another method, and not used.
+- Before the login a server may send MAX_LOGIN_BYTES; after it, what the channel's window holds. Of stderr the last MAX_STDERR
+  bytes are kept.
+- A command that ends with another status than 0 ends the stream as an error, behind everything that it wrote.
+
+Source: RFC 4251 to 4254, RFC 8308, RFC 8332; https://asyncssh.readthedocs.io/. Not here: which commands are granted
+(aileron/model/commands.py, asked by egress before anything is connected).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures.thread  # all of it now: later no file can be opened any more
+import contextlib
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any, Final
+
+import asyncssh
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
+from aileron.logins.protocol import Login, Passed, Unchanged
+from aileron.logins.side import MAX_LOGIN_BYTES, Side
+from aileron.model.commands import subsystem_of
+
+__all__ = ["MAX_STDERR", "SSH_THREAD", "SshLogin"]
+
+SSH_THREAD: Final = "aileron-ssh"
+"""The thread's name."""
+MAX_STDERR: Final = 8 << 10
+"""Bytes that are kept of what a command says beside its output, from the end: its last line says why it failed."""
+_WINDOW: Final = 1 << 20
+"""Bytes that a server may send ahead of whoever reads: a connection of 100 ms at 10 MB/s."""
+_GRACE_S: Final = 1.0
+"""For the exit status, which comes behind the end of the output, and for saying goodbye."""
+_KEEPALIVE_S: Final = 15.0
+_MIN_RSA_BITS: Final = 2048
+_KEX: Final = (
+    "mlkem768x25519-sha256",
+    "curve25519-sha256",
+    "curve25519-sha256@libssh.org",
+    "ecdh-sha2-nistp256",
+    "ecdh-sha2-nistp384",
+    "ecdh-sha2-nistp521",
+)
+_CIPHERS: Final = ("aes256-gcm@openssh.com", "aes128-gcm@openssh.com")
+_MACS: Final = ("hmac-sha2-256-etm@openssh.com", "hmac-sha2-512-etm@openssh.com")
+"""AES-GCM needs none, but some servers want one to be agreed on."""
+_SIGNATURES: Final = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+)
+_PLAIN_KEYS: Final = frozenset(_SIGNATURES[:4]) | {"ssh-rsa"}
+
+
+class SshLogin(Login):
+    """A key (OpenSSH's form or PEM) or a password; `mechanism` is `publickey` or `password`."""
+
+    def __init__(self, order: Order) -> None:
+        super().__init__(order)
+        self._until: Final = time.monotonic() + order.login_s
+        self._tunnel: _Tunnel | None = None
+
+    def log_in(self, server: Side) -> None:
+        """As `Login.log_in`; the command has begun then."""
+        command = self.order.command
+        if not command:
+            raise LoginError(
+                Problem.NOT_ALLOWED,
+                "an ssh login executes one command, and none was named; give tcp.connect a command that the manifest grants",
+            )
+        client = _Client(self.order, _pinned(self.order))
+        if client.mechanism == "password":
+            self.sent_in_clear = (self.order.secret,)
+        self.mechanism = client.mechanism
+        options = _options(self.order, client)
+        self._tunnel = _Tunnel(self.order.target.destination.host, command, client, options)
+        server.replace(self._tunnel.open(server.sock, self._until))
+
+    def greet(self, client: Side, server: Side) -> Unchanged:
+        """There is nothing to answer: SSH is spoken here alone."""
+        assert self._tunnel is not None
+        return _Command(self._tunnel)
+
+
+class _Command(Unchanged):
+    """Standard input and output of the command; its end is looked at when both have passed."""
+
+    def __init__(self, tunnel: _Tunnel) -> None:
+        self._tunnel: Final = tunnel
+
+    def down_ended(self) -> Iterable[Passed]:
+        if (problem := self._tunnel.problem) is not None:
+            raise problem
+        return ()
+
+
+class _Client(asyncssh.SSHClient):
+    """What the library asks for during the login."""
+
+    def __init__(self, order: Order, pinned: asyncssh.SSHKey) -> None:
+        self.pinned: Final = pinned
+        self.has_seen_key = False
+        self.other: asyncssh.SSHKey | None = None
+        """The server's, where it is not the pinned one."""
+        self._key: asyncssh.SSHKey | None = None
+        self._password: str | None = None
+        if order.secret.lstrip().startswith(b"-----BEGIN"):
+            self._key = _private_key(order.secret)
+        else:
+            self._password = _password(order)
+
+    @property
+    def mechanism(self) -> str:
+        return "password" if self._key is None else "publickey"
+
+    def validate_host_public_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        self.has_seen_key = True
+        if key.public_data == self.pinned.public_data:
+            return True
+        self.other = key
+        return False
+
+    def public_key_auth_requested(self) -> asyncssh.SSHKey | None:
+        return self._key if self._is_first() else None
+
+    def password_auth_requested(self) -> str | None:
+        return self._password if self._is_first() else None
+
+    def _is_first(self) -> bool:
+        is_first, self._has_tried = not self._has_tried, True
+        return is_first
+
+    _has_tried = False
+
+
+class _Socket(socket.socket):
+    """The connected socket, of which only so much can be read until the login is over."""
+
+    left: int | None = MAX_LOGIN_BYTES
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        data = super().recv(size, flags)
+        if self.left is not None:
+            self.left -= len(data)
+            if self.left < 0:
+                raise OSError("more than there is room for")
+        return data
+
+    def setsockopt(self, level: int, *option: Any) -> None:
+        """SO_KEEPALIVE, which the library sets in any case, cannot be set in this process: SSH has a keepalive of its own."""
+        if level == socket.IPPROTO_TCP:
+            super().setsockopt(level, *option)
+
+    @property
+    def overran(self) -> bool:
+        return self.left is not None and self.left < 0
+
+
+class _Session(asyncssh.SSHClientSession[bytes]):
+    """The channel's end: what the command writes goes to the near socket, at the pace at which that is read."""
+
+    def __init__(self, near: _Near) -> None:
+        self._near: Final = near
+        self._said = bytearray()
+        self._status: int | None = None
+        self._signal: str | None = None
+        self._error: Exception | None = None
+        self.over: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        if datatype is None:
+            self._near.write(data)
+        elif len(self._said) + len(data) > MAX_STDERR:
+            self._said = (self._said + data)[-MAX_STDERR:]
+        else:
+            self._said += data
+
+    def pause_writing(self) -> None:
+        self._near.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._near.resume_reading()
+
+    def eof_received(self) -> bool:
+        asyncio.get_running_loop().call_later(_GRACE_S, self._near.end)  # a command may go on without output
+        return True
+
+    def exit_status_received(self, status: int) -> None:
+        self._status = status
+
+    def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
+        self._signal = signal
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._error = exc
+        if not self.over.done():
+            self.over.set_result(None)
+
+    def problem(self) -> LoginError | None:
+        """How the command ended, if not well."""
+        said = self._last_line()
+        if self._error is not None:
+            return LoginError(Problem.CLOSED, "the connection to the server broke while the command ran", said)
+        if self._signal is not None:
+            return LoginError(Problem.CLOSED, f"the command was ended by SIG{_printable(self._signal, 16)}", said)
+        if self._status is None:
+            return LoginError(Problem.CLOSED, "the server closed the channel without the command's exit status", said)
+        if self._status:
+            return LoginError(Problem.CLOSED, f"the command failed with exit status {self._status}", said)
+        return None
+
+    def _last_line(self) -> str:
+        lines = self._said.decode("utf-8", "replace").splitlines()
+        return next((text for line in reversed(lines) if (text := _printable(line, MAX_WORDS))), "")
+
+
+class _Near(asyncio.Protocol):
+    """The thread's end of the socket pair: what the connector sends goes into the channel."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self._is_full = False
+        self.closed: Final[asyncio.Future[None]] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        self._transport = transport
+
+    def begin(self, channel: asyncssh.SSHClientChannel[bytes]) -> None:
+        self._channel = channel
+        self.resume_reading()
+        if self._is_full:  # a command may write before it is known to have begun
+            channel.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if self._channel is not None and not self._channel.is_closing():
+            self._channel.write(data)
+
+    def eof_received(self) -> bool:
+        if self._channel is not None and not self._channel.is_closing():
+            self._channel.write_eof()
+        return True
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        if self._channel is not None:
+            self._channel.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        if self._channel is not None:
+            self._channel.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.closed.set_result(None)
+        if self._channel is not None:
+            self._channel.close()
+
+    def write(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def pause_reading(self) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def end(self) -> None:
+        """The connector sees the end of the output when it has read it."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write_eof()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+
+
+class _Tunnel:
+    """The thread. `problem` is read when the near socket has ended: it is set before."""
+
+    def __init__(self, host: str, command: str, client: _Client, options: asyncssh.SSHClientConnectionOptions) -> None:
+        self._host: Final = host
+        self._command: Final = command
+        self._client: Final = client
+        self._options: Final = options
+        self._opened: Final[concurrent.futures.Future[None]] = concurrent.futures.Future()
+        self.problem: LoginError | None = None
+
+    def open(self, sock: socket.socket, until: float) -> socket.socket:
+        """The near socket, behind which the command runs. Takes `sock` over. LoginError."""
+        far = _Socket(fileno=sock.detach())
+        far.setblocking(False)
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        thread = threading.Thread(target=lambda: asyncio.run(self._run(far, ours, until)), name=SSH_THREAD, daemon=True)
+        thread.start()
+        try:
+            self._opened.result(max(0.0, until - time.monotonic()) + _GRACE_S)
+        except BaseException:
+            theirs.close()
+            thread.join(2 * _GRACE_S)
+            raise
+        return theirs
+
+    async def _run(self, far: _Socket, ours: socket.socket, until: float) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: None)  # it would print what it choked on
+        problem: LoginError | None = None
+        connection: asyncssh.SSHClientConnection | None = None
+        _, near = await loop.create_connection(_Near, sock=ours)
+        try:
+            async with asyncio.timeout(until - time.monotonic()):
+                connection = await asyncssh.connect(sock=far, options=self._options, config=None)
+                session = await self._begin(connection, near)
+        except Exception as error:  # noqa: BLE001 - whatever a server can bring the library to is a login that failed
+            problem = self._problem(error, far)
+        if problem is not None:  # outside of the handler: what a library raised may quote anything
+            self._opened.set_exception(problem)
+        else:
+            far.left = None
+            self._opened.set_result(None)
+            await session.over
+            self.problem = session.problem()
+        near.close()
+        await _leave(connection)
+        await near.closed  # everything was read, or nobody reads any more
+
+    async def _begin(self, connection: asyncssh.SSHClientConnection, near: _Near) -> _Session:
+        subsystem = subsystem_of(self._command)
+        channel, session = await connection.create_session(
+            lambda: _Session(near),
+            None if subsystem else self._command,
+            subsystem=subsystem,
+            env={},
+            send_env=(),
+            request_pty=False,
+            x11_forwarding=False,
+            encoding=None,
+            window=_WINDOW,
+        )
+        assert isinstance(session, _Session)
+        near.begin(channel)
+        return session
+
+    def _problem(self, error: Exception, far: _Socket) -> LoginError:
+        said = _printable(error.reason, MAX_WORDS) if isinstance(error, asyncssh.DisconnectError) else ""
+        if self._client.other is not None:
+            return _other_host_key(self._host, self._client.other)
+        if far.overran:
+            return LoginError(
+                Problem.PROTOCOL, f"the server sent more than {MAX_LOGIN_BYTES} bytes before the login was over"
+            )
+        match error:
+            case TimeoutError():
+                return LoginError(Problem.TOO_SLOW, "the server did not answer in time")
+            case asyncssh.KeyExchangeFailed():
+                return LoginError(Problem.NOT_ENCRYPTED, f"the server has none of {_ALGORITHMS}", said)
+            case asyncssh.PermissionDenied():
+                return LoginError(
+                    Problem.REFUSED_CREDENTIAL,
+                    f"the server does not take this user name with this {_NAMES[self._client.mechanism]}",
+                    said,
+                )
+            case asyncssh.ChannelOpenError():
+                return LoginError(
+                    Problem.PROTOCOL, "the server does not start the command", _printable(error.reason, MAX_WORDS)
+                )
+            case asyncssh.ConnectionLost() | OSError():
+                when = (
+                    "the login was over"
+                    if self._client.has_seen_key
+                    else f"it showed a key; perhaps it has none of {_ALGORITHMS}"
+                )
+                return LoginError(Problem.CLOSED, f"the server closed the connection before {when}", said)
+        return LoginError(Problem.PROTOCOL, "what the server said is not SSH 2.0, or breaks its rules", said)
+
+
+_ALGORITHMS: Final = (
+    "the algorithms that are safe today (AES-GCM; curve25519 or ECDH; Ed25519, ECDSA or RSA with SHA-2), which its operator can "
+    "turn on in sshd_config"
+)
+_NAMES: Final = {"publickey": "key", "password": "password"}
+
+
+async def _leave(connection: asyncssh.SSHClientConnection | None) -> None:
+    if connection is not None:
+        connection.close()
+        with contextlib.suppress(TimeoutError, asyncssh.Error, OSError):
+            await asyncio.wait_for(connection.wait_closed(), _GRACE_S)
+
+
+def _options(order: Order, client: _Client) -> asyncssh.SSHClientConnectionOptions:
+    """Everything that the library would take from this machine is said here."""
+    logging.getLogger("asyncssh").setLevel(logging.CRITICAL + 1)
+    # Asked for even where nothing is made of them; where they are not set, /etc/passwd is, which cannot be opened here.
+    os.environ |= {"LOGNAME": "nobody", "HOME": "/nonexistent"}
+    pinned = _signatures_of(client.pinned)
+    try:
+        return asyncssh.SSHClientConnectionOptions(
+            client_factory=lambda: client,
+            client_version="Aileron",
+            host=order.target.destination.host,
+            port=order.target.destination.port,
+            username=order.username,
+            config=None,
+            known_hosts=((), (), ()),
+            # Its own first: a server that has it shows it. The others are for saying what it shows instead.
+            server_host_key_algs=[*pinned, *(each for each in _SIGNATURES if each not in pinned)],
+            kex_algs=_kex(),
+            encryption_algs=_CIPHERS,
+            mac_algs=_MACS,
+            signature_algs=_SIGNATURES,
+            compression_algs=None,
+            x509_trusted_certs=None,
+            x509_trusted_cert_paths=(),
+            client_keys=None,
+            client_host_keys=None,
+            client_username="nobody",
+            agent_path=None,
+            agent_forwarding=False,
+            gss_host=None,
+            gss_kex=False,
+            gss_auth=False,
+            host_based_auth=False,
+            kbdint_auth=False,
+            public_key_auth=client.mechanism == "publickey",
+            password_auth=client.mechanism == "password",
+            preferred_auth=(client.mechanism,),
+            disable_trivial_auth=True,
+            login_timeout=order.login_s + _GRACE_S,
+            keepalive_interval=_KEEPALIVE_S,
+        )
+    except ValueError:
+        pass
+    raise _unusable("the user name has characters that SSH cannot send")
+
+
+def _kex() -> list[str]:
+    """Those of this OpenSSL."""
+    known = {name.decode("ascii") for name in asyncssh.kex.get_kex_algs()}
+    return [name for name in _KEX if name in known]
+
+
+def _pinned(order: Order) -> asyncssh.SSHKey:
+    host = order.target.destination
+    if order.details.host_key is None:
+        raise LoginError(
+            Problem.HOST_KEY,
+            f"no host key is pinned for {host}; see it with ssh-keyscan -p {host.port} {host.host}, compare it with what the "
+            "server's operator publishes, and bind again: aileron binding setup … --host-key 'ssh-ed25519 AAAA…'",
+        )
+    key = None
+    with contextlib.suppress(asyncssh.KeyImportError, ValueError):
+        key = asyncssh.import_public_key(order.details.host_key)
+    if key is None or key.get_algorithm() not in _PLAIN_KEYS:
+        raise LoginError(
+            Problem.HOST_KEY,
+            "the pinned host key is none of ssh-ed25519, ecdsa-sha2-nistp… or ssh-rsa as OpenSSH writes them; bind again: "
+            "aileron binding setup … --host-key 'ssh-ed25519 AAAA…'",
+        )
+    return key
+
+
+def _signatures_of(key: asyncssh.SSHKey) -> list[str]:
+    algorithm = key.get_algorithm()
+    return ["rsa-sha2-512", "rsa-sha2-256"] if algorithm == "ssh-rsa" else [algorithm]
+
+
+def _other_host_key(host: str, key: asyncssh.SSHKey) -> LoginError:
+    return LoginError(
+        Problem.HOST_KEY,
+        f"{host} shows another host key than the one that is pinned: {key.get_algorithm()} {key.get_fingerprint()}. Somebody "
+        "may be in between. If its operator confirms that this is the new one, bind again: aileron binding setup … --host-key "
+        "'ssh-ed25519 AAAA…'",
+    )
+
+
+def _private_key(secret: bytes) -> asyncssh.SSHKey:
+    why = "the private key cannot be read; it must be in OpenSSH's or PEM form"
+    key: asyncssh.SSHKey | None = None
+    try:
+        key = asyncssh.import_private_key(secret)
+    except asyncssh.KeyEncryptionError:
+        why = "the private key has a passphrase; store a copy without one (ssh-keygen -p), the vault encrypts it"
+    except (asyncssh.KeyImportError, ValueError, ImportError):
+        if b"ENCRYPTED" in secret:
+            why = "the private key has a passphrase; store a copy without one (ssh-keygen -p), the vault encrypts it"
+    if key is None:
+        raise _unusable(why)
+    if key.get_algorithm() not in _PLAIN_KEYS:
+        raise _unusable(f"a key of the kind {key.get_algorithm()} is not used; make one with ssh-keygen -t ed25519")
+    if isinstance(key.pyca_key, RSAPrivateKey) and key.pyca_key.key_size < _MIN_RSA_BITS:
+        raise _unusable(f"an RSA key has at least {_MIN_RSA_BITS} bits; make a key with ssh-keygen -t ed25519")
+    return key
+
+
+def _password(order: Order) -> str:
+    try:
+        return order.secret.decode("utf-8")
+    except UnicodeDecodeError:
+        pass
+    raise _unusable("the password is not UTF-8, in which SSH sends it; or it is a key in a form that is not PEM")
+
+
+def _unusable(why: str) -> LoginError:
+    return LoginError(Problem.UNUSABLE_CREDENTIAL, why)
+
+
+def _printable(text: str, most: int) -> str:
+    return "".join(character if character.isprintable() else " " for character in text).strip()[:most]

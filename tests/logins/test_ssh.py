@@ -1,0 +1,422 @@
+"""SSH: a real sshd, keys of each kind, and servers that are not who they were, do not answer, or want more than a login."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self
+
+import asyncssh
+import pytest
+
+from aileron.logins.messages import Failed, Over, Problem
+from aileron.logins.protocols.ssh import SshLogin
+from aileron.model.login import LoginDetails
+from tests.support.logins import LoginAt
+from tests.support.sshd import HOST_KEYS, USER, Sshd, SshPeer, needs_sshd, public_line
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """One for all tests that do not change it. It agrees on new keys after each mebibyte."""
+    with Sshd(tmp_path_factory.mktemp("sshd"), "RekeyLimit 1M") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def key() -> asyncssh.SSHKey:
+    """One that no server knows."""
+    return asyncssh.generate_private_key("ssh-ed25519")
+
+
+def login(
+    server: Sshd | SshPeer | _Listener,
+    command: str | None,
+    secret: bytes | None = None,
+    host_key: str | None = "",
+    user: str = USER,
+    login_s: float = 10.0,
+) -> LoginAt:
+    """A command at the server, with what it expects unless said otherwise."""
+    if host_key == "":
+        own = server.host_keys["ssh-ed25519"] if isinstance(server, Sshd) else server.host_key
+        host_key = public_line(own)
+    if secret is None:
+        assert isinstance(server, Sshd)
+        secret = server.client_key.export_private_key()
+    target, details = f"ssh://127.0.0.1:{server.port}", LoginDetails(host_key=host_key)
+    return LoginAt(SshLogin, target, user, secret, details=details, command=command, login_s=login_s)
+
+
+class _Listener:
+    """A port where nobody answers, unless a test does."""
+
+    def __init__(self) -> None:
+        self.socket = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self.socket.getsockname()[1]
+        self.host_key = asyncssh.generate_private_key("ssh-ed25519")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.socket.close()
+
+
+def refused(stream: LoginAt) -> Failed:
+    """Why there is none."""
+    with stream:
+        return stream.failed()
+
+
+def everything(sock: socket.socket) -> bytes:
+    """Until the end."""
+    pieces = []
+    while piece := sock.recv(1 << 16):
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+@needs_sshd
+def test_input_and_output_of_a_command_pass(sshd: Sshd) -> None:
+    """Bytes of all kinds both ways, a half that ends, several new keys on the way, and a status that is well."""
+    sent = os.urandom(1 << 16) * 64
+    with login(sshd, "cat; echo and the end") as stream:
+        threading.Thread(target=lambda: (stream.client.sendall(sent), stream.client.shutdown(socket.SHUT_WR))).start()
+        assert everything(stream.client) == sent + b"and the end\n"
+        assert stream.over() == Over(scrubbed=0)
+        assert stream.logged_in().mechanism == "publickey"
+
+
+@needs_sshd
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("exit 3", "exit status 3"),
+        ("kill -9 $$", "SIGKILL"),
+        ("head -c 9000000 /dev/zero >&2; echo why >&2; exit 1", "1"),
+    ],
+)
+def test_a_command_that_fails_ends_the_stream_behind_its_output(sshd: Sshd, how: str, message: str) -> None:
+    """With the last line that it said beside it; of ten megabytes there a few are kept."""
+    with login(sshd, f"head -c 700000 /dev/zero; echo why >&2; {how}") as stream:
+        stream.logged_in()
+        time.sleep(0.3)  # it has ended before anything of it is read
+        assert len(everything(stream.client)) == 700_000
+        over = stream.over()
+    assert (over.problem, over.said) == (Problem.CLOSED, "why")
+    assert message in over.message
+
+
+@needs_sshd
+def test_a_subsystem_is_one(sshd: Sshd) -> None:
+    """The first packets of SFTP (draft-ietf-secsh-filexfer-02 section 4): version 3 of both."""
+    with login(sshd, "subsystem sftp") as stream:
+        stream.client.sendall(struct.pack(">IBI", 5, 1, 3))
+        assert stream.client.recv(9)[4:9] == struct.pack(">BI", 2, 3)
+    assert refused(login(sshd, "subsystem nothing")).problem is Problem.PROTOCOL
+    with login(sshd, "echo subsystem sftp") as stream:  # a command stays one
+        assert everything(stream.client) == b"subsystem sftp\n"
+
+
+@needs_sshd
+def test_what_nobody_reads_is_not_read_from_the_server(sshd: Sshd, tmp_path: Path) -> None:
+    """The command stops when the window and the sockets on the way are full."""
+    count = tmp_path / "count"
+    with login(sshd, f"while head -c 100000 /dev/zero; do echo >> {count}; done") as stream:
+        assert stream.client.recv(1)
+        seen = -1
+        for _ in range(50):
+            if seen == (seen := count.stat().st_size if count.exists() else 0) > 0:
+                break
+            time.sleep(0.3)
+        else:
+            pytest.fail("the command goes on and on")
+        assert seen < 150  # of 100 kB each
+
+
+@needs_sshd
+@pytest.mark.parametrize("name", HOST_KEYS)
+def test_the_pinned_host_key_is_asked_for_whichever_it_is(sshd: Sshd, name: str) -> None:
+    """A server has several; a comment behind it is as good as none."""
+    with login(sshd, "true", host_key=f"{public_line(sshd.host_keys[name])} root@server") as stream:
+        assert everything(stream.client) == b""
+
+
+@needs_sshd
+def test_another_host_key_is_nobody_to_log_in_at(sshd: Sshd, key: asyncssh.SSHKey) -> None:
+    """The message has the one that the server shows, and what to do; the server hears no user name."""
+    error = refused(login(sshd, "true", host_key=public_line(key), user="unheard-of"))
+    assert error.problem is Problem.HOST_KEY
+    assert sshd.host_keys["ssh-ed25519"].get_fingerprint() in error.message
+    assert "--host-key" in error.message
+    assert "unheard-of" not in sshd.log
+    assert refused(login(sshd, "true", user="unheard-of")).problem is Problem.REFUSED_CREDENTIAL
+    sshd.wait_logged("unheard-of")
+    for pinned in (None, "", " ", "ssh-ed25519 AAAA", public_line(sshd.host_keys["ssh-rsa"])[:-20]):
+        if pinned != "":
+            assert refused(login(sshd, "true", host_key=pinned)).problem is Problem.HOST_KEY
+
+
+def test_a_certificate_for_the_pinned_key_is_not_the_key() -> None:
+    """Nor is one that was signed by it: a server that has nothing else is refused."""
+    host_key = asyncssh.generate_private_key("ssh-ed25519")
+    certificate = host_key.generate_host_certificate(host_key, "server")
+    with SshPeer(server_host_keys=[(host_key, certificate)], host_key=host_key) as peer:
+        assert (
+            refused(login(peer, "true", b"password")).problem is Problem.REFUSED_CREDENTIAL
+        )  # it has the key too, and shows that
+        other = asyncssh.generate_private_key("ssh-ed25519")
+        assert refused(login(peer, "true", b"password", public_line(other))).problem is Problem.HOST_KEY
+
+
+@needs_sshd
+@pytest.mark.parametrize("name", ["ssh-ed25519", "ecdsa-sha2-nistp256", "ssh-rsa"])
+@pytest.mark.parametrize("form", ["openssh", "pkcs8-pem", "pkcs1-pem"])
+def test_keys_log_in(sshd: Sshd, name: str, form: str) -> None:
+    """Of each kind and form; RSA signs with SHA-2."""
+    if (name, form) == ("ssh-ed25519", "pkcs1-pem"):
+        pytest.skip("there is no such form")
+    own = asyncssh.generate_private_key(name)
+    sshd.allow(sshd.client_key, own)
+    with login(sshd, "true", own.export_private_key(form)) as stream:
+        assert everything(stream.client) == b""
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda: b"-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----\n", "cannot be read"),
+        (lambda: b"-----BEGIN PUBLIC KEY-----\n", "cannot be read"),
+        (lambda: asyncssh.generate_private_key("ssh-ed25519").export_private_key("pkcs8-pem", "x"), "has a passphrase"),
+        (lambda: asyncssh.generate_private_key("ssh-rsa", key_size=1024).export_private_key(), "2048"),
+        (lambda: asyncssh.generate_private_key("ssh-ed448").export_private_key(), "ssh-ed448"),
+        (lambda: b"\xff\xfe", "UTF-8"),
+    ],
+)
+def test_a_secret_that_cannot_be_used_is_said_to_be_one(make: Callable[[], bytes], why: str) -> None:
+    """Before anything is said to the server."""
+    with _Listener() as nobody:
+        error = refused(login(nobody, "true", make()))
+    assert error.problem is Problem.UNUSABLE_CREDENTIAL
+    assert why in error.message
+
+
+@needs_sshd
+def test_a_key_that_the_server_does_not_know_is_tried_once(sshd: Sshd, key: asyncssh.SSHKey) -> None:
+    """As is a user that it does not know."""
+    before = sshd.log.count("Connection")
+    error = refused(login(sshd, "true", key.export_private_key()))
+    assert error.problem is Problem.REFUSED_CREDENTIAL
+    assert refused(login(sshd, "true", user="nobody-of-that-name")).problem is Problem.REFUSED_CREDENTIAL
+    assert sshd.log.count("Connection") <= before + 2
+    with login(sshd, "true") as stream:
+        stream.logged_in()
+
+
+class _Passwords(asyncssh.SSHServer):
+    """Takes one password, and counts."""
+
+    attempts: list[str]
+
+    def __init__(self) -> None:
+        self._connection: asyncssh.SSHServerConnection | None = None
+
+    def begin_auth(self, username: str) -> bool:
+        return True
+
+    def password_auth_supported(self) -> bool:
+        return True
+
+    def kbdint_auth_supported(self) -> bool:
+        return True
+
+    def get_kbdint_challenge(self, username: str, lang: str, submethods: str) -> bool:
+        self.attempts.append("asked")
+        return False
+
+    def validate_password(self, username: str, password: str) -> bool:
+        self.attempts.append(password)
+        return password == "correct horse"
+
+
+def test_a_password_is_given_once_and_by_its_own_method() -> None:
+    """And is then masked in what the server says, which could repeat it."""
+
+    class Server(_Passwords):
+        attempts: list[str] = []  # noqa: RUF012 - of this test
+
+    def answer(process: asyncssh.SSHServerProcess[str]) -> None:
+        process.stdout.write(f"{process.command}: correct horse")
+        process.exit(0)
+
+    with SshPeer(Server, process_factory=answer) as peer:
+        with login(peer, "say", b"correct horse") as stream:
+            assert everything(stream.client) == b"say: *************"
+            assert stream.logged_in().mechanism == "password"
+            assert stream.over().scrubbed == 1
+        error = refused(login(peer, "say", b"wrong horse"))
+        assert error.problem is Problem.REFUSED_CREDENTIAL
+        assert "wrong horse" not in f"{error}"
+        assert Server.attempts == ["correct horse", "wrong horse"]
+
+
+def test_a_server_that_lets_everybody_in_is_no_login() -> None:
+    """It did not check who it is that it lets in."""
+
+    class Open(asyncssh.SSHServer):
+        def begin_auth(self, username: str) -> bool:
+            return False
+
+    with SshPeer(Open) as peer:
+        assert refused(login(peer, "true", b"password")).problem is Problem.REFUSED_CREDENTIAL
+
+
+@needs_sshd
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "Ciphers aes256-ctr",
+        "Ciphers chacha20-poly1305@openssh.com",
+        "KexAlgorithms diffie-hellman-group14-sha1",
+        "HostKeyAlgorithms ssh-rsa",
+    ],
+)
+def test_a_server_that_has_old_algorithms_alone_is_refused(tmp_path: Path, setting: str) -> None:
+    """With the right key, and before it hears the user's name. (All other tests are the control.)"""
+    with Sshd(tmp_path, setting) as server:
+        error = refused(login(server, "true", host_key=public_line(server.host_keys["ssh-rsa"])))
+        assert error.problem in (Problem.NOT_ENCRYPTED, Problem.CLOSED)  # the server may find out first, and go
+        assert "the algorithms that are safe today" in error.message
+        server.wait_logged("Unable to negotiate")
+
+
+@pytest.mark.parametrize(
+    ("says", "problem"),
+    [
+        ((), Problem.TOO_SLOW),
+        ((b"SSH-2.0-x\r\n",), Problem.TOO_SLOW),
+        ((b"SSH-1.5-x\r\n",), Problem.PROTOCOL),
+        ((b"SSH-2.0-x\r\n", b""), Problem.CLOSED),
+        ((b"",), Problem.CLOSED),
+        ((b"SSH-2.0-x\r\n" + b"\xff" * 4096,), Problem.PROTOCOL),
+        ((b"welcome\r\n" * 500,) * 100, Problem.PROTOCOL),
+        ((b"x" * 8000 + b"\n",) * 100, Problem.PROTOCOL),
+        ((b"x" * 100000,), Problem.PROTOCOL),
+    ],
+)
+def test_a_server_that_is_none_is_bounded_in_time_and_bytes(says: tuple[bytes, ...], problem: Problem) -> None:
+    """An empty piece closes the connection."""
+    with _Listener() as peer:
+
+        def run() -> None:
+            with peer.socket.accept()[0] as sock, contextlib.suppress(OSError):
+                for piece in says:
+                    if not piece:
+                        return
+                    sock.sendall(piece)
+                while sock.recv(4096):
+                    pass
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        began = time.monotonic()
+        assert refused(login(peer, "true", b"password", login_s=0.5)).problem is problem
+        assert time.monotonic() - began < 5
+        thread.join(5)
+
+
+def test_banners_before_the_login_are_bounded() -> None:
+    """SSH has them as messages, too; one is no harm."""
+
+    class Server(_Passwords):
+        attempts: list[str] = []  # noqa: RUF012 - of this test
+        times = 1
+
+        def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+            self._connection = conn
+
+        def begin_auth(self, username: str) -> bool:
+            assert self._connection is not None
+            for _ in range(self.times):
+                self._connection.send_auth_banner("welcome " * 1000)
+            return True
+
+    with SshPeer(Server, process_factory=lambda process: process.exit(0)) as peer:
+        with login(peer, "say", b"correct horse") as stream:
+            stream.logged_in()
+        Server.times = 100
+        error = refused(login(peer, "say", b"correct horse"))
+    assert error.problem is Problem.PROTOCOL
+    assert "more than" in error.message
+
+
+def test_a_server_opens_nothing_towards_here() -> None:
+    """No port that was forwarded, no agent, no display: the command itself runs on."""
+    refusals: list[str] = []
+
+    class Server(_Passwords):
+        attempts: list[str] = []  # noqa: RUF012 - of this test
+
+    async def command(process: asyncssh.SSHServerProcess[str]) -> None:
+        connection = process.get_extra_info("connection")
+        for kind, arguments in (
+            ("create_connection", (asyncssh.SSHTCPSession, "127.0.0.1", 1)),
+            ("create_unix_connection", (asyncssh.SSHUNIXSession, "x")),
+        ):
+            try:
+                await getattr(connection, kind)(*arguments)
+            except asyncssh.ChannelOpenError as error:
+                refusals.append(f"{kind}: {type(error).__name__}")
+        process.stdout.write(f"{process.get_terminal_type()} {dict(process.env)}")
+        process.exit(0)
+
+    with SshPeer(Server, process_factory=command) as peer, login(peer, "x", b"correct horse") as stream:
+        assert everything(stream.client) == b"None {}"
+    assert refusals == ["create_connection: ChannelOpenError", "create_unix_connection: ChannelOpenError"]
+
+
+@needs_sshd
+def test_a_connection_that_breaks_is_not_the_end_of_a_command(sshd: Sshd) -> None:
+    """Nor is a channel that ends without a status."""
+    with login(sshd, "kill -9 $PPID; sleep 5") as stream:
+        everything(stream.client)
+        assert stream.over().problem is Problem.CLOSED
+
+
+@needs_sshd
+def test_nothing_of_this_machine_is_used(
+    sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: asyncssh.SSHKey
+) -> None:
+    """Not the keys, the agent, the configuration or the known hosts of whoever runs it."""
+    home = tmp_path / ".ssh"
+    home.mkdir()
+    (home / "id_ed25519").write_bytes(sshd.client_key.export_private_key())
+    (home / "config").write_text(f"ProxyCommand touch {tmp_path}/ran\nUser other\n", encoding="ascii")
+    (home / "known_hosts").write_text("* " + public_line(sshd.host_keys["ssh-ed25519"]), encoding="ascii")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with socket.socket(socket.AF_UNIX) as agent:
+        agent.bind(str(tmp_path / "agent"))
+        agent.listen()
+        agent.setblocking(False)
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(tmp_path / "agent"))
+        assert refused(login(sshd, "true", key.export_private_key())).problem is Problem.REFUSED_CREDENTIAL
+        assert refused(login(sshd, "true", host_key=public_line(key))).problem is Problem.HOST_KEY
+        with login(sshd, "true") as stream:
+            stream.logged_in()
+        with pytest.raises(BlockingIOError):
+            agent.accept()
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("command", [None, ""])
+def test_a_login_without_a_command_is_none(command: str | None) -> None:
+    """There is no shell to be had."""
+    with _Listener() as nobody:
+        assert refused(login(nobody, command, b"password")).problem is Problem.NOT_ALLOWED
