@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import os
+import select
 import socket
 import struct
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import asyncssh
 import pytest
+from dulwich import porcelain
+from dulwich.client import SSHVendor
 
 from aileron.logins.messages import Failed, Over, Problem
 from aileron.logins.protocols.ssh import SshLogin
@@ -413,6 +419,64 @@ def test_nothing_of_this_machine_is_used(
         with pytest.raises(BlockingIOError):
             agent.accept()
     assert not (tmp_path / "ran").exists()
+
+
+class _OverLogins(SSHVendor):
+    """What the SDK is for dulwich in a jail."""
+
+    def __init__(self, sshd: Sshd) -> None:
+        self.sshd = sshd
+        self.commands: list[str] = []
+        self.ends: list[Over] = []
+
+    def run_command(self, host: str, command: bytes, *arguments: object, **named: object) -> Any:
+        self.commands.append(command.decode())
+        stream = login(self.sshd, self.commands[-1]).__enter__()
+        stream.logged_in()
+        file, vendor = stream.client.makefile("rwb"), self
+
+        class Command:
+            read = file.read
+
+            def write(self, data: bytes) -> None:
+                file.write(data)
+                file.flush()
+
+            def can_read(self) -> bool:
+                return bool(select.select([stream.client], [], [], 0)[0])
+
+            def close(self) -> None:
+                stream.client.shutdown(socket.SHUT_WR)
+                vendor.ends.append(stream.over())
+                file.close()
+                stream.__exit__(None, None, None)
+
+        return Command()
+
+
+@needs_sshd
+def test_dulwich_clones_fetches_and_pushes(sshd: Sshd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Git's own programs at the other end. A repository that is not there is said to be none."""
+    vendor = _OverLogins(sshd)
+    monkeypatch.setattr("dulwich.client.get_ssh_vendor", lambda: vendor)
+    served = tmp_path / "served.git"
+    subprocess.run(["git", "init", "--bare", "-b", "main", served], check=True, capture_output=True)
+    url = f"ssh://somebody@127.0.0.1:{sshd.port}{served}"
+    who = {"author": b"a <a@example.com>", "committer": b"a <a@example.com>"}
+    with closing(porcelain.init(tmp_path / "one")) as one, closing(porcelain.init(tmp_path / "two")) as two:
+        (tmp_path / "one" / "file").write_bytes(os.urandom(1 << 20))
+        porcelain.add(one, [str(tmp_path / "one" / "file")])
+        commit = porcelain.commit(one, message=b"first", **who)
+        porcelain.push(one, url, b"HEAD:refs/heads/main", errstream=io.BytesIO())
+        assert porcelain.fetch(two, url, errstream=io.BytesIO()).refs[b"refs/heads/main"] == commit
+        with closing(porcelain.clone(url, tmp_path / "three", errstream=io.BytesIO())) as three:
+            assert three.head() == commit
+    assert vendor.commands[0] == f"git-receive-pack '{served}'"
+    assert set(vendor.commands[1:3]) == {f"git-upload-pack '{served}'"}
+    assert [end.problem for end in vendor.ends] == [None] * 3
+    with login(sshd, f"git-upload-pack '{served}x'") as stream:
+        assert everything(stream.client) == b""
+        assert "does not appear to be a git repository" in stream.over().said
 
 
 @pytest.mark.parametrize("command", [None, ""])

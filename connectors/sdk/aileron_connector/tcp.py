@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 
 from aileron_connector import http, loop
 from aileron_connector.failures import Refused
-from aileron_sandbox.frames import MAX_BODY_BYTES, Chunk, TcpOpened
+from aileron_sandbox.frames import MAX_BODY_BYTES, Chunk, Frame, TcpOpened
 from aileron_sandbox.frames import Refused as RefusedFrame
 
 __all__ = ["Stream", "connect"]
@@ -87,6 +87,15 @@ class Stream:
         data = self.recv(size or len(view))
         view[: len(data)] = data
         return len(data)
+
+    def can_read(self) -> bool:
+        """Whether `recv` would answer at once, with bytes or the end. ConnectionError."""
+        while self._can_read and not self._pending:
+            frame = self._conversation.maybe_answer(self._id)
+            if frame is None:
+                return False
+            self._pending = memoryview(self._piece_of(frame))
+        return True
 
     read = recv
     write = sendall
@@ -158,14 +167,17 @@ class Stream:
 
     def _next_piece(self) -> bytes:
         while self._can_read:
-            message, piece = self._conversation.next_answer(self._id, self._timeout_s)
-            if isinstance(message, RefusedFrame):
-                self._break_off(message)
-            if isinstance(message, Chunk) and message.end:
-                self._can_read = False
-            if piece:
+            if piece := self._piece_of(self._conversation.next_answer(self._id, self._timeout_s)):
                 return piece
         return b""
+
+    def _piece_of(self, frame: Frame) -> bytes:
+        message, piece = frame
+        if isinstance(message, RefusedFrame):
+            self._break_off(message)
+        if isinstance(message, Chunk) and message.end:
+            self._can_read = False
+        return piece or b""
 
     def _break_off(self, message: RefusedFrame) -> None:
         self._close_now()

@@ -19,6 +19,7 @@ __all__ = ["install"]
 _HERE: Final = "aileron_connector.transports"
 _CHANGES: Final = {
     "certifi.core": ("authorities", "change_certifi"),
+    "dulwich.client": ("git", "change_dulwich"),
     "http.client": ("http_client", "change_http_client"),
     "requests.adapters": ("authorities", "change_requests"),
     "urllib3.connection": ("http_client", "change_urllib3"),

@@ -1,0 +1,59 @@
+"""dulwich over `ssh://`: the program that it would start is a stream of the host's, which has logged in (tcp.py).
+
+    porcelain.clone("ssh://git@git.example.com/team/website.git", ".")
+
+asks for a stream to git.example.com:22 with the command `git-upload-pack '/team/website.git'`, as `ssh` would execute it. The
+manifest has to name the login and the command. User name, password and key file are the binding's: what dulwich has of them is
+not used, and none is in the jail.
+
+Runs inside the jail. Source: https://www.dulwich.io/api/dulwich.client.html#dulwich.client.SSHVendor. Not here: Git over HTTPS,
+which is a request like any other (transports/http_client.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from aileron_connector import loop, tcp
+
+__all__ = ["change_dulwich"]
+
+_SSH_PORT: Final = 22
+
+
+def change_dulwich(module: Any) -> None:
+    """dulwich.client.get_ssh_vendor, which every client for `ssh://` asks."""
+    original: Callable[[], Any] = module.get_ssh_vendor
+    module.get_ssh_vendor = lambda: original() if loop.maybe_current() is None else _Vendor()
+
+
+class _Vendor:
+    """In the place of a program called `ssh`."""
+
+    def run_command(
+        self, host: str, command: bytes, username: str | None = None, port: int | None = None, **_others: object
+    ) -> _Command:
+        return _Command(tcp.connect(host, port or _SSH_PORT, command=command.decode("utf-8")))
+
+
+class _Command:
+    """A command that runs at the other end. What it says beside its output is in the error, where it fails."""
+
+    stderr = None
+
+    def __init__(self, stream: tcp.Stream) -> None:
+        self._stream: Final = stream
+        self.write: Final = stream.sendall
+        self.can_read: Final = stream.can_read
+        self.close: Final = stream.close
+
+    def read(self, size: int = -1) -> bytes:
+        """As many bytes as that, or all where it is negative; less at the end."""
+        found = bytearray()
+        while size < 0 or len(found) < size:
+            piece = self._stream.recv((1 << 16) if size < 0 else size - len(found))
+            if not piece:
+                break
+            found += piece
+        return bytes(found)
