@@ -1,0 +1,232 @@
+r"""Mail messages: addresses and header fields that nothing can be injected into, and what strangers wrote as readable text.
+
+    to = mail.addresses("Mira <mira@example.com>, bob@example.com", "to")
+    lines = [mail.address_field("To", to), mail.text_field("Subject", "Grüße")]
+
+What goes out: addresses are plain `name@example.com` forms, nothing that two programs could read in two ways; a line break or
+another control character anywhere in a field is refused, never taken out. What comes in: encoded words are decoded so that they
+cannot pass for an address, and bytes by whatever charset of text they claim.
+
+Pure, and runs inside the jail. Source: RFC 5322 (form), RFC 2045 to 2047, RFC 6532. Not here: MIME parts (the `email` package has
+them), HTML (markup.py), sending (transports/mail.py).
+
+>>> readable("=?utf-8?q?boss=40example=2Ecom=3E=2C_Eve?= <eve@evil.example>", is_address=True)
+'"boss@example.com>, Eve" <eve@evil.example>'
+"""
+
+from __future__ import annotations
+
+import binascii
+import email.errors
+import re
+from collections.abc import Sequence
+from email.header import Header, decode_header
+from typing import Final, NamedTuple
+
+from aileron_connector.failures import BadInput
+
+__all__ = [
+    "MAX_FIELD_CHARACTERS",
+    "MAX_NAME_CHARACTERS",
+    "Address",
+    "address_field",
+    "addresses",
+    "body_text",
+    "check_line",
+    "decoded",
+    "is_mailbox",
+    "message_ids",
+    "one_line",
+    "quoted",
+    "readable",
+    "text_field",
+    "without_controls",
+]
+
+MAX_NAME_CHARACTERS: Final = 128
+"""Of a display name: it may stand on one line, which has at most 998 characters (RFC 5322 section 2.1.1)."""
+MAX_FIELD_CHARACTERS: Final = 10_000
+"""Of one header field: a list of about 200 recipients."""
+_LINE: Final = 76  # RFC 2047 section 2
+_CRLF: Final = "\r\n"
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL_IN_BODY: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
+
+# Addresses
+
+_ATOM: Final = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"  # RFC 5322 section 3.2.3
+_ATOM_UTF8: Final = (
+    r"(?:[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]|[^\W_a-zA-Z0-9])+"  # RFC 6532 section 3.2, of it letters and digits
+)
+_LABEL: Final = r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?"  # RFC 1123 section 2.1
+_DOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})+"
+_LENGTHS: Final = r"(?=[^@]{1,64}@)(?=.{1,254}\Z)"
+_ADDRESS: Final = re.compile(rf"{_LENGTHS}{_ATOM}(?:\.{_ATOM})*@{_DOMAIN}")
+_ADDRESS_UTF8: Final = re.compile(rf"{_LENGTHS}{_ATOM_UTF8}(?:\.{_ATOM_UTF8})*@{_DOMAIN}")
+_ITEM: Final = re.compile(
+    r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*(?=<)|(?P<plain>[^"<>,;:\\@]*))<(?P<address>[^<>]*)>\s*'
+)
+
+
+class Address(NamedTuple):
+    """One mailbox: a name for people, maybe empty, and where mail goes."""
+
+    name: str
+    address: str
+
+    def __str__(self) -> str:
+        return self.address if not self.name else f"{self.name} <{self.address}>"
+
+
+def is_mailbox(text: str, *, utf8: bool = False) -> bool:
+    """Whether it is `name@example.com`. With `utf8`, the name may have letters outside of ASCII (RFC 6531)."""
+    return (_ADDRESS_UTF8 if utf8 else _ADDRESS).fullmatch(text) is not None
+
+
+def addresses(value: str | list[str] | None, argument: str, *, utf8: bool = False) -> list[Address]:
+    """`Mira <mira@example.com>, bob@example.com` as mailboxes. BadInput, which quotes what cannot be read."""
+    if value is None:
+        return []
+    pieces = [piece for text in ([value] if isinstance(value, str) else value) for piece in _split(text, argument)]
+    return [_address(piece, argument, utf8) for piece in pieces]
+
+
+def _split(text: str, argument: str) -> list[str]:
+    """At the commas that are not in quotes; nothing between two commas is nobody."""
+    check_line(text, argument)
+    if len(text) > MAX_FIELD_CHARACTERS:
+        raise BadInput(f"{argument} has more than {MAX_FIELD_CHARACTERS} characters", argument=argument)
+    return [piece for piece in re.findall(r'(?:"(?:[^"\\]|\\.)*"|[^,])+', text) if piece.strip()]
+
+
+def _address(text: str, argument: str, utf8: bool) -> Address:
+    found = _ITEM.fullmatch(text)
+    name, address = "", text.strip()
+    if found is not None:
+        as_quoted = found["quoted"]
+        name = re.sub(r"\\(.)", r"\1", as_quoted) if as_quoted is not None else found["plain"]
+        name, address = " ".join(name.split()), found["address"].strip()
+    if not is_mailbox(address, utf8=utf8) or len(name) > MAX_NAME_CHARACTERS:
+        words = "expected addresses like mira@example.com or Mira <mira@example.com>, with commas between"
+        raise BadInput(f"{argument} {text.strip()[:80]!r} cannot be read; {words}", argument=argument)
+    return Address(name, address)
+
+
+# Writing
+
+
+def check_line(text: str, argument: str) -> None:
+    """BadInput for a line break or another control character."""
+    if _CONTROL.search(text):
+        raise BadInput(f"{argument} has a line break or another control character in it", argument=argument)
+
+
+def body_text(text: str, argument: str) -> str:
+    """With line feeds as its only line breaks. BadInput for a control character."""
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")
+    if _CONTROL_IN_BODY.search(lines):
+        raise BadInput(f"{argument} has a control character in it", argument=argument)
+    return lines
+
+
+def address_field(name: str, found: Sequence[Address]) -> str:
+    """A header field, without its end. Each mailbox on a line of its own: where the line is folded is not left to chance."""
+    return f"{name}: " + f",{_CRLF} ".join(_mailbox(one, len(name) + 2) for one in found)
+
+
+def text_field(name: str, text: str) -> str:
+    """A header field of text, without its end; text outside of ASCII as encoded words (RFC 2047). Folded."""
+    return f"{name}: {_words(' '.join(text.split()), len(name) + 2)}"
+
+
+def _mailbox(one: Address, indent: int) -> str:
+    name = one.name
+    if not name:
+        return one.address
+    if not name.isascii() or "=?" in name:
+        name = _words(name, indent)
+    elif re.fullmatch(rf"(?:{_ATOM} ?)*", name) is None:
+        name = quoted(name)
+    separator = f"{_CRLF} " if len(name.rpartition(_CRLF)[2]) + len(one.address) > _LINE - 4 else " "
+    return f"{name}{separator}<{one.address}>"
+
+
+def _words(text: str, indent: int) -> str:
+    """As it is, where it is ASCII and cannot be taken for something else; else as encoded words (RFC 2047). Folded."""
+    charset = "us-ascii" if text.isascii() and "=?" not in text else "utf-8"
+    return Header(text, charset, maxlinelen=_LINE, header_name="x" * (indent - 2)).encode(linesep=_CRLF)
+
+
+def quoted(text: str) -> str:
+    """As a quoted string (RFC 5322 section 3.2.4)."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+# Reading
+
+_WORD: Final = r"=\?[^?\s]{1,40}\?[bBqQ]\?[^?\s]{0,998}\?="
+_RUN: Final = re.compile(rf"{_WORD}(?:\s+{_WORD})*")
+
+
+def message_ids(text: str) -> list[str]:
+    """Those in a field such as `References`; what is none is left out."""
+    return [found for found in re.findall(r"<[!-;=?-~]+>", text) if len(found) <= 250 and "@" in found]
+
+
+def readable(value: str, *, is_address: bool) -> str:
+    """A header field as one line: encoded words decoded, no control character, cut where it is long, which it says."""
+    if len(value) > MAX_FIELD_CHARACTERS:
+        value = f"{value[:MAX_FIELD_CHARACTERS]}… (cut: it has {len(value)} characters)"
+
+    def said(run: re.Match[str]) -> str:
+        text = _decoded_words(run.group())
+        if is_address and re.search(r'[<>@,;:"\\()\[\]]', text):
+            # As words they were a name, whatever they spell: they must not become an address by being decoded.
+            return quoted(text)
+        return text
+
+    return one_line(_RUN.sub(said, value))
+
+
+def _decoded_words(run: str) -> str:
+    try:
+        pieces = decode_header(run)
+        return "".join(
+            piece if isinstance(piece, str) else decoded(piece, charset or "ascii") for piece, charset in pieces
+        )
+    except (email.errors.HeaderParseError, binascii.Error, ValueError):
+        return run
+
+
+def one_line(text: str) -> str:
+    """Without control characters, and blanks as one space each."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
+def without_controls(text: str) -> str:
+    """Of a text of several lines: control characters but line breaks and tabs become U+FFFD."""
+    return _CONTROL_IN_BODY.sub("\ufffd", text)
+
+
+_TEXT_CHARSETS: Final = re.compile(
+    r"(utf[-_]?(8|16|32)([-_]?[bl]e)?|us-ascii|ascii|latin-?1|iso[-_]?8859[-_]\d{1,2}|(windows|cp|ibm)[-_]?\d{3,4}|koi8[-_][rtu]|"
+    r"iso[-_]?2022[-_](jp|kr)([-_][0-9a-z]+)?|(shift|s)[-_]?jis|euc[-_]?(jp|kr|cn)|gb2312|gbk|gb18030|big5(hkscs)?|"
+    r"big5-hkscs|tis-620|hz(-gb-2312)?|mac[-_]?roman)"
+)
+"""Charsets of text, by the names mail uses: Python's codecs have others, which are not (zip, hex, rot13) or cost much (idna)."""
+
+
+def decoded(data: bytes, charset: str) -> str:
+    """As its charset says; as UTF-8 where that is what it is, since some programs convert and say nothing. Never an exception."""
+    charset = charset.lower()
+    is_stateful = b"\x1b" in data or b"\0" in data or charset.startswith("hz")
+    for name, errors in (("utf-8", "strict"), (charset, "strict"), (charset, "replace"), ("utf-8", "replace")):
+        if (name == charset and not _TEXT_CHARSETS.fullmatch(name)) or (
+            name == "utf-8" and errors == "strict" and is_stateful
+        ):
+            continue
+        try:
+            return data.decode(name, errors)
+        except (UnicodeDecodeError, LookupError):
+            continue
+    raise AssertionError("UTF-8 with replacement decodes anything")
