@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from aileron.api.body import Body
 from aileron.api.failures import ErrorBody
 from aileron.model.credential import Flow, OAuthGrant, Reach
+from aileron.model.login import LoginDetails
 
 __all__ = [
     "AddBinding",
@@ -32,13 +33,14 @@ BindingState = Literal["ok", "suspended", "expired", "failed"]
 
 class AddBinding(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/bindings`. `name` is `KIND/SERVICE/IDENTITY`, and `secret` is the name of a stored
-    secret.
+    secret. `details` are what a login needs beside the user name.
     """
 
     connector: str
     name: str
     secret: str
     username: str | None = None
+    details: LoginDetails | None = None
 
 
 class ChangeBinding(Body, frozen=True, kw_only=True):
@@ -48,23 +50,26 @@ class ChangeBinding(Body, frozen=True, kw_only=True):
 
     secret: str | None = None
     username: str | None = None
+    details: LoginDetails | None = None
 
 
 class BeginSignIn(Body, frozen=True, kw_only=True):
     """Request body of `POST /v1/sign-ins`. `name` is `KIND/SERVICE/IDENTITY`. Set `replace` if a binding of this name
-    already exists.
+    already exists. `username` is for a connector that logs in with the sign-in, if the service knows the account by
+    another name than the provider.
     """
 
     connector: str
     name: str
     flow: Flow
     replace: bool = False
+    username: str | None = None
 
 
 class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
     `refreshed_at` are about the access token of a sign-in; otherwise, or if they are not known, they are null. Times
-    are in UTC.
+    are in UTC. `details` are those of a login, or absent.
     """
 
     name: str
@@ -77,6 +82,7 @@ class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: str | None
     refreshed_at: str | None
     state: BindingState
+    details: LoginDetails | UnsetType = UNSET
 
 
 class BindingList(msgspec.Struct, frozen=True, kw_only=True):

@@ -49,7 +49,8 @@ class RemoveUnused(Body, frozen=True, kw_only=True):
 
 class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
     """The credential that a connector needs. Only a sign-in has `scopes`, `provider` (the provider's host) and `device`
-    (whether the provider supports device codes).
+    (whether the provider supports device codes). Only a credential that logs in has `logins` (`PROTOCOL+ENCRYPTION://HOST:PORT`),
+    `commands` (which `ssh` may execute) and `read_only` (whether an operation needs a role that cannot write).
     """
 
     kind: str
@@ -57,6 +58,9 @@ class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
     scopes: list[str] | UnsetType = UNSET
     provider: str | UnsetType | None = UNSET
     device: bool | UnsetType = UNSET
+    logins: list[str] | UnsetType = UNSET
+    commands: list[str] | UnsetType = UNSET
+    read_only: bool | UnsetType = UNSET
 
 
 class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):

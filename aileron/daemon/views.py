@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import UNSET
 
 from aileron.actions.store import Listed
@@ -80,11 +81,18 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
     need, provider = manifest.credential, manifest.oauth2
     if need is None:
         return None
+    found = CredentialWanted(kind=need.kind, scope=need.scope)
+    if need.logins:
+        found = msgspec.structs.replace(
+            found,
+            logins=[str(login) for login in need.logins],
+            commands=list(need.commands),
+            read_only=any(one.login == "read_only" for one in manifest.operations or ()),
+        )
     if provider is None:
-        return CredentialWanted(kind=need.kind, scope=need.scope)
-    return CredentialWanted(
-        kind=need.kind,
-        scope=need.scope,
+        return found
+    return msgspec.structs.replace(
+        found,
         scopes=list(provider.scopes),
         provider=urlsplit(provider.authorize_url).hostname,
         device=provider.device_authorization_url is not None,
@@ -105,6 +113,7 @@ def binding_facts(binding: Binding, *, is_suspended: bool = False) -> BindingEnt
         expires_at=_moment(None if grant is None else grant.expires_ms),
         refreshed_at=_moment(None if grant is None else grant.refreshed_ms),
         state=_state(binding, is_suspended=is_suspended),
+        details=binding.details or UNSET,
     )
 
 

@@ -13,9 +13,11 @@ import enum
 from typing import Any, Final, Literal, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.decision import ApproverStatement, DecisionStatement
+from aileron.model.login import LoginDetails
 from aileron.model.passkey import PasskeyKey, Synced
 
 __all__ = [
@@ -172,6 +174,8 @@ class ConnectorConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kin
     credential: str | None
     imports: tuple[str, ...]
     limits: dict[str, Any]
+    wire: str | UnsetType = UNSET
+    """How its credential travels (`Reach.wire`), where it logs in; absent otherwise."""
     publisher: str | None = None
     """Who it says it is from."""
     group: str | None = None
@@ -199,13 +203,15 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     scopes: tuple[str, ...] = ()
     """What the provider is asked for, sorted; for oauth2."""
     wire: str = ""
-    """How it travels, in one line."""
+    """How it travels, in one line, and where it logs in."""
     client: str | None = None
     """Whose application the provider knows it by; for oauth2."""
     replaces: bool = False
     """Whether there is a binding of this name, in whose place it comes."""
     account: str | None = None
     """Who signed in, as the provider names them."""
+    details: LoginDetails | UnsetType = UNSET
+    """What the user said of a login: the database, the server's key, that the role only reads; absent where nothing was said."""
     commitment: str | None = None
     """sha256(nonce ‖ tokens) of a sign-in, whose tokens are nowhere until this is agreed to; None: the secret is stored."""
 

@@ -12,9 +12,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.model.canonical import sha256_digest
 from aileron.model.consent import Change, ConnectorConsent, ConnectorUpdateConsent
+from aileron.model.credential import Reach
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import precedence
 from aileron.registry.artifact import Artifact
@@ -59,6 +61,7 @@ def connector_consent(
         "signature": signature_words(artifact.signed),
         "reaches": tuple(map(str, manifest.hosts)),
         "credential": _credential(manifest.credential),
+        "wire": Reach.of(manifest).wire if manifest.credential and manifest.credential.logins else UNSET,
         "imports": tuple(sorted(manifest.imports)),
         "limits": msgspec.to_builtins(manifest.limits),
         "publisher": manifest.publisher,
@@ -100,6 +103,9 @@ def _differences(before: ConnectorManifest, after: ConnectorManifest) -> Iterato
     yield from _sets("reaches", set(map(str, before.hosts)), set(map(str, after.hosts)))
     yield from _changed("credential", _credential(before.credential), _credential(after.credential))
     yield from _changed("credential, how it is sent", _wire(before.credential), _wire(after.credential))
+    yield from _sets("logs in at", _logins(before.credential), _logins(after.credential))
+    yield from _sets("executes", _commands(before.credential), _commands(after.credential))
+    yield from _roles(before, after)
     yield from _provider(before.oauth2, after.oauth2)
     yield from _sets("uses", set(before.imports), set(after.imports))
     for name, was in msgspec.structs.asdict(before.limits).items():
@@ -157,6 +163,23 @@ def _wire(need: CredentialNeed | None) -> str | None:
     if need is None or need.kind != "api_key":
         return None
     return f"query {need.query}" if need.query is not None else f"{need.header}: {need.format}"
+
+
+def _logins(need: CredentialNeed | None) -> set[str]:
+    return set() if need is None else {login.words for login in need.logins}
+
+
+def _commands(need: CredentialNeed | None) -> set[str]:
+    return set() if need is None else set(need.commands)
+
+
+def _roles(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
+    """Operations that ran as a role that only reads, and would run as one that writes; and the other way round."""
+    for operation in before.operations or ():
+        was, would_be = operation.login, after.operation(operation.name).login
+        if was != would_be:
+            words = [None if login is UNSET else "only reads" for login in (was, would_be)]
+            yield Change.of(f"role of {operation.name}", words[0], words[1], widens=would_be is UNSET)
 
 
 def _yes(value: bool) -> str:

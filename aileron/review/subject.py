@@ -15,6 +15,8 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, assert_never
 
+from msgspec import UNSET
+
 from aileron.model.consent import (
     ActionFileConsent,
     BindingConsent,
@@ -30,7 +32,7 @@ from aileron.model.consent import (
     ToolChangeConsent,
     TrustedKeyConsent,
 )
-from aileron.model.credential import wire_words
+from aileron.model.credential import login_facts, wire_facts
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
@@ -180,7 +182,8 @@ def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
         yield "account", subject.account
     yield "goes to", _hosts(subject)
     yield "scopes", list(subject.scopes) or (None if subject.client is None else "none: the provider decides")
-    yield "sent as", wire_words(subject.wire) or None
+    yield from wire_facts(subject.wire)
+    yield from login_facts(subject.details or None)
     yield "application", subject.client
     if is_sign_in:
         yield "value", "not shown; approve only if you signed in just now"
@@ -241,6 +244,8 @@ def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactR
         yield "differs", [f"from {subject.before}{':' if changes else ': allows nothing new'}", *changes]
     yield "goes to", _hosts(subject)
     yield "credential", subject.credential or "none"
+    if subject.wire is not UNSET:
+        yield from wire_facts(subject.wire)
     yield "uses", ", ".join(subject.imports) or "nothing"
     yield "limits", ", ".join(f"{name} {as_text(value)}" for name, value in subject.limits.items())
     match subject.on_conflict:

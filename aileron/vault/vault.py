@@ -505,11 +505,11 @@ class Vault:
         now_ms = int(self._clock() * 1000)
         self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
-    def check_bindable(self, binding: Binding) -> None:
+    def check_bindable(self, binding: Binding, *, replace: bool = False) -> None:
         """Return if `bind` would take it now; nothing is written. AileronError as `bind` says."""
         self.check_unlocked()
         with self._using, self._translated():
-            self._required().with_binding(binding, replace=False)
+            self._required().with_binding(binding, replace=replace)
 
     def revoke(self, name: BindingName) -> TokenSet | None:
         """End a binding. Its secret stays, but the tokens of a sign-in go with it: these, renewed up to this very write, for

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from aileron.model.consent import Change
-from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
+from aileron.model.login import LoginTarget
+from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider, Operation
 from aileron.model.names import Fqn, HostPort
 from aileron.registry.consent import capability_changes
 
@@ -31,6 +32,19 @@ def asking(**changes: Any) -> ConnectorManifest:
         hosts=(HostPort("mcp.example", 443),),
         credential=CredentialNeed(kind="oauth2", scope="Read your mail"),
         oauth2=msgspec.structs.replace(PROVIDER, **changes),
+    )
+
+
+SMTP: Final = "c.d:587 by SMTP over TLS (STARTTLS)"
+
+
+def logging_in(logins: tuple[str, ...], commands: tuple[str, ...] = ()) -> ConnectorManifest:
+    """A connector with these logins."""
+    targets = tuple(map(LoginTarget.parse, logins))
+    return ConnectorManifest(
+        name=Fqn.parse("github://acme/mail"),
+        version="1.0.0",
+        credential=CredentialNeed(kind="login", scope="Read your mail", logins=targets, commands=commands),
     )
 
 
@@ -74,3 +88,39 @@ def test_no_scopes_at_all_are_no_limit() -> None:
         where="scopes", before="mail.read, mail.send", after="none: the provider decides", widens=True
     )
     assert (one.before, one.after, one.widens) == ("mail.send", None, False)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        (("imap://a.b:993",), ("imap://a.b:993", "smtp://c.d:587"), [("logs in at", None, SMTP, True)]),
+        (("smtp://c.d:587",), ("smtp+plain://c.d:587",), [
+            ("logs in at", None, "c.d:587 by SMTP WITHOUT ENCRYPTION", True), ("logs in at", SMTP, None, False)]),
+        (("imap://a.b:993", "smtp://c.d:587"), ("imap://a.b:993",), [("logs in at", SMTP, None, False)]),
+    ],
+)  # fmt: skip
+def test_each_login_is_told_and_another_widens(
+    before: tuple[str, ...], after: tuple[str, ...], found: list[tuple[str, str | None, str | None, bool]]
+) -> None:
+    """Where, by which protocol, and whether it is encrypted."""
+    changes = capability_changes(*map(logging_in, (before, after)))
+
+    assert [(one.where, one.before, one.after, one.widens) for one in changes] == found
+
+
+def test_another_command_widens_and_so_does_a_role_that_may_write() -> None:
+    """What ssh may execute, and as what an operation runs."""
+    less, more = (logging_in(("ssh://a.b:22",), commands=commands) for commands in (("ls",), ("ls", "rm *")))
+    reading, writing = (
+        msgspec.structs.replace(logging_in(("postgres://a.b:1",)), operations=(Operation(name="query", login=login),))
+        for login in ("read_only", msgspec.UNSET)
+    )
+
+    assert capability_changes(less, more) == (Change(where="executes", before=None, after="rm *", widens=True),)
+    assert capability_changes(more, less) == (Change(where="executes", before="rm *", after=None, widens=False),)
+    assert capability_changes(reading, writing) == (
+        Change(where="role of query", before="only reads", after=None, widens=True),
+    )
+    assert capability_changes(writing, reading) == (
+        Change(where="role of query", before=None, after="only reads", widens=False),
+    )

@@ -760,6 +760,7 @@ def binding_of(subject: BindingConsent, grant: OAuthGrant | None) -> Binding:
         created_at=time.time(),
         reach=_reach_of(subject),
         grant=grant,
+        details=subject.details or None,
     )
 
 

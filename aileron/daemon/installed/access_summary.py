@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import UNSET
+
 from aileron.model.consent import BindingConsent
 from aileron.model.credential import Reach
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -86,5 +88,6 @@ def binding_consent(
         client=reach.client,
         replaces=replaces,
         account=None if binding.grant is None else binding.grant.account,
+        details=binding.details or UNSET,
         commitment=commitment,
     )

@@ -33,6 +33,7 @@ from aileron.ledger import EventFilter, Ledger, Snapshot
 from aileron.model.consent import ConsentKind
 from aileron.model.credential import Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.login import LoginDetails
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, Fqn
 from aileron.model.timestamp import utc
@@ -115,19 +116,23 @@ class Credentials:
             ],
         )
 
-    async def bind(self, connector: str, name: str, username: str | None, secret: str) -> BindingEntry | ConsentAnswer:
+    async def bind(
+        self, connector: str, name: str, username: str | None, secret: str, details: LoginDetails | None = None
+    ) -> BindingEntry | ConsentAnswer:
         """Bind a stored secret to an installed connector; or ask whether to."""
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
         async with self._changing:
             reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(str(fqn), binding_name))
-            binding = _made_now(binding_name, str(fqn), username, secret, reach)
+            binding = _made_now(binding_name, str(fqn), username, secret, reach, details)
             await anyio.to_thread.run_sync(lambda: self._vault.check_bindable(binding))
             answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach))
             return await self._consents.put_binding(binding) if answer is None else answer
 
-    async def rebind(self, name: str, username: str | None, secret: str | None) -> BindingEntry | ConsentAnswer:
-        """Bind anew to what the installed versions ask for now, with another secret or user name if one is given; or ask whether
-        to. AileronError(binding_failed) where only the provider can give what is new.
+    async def rebind(
+        self, name: str, username: str | None, secret: str | None, details: LoginDetails | None = None
+    ) -> BindingEntry | ConsentAnswer:
+        """Bind anew to what the installed versions ask for now, with another secret, user name or details if given; or ask
+        whether to. AileronError(binding_failed) where only the provider can give what is new.
         """
         async with self._changing:
             before = self._known(name)
@@ -136,10 +141,16 @@ class Credentials:
             if before.grant is not None:
                 _check_granted(before, reach, secret)
             binding = _made_now(
-                before.name, before.connector, username or before.username, secret or before.secret, reach
+                before.name,
+                before.connector,
+                username or before.username,
+                secret or before.secret,
+                reach,
+                before.details if details is None else details,
             )
             if secret is None:
                 binding = msgspec.structs.replace(binding, grant=before.grant)
+            await anyio.to_thread.run_sync(lambda: self._vault.check_bindable(binding, replace=True))
             answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach, replaces=True))
             return await self._consents.put_binding(binding, replace=True) if answer is None else answer
 
@@ -223,7 +234,14 @@ def parsed(parse: Callable[[str], _T], text: str) -> _T:
         raise AileronError(FailureClass.INVALID_REQUEST, str(error)) from error
 
 
-def _made_now(name: BindingName, connector: str, username: str | None, secret: str, reach: Reach) -> Binding:
+def _made_now(
+    name: BindingName,
+    connector: str,
+    username: str | None,
+    secret: str,
+    reach: Reach,
+    details: LoginDetails | None,
+) -> Binding:
     return Binding(
         name=name,
         connector=connector,
@@ -232,6 +250,7 @@ def _made_now(name: BindingName, connector: str, username: str | None, secret: s
         secret=secret,
         created_at=time.time(),
         reach=reach,
+        details=None if details == LoginDetails() else details,
     )
 
 

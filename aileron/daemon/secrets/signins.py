@@ -64,7 +64,15 @@ class _One:
     """One sign-in."""
 
     def __init__(
-        self, sign_in_id: str, connector: str, name: BindingName, flow: Flow, reach: Reach, *, replaces: bool
+        self,
+        sign_in_id: str,
+        connector: str,
+        name: BindingName,
+        flow: Flow,
+        reach: Reach,
+        *,
+        replaces: bool,
+        username: str | None,
     ) -> None:
         self.id: Final = sign_in_id
         self.connector: Final = connector
@@ -72,6 +80,7 @@ class _One:
         self.flow: Final = flow
         self.reach: Final = reach
         self.replaces: Final = replaces
+        self.username: Final = username
         self.again: Final = (
             f"aileron binding reauthorize {name}" if replaces else f"aileron binding setup {connector} --name {name}"
         )
@@ -138,8 +147,11 @@ class SignIns:
             self._tasks = tasks
             await anyio.sleep_forever()
 
-    async def begin(self, connector: str, name: str, flow: Flow, *, replace: bool) -> SignInState:
-        """Begin one: its id, and where the person has to go. `replace`: for a name that is bound already.
+    async def begin(
+        self, connector: str, name: str, flow: Flow, *, replace: bool, username: str | None = None
+    ) -> SignInState:
+        """Begin one: its id, and where the person has to go. `replace`: for a name that is bound already. `username`: who logs
+        in with it, if not whom the provider names.
 
         AileronError: vault_locked, not_found, invalid_request for a name or a flow that cannot be, busy, and what the provider
         or the way to it says.
@@ -153,7 +165,9 @@ class SignIns:
         provider = _provider_of(manifest, binding_name)
         self._check_free(binding_name, str(fqn), replace=replace)
         self._check_room(binding_name)
-        one = _One(new_id("sgn", time.time_ns() // 1000), str(fqn), binding_name, flow, reach, replaces=replace)
+        username = self._username(binding_name, reach, username)
+        sign_in_id = new_id("sgn", time.time_ns() // 1000)
+        one = _One(sign_in_id, str(fqn), binding_name, flow, reach, replaces=replace, username=username)
         self._remember(one)
         assert self._tasks is not None  # served before any route is
         self._tasks.start_soon(self._carry_on, one, provider)
@@ -226,18 +240,36 @@ class SignIns:
                 name=one.name,
                 connector=one.connector,
                 kind=one.name.kind,
-                username=None,
+                username=one.username,
                 secret=self._secret_for(one.name, before),
                 created_at=time.time(),
                 reach=one.reach,
                 grant=granted.grant,
             )
+            if one.reach.logins and not binding.login_name:
+                message = (
+                    f"the provider did not say whose account it is, which the login needs: {one.again} --username USER"
+                )
+                raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
             tokens, replaces = granted.tokens.sealed(), before is not None
             if not self._is_signed():
                 return await self._consents.put_binding(binding, replace=replaces, tokens=tokens)
             commitment = self._consents.hold(tokens, granted.grant)
             subject = binding_consent(binding, one.reach, replaces=replaces, commitment=commitment)
             return await self._consents.ask(subject)
+
+    def _username(self, name: BindingName, reach: Reach, username: str | None) -> str | None:
+        """Who logs in, before anybody is sent to a provider: what is said, else what was said of the binding before."""
+        if reach.logins:
+            before = self._vault.binding(name)
+            return username if username is not None or before is None else before.username
+        if username is not None:
+            raise AileronError(
+                FailureClass.BAD_INPUT,
+                f"a user name is only for a sign-in that logs in, and {name} does not; leave it out",
+                boundary=Boundary.USER,
+            )
+        return None
 
     def _check_free(self, name: BindingName, connector: str, *, replace: bool) -> None:
         before = self._vault.binding(name)

@@ -31,7 +31,9 @@ class BindingRoutes:
     async def add_binding(self, request: Request) -> Response:
         """Bind a stored secret to a connector."""
         asked = await body_of(request, AddBinding)
-        return consent_answer(await self._credentials.bind(asked.connector, asked.name, asked.username, asked.secret))
+        return consent_answer(
+            await self._credentials.bind(asked.connector, asked.name, asked.username, asked.secret, asked.details)
+        )
 
     async def show_binding(self, request: Request) -> Response:
         """One binding: what it is for, and what uses it."""
@@ -40,7 +42,9 @@ class BindingRoutes:
     async def change_binding(self, request: Request) -> Response:
         """Bind anew, to what the connector asks for now."""
         asked = await body_of(request, ChangeBinding)
-        return consent_answer(await self._credentials.rebind(request.path_params["name"], asked.username, asked.secret))
+        return consent_answer(
+            await self._credentials.rebind(request.path_params["name"], asked.username, asked.secret, asked.details)
+        )
 
     async def remove_binding(self, request: Request) -> Response:
         """Revoke a binding."""
@@ -49,7 +53,11 @@ class BindingRoutes:
     async def begin_sign_in(self, request: Request) -> Response:
         """Begin a sign-in: where the person has to go."""
         asked = await body_of(request, BeginSignIn)
-        return as_json(await self._sign_ins.begin(asked.connector, asked.name, asked.flow, replace=asked.replace))
+        return as_json(
+            await self._sign_ins.begin(
+                asked.connector, asked.name, asked.flow, replace=asked.replace, username=asked.username
+            )
+        )
 
     async def show_sign_in(self, request: Request) -> Response:
         """How a sign-in is, waited for."""
