@@ -2,7 +2,8 @@
 
 Pure; no secret is seen. Trusts nobody: the name is a caller's, what is asked for is a publisher's manifest.
 
-For each connector of an action that needs a credential, of the bindings made for it and its kind
+For each connector of an action that needs a credential, of the bindings made for it and its kind; for operations that run as a
+role that only reads, and for no others, of those bound as one
 1. those that the caller named are meant; where none of them is named, all that serve
 2. a binding serves what it was agreed to serve: where this very version asks for more, it is suspended
 3. exactly one is used. None, several, or a suspended one is `binding_required`, with what a person can do; but where its
@@ -27,6 +28,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.model.credential import Candidate, Reach
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -65,6 +67,8 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     bound: tuple[Candidate, ...]
     is_idle: bool
     """Its operations, as far as the action uses them, name no credential."""
+    only_reads: bool = False
+    """Its operations run only as a role that only reads."""
 
     @property
     def serving(self) -> tuple[Candidate, ...]:
@@ -90,24 +94,29 @@ def credentials(
     manifests: Mapping[str, ConnectorManifest],
     bindings: Bindings,
     idle: frozenset[str] = frozenset(),
+    reading: frozenset[str] = frozenset(),
 ) -> dict[str, CredentialUse | None]:
     """For each of `manifests`, by its key, the one binding to use; None where none is needed. AileronError(binding_required).
 
-    `idle` are those whose operations name no credential: which one they would use is not asked about.
+    `idle` are those whose operations name no credential: which one they would use is not asked about. `reading` are those whose
+    operations run only as a role that only reads.
     """
-    needs = _needs(manifests, bindings, idle)
+    needs = _needs(manifests, bindings, idle, reading)
     chosen = _chosen(needs, wanted)
     return {key: _use(needs[key], chosen[key]) if key in chosen else None for key in manifests}
 
 
 def choices(
-    manifests: Mapping[str, ConnectorManifest], bindings: Bindings, idle: frozenset[str] = frozenset()
+    manifests: Mapping[str, ConnectorManifest],
+    bindings: Bindings,
+    idle: frozenset[str] = frozenset(),
+    reading: frozenset[str] = frozenset(),
 ) -> tuple[Choice, ...]:
     """What a caller can choose between, ordered by name; empty where nothing has to be chosen, or nothing can be.
 
     One more than MAX_CHOICES: there are more than are listed. Each value means exactly these, whatever else is bound now.
     """
-    needs = {key: need for key, need in _needs(manifests, bindings, idle).items() if not need.is_idle}
+    needs = {key: need for key, need in _needs(manifests, bindings, idle, reading).items() if not need.is_idle}
     if any(not need.serving for need in needs.values()):
         return ()
     several = {key: need for key, need in needs.items() if len(need.serving) > 1}
@@ -136,15 +145,22 @@ def _spellings(uses: list[Candidate]) -> Iterator[str]:
     yield ",".join(str(one.name) for one in uses)
 
 
-def _needs(manifests: Mapping[str, ConnectorManifest], bindings: Bindings, idle: frozenset[str]) -> dict[str, _Need]:
+def _needs(
+    manifests: Mapping[str, ConnectorManifest], bindings: Bindings, idle: frozenset[str], reading: frozenset[str]
+) -> dict[str, _Need]:
     return {
         key: _Need(
             connector=str(manifest.name),
             version=manifest.version,
             need=manifest.credential,
             asked=Reach.of(manifest),
-            bound=_ordered(bindings.candidates(str(manifest.name), manifest.credential.kind)),
+            bound=_ordered(
+                candidate
+                for candidate in bindings.candidates(str(manifest.name), manifest.credential.kind)
+                if candidate.read_only == (key in reading)
+            ),
             is_idle=key in idle,
+            only_reads=key in reading,
         )
         for key, manifest in manifests.items()
         if manifest.credential is not None
@@ -180,7 +196,13 @@ def _one(need: _Need, meant: tuple[Candidate, ...], wanted: str | None) -> Candi
 
 
 def _use(need: _Need, candidate: Candidate) -> CredentialUse:
-    return CredentialUse(connector=need.connector, binding=candidate.name, need=need.need, account=candidate.account)
+    return CredentialUse(
+        connector=need.connector,
+        binding=candidate.name,
+        need=need.need,
+        account=candidate.account,
+        login="read_only" if need.only_reads else UNSET,
+    )
 
 
 def _is_named(candidate: Candidate, names: frozenset[str]) -> bool:
@@ -192,8 +214,12 @@ def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 
 def _unbound(need: _Need) -> AileronError:
-    setup = f"aileron binding setup {need.connector} {_options(need.need)}"
-    message = f"{need.connector} needs a credential of kind {need.need.kind} ({need.need.scope}) and has none: {setup}"
+    role = " --read-only" if need.only_reads else ""
+    setup = f"aileron binding setup {need.connector} {_options(need.need)}{role}"
+    wanted = (
+        f"a credential of kind {need.need.kind}{', as a role that only reads,' if role else ''} ({need.need.scope})"
+    )
+    message = f"{need.connector} needs {wanted} and has none: {setup}"
     return _required(message, need, setup=setup)
 
 
@@ -203,6 +229,8 @@ def _options(need: CredentialNeed) -> str:
     match need.kind:
         case "oauth2":
             return name
+        case "login" if need.commands:
+            return f"{name} --username USER --secret NAME --host-key KEY"
         case "basic" | "login":
             return f"{name} --username USER --secret NAME"
         case "api_key":

@@ -128,11 +128,12 @@ def resolve(
         if str(pin) not in manifests:
             manifests[str(pin)] = connectors.manifest(pin)  # 2
         _check_capability(step, connector, manifests[str(pin)])  # 3
-    uses = credentials(invocation.binding, manifests, bindings, _idle(action, manifests))  # 4
+    roles = _roles(action, manifests)
+    uses = credentials(invocation.binding, roles.manifests, bindings, roles.idle, roles.reading)  # 4
 
     def planned(step: StepSpec, final: _Final) -> Step:  # 5
         pin = _pin(required[step.connector])
-        grant = grant_of(manifests[str(pin)], uses[str(pin)], settings)
+        grant = grant_of(manifests[str(pin)], uses[roles.keys[str(pin), step.op]], settings)
         made = _step(step, pin, manifests[str(pin)], final, grant)
         if (digest := accepted(pin, step.op)) is not None:
             made = msgspec.structs.replace(made, accepted=digest)
@@ -240,7 +241,8 @@ def account_choices(action: ActionFile, *, connectors: Connectors, bindings: Bin
     pins = {connector.name: _pin(connector) for connector in action.connectors}
     used = {step.connector for step in action.steps} | ({action.preview.connector} if action.preview else set())
     manifests = {str(pins[name]): connectors.manifest(pins[name]) for name in sorted(used)}
-    return choices(manifests, bindings, _idle(action, manifests))
+    roles = _roles(action, manifests)
+    return choices(roles.manifests, bindings, roles.idle, roles.reading)
 
 
 def used_credentials(
@@ -252,19 +254,46 @@ def used_credentials(
     """
     required = {connector.name: connector for connector in action.connectors}
     pins = [_pin(required[step.connector]) for step in action.steps]
-    manifests = {str(pin): connectors.manifest(pin) for pin in pins}
-    uses = credentials(binding, manifests, bindings, _idle(action, manifests))
+    roles = _roles(action, {str(pin): connectors.manifest(pin) for pin in pins})
+    used = {roles.keys[str(pin), step.op] for pin, step in zip(pins, action.steps, strict=True)}
+    manifests = {key: manifest for key, manifest in roles.manifests.items() if key in used}
+    uses = credentials(binding, manifests, bindings, roles.idle, roles.reading)
     return tuple(sorted({str(use.binding) for use in uses.values() if use is not None}))
 
 
-def _idle(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> frozenset[str]:
-    """The connectors of which this action uses only operations that name no credential, by pin."""
+class _Roles(NamedTuple):
+    """What an action's connectors need credentials for: one for each connector, and another where some of its operations run only
+    as a role that only reads.
+    """
+
+    keys: dict[tuple[str, str], str]
+    """Of each operation that is used, by pin and name."""
+    manifests: dict[str, ConnectorManifest]
+    """By key."""
+    idle: frozenset[str]
+    """The keys of which this action uses only operations that name no credential."""
+    reading: frozenset[str]
+    """The keys of those that run only as a role that only reads."""
+
+
+def _roles(action: ActionFile, manifests: dict[str, ConnectorManifest]) -> _Roles:
+    """Of the operations of the connectors in `manifests`, by pin."""
     required = {connector.name: str(_pin(connector)) for connector in action.connectors}
     used = [(required[step.connector], step.op) for step in action.steps]
     if action.preview is not None:
         used.append((required[action.preview.connector], action.preview.op))
-    naming = {pin for pin, op in used if pin in manifests and manifests[pin].operation(op).credential}
-    return frozenset(manifests) - naming
+    used = [(pin, op) for pin, op in used if pin in manifests]
+    naming = {(pin, op): pin for pin, op in used if manifests[pin].operation(op).credential}
+    reading = {(pin, op): f"{pin} read_only" for pin, op in naming if manifests[pin].operation(op).login == "read_only"}
+    naming |= reading
+    own = {pin: key for (pin, _), key in naming.items()}
+    keys = {(pin, op): naming.get((pin, op), own.get(pin, pin)) for pin, op in used}  # an idle one is not asked about
+    return _Roles(
+        keys=keys,
+        manifests={key: manifests[pin] for (pin, _), key in sorted(keys.items())},
+        idle=frozenset(keys.values()) - frozenset(naming.values()),
+        reading=frozenset(reading.values()),
+    )
 
 
 def _check_own_text(plan: Plan, action: ActionFile) -> None:

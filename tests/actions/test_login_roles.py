@@ -1,0 +1,100 @@
+"""Operations that run as a role that only reads have bindings of their own, and take no other; nor does any other take theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.actions.choosing import choices, credentials
+from aileron.model.credential import Candidate, Reach
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.login import LoginTarget
+from aileron.model.manifest import ConnectorManifest, CredentialNeed
+from aileron.model.names import BindingName, Fqn, HostPort
+
+DATABASE = "github://acme/database"
+MANIFEST = ConnectorManifest(
+    name=Fqn.parse(DATABASE),
+    version="1.0.0",
+    hosts=(HostPort("db.example.com", 5432),),
+    credential=CredentialNeed(
+        kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.example.com:5432"),)
+    ),
+)
+BOTH: dict[str, Any] = {"manifests": {"writes": MANIFEST, "reads": MANIFEST}, "reading": frozenset({"reads"})}
+
+
+def bound(identity: str, *, read_only: bool) -> Candidate:
+    """For what the manifest asks for."""
+    return Candidate(name=BindingName("login", "db", identity), reach=Reach.of(MANIFEST), read_only=read_only)
+
+
+class Vault:
+    """With these."""
+
+    def __init__(self, *found: Candidate) -> None:
+        self._found = found
+
+    def candidates(self, connector: str, kind: str) -> list[Candidate]:
+        """All, for the one connector."""
+        return list(self._found)
+
+
+def used(*found: Candidate, wanted: str | None = None) -> dict[str, tuple[str, object]]:
+    """By key, the identity and the role of what is used."""
+    uses = credentials(wanted, bindings=Vault(*found), **BOTH)
+    return {key: (use.binding.identity, use.login) for key, use in uses.items() if use is not None}
+
+
+READER, OTHER = bound("reader", read_only=True), bound("other", read_only=True)
+WRITER = bound("writer", read_only=False)
+
+
+def test_each_takes_the_one_of_its_role():
+    """The plan says which of them is a reader."""
+    found = used(READER, WRITER)
+
+    assert found["reads"] == ("reader", "read_only")
+    assert found["writes"][0] == "writer"
+    assert found["writes"][1] != "read_only"
+
+
+@pytest.mark.parametrize(("there", "missing"), [(WRITER, " --read-only"), (READER, "")])
+def test_what_is_missing_is_named_with_its_command(there: Candidate, missing: str):
+    """A writer does not stand in for a reader, nor a reader for a writer."""
+    with pytest.raises(AileronError) as caught:
+        used(there)
+
+    failure = caught.value.failure
+    assert failure.failure_class is FailureClass.BINDING_REQUIRED
+    assert failure.details["setup"] == (
+        f"aileron binding setup {DATABASE} --name login/SERVICE/IDENTITY --username USER --secret NAME{missing}"
+    )
+
+
+def test_a_choice_between_readers_is_between_readers():
+    """The writer is in it only for what writes."""
+    with pytest.raises(AileronError) as caught:
+        used(READER, OTHER, WRITER)
+    assert caught.value.failure.details["choices"] == ["login/db/other", "login/db/reader"]
+    assert used(READER, OTHER, WRITER, wanted="other")["reads"] == ("other", "read_only")
+    offered = choices(BOTH["manifests"], Vault(READER, OTHER, WRITER), reading=BOTH["reading"])
+    assert [choice.value for choice in offered] == ["other", "reader"]
+
+
+@given(st.lists(st.booleans(), max_size=4), st.sampled_from([None, "0", "1", "login/db/2"]))
+def test_no_role_is_ever_used_for_the_other(roles: list[bool], wanted: str | None):
+    """Whatever is bound and whatever is named."""
+    found = [bound(str(number), read_only=read_only) for number, read_only in enumerate(roles)]
+    by_name = {str(one.name): one for one in found}
+    try:
+        uses = credentials(wanted, bindings=Vault(*found), **BOTH)
+    except AileronError as error:
+        assert error.failure.failure_class is FailureClass.BINDING_REQUIRED  # noqa: PT017 - either is right
+        return
+    for key, use in uses.items():
+        assert use is not None
+        assert by_name[str(use.binding)].read_only is (key == "reads")

@@ -1,0 +1,226 @@
+"""A login is bound with what its protocol needs, shown, agreed to, suspended if its connector asks for more, chosen by role."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+
+from aileron.client import Answer
+from tests.support.approver import Approver
+from tests.support.home import DaemonHome, daemon_home, probe_action, word
+
+pytestmark = pytest.mark.jail
+
+DATABASE, GIT = "github://aileron-tests/database", "github://aileron-tests/git"
+MANIFEST = """\
+[connector]
+name = "{name}"
+version = "{version}"
+
+[capabilities.network]
+hosts = ["{host}"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Test it"
+logins = ["{protocol}://{host}"]
+{commands}
+
+[capabilities.runtime]
+imports = ["tcp"]
+"""
+PROGRAM = """\
+from aileron_connector import op, run
+
+@op
+def query():
+    return {"done": "query"}
+
+@op
+def execute():
+    return {"done": "execute"}
+
+run()
+"""
+OPERATIONS = '\n[[operations]]\nname = "query"\nlogin = "read_only"\n\n[[operations]]\nname = "execute"\n'
+HOST_KEY = Ed25519PrivateKey.generate().public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+SSH_KEY = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+
+
+def install(home: DaemonHome, where: Path, text: str, **fields: str) -> None:
+    """A connector with that manifest."""
+    source = where / f"{fields['name'].rpartition('/')[2]}-{fields['version']}"
+    source.mkdir()
+    (source / "manifest.toml").write_text(text.format(**{"commands": "", **fields}))
+    (source / "__main__.py").write_text(PROGRAM)
+    home.install(source)
+
+
+def install_database(home: DaemonHome, where: Path) -> None:
+    """With an operation that only reads, one that writes, and an action for each and for both."""
+    host = "db.example:5432"
+    install(home, where, MANIFEST + OPERATIONS, name=DATABASE, version="1.0.0", host=host, protocol="postgres")
+    for op in ("query", "execute"):
+        home.add_probe_action(op, connector=DATABASE)
+    both = probe_action("query", name="both", connector=DATABASE).replace('["query"]', '["query", "execute"]')
+    further = f'[[execute]]\nid = "more"\nconnector = "{DATABASE}"\nop = "execute"\nidempotent = false\n+++\n\n#'
+    home.must("POST", "/v1/actions", {"text": both.replace("+++\n\n#", further), "file": "a test"})
+
+
+def install_git(home: DaemonHome, where: Path, version: str = "1.0.0", *more: str) -> None:
+    """Which fetches, and does what else is said."""
+    commands = f"commands = {['git-upload-pack x.git', *more]}"
+    fields = {"name": GIT, "host": "git.example:22", "protocol": "ssh", "commands": commands}
+    install(home, where, MANIFEST, version=version, **fields)
+
+
+@pytest.fixture
+def home() -> Iterator[DaemonHome]:
+    """With an open vault that has a password and a private key."""
+    with daemon_home() as made:
+        made.ask("GET", "/healthz")
+        made.unlock()
+        made.must("PUT", "/v1/secrets/key", {"value_base64": base64.b64encode(SSH_KEY).decode()})
+        yield made
+
+
+def bind(home: DaemonHome, connector: str, name: str, **details: Any) -> Answer:
+    """A login with the stored password, or for ssh the key."""
+    secret = "key" if connector == GIT else "pw"
+    body = {"connector": connector, "name": name, "username": "me", "secret": secret}
+    return home.ask("POST", "/v1/bindings", {**body, "details": details} if details else body)
+
+
+def failure(answer: Answer) -> dict[str, Any]:
+    """What was refused."""
+    assert answer.is_error, answer.body
+    error: dict[str, Any] = answer.body["error"]
+    return error
+
+
+def test_a_database_login_is_bound_and_told_with_what_was_said(home: DaemonHome, tmp_path: Path) -> None:
+    """Who, which database, and that the role only reads: in the answer, the list and the whole; the connector says where."""
+    install_database(home, tmp_path)
+
+    bound = bind(home, DATABASE, "login/db/reader", database="shop", read_only=True)
+    listed = home.must("GET", "/v1/bindings")["bindings"]
+    shown = home.must("GET", "/v1/bindings/login/db/reader")
+    wanted = home.must("GET", "/v1/connectors")["connectors"][0]["credential"]
+
+    assert (bound.status, bound.body["details"]) == (200, {"database": "shop", "read_only": True})
+    assert [(one["name"], one["username"], one["details"]) for one in listed] == [
+        ("login/db/reader", "me", {"database": "shop", "read_only": True})
+    ]
+    assert shown["details"] == {"database": "shop", "read_only": True}
+    assert shown["reach"]["wire"] == "login postgres+tls://db.example:5432"
+    assert wanted == {
+        "kind": "login",
+        "scope": "Test it",
+        "logins": ["postgres+tls://db.example:5432"],
+        "commands": [],
+        "read_only": True,
+    }
+
+
+def test_what_the_protocol_does_not_have_is_refused(home: DaemonHome, tmp_path: Path) -> None:
+    """And so is ssh without a key of the server; with one it is bound."""
+    install_git(home, tmp_path)
+
+    refused = failure(bind(home, GIT, "login/git/me"))
+    of_a_database = failure(bind(home, GIT, "login/git/me", host_key=HOST_KEY, database="x"))
+    unknown = bind(home, GIT, "login/git/me", port=1)
+    bound = bind(home, GIT, "login/git/me", host_key=HOST_KEY)
+
+    assert (refused["class"], of_a_database["class"]) == ("bad_input", "bad_input")
+    assert "add --host-key" in refused["message"]
+    assert "leave --database out" in of_a_database["message"]
+    assert unknown.status == 400
+    assert bound.body["details"] == {"host_key": HOST_KEY}
+
+
+def test_a_role_is_used_for_what_it_was_bound_for(home: DaemonHome, tmp_path: Path) -> None:
+    """A query runs as the reader and only as one, another operation as the writer; each says how to bind what is missing."""
+    install_database(home, tmp_path)
+
+    nothing = failure(home.run("query"))
+    bind(home, DATABASE, "login/db/writer")
+    still = failure(home.run("query"))
+    written = home.run("execute")
+    bind(home, DATABASE, "login/db/reader", read_only=True)
+    read, both = home.run("query"), home.run("both")
+    plan = home.must("POST", "/v1/actions/both/run", {"args": {}, "dry_run": True})["plan"]
+    home.must("DELETE", "/v1/bindings/login/db/writer")
+    none_to_write = failure(home.run("both"))
+
+    setup = f"aileron binding setup {DATABASE} --name login/SERVICE/IDENTITY --username USER --secret NAME"
+    for refused in (nothing, still):
+        assert refused["class"] == "binding_required"
+        assert refused["details"]["setup"] == f"{setup} --read-only"
+        assert "as a role that only reads" in refused["message"]
+    assert (word(written), word(read), word(both)) == ("ok", "ok", "ok")
+    used = [step["grant"]["credential"] for step in plan["steps"]]
+    assert [(use["binding"]["identity"], use.get("login")) for use in used] == [
+        ("reader", "read_only"),
+        ("writer", None),
+    ]
+    assert none_to_write["details"]["setup"] == setup
+
+
+def test_a_plan_for_the_reader_does_not_run_when_the_name_became_a_writer(home: DaemonHome, tmp_path: Path) -> None:
+    """Bound anew, it is another binding: the question that waits is refused, as ever."""
+    install_database(home, tmp_path)
+    home.add_probe_action("query", name="asked", gated=True, connector=DATABASE)
+    bind(home, DATABASE, "login/db/me", read_only=True)
+    waiting = home.asked("asked")
+    home.must("PATCH", "/v1/bindings/login/db/me", {"details": {}})
+
+    decided = home.ask(
+        "POST",
+        f"/v1/action-approvals/{waiting['approval_id']}/decide",
+        {"decision": "approve", "digest": waiting["digest"]},
+    )
+    ended = home.must("GET", f"/v1/runs/{waiting['audit_id']}?wait=20", wait_s=20)
+
+    assert decided.status == 200
+    assert home.must("GET", "/v1/bindings/login/db/me").get("details") is None
+    assert (ended["status"], ended["error"]["class"]) == ("failed", "binding_failed")
+
+
+def test_another_command_suspends_and_binding_anew_keeps_the_host_key(home: DaemonHome, tmp_path: Path) -> None:
+    """The old version runs on; the new one says which command it wants, until the person agrees."""
+    install_git(home, tmp_path)
+    bind(home, GIT, "login/git/me", host_key=HOST_KEY)
+    install_git(home, tmp_path, "2.0.0", "git-receive-pack x.git")
+
+    suspended = home.must("GET", "/v1/bindings/login/git/me")
+    home.must("PATCH", "/v1/bindings/login/git/me", {})
+    after = home.must("GET", "/v1/bindings/login/git/me")
+
+    assert (suspended["state"], suspended["suspended"]) == ("suspended", ["command git-receive-pack x.git"])
+    assert (after["state"], after["details"]) == ("ok", {"host_key": HOST_KEY})
+    assert [(one["version"], one["suspended"]) for one in after["used_by"]] == [("2.0.0", []), ("1.0.0", [])]
+
+
+def test_where_somebody_signs_they_sign_what_was_said_of_the_login(home: DaemonHome, tmp_path: Path) -> None:
+    """Nothing is bound before; another key of the server is another question."""
+    approver = Approver()
+    install_git(home, tmp_path)
+    approver.appoint(home)
+
+    waiting = bind(home, GIT, "login/git/me", host_key=HOST_KEY)
+    question = approver.shown(home, waiting.body["approval_id"])
+    before = home.must("GET", "/v1/bindings")["bindings"]
+    approver.agree(home, waiting)
+    shown = home.must("GET", "/v1/bindings/login/git/me")
+
+    assert question["subject"]["details"] == {"host_key": HOST_KEY}
+    assert question["subject"]["wire"].startswith("login ssh+tls://git.example:22 ")
+    assert before == []
+    assert shown["details"] == {"host_key": HOST_KEY}
+    assert failure(bind(home, GIT, "login/git/you"))["class"] == "bad_input"  # refused before anybody is asked
