@@ -1,0 +1,515 @@
+"""The repositories of one git server: refs, files, commits and diffs are read; commits are pushed.
+
+Runs inside the jail, bound to one server when it is built. The supervisor logs in with the key and has `git-upload-pack` or
+`git-receive-pack` executed; the connector gets the stream and never the key. Everything that a repository contains was written by
+others and is handed on as data; all of it is kept in memory, and nothing is checked out.
+
+A push and its preview compute the same commit from the same arguments, so the id that was shown is the id that is pushed. A
+branch that is not where the caller saw it is not touched.
+
+Not handled: https remotes, submodules, large file storage, signed commits, merges.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from bundles import read_bundle, write_bundle
+from changes import MAX_DIFF_CHARACTERS, compared, contents, differences, stat_lines
+from commits import described, line_of, made_commit, walked
+from dulwich.objects import Blob, Commit, Tree
+from dulwich.patch import is_binary
+from packs import Objects
+from remote import Remote, is_id
+from repository import Repository, branch_ref, check_at, name_of, ref_named
+from trees import EXECUTABLE, FILE, Change, changed_tree, check_names, find, kind_of, listed, shown, split_path
+
+from aileron_connector import BadInput, ExternalApiError, log, op, run
+
+MAX_REFS: Final = 2000
+MAX_ENTRIES: Final = 2000
+MAX_COMMITS: Final = 100
+MAX_SKIPPED: Final = 1000
+"""Commits that can be skipped: they are fetched, as the server sends history from a ref on."""
+MAX_READ_BYTES: Final = 512 << 10
+"""Of a file in one answer, which has less than 1 MiB."""
+MAX_BUNDLE_BYTES: Final = 700_000
+"""In one answer, as base64."""
+MAX_CHANGES: Final = 200
+MAX_KNOWN: Final = 16
+MAX_PREVIEWED: Final = 50
+"""Commits that a preview names one by one."""
+NONE_YET: Final = "nothing"
+"""Where a new branch without history comes from."""
+
+
+class FileChange(msgspec.Struct, forbid_unknown_fields=True):
+    """One file of a commit: its new `text` or `base64`, or `delete`."""
+
+    path: str
+    text: str | None = None
+    base64: str | None = None
+    delete: bool = False
+    executable: bool | None = None
+
+
+@op
+def list_refs(repository: str, prefix: str = "", limit: int = 200) -> dict[str, Any]:
+    """Branches, tags and other refs by name, those that begin with `prefix` (`refs/heads/`), and what HEAD stands for."""
+    check_range(limit, MAX_REFS, "limit")
+    refs, head = Remote(repository).refs()
+    names = sorted(name for name in refs if not name.endswith(b"^{}") and name.startswith(prefix.encode()))
+    found = []
+    for name in names[:limit]:
+        peeled = refs.get(name + b"^{}")
+        commit = {} if peeled is None else {"commit": peeled.decode()}
+        found.append({"name": shown(name), "id": refs[name].decode(), **commit})
+    return {"head": None if head is None else shown(head), "refs": found, "left_out": len(names) - len(found)}
+
+
+@op
+def list_files(
+    repository: str, ref: str = "HEAD", path: str = "", recursive: bool = False, limit: int = 500
+) -> dict[str, Any]:
+    """What is in a folder at a ref: path, type, id, and the size where the server sent the files too."""
+    check_range(limit, MAX_ENTRIES, "limit")
+    names = split_path(path)
+    source = Repository(repository)
+    commit = source.objects.commit(source.fetch_commit(ref, depth=1, leave_out="blob:none"))
+    mode, folder = find(source.objects, bytes(commit.tree), names)
+    if kind_of(mode) != "folder":
+        raise BadInput(f"{path[:200]!a} is a {kind_of(mode)}, not a folder; read it with read_file", argument="path")
+    entries = list(islice(listed(source.objects, folder, names, recursive=recursive), limit + 1))
+    return {"commit": commit.id.decode(), "entries": entries[:limit], "more": len(entries) > limit}
+
+
+@op
+def read_file(
+    repository: str, path: str, ref: str = "HEAD", start: int = 0, max_bytes: int = 100_000
+) -> dict[str, Any]:
+    """One file at a ref, from byte `start` on: `text`, or `base64` where it is not UTF-8. Of a symbolic link, where it leads."""
+    check_range(max_bytes, MAX_READ_BYTES, "max_bytes")
+    if start < 0:
+        raise BadInput("start is below 0", argument="start")
+    source = Repository(repository)
+    commit = source.objects.commit(source.fetch_commit(ref, depth=1, leave_out="blob:none"))
+    mode, sha = find(source.objects, bytes(commit.tree), split_path(path))
+    if kind_of(mode) in {"folder", "submodule"}:
+        raise BadInput(f"{path[:200]!a} is a {kind_of(mode)}, not a file", argument="path")
+    source.need([sha])
+    data = source.objects.blob(sha)
+    piece, end = data[start : start + max_bytes], start + max_bytes
+    return {
+        "commit": commit.id.decode(),
+        "path": path,
+        "type": kind_of(mode),
+        "id": sha.decode(),
+        "size": len(data),
+        **_as_text(piece, whole=not start and end >= len(data)),
+        "next_start": None if end >= len(data) else end,
+    }
+
+
+@op
+def log_commits(repository: str, ref: str = "HEAD", limit: int = 20, skip: int = 0) -> dict[str, Any]:
+    """The commits of a ref, newest first."""
+    check_range(limit, MAX_COMMITS, "limit")
+    if not 0 <= skip <= MAX_SKIPPED:
+        raise BadInput(f"skip {skip} is not from 0 to {MAX_SKIPPED}", argument="skip")
+    source = Repository(repository)
+    tip = source.fetch_commit(ref, depth=skip + limit + 1, leave_out="tree:0")
+    commits = list(islice(walked(source.objects, [tip]), skip, skip + limit + 1))
+    return {"commits": [described(one) for one in commits[:limit]], "more": len(commits) > limit}
+
+
+@op
+def show_commit(repository: str, commit: str = "HEAD", max_characters: int = 50_000) -> dict[str, Any]:
+    """One commit, its files with the numbers of lines, and its diff against its first parent."""
+    check_range(max_characters, MAX_DIFF_CHARACTERS, "max_characters")
+    source = Repository(repository)
+    found = source.objects.commit(source.fetch_commit(commit, depth=2, leave_out="blob:none"))
+    parent = bytes(found.parents[0]) if found.parents else None
+    if parent is not None and parent not in source.objects:
+        source.fetch_commits([parent], leave_out="blob:none")
+    return {"commit": described(found), **_compared(source, parent, bytes(found.id), max_characters)}
+
+
+@op
+def diff(repository: str, old: str, new: str, max_characters: int = 50_000) -> dict[str, Any]:
+    """What changed from one ref or commit to another."""
+    check_range(max_characters, MAX_DIFF_CHARACTERS, "max_characters")
+    source = Repository(repository)
+    before = source.fetch_commit(old, depth=1, leave_out="blob:none")
+    after = source.fetch_commit(new, depth=1, leave_out="blob:none")
+    return {"old": before.decode(), "new": after.decode(), **_compared(source, before, after, max_characters)}
+
+
+@op
+def fetch_bundle(repository: str, ref: str = "HEAD", known: list[str] | None = None) -> dict[str, Any]:
+    """A ref with all of its history as a git bundle in base64, without the history of the `known` commits."""
+    ids = tuple(_id(one, "known") for one in known or ())
+    if len(ids) > MAX_KNOWN:
+        raise BadInput(f"more than {MAX_KNOWN} known commits", argument="known")
+    remote = Remote(repository)
+    chosen: dict[bytes, bytes] = {}
+
+    def choose(refs: dict[bytes, bytes]) -> list[bytes]:
+        chosen.update(_ref_of(refs, ref))
+        if set(chosen.values()) <= set(ids):
+            raise BadInput(
+                f"{ref[:64]!a} is at {ids[0].decode()}, which you know: there is nothing new", argument="known"
+            )
+        return list(chosen.values())
+
+    found = remote.fetch(choose, known=ids, limit_bytes=MAX_BUNDLE_BYTES)
+    _check_shared(remote, [sha for sha in ids if sha not in found.shared])
+    ((name, tip),) = chosen.items()
+    name = found.head or name if name == b"HEAD" else name
+    data = write_bundle({name: tip}, ids, found.pack)
+    return {"ref": shown(name), "id": tip.decode(), "bundle": base64.b64encode(data).decode(), "bytes": len(data)}
+
+
+@op
+def preview_commit(
+    repository: str,
+    branch: str,
+    message: str,
+    author_name: str,
+    author_email: str,
+    date: str,
+    changes: list[dict[str, Any]],
+    base: str | None = None,
+    new_branch: bool = False,
+) -> dict[str, Any]:
+    """What push_commit with the same arguments would push. Reads only."""
+    made = _made(repository, branch, message, author_name, author_email, date, changes, base, new_branch)
+    found = _compared(made.source, made.base, bytes(made.commit.id), MAX_DIFF_CHARACTERS)
+    return {
+        "repository": repository,
+        "branch": branch,
+        "from": base or NONE_YET,
+        "to": made.commit.id.decode(),
+        "fast_forward": "yes",
+        "commits": line_of(made.commit),
+        "message": message,
+        "stat": stat_lines(found),
+        "diff": found["diff"],
+    }
+
+
+@op
+def push_commit(
+    repository: str,
+    branch: str,
+    message: str,
+    author_name: str,
+    author_email: str,
+    date: str,
+    changes: list[dict[str, Any]],
+    base: str | None = None,
+    new_branch: bool = False,
+) -> dict[str, Any]:
+    """Make one commit on `base` and push it. The branch has to be at `base`, or not to exist with `new_branch`."""
+    made = _made(repository, branch, message, author_name, author_email, date, changes, base, new_branch)
+    to = bytes(made.commit.id)
+    made.source.move(branch_ref(branch), None if new_branch else made.base, to, made.objects)
+    log.info("commit pushed", id=to.decode(), files=len(changes))
+    return {"branch": branch, "from": None if new_branch else base, "to": to.decode()}
+
+
+@op
+def preview_bundle(
+    repository: str, branch: str, bundle: str, expected: str | None = None, force: bool = False
+) -> dict[str, Any]:
+    """What push_bundle with the same arguments would push, and what it would take away. Reads only."""
+    plan = _planned(repository, branch, bundle, expected)
+    found = _compared(plan.source, plan.base, plan.tip, MAX_DIFF_CHARACTERS)
+    commits = [line_of(one) for one in plan.commits[:MAX_PREVIEWED]]
+    more = len(plan.commits) - len(commits)
+    return {
+        "repository": repository,
+        "branch": branch,
+        "from": expected or NONE_YET,
+        "to": plan.tip.decode(),
+        "fast_forward": "yes" if plan.is_fast_forward else "no: commits of the branch are replaced",
+        "commits": "\n".join(commits + ([f"… and {more} more"] if more else [])),
+        "lost": None if plan.is_fast_forward else _lost(plan, expected),
+        "stat": stat_lines(found),
+        "diff": found["diff"],
+    }
+
+
+@op
+def push_bundle(
+    repository: str, branch: str, bundle: str, expected: str | None = None, force: bool = False
+) -> dict[str, Any]:
+    """Push the commits of a bundle to a branch that is at `expected`, or does not exist without it.
+
+    `force` allows to replace commits of the branch; an action file sets it, and no caller can.
+    """
+    plan = _planned(repository, branch, bundle, expected)
+    if not plan.is_fast_forward and not force:
+        words = f"{plan.tip.decode()} does not build on {branch} at {expected}, whose commits it would replace; rebase or merge"
+        raise BadInput(words, argument="bundle")
+    objects = [plan.source.objects[sha] for sha in plan.ids]
+    plan.source.move(branch_ref(branch), None if expected is None else expected.encode(), plan.tip, objects)
+    log.info("bundle pushed", id=plan.tip.decode(), commits=len(plan.commits))
+    return {
+        "branch": branch,
+        "from": expected,
+        "to": plan.tip.decode(),
+        "commits": [c.id.decode() for c in plan.commits],
+    }
+
+
+@op
+def create_branch(repository: str, branch: str, at: str) -> dict[str, Any]:
+    """A new branch at a commit that the repository has."""
+    Repository(repository).move(branch_ref(branch), None, _id(at, "at"), [])
+    return {"branch": branch, "at": at}
+
+
+@op
+def create_tag(repository: str, tag: str, at: str) -> dict[str, Any]:
+    """A new lightweight tag at a commit that the repository has. A tag that exists is never moved."""
+    Repository(repository).move(ref_named("refs/tags/", tag, "tag"), None, _id(at, "at"), [])
+    return {"tag": tag, "at": at}
+
+
+@op
+def preview_branch(repository: str, branch: str) -> dict[str, Any]:
+    """Where a branch is, its latest commits, and which other branches are at the same commit. Reads only."""
+    source = Repository(repository)
+    name = branch_ref(branch)
+    tip = source.fetch_commit(name.decode(), depth=6, leave_out="tree:0")
+    beside = [name_of(one) for one, at in source.refs.items() if at == tip and one not in (name, b"HEAD")]
+    return {
+        "repository": repository,
+        "branch": branch,
+        "at": tip.decode(),
+        "commits": "\n".join(line_of(one) for one in islice(walked(source.objects, [tip]), 5)),
+        "also_at": ", ".join(sorted(beside)) or "nothing else",
+    }
+
+
+@op
+def delete_branch(repository: str, branch: str, expected: str) -> dict[str, Any]:
+    """Delete a branch that is at `expected`."""
+    Repository(repository).move(branch_ref(branch), _id(expected, "expected"), None, [])
+    log.info("branch deleted")
+    return {"branch": branch, "was_at": expected}
+
+
+# A commit of files
+
+
+class Made(msgspec.Struct):
+    """A commit that is not pushed yet, with all objects that are new."""
+
+    source: Repository
+    base: bytes | None
+    commit: Commit
+    objects: list[Any]
+
+
+def _made(
+    repository: str,
+    branch: str,
+    message: str,
+    author_name: str,
+    author_email: str,
+    date: str,
+    changes: list[dict[str, Any]],
+    base: str | None,
+    new_branch: bool,
+) -> Made:
+    parent = None if base is None else _id(base, "base")
+    if parent is None and not new_branch:
+        raise BadInput("base is missing: the commit that the branch is at; list_refs says which", argument="base")
+    source = Repository(repository)
+    blobs, wanted = _blobs(source.objects, changes)
+    name = branch_ref(branch)
+    if parent is None:
+        refs, _ = source.remote.refs()
+        root = None
+    else:
+        source.fetch_commits([parent], leave_out="blob:none")
+        refs, root = source.refs, bytes(source.objects.commit(parent).tree)
+    check_at(refs, name, None if new_branch else parent)
+    tree, trees = changed_tree(source.objects, root, wanted)
+    if tree == root:
+        raise BadInput("nothing changes: the files have this content already", argument="changes")
+    commit = made_commit(tree, parent, message, author_name, author_email, date)
+    source.objects.add(commit)
+    return Made(source, parent, commit, [commit, *trees, *blobs])
+
+
+def _blobs(objects: Objects, changes: list[dict[str, Any]]) -> tuple[list[Any], dict[tuple[bytes, ...], Change]]:
+    """The new contents, and what becomes of each path."""
+    if not 1 <= len(changes) <= MAX_CHANGES:
+        raise BadInput(f"changes has {len(changes)} files; 1 to {MAX_CHANGES} are pushed at once", argument="changes")
+    blobs: dict[bytes, Any] = {}
+    wanted: dict[tuple[bytes, ...], Change] = {}
+    for raw in changes:
+        change = _file_change(raw)
+        names = tuple(change.path.encode("utf-8", "surrogatepass").split(b"/"))
+        check_names(names)
+        if any(names[: len(other)] == other or other[: len(names)] == names for other in wanted):
+            raise BadInput(f"{change.path[:200]!a} is changed twice, or is a folder of another", argument="changes")
+        data = _data_of(change)
+        if data is None:
+            wanted[names] = None
+            continue
+        blob = Blob.from_string(data)
+        blobs[bytes(blob.id)] = blob
+        objects.add(blob)
+        wanted[names] = (
+            None if change.executable is None else EXECUTABLE if change.executable else FILE,
+            bytes(blob.id),
+        )
+    return list(blobs.values()), wanted
+
+
+def _file_change(raw: dict[str, Any]) -> FileChange:
+    try:
+        return msgspec.convert(raw, FileChange)
+    except msgspec.ValidationError as error:
+        raise BadInput(f"changes: {str(error)[:300]}", argument="changes") from error
+
+
+def _data_of(change: FileChange) -> bytes | None:
+    """The new content; None where the file goes."""
+    if (change.text is not None) + (change.base64 is not None) + change.delete != 1:
+        words = f"{change.path[:200]!a} has not exactly one of text, base64 and delete"
+        raise BadInput(words, argument="changes")
+    if change.base64 is not None:
+        return _decoded(change.base64, "changes")
+    return None if change.text is None else change.text.encode("utf-8", "surrogatepass")
+
+
+# A bundle of commits
+
+
+class Planned(msgspec.Struct):
+    """The commits of a bundle, read and held against the branch."""
+
+    source: Repository
+    base: bytes | None
+    """What the diff is against: the branch, or what the bundle builds on."""
+    tip: bytes
+    ids: list[bytes]
+    commits: list[Commit]
+    is_fast_forward: bool
+
+
+def _planned(repository: str, branch: str, bundle: str, expected: str | None) -> Planned:
+    name = branch_ref(branch)
+    at = None if expected is None else _id(expected, "expected")
+    read = read_bundle(_decoded(bundle, "bundle"))
+    if len(set(read.refs.values())) != 1 or len(read.prerequisites) > MAX_KNOWN:
+        raise BadInput("bundle does not have exactly one branch, or has too many prerequisites", argument="bundle")
+    tip = next(iter(read.refs.values()))
+    if tip == at:
+        raise BadInput(f"{branch} is at {tip.decode()} already", argument="bundle")
+    source = Repository(repository)
+    bases = list(dict.fromkeys([*read.prerequisites, *([] if at is None else [at])]))
+    source.fetch_commits(bases, leave_out="blob:none")
+    refs = source.refs if bases else source.remote.refs()[0]
+    check_at(refs, name, at)
+    ids = source.add_thin_pack(read.pack)
+    _check_trees(source.objects, ids)
+    new = set(ids)
+    commits = [one for one in walked(source.objects, [tip]) if one.id in new]
+    if tip not in new:
+        raise BadInput("bundle does not have the commit that its branch is at", argument="bundle")
+    reached = {bytes(parent) for one in commits for parent in one.parents}
+    base = at or next(iter(read.prerequisites), None)
+    return Planned(source, base, tip, ids, commits, at is None or at in reached)
+
+
+def _check_trees(objects: Objects, ids: list[bytes]) -> None:
+    """BadInput where a folder that is pushed has a name that git does not allow."""
+    for sha in ids:
+        found = objects[sha]
+        if isinstance(found, Tree):
+            for entry in found.iteritems():
+                check_names((entry.path,))
+
+
+def _lost(plan: Planned, expected: str | None) -> str:
+    """The commits of the branch that would be replaced, as far as they are few."""
+    assert expected is not None
+    source = plan.source
+    source.fetch_commit(expected, depth=MAX_PREVIEWED, leave_out="tree:0")
+    kept = {bytes(one.id) for one in walked(source.objects, [plan.tip])}
+    lost = [one for one in walked(source.objects, [expected.encode()]) if one.id not in kept]
+    return "\n".join([f"{len(lost)} commits", *(line_of(one) for one in lost[:MAX_PREVIEWED])])
+
+
+# Arguments and answers
+
+
+def check_range(value: int, most: int, argument: str) -> None:
+    """BadInput where it is not from 1 to `most`."""
+    if not 1 <= value <= most:
+        raise BadInput(f"{argument} {value} is not from 1 to {most}", argument=argument)
+
+
+def _id(text: str, argument: str) -> bytes:
+    if not is_id(text):
+        raise BadInput(f"{argument} {text[:64]!a} is not the id of a commit, 40 hexadecimal digits", argument=argument)
+    return text.encode()
+
+
+def _decoded(text: str, argument: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise BadInput(f"{argument} is not base64", argument=argument) from error
+
+
+def _as_text(data: bytes, *, whole: bool) -> dict[str, Any]:
+    """`text` where it is UTF-8 without a null, and otherwise `base64`. The end of a piece may be in a character."""
+    if not is_binary(data):
+        for cut in range(1 if whole else 4):
+            try:
+                return {"text": data[: len(data) - cut].decode(), "bytes": len(data) - cut}
+            except UnicodeDecodeError:
+                continue
+    return {"base64": base64.b64encode(data).decode(), "bytes": len(data)}
+
+
+def _ref_of(refs: dict[bytes, bytes], ref: str) -> dict[bytes, bytes]:
+    """The one ref of this name. A commit has no name, and a bundle needs one."""
+    name = ref.encode("utf-8", "replace")
+    for candidate in (name, b"refs/heads/" + name, b"refs/tags/" + name):
+        if candidate in refs and not candidate.endswith(b"^{}"):
+            return {candidate: refs[candidate]}
+    raise BadInput(f"there is no branch or tag {ref[:64]!a}", argument="ref")
+
+
+def _check_shared(remote: Remote, ids: list[bytes]) -> None:
+    """BadInput where the server does not have a commit. Servers that speak version 2 do not say it with the pack."""
+    for sha in ids:
+        words = f"the server does not have {sha.decode()}; leave it out of known"
+        if not remote.gives_any_object:
+            raise BadInput(words, argument="known")
+        try:
+            remote.fetch(lambda _refs, sha=sha: [sha], depth=1, leave_out="tree:0")  # type: ignore[misc]
+        except ExternalApiError as error:
+            raise BadInput(words, argument="known") from error
+
+
+def _compared(source: Repository, old: bytes | None, new: bytes, max_characters: int) -> dict[str, Any]:
+    trees = [None if one is None else bytes(source.objects.commit(one).tree) for one in (old, new)]
+    changes = differences(source.objects, trees[0], trees[1])
+    source.need(contents(changes))
+    return compared(source.objects, changes, max_characters)
+
+
+if __name__ == "__main__":
+    run()

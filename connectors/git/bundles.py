@@ -1,0 +1,57 @@
+"""Bundles: refs and a pack in one file, as `git bundle create` writes and `git fetch` reads it.
+
+Source: gitformat-bundle(5), versions 2 and 3 with SHA-1. Not here: what is in the pack (packs.py).
+
+>>> read_bundle(write_bundle({b"refs/heads/main": b"a" * 40}, (), b"PACK")).refs
+{b'refs/heads/main': b'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'}
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from aileron_connector import BadInput
+
+__all__ = ["Bundle", "read_bundle", "write_bundle"]
+
+MAX_LINES: Final = 64
+"""Of a bundle's head: refs and prerequisites."""
+_LINE: Final = re.compile(rb"(-?)([0-9a-f]{40})(?: (.*))?", re.DOTALL)
+
+
+class Bundle(NamedTuple):
+    """What is in one: `refs` by name, the commits that its reader has to have, and the pack."""
+
+    refs: dict[bytes, bytes]
+    prerequisites: tuple[bytes, ...]
+    pack: bytes
+
+
+def write_bundle(refs: Mapping[bytes, bytes], prerequisites: Iterable[bytes], pack: bytes) -> bytes:
+    """A bundle of version 2."""
+    lines = [b"# v2 git bundle", *(b"-" + sha for sha in prerequisites)]
+    lines += [sha + b" " + name for name, sha in refs.items()]
+    return b"\n".join(lines) + b"\n\n" + pack
+
+
+def read_bundle(data: bytes) -> Bundle:
+    """BadInput where it is none, or not one that this connector reads."""
+    head, separator, pack = data.partition(b"\n\n")
+    first, *lines = head.split(b"\n")
+    if first not in (b"# v2 git bundle", b"# v3 git bundle") or not separator or len(lines) > MAX_LINES:
+        raise BadInput("bundle is not a git bundle; make one with `git bundle create`", argument="bundle")
+    refs: dict[bytes, bytes] = {}
+    prerequisites: list[bytes] = []
+    for line in lines:
+        if line == b"@object-format=sha1":
+            continue
+        found = _LINE.fullmatch(line)
+        if found is None or not (found[1] or found[3]):
+            raise BadInput("bundle has a head that cannot be read, or objects that are not SHA-1", argument="bundle")
+        if found[1]:
+            prerequisites.append(found[2])
+        else:
+            refs[found[3]] = found[2]
+    return Bundle(refs, tuple(prerequisites), pack)

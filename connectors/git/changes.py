@@ -1,0 +1,163 @@
+"""What changed between two trees: the files with their numbers of lines, and a unified diff, both bounded.
+
+Renames are a file that goes and a file that comes.
+
+Source: git-diff(1). Not here: commits (commits.py).
+"""
+
+from __future__ import annotations
+
+import stat
+from difflib import SequenceMatcher
+from typing import Any, Final
+
+from dulwich.diff_tree import TreeChange, tree_changes
+from dulwich.objects import S_ISGITLINK
+from dulwich.patch import gen_diff_header, is_binary, unified_diff
+from packs import Objects
+from remote import TooLarge, said
+from trees import shown
+
+__all__ = ["MAX_DIFF_CHARACTERS", "compared", "contents", "differences", "stat_lines"]
+
+MAX_FILES: Final = 2000
+"""Changed files of one comparison; they are counted as far as this."""
+MAX_LISTED: Final = 300
+"""Of them in an answer, and compared line by line."""
+MAX_COMPARED_BYTES: Final = 256 << 10
+"""Of one file, beside how many lines it has: comparing takes time in the square of what differs."""
+MAX_COMPARED_LINES: Final = 4000
+"""That differ, of one file: as many of either side are compared in about half a second."""
+MAX_DIFF_CHARACTERS: Final = 200_000
+"""Of all diffs of an answer together; an answer has less than 1 MiB."""
+
+
+def differences(objects: Objects, old: bytes | None, new: bytes | None) -> list[TreeChange]:
+    """The files that differ, of two trees; None is an empty one. TooLarge."""
+    found: list[TreeChange] = []
+    with said():
+        for change in tree_changes(objects, old, new, change_type_same=True):  # type: ignore[arg-type]
+            found.append(change)
+            if len(found) > MAX_FILES:
+                raise TooLarge("more files changed", str(MAX_FILES), "compare commits that are nearer to each other")
+    return sorted(found, key=_path_of)
+
+
+def contents(changes: list[TreeChange]) -> list[bytes]:
+    """The ids of the files' contents before and after, of those that are compared."""
+    sides = [side for change in changes[:MAX_LISTED] for side in (change.old, change.new)]
+    return [bytes(side.sha) for side in sides if side is not None and side.sha and _is_file(side.mode)]
+
+
+def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -> dict[str, Any]:
+    """`files` with `change`, `added` and `deleted` lines, their sums, and `diff` of at most so many characters."""
+    files, texts, left = [], [], max_characters
+    for change in changes[:MAX_LISTED]:
+        file, text = _file(objects, change, wants_text=left > 0)
+        files.append(file)
+        if text and left > 0:
+            texts.append(text if len(text) <= left else text[:left] + "\n[cut here]\n")
+            left -= len(text)
+    return {
+        "files": files,
+        "files_in_all": len(changes),
+        "added": sum(one["added"] or 0 for one in files),
+        "deleted": sum(one["deleted"] or 0 for one in files),
+        "diff": "".join(texts),
+        "diff_is_cut": left < 0 or len(changes) > MAX_LISTED,
+    }
+
+
+def stat_lines(found: dict[str, Any]) -> str:
+    """The files as lines: ` M path  +3 -1`, and their sum."""
+    lines = [f"{_SIGNS[one['change']]} {one['path']}  {_counted(one)}" for one in found["files"]]
+    more = found["files_in_all"] - len(found["files"])
+    if more:
+        lines.append(f"… and {more} more files")
+    return "\n".join([*lines, f"{found['files_in_all']} files, +{found['added']} -{found['deleted']} lines"])
+
+
+_SIGNS: Final = {"add": "A", "modify": "M", "delete": "D"}
+
+
+def _counted(one: dict[str, Any]) -> str:
+    return one["note"] or f"+{one['added']} -{one['deleted']}"
+
+
+def _file(objects: Objects, change: TreeChange, *, wants_text: bool) -> tuple[dict[str, Any], str]:
+    old, new = _content(objects, change.old), _content(objects, change.new)
+    file: dict[str, Any] = {
+        "path": shown(_path_of(change)),
+        "change": change.type,
+        "added": None,
+        "deleted": None,
+        "note": "",
+    }
+    if change.old is not None and change.new is not None and change.old.mode != change.new.mode:
+        file["mode"] = f"{change.old.mode or 0:06o} → {change.new.mode or 0:06o}"
+    if is_binary(old) or is_binary(new):
+        return {**file, "note": f"binary, {len(old)} → {len(new)} bytes"}, ""
+    before, after = old.splitlines(keepends=True), new.splitlines(keepends=True)
+    start, end = _alike(before, after)
+    differs = before[start : len(before) - end], after[start : len(after) - end]
+    if sum(map(len, differs[0])) + sum(map(len, differs[1])) > MAX_COMPARED_BYTES or (
+        all(differs) and sum(map(len, differs)) > MAX_COMPARED_LINES
+    ):
+        return {**file, "note": f"too large to compare, {len(old)} → {len(new)} bytes"}, ""
+    file["added"], file["deleted"] = _counts(*differs)
+    return file, _text(change, before, after) if wants_text else ""
+
+
+def _alike(before: list[bytes], after: list[bytes]) -> tuple[int, int]:
+    """How many lines are the same at the start, and at the end after those."""
+    shorter = min(len(before), len(after))
+    start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
+    left = shorter - start
+    end = next((at for at in range(left) if before[-1 - at] != after[-1 - at]), left)
+    return start, end
+
+
+def _counts(before: list[bytes], after: list[bytes]) -> tuple[int, int]:
+    same = sum(block.size for block in SequenceMatcher(None, before, after).get_matching_blocks())
+    return len(after) - same, len(before) - same
+
+
+def _text(change: TreeChange, before: list[bytes], after: list[bytes]) -> str:
+    """As git writes it, with three lines around each change."""
+    start, end = _alike(before, after)
+    skip = max(0, start - 3)
+    stop_before, stop_after = (len(lines) - max(0, end - 3) for lines in (before, after))
+    sides = [(None, None, None) if one is None else (one.path, one.mode, one.sha) for one in (change.old, change.new)]
+    (old_path, old_mode, old_id), (new_path, new_mode, new_id) = sides
+    head = gen_diff_header((old_path, new_path), (old_mode, new_mode), (old_id, new_id))
+    alike = [b"\0%d\n" % at for at in range(skip)]  # not compared again; the numbers of the lines stay right
+    body = unified_diff(
+        alike + before[skip:stop_before],
+        alike + after[skip:stop_after],
+        fromfile=_named(b"a/", old_path),
+        tofile=_named(b"b/", new_path),
+        tree_encoding="latin-1",
+        output_encoding="latin-1",
+    )
+    return b"".join([*head, *body]).decode("utf-8", "backslashreplace")
+
+
+def _named(before: bytes, path: bytes | None) -> bytes:
+    return b"/dev/null" if path is None else before + path
+
+
+def _content(objects: Objects, side: Any) -> bytes:
+    if side is None or not side.sha:
+        return b""
+    if S_ISGITLINK(side.mode or 0):
+        return b"Subproject commit " + bytes(side.sha) + b"\n"
+    return objects.blob(bytes(side.sha))
+
+
+def _is_file(mode: int | None) -> bool:
+    return mode is not None and not S_ISGITLINK(mode) and not stat.S_ISDIR(mode)
+
+
+def _path_of(change: TreeChange) -> bytes:
+    side = change.new if change.new is not None else change.old
+    return bytes(side.path or b"") if side is not None else b""

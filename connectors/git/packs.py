@@ -1,0 +1,242 @@
+"""Objects: what is in a pack, checked for size before any of it is unpacked, and read with bounds.
+
+A pack of a few kilobytes can unpack to gigabytes: by zlib, by deltas on deltas, by trees that contain each other's copies. So
+each entry's size is read, and held against what zlib gives, before dulwich resolves the deltas; and whoever walks trees pays for
+each look.
+
+Source: gitformat-pack(5). Not here: where packs come from (remote.py), what paths mean (trees.py).
+"""
+
+from __future__ import annotations
+
+import zlib
+from io import BytesIO
+from typing import Any, Final
+
+from dulwich.object_format import DEFAULT_OBJECT_FORMAT
+from dulwich.objects import Blob, Commit, ShaFile, Tag, Tree
+from dulwich.pack import PackData, UnpackedObjectIterator
+from remote import TooLarge
+
+from aileron_connector import ExternalApiError
+
+__all__ = ["MAX_OBJECTS", "MAX_UNPACKED_BYTES", "Objects", "check_pack"]
+
+MAX_OBJECTS: Final = 50_000
+"""In one pack. Each costs about 500 bytes beside its content."""
+MAX_UNPACKED_BYTES: Final = 64 << 20
+"""Of all objects of one pack together, deltas resolved."""
+MAX_LOOKS: Final = 100_000
+"""Objects that one operation reads: a repository in which folders contain copies of each other has no end."""
+_PIECE_BYTES: Final = 4096
+_OFS_DELTA, _REF_DELTA = 6, 7
+_TAG_DEPTH: Final = 8
+"""Tags of tags that are followed."""
+_CURE: Final = "ask for less history, or read single files"
+
+
+class Objects:
+    """Objects by their ids, each checked against its id when it was added."""
+
+    def __init__(self) -> None:
+        self._kept: Final[dict[bytes, tuple[int, bytes]]] = {}
+        self._looks = 0
+
+    def add_pack(self, pack: bytes) -> list[bytes]:
+        """Add all objects of a pack, and return their ids. TooLarge; ExternalApiError where it is not a pack.
+
+        Deltas may be against objects that are here already, as they are in bundles.
+        """
+        if not pack:
+            return []
+        try:
+            check_pack(pack)
+            return self._unpack(pack)
+        except (TooLarge, ExternalApiError):
+            raise
+        except Exception as error:  # dulwich has no family of errors for what is malformed
+            raise ExternalApiError(f"this is not a pack of git's ({type(error).__name__})") from error
+
+    def add(self, one: ShaFile) -> None:
+        """Add an object that was made here."""
+        self._kept[bytes(one.id)] = (one.type_num, one.as_raw_string())
+
+    def commit(self, sha: bytes) -> Commit:
+        """ExternalApiError where it is something else, or not here."""
+        found = self[sha]
+        if not isinstance(found, Commit):
+            raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a commit")
+        return found
+
+    def tree(self, sha: bytes) -> Tree:
+        """As `commit`."""
+        found = self[sha]
+        if not isinstance(found, Tree):
+            raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a tree")
+        return found
+
+    def blob(self, sha: bytes) -> bytes:
+        """Its content. As `commit`."""
+        found = self[sha]
+        if not isinstance(found, Blob):
+            raise ExternalApiError(f"{sha.decode()} is a {_kind(found)}, not a file")
+        return bytes(found.data)
+
+    def peeled(self, sha: bytes) -> bytes:
+        """The id of what a tag stands for in the end; any other id is itself."""
+        for _ in range(_TAG_DEPTH):
+            if sha not in self:
+                return sha
+            found = self[sha]
+            if not isinstance(found, Tag):
+                return sha
+            sha = bytes(found.object[1])
+        raise ExternalApiError(f"more than {_TAG_DEPTH} tags of tags")
+
+    def size(self, sha: bytes) -> int | None:
+        """Bytes of an object; None where it is not here."""
+        return len(self._kept[sha][1]) if sha in self._kept else None
+
+    def __contains__(self, sha: bytes) -> bool:
+        return sha in self._kept
+
+    def __getitem__(self, sha: bytes) -> Any:
+        """The object, read. As `commit`."""
+        self._looks += 1
+        if self._looks > MAX_LOOKS:
+            raise TooLarge("the history or the folders do not end", f"{MAX_LOOKS} objects", _CURE)
+        if sha not in self._kept:
+            raise ExternalApiError(f"the server did not send {sha.decode()}")
+        number, raw = self._kept[sha]
+        try:
+            one = ShaFile.from_raw_string(number, raw, sha=sha)
+            _read(one)
+        except Exception as error:
+            raise ExternalApiError(f"{sha.decode()} is malformed ({type(error).__name__})") from error
+        return one
+
+    def _unpack(self, pack: bytes) -> list[bytes]:
+        added: list[bytes] = []
+        data = PackData.from_file(BytesIO(pack), object_format=DEFAULT_OBJECT_FORMAT)
+        try:
+            data.check()
+            for one in UnpackedObjectIterator.for_pack_data(data, self._base):
+                sha = one.sha().hex().encode()
+                self._kept[sha] = (one.obj_type_num, b"".join(one.obj_chunks))
+                added.append(sha)
+        finally:
+            data.close()
+        return added
+
+    def _base(self, sha: bytes) -> tuple[int, list[bytes]]:
+        number, raw = self._kept[sha.hex().encode()]
+        return number, [raw]
+
+
+def check_pack(pack: bytes) -> frozenset[bytes]:
+    """Read what its entries unpack to, and return the ids that deltas name. TooLarge; ExternalApiError where it is no pack."""
+    view = memoryview(pack)
+    if len(view) < 32 or view[:4] != b"PACK" or int.from_bytes(view[4:8], "big") not in (2, 3):
+        raise ExternalApiError("this is not a pack of git's")
+    count, at, total = int.from_bytes(view[8:12], "big"), 12, 0
+    bases: set[bytes] = set()
+    if count > MAX_OBJECTS:
+        raise TooLarge(f"{count} objects", str(MAX_OBJECTS), _CURE)
+    for _ in range(count):
+        at, unpacked = _entry(view, at, MAX_UNPACKED_BYTES - total, bases)
+        total += unpacked
+    if at != len(view) - 20:
+        raise ExternalApiError("this is not a pack of git's: something follows its last object")
+    return frozenset(bases)
+
+
+def _entry(view: memoryview, at: int, left: int, bases: set[bytes]) -> tuple[int, int]:
+    """Where the next entry begins, and how much this one unpacks to, with the delta's result."""
+    kind, size, at = _entry_head(view, at)
+    if kind == _REF_DELTA:
+        bases.add(bytes(view[at - 20 : at]).hex().encode())
+    if size > left:
+        raise TooLarge("the objects unpack to more", f"{MAX_UNPACKED_BYTES >> 20} MiB", _CURE)
+    at, start = _inflated(view, at, size)
+    if kind not in (_OFS_DELTA, _REF_DELTA):
+        return at, size
+    _, after = _number(start, 0)
+    result, _ = _number(start, after)
+    if size + result > left:
+        raise TooLarge("the objects unpack to more", f"{MAX_UNPACKED_BYTES >> 20} MiB", _CURE)
+    return at, size + result
+
+
+def _entry_head(view: memoryview, at: int) -> tuple[int, int, int]:
+    first = _byte(view, at)
+    kind, size, shift = (first >> 4) & 7, first & 15, 4
+    at += 1
+    while first & 0x80:
+        first = _byte(view, at)
+        size |= (first & 0x7F) << shift
+        shift += 7
+        at += 1
+        if shift > 63:
+            raise ExternalApiError("this is not a pack of git's: a size without an end")
+    if kind == _REF_DELTA:
+        at += 20
+    elif kind == _OFS_DELTA:
+        while _byte(view, at) & 0x80:
+            at += 1
+        at += 1
+    elif kind not in (1, 2, 3, 4):
+        raise ExternalApiError("this is not a pack of git's: an object of no kind")
+    return kind, size, at
+
+
+def _inflated(view: memoryview, at: int, size: int) -> tuple[int, bytes]:
+    """Where zlib's stream ends, and its first bytes, where the sizes of a delta are. It gives exactly `size` bytes."""
+    stream, got, start = zlib.decompressobj(), 0, b""
+    while not stream.eof:
+        piece = view[at : at + _PIECE_BYTES]
+        if not piece:
+            raise ExternalApiError("this is not a pack of git's: it ends in the middle of an object")
+        try:
+            data = stream.decompress(piece, size - got + 1)
+        except zlib.error as error:
+            raise ExternalApiError("this is not a pack of git's: an object does not unpack") from error
+        got += len(data)
+        start = (start + data)[:20] if len(start) < 20 else start
+        if got > size or stream.unconsumed_tail:
+            raise ExternalApiError("this is not a pack of git's: an object is larger than it says")
+        at += len(piece) - len(stream.unused_data)
+    if got != size:
+        raise ExternalApiError("this is not a pack of git's: an object is smaller than it says")
+    return at, start
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A size of a delta, seven bits in each byte, and where it ends."""
+    value = shift = 0
+    while True:
+        one = _byte(data, at)
+        at += 1
+        value |= (one & 0x7F) << shift
+        shift += 7
+        if not one & 0x80:
+            return value, at
+
+
+def _byte(data: bytes | memoryview, at: int) -> int:
+    if at >= len(data):
+        raise ExternalApiError("this is not a pack of git's: it ends too early")
+    return data[at]
+
+
+def _read(one: ShaFile) -> None:
+    """Have dulwich read it now: it puts that off until a field is used."""
+    if isinstance(one, Commit):
+        _ = one.tree, one.parents, one.author, one.author_time, one.author_timezone, one.message, one.committer
+    elif isinstance(one, Tag):
+        _ = one.object
+    elif isinstance(one, Tree):
+        _ = one.items()
+
+
+def _kind(one: ShaFile) -> str:
+    return str(one.type_name.decode())

@@ -1,0 +1,280 @@
+"""One repository on a server, over the stream that the supervisor opened: its refs, packs of its objects, and pushes.
+
+The supervisor logs in and has the server execute `git-upload-pack` or `git-receive-pack`; dulwich speaks git's protocol on the
+stream. No key is here. The server is not trusted: what it sends is bounded in bytes, and anything that is not the protocol is a
+failure in words.
+
+Source: gitprotocol-pack(5), gitprotocol-v2(5). Not here: what is in a pack (packs.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from dulwich.client import SSHGitClient, SSHVendor
+from dulwich.errors import GitProtocolError, HangupException, ObjectFormatException, SendPackError
+from dulwich.pack import pack_objects_to_data
+
+from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, tcp
+
+__all__ = ["MAX_PACK_BYTES", "NO_COMMIT", "PackOf", "Remote", "TooLarge", "is_id", "said"]
+
+MAX_PACK_BYTES: Final = 16 << 20
+"""Of one pack, compressed: it is kept in memory, and the jail of this connector has 256 MiB."""
+MAX_REFS_BYTES: Final = 8 << 20
+"""Of what a server says beside packs: about 100,000 refs."""
+NO_COMMIT: Final = b"0" * 40
+"""The id that stands for "there is none" in the protocol."""
+_REPOSITORY: Final = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9._/@:+,=~-]{0,511}")
+_ID: Final = re.compile(r"[0-9a-f]{40}")
+_NOT_THE_PROTOCOL: Final = (
+    AssertionError,
+    AttributeError,
+    IndexError,
+    KeyError,
+    TypeError,
+    ValueError,
+    ObjectFormatException,
+    zlib.error,
+)
+"""What dulwich raises where a server sends something else than it should."""
+
+logging.getLogger("dulwich").setLevel(logging.ERROR)  # that a server cannot leave files out is said by what it sends
+
+
+class TooLarge(ConnectorError):
+    """More than this connector holds in memory."""
+
+    def __init__(self, what: str, limit: str, cure: str) -> None:
+        super().__init__("external_api_error", f"too large: {what}, and at most {limit} fit; {cure}")
+
+
+class PackOf:
+    """What a fetch brought: the pack's bytes, the server's refs with what HEAD stands for, and what of `known` it has too."""
+
+    def __init__(self, pack: bytes, refs: dict[bytes, bytes], head: bytes | None, shared: frozenset[bytes]) -> None:
+        self.pack: Final = pack
+        self.head: Final = head
+        self.refs: Final = refs
+        self.shared: Final = shared
+
+
+class Remote:
+    """A repository by its path on the one server that this connector was built for."""
+
+    def __init__(self, repository: str) -> None:
+        """BadInput where it is not a path that a command may have."""
+        if not _REPOSITORY.fullmatch(repository) or ".." in repository.split("/"):
+            words = "repository is not a path of letters, digits and ._/@:+,=~- such as team/website.git"
+            raise BadInput(words, argument="repository")
+        granted = hosts()
+        if len(granted) != 1:
+            cure = "build it with `aileron connector build --login ssh://HOST:PORT`"
+            words = f"this connector is for exactly one server, and {len(granted)} are granted: {cure}"
+            raise ConnectorError("connector_runtime_error", words)
+        self._path: Final = repository
+        self._host: Final = granted[0]
+        self.gives_any_object = False
+        """Whether the server gives objects by their id alone, as known after the first fetch (version 2 of the protocol)."""
+
+    def refs(self) -> tuple[dict[bytes, bytes], bytes | None]:
+        """All refs with `HEAD` and peeled tags (`refs/tags/x^{}`), and the ref that HEAD stands for, if the server says so."""
+        client, _ = self._client(MAX_REFS_BYTES)
+        with said():
+            found = client.get_refs(self._path.encode())
+            refs = {bytes(name): bytes(value) for name, value in found.refs.items() if value is not None}
+        return _checked(refs), _head(found.symrefs)
+
+    def fetch(
+        self,
+        wants: Callable[[dict[bytes, bytes]], list[bytes]],
+        *,
+        depth: int | None = None,
+        leave_out: str | None = None,
+        known: tuple[bytes, ...] = (),
+        limit_bytes: int = MAX_PACK_BYTES,
+    ) -> PackOf:
+        """The pack of what `wants` chooses from the refs. TooLarge; ExternalApiError where the server does not give it.
+
+        `leave_out` is a filter of git's (`blob:none`), heeded by servers that speak version 2 of the protocol. `known` are ids
+        of commits whose history need not be sent.
+        """
+        pack = bytearray()
+        client, wire = self._client(MAX_REFS_BYTES + limit_bytes)
+        walker = _Known(known)
+
+        def keep(data: bytes) -> int:
+            if len(pack) + len(data) > limit_bytes:
+                cure = "ask for less history, or for another ref"
+                raise TooLarge("the server sends more", f"{limit_bytes / (1 << 20):.3g} MiB", cure)
+            pack.extend(data)
+            return len(data)
+
+        def choose(refs: dict[bytes, bytes], _depth: int | None = None) -> list[bytes]:
+            chosen.extend(_unique(wants(_checked(refs))))
+            return chosen
+
+        chosen: list[bytes] = []
+        spec = None if leave_out is None else leave_out.encode()
+        with said():
+            found = client.fetch_pack(self._path.encode(), choose, walker, keep, depth=depth, filter_spec=spec)
+            refs = {bytes(name): bytes(value) for name, value in found.refs.items() if value is not None}
+        wire.close()
+        self.gives_any_object = client.protocol_version == 2
+        return PackOf(bytes(pack), _checked(refs), _head(found.symrefs), frozenset(walker.shared))
+
+    def push(self, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]], objects: list[Any]) -> None:
+        """Move refs, with `objects` (dulwich's) as the pack. `change` sees the server's refs, and raises to leave them alone.
+
+        The server moves a ref only where it still is as `change` saw it. ExternalApiError where the server refuses.
+        """
+        wanted: dict[bytes, bytes] = {}
+
+        def choose(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
+            wanted.update(change(_checked(refs)))
+            return wanted
+
+        def pack(*_ids: Any, **_options: Any) -> Any:
+            return pack_objects_to_data([(one, None) for one in objects], deltify=False)
+
+        client, wire = self._client(MAX_REFS_BYTES)
+        with said():
+            found = client.send_pack(self._path.encode(), choose, pack)
+        wire.close()
+        told = found.ref_status or {}
+        for name in wanted:
+            if name not in told:
+                words = f"the server did not say whether it has moved {_shown(name)}; look with list_refs"
+                raise ExternalApiError(words)
+            if told[name] is not None:
+                raise ExternalApiError(f"the server refused to move {_shown(name)}: {_shown(told[name])}")
+
+    def _client(self, limit_bytes: int) -> tuple[SSHGitClient, _Vendor]:
+        vendor = _Vendor(limit_bytes)
+        client = SSHGitClient(self._host.host, port=self._host.port, vendor=vendor, thin_packs=False, quiet=True)
+        return client, vendor
+
+
+def is_id(text: str) -> bool:
+    """Whether it is the full id of an object: 40 hexadecimal digits in lower case."""
+    return _ID.fullmatch(text) is not None
+
+
+@contextmanager
+def said() -> Iterator[None]:
+    """Turn dulwich's errors into failures in words. Those of the stream and of this connector pass."""
+    try:
+        yield
+    except (ConnectorError, OSError):
+        raise
+    except HangupException as error:
+        words = "the server ended the connection: there may be no such repository, or the key may not be let in to it"
+        raise ExternalApiError(words) from error
+    except SendPackError as error:
+        raise ExternalApiError(f"the server refused the push: {_shown(error)}") from error
+    except GitProtocolError as error:
+        raise ExternalApiError(f"the server says: {_shown(error)}") from error
+    except _NOT_THE_PROTOCOL as error:
+        raise ExternalApiError(f"the server sent what git does not send ({type(error).__name__})") from error
+
+
+class _Vendor(SSHVendor):
+    """What dulwich calls to execute a command: here, a stream on which the supervisor has executed it."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes: Final = limit_bytes
+        self._wire: _Wire | None = None
+
+    def run_command(self, host: str, command: bytes, username: Any = None, port: Any = None, **_options: Any) -> _Wire:
+        self._wire = _Wire(tcp.connect(host, port, command=command.decode()), self._limit_bytes)
+        return self._wire
+
+    def close(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+
+
+class _Wire:
+    """A stream as dulwich wants it, which ends after so many bytes."""
+
+    def __init__(self, stream: tcp.Stream, limit_bytes: int) -> None:
+        self._stream: Final = stream
+        self._file: Final = stream.makefile("rb")
+        self._left_bytes = limit_bytes
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._file.read(min(size, self._left_bytes + 1))
+        self._left_bytes -= len(data)
+        if self._left_bytes < 0:
+            raise TooLarge("the server sends more", "24 MiB of one connection", "ask for less")
+        return data
+
+    def write(self, data: bytes) -> int:
+        self._stream.sendall(data)
+        return len(data)
+
+    def can_read(self) -> bool:
+        return False  # nothing is read between two `have` lines: there are few, and all are sent at once
+
+    def close(self) -> None:
+        self._file.close()
+        self._stream.close()
+
+
+class _Known:
+    """The commits that need not be sent, one after the other; and those of them that the server has."""
+
+    shallow: frozenset[bytes] = frozenset()
+
+    def __init__(self, known: tuple[bytes, ...]) -> None:
+        self._left: Final = list(known)
+        self._known: Final = frozenset(known)
+        self.shared: Final[set[bytes]] = set()
+
+    def __next__(self) -> bytes | None:
+        return self._left.pop(0) if self._left else None
+
+    next = __next__
+
+    def ack(self, sha: bytes) -> None:
+        if sha in self._known:
+            self.shared.add(sha)
+
+    def nak(self) -> None:
+        """The server has none of them."""
+
+
+def _checked(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    """Those whose id is one and whose name can be shown; nothing else can be asked for either."""
+    return {
+        name: value
+        for name, value in refs.items()
+        if len(name) <= 512 and is_id(value.decode("ascii", "replace")) and _is_text(name) and value != NO_COMMIT
+    }
+
+
+def _head(symrefs: dict[Any, Any]) -> bytes | None:
+    head = symrefs.get(b"HEAD")
+    return bytes(head) if head is not None and _is_text(head) else None
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        return name.decode("utf-8").isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
+def _unique(ids: list[bytes]) -> list[bytes]:
+    return list(dict.fromkeys(ids))
+
+
+def _shown(words: object) -> str:
+    """What a server said, as one short line."""
+    text = words.decode("utf-8", "replace") if isinstance(words, bytes) else str(words)
+    return "".join(one if one.isprintable() else " " for one in text).strip()[:300] or "nothing"

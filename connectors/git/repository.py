@@ -1,0 +1,150 @@
+"""One repository: a ref looked up, its commits and files fetched as far as an operation needs them, and pushes.
+
+A fetch is shallow, and leaves files out where the server can do that; what is missed afterwards is fetched by its id. A server
+that can do neither sends all files of a commit, and the bound of a pack is the bound of what can be read.
+
+Not here: git's protocol (remote.py), operations (__main__.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dulwich.refs import check_ref_format
+from packs import Objects, check_pack
+from remote import NO_COMMIT, Remote, TooLarge, is_id
+
+from aileron_connector import BadInput, ExternalApiError
+
+__all__ = ["Repository", "branch_ref", "name_of", "ref_named"]
+
+SEARCHED_COMMITS: Final = 200
+"""How far back a commit is looked for at a server that does not give commits by their id."""
+
+
+class Repository:
+    """A repository of the server, and the objects of it that were fetched."""
+
+    def __init__(self, path: str) -> None:
+        """BadInput where it is no path."""
+        self.remote: Final = Remote(path)
+        self.objects: Final = Objects()
+        self.refs: dict[bytes, bytes] = {}
+        """As the last fetch saw them."""
+
+    def fetch_commit(self, ref: str, *, depth: int, leave_out: str | None = None) -> bytes:
+        """Fetch what a ref stands for, or a commit by its id, with so many commits of history; its id. BadInput, TooLarge."""
+
+        def choose(refs: dict[bytes, bytes]) -> list[bytes]:
+            chosen[:] = [_chosen(refs, ref)]
+            return chosen
+
+        chosen: list[bytes] = []
+        try:
+            self._fetch(choose, depth=depth, leave_out=leave_out)
+        except TooLarge:
+            raise
+        except ExternalApiError:
+            if not (is_id(ref) and chosen):
+                raise
+            self._search(ref.encode(), leave_out)
+        return self.objects.peeled(chosen[0])
+
+    def fetch_commits(self, ids: list[bytes], *, leave_out: str | None = None) -> None:
+        """Fetch these commits with the trees of each, wherever they are. ExternalApiError, TooLarge."""
+        if not ids:
+            return
+        try:
+            self._fetch(lambda _refs: ids, depth=1, leave_out=leave_out)
+        except TooLarge:
+            raise
+        except ExternalApiError:
+            for sha in ids:
+                if sha not in self.objects:
+                    self._search(sha, leave_out)
+
+    def need(self, ids: list[bytes]) -> None:
+        """Fetch the objects of these ids that are not here, from a server that left them out. TooLarge."""
+        missing = [sha for sha in dict.fromkeys(ids) if sha not in self.objects]
+        if missing and self.remote.gives_any_object:
+            self._fetch(lambda _refs: missing, depth=None)
+
+    def add_thin_pack(self, pack: bytes) -> list[bytes]:
+        """Add a pack whose deltas may be against objects of the server; the ids of what is in it."""
+        self.need(sorted(check_pack(pack)))
+        return self.objects.add_pack(pack)
+
+    def move(self, name: bytes, expected: bytes | None, to: bytes | None, objects: list[Any]) -> None:
+        """Move a ref from `expected` (None: there is none) to `to` (None: it goes). BadInput where it is somewhere else."""
+
+        def change(refs: dict[bytes, bytes]) -> dict[bytes, bytes]:
+            check_at(refs, name, expected)
+            return {name: to or NO_COMMIT}
+
+        self.remote.push(change, objects)
+
+    def _fetch(self, wants: Any, *, depth: int | None, leave_out: str | None = None) -> None:
+        found = self.remote.fetch(wants, depth=depth, leave_out=leave_out)
+        self.refs = found.refs
+        self.objects.add_pack(found.pack)
+
+    def _search(self, sha: bytes, leave_out: str | None) -> None:
+        """Look for a commit in the latest history of all branches."""
+
+        def heads(refs: dict[bytes, bytes]) -> list[bytes]:
+            return [tip for name, tip in refs.items() if name.startswith(b"refs/heads/")]
+
+        self._fetch(heads, depth=SEARCHED_COMMITS, leave_out=leave_out)
+        if sha not in self.objects:
+            searched = f"the last {SEARCHED_COMMITS} commits of each branch"
+            words = f"the server does not give {sha.decode()} by its id, and it is not among {searched}"
+            raise ExternalApiError(words)
+
+
+def check_at(refs: dict[bytes, bytes], name: bytes, expected: bytes | None) -> None:
+    """BadInput where a ref is not at `expected`, with where it is."""
+    at = refs.get(name)
+    if at == expected:
+        return
+    if expected is None:
+        assert at is not None
+        raise BadInput(f"{name_of(name)} exists already, at {at.decode()}; nothing was pushed")
+    where = "does not exist" if at is None else f"is at {at.decode()}"
+    raise BadInput(
+        f"{name_of(name)} {where}, not at {expected.decode()}; it was moved meanwhile, and nothing was pushed"
+    )
+
+
+def branch_ref(branch: str) -> bytes:
+    """`refs/heads/BRANCH`. BadInput where no branch can have this name."""
+    return ref_named("refs/heads/", branch, "branch")
+
+
+def ref_named(prefix: str, name: str, argument: str) -> bytes:
+    """A ref of this name below `prefix`. BadInput where none can have it."""
+    ref = (prefix + name).encode("utf-8", "replace")
+    if len(ref) > 255 or not name.isprintable() or name.startswith(("-", "refs/")) or not check_ref_format(ref):  # type: ignore[arg-type]
+        raise BadInput(
+            f"{argument} {name[:64]!a} is not a name that git allows; write it like feature/login", argument=argument
+        )
+    return ref
+
+
+def name_of(ref: bytes) -> str:
+    """As people call it: `main` for `refs/heads/main`."""
+    text = ref.decode("utf-8", "replace")
+    return text.removeprefix("refs/heads/").removeprefix("refs/")
+
+
+def _chosen(refs: dict[bytes, bytes], ref: str) -> bytes:
+    """The id that a name stands for: `HEAD`, a branch, a tag, a whole ref, or an id itself."""
+    if is_id(ref):
+        return ref.encode()
+    name = ref.encode("utf-8", "replace")
+    for candidate in (name, b"refs/heads/" + name, b"refs/tags/" + name, b"refs/" + name):
+        if candidate in refs and not candidate.endswith(b"^{}"):
+            return refs[candidate]
+    if ref == "HEAD" and not refs:
+        raise ExternalApiError("the repository is empty: it has no commit yet")
+    words = f"there is no ref {ref[:64]!a}; name a branch, a tag, or a commit by all 40 digits of its id"
+    raise BadInput(words, argument="ref")
