@@ -60,16 +60,16 @@ __all__ = [
     "DaemonStarted",
     "DaemonStopped",
     "EgressDenied",
+    "EgressEnvelope",
     "EgressFinished",
     "EgressSending",
+    "EgressSubmitted",
     "Event",
     "Genesis",
     "GrantRevoked",
     "GrantUsed",
     "KeyRevoked",
     "KeyTrusted",
-    "MailAnswered",
-    "MailSending",
     "Notice",
     "PasskeyAdded",
     "PasskeyRemoved",
@@ -297,8 +297,8 @@ class EgressDenied(_Event, frozen=True, kw_only=True, tag="egress.denied"):
     """Which rule: docs/reference/egress.md, Denials."""
 
 
-class MailSending(_Event, frozen=True, kw_only=True, tag="mail.sending"):
-    """A login at a mail server sends a message. On disk before its first byte leaves; without `mail.answered` nobody knows."""
+class EgressEnvelope(_Event, frozen=True, kw_only=True, tag="egress.envelope"):
+    """A login at a mail server sends a message. On disk before its first byte leaves; without `egress.submitted` nobody knows."""
 
     run: str
     step: str
@@ -313,7 +313,7 @@ class MailSending(_Event, frozen=True, kw_only=True, tag="mail.sending"):
     """Bytes that the connector announced; absent: it did not."""
 
 
-class MailAnswered(_Event, frozen=True, kw_only=True, tag="mail.answered"):
+class EgressSubmitted(_Event, frozen=True, kw_only=True, tag="egress.submitted"):
     """What the mail server answered to the message that the login sent last."""
 
     run: str
@@ -1003,8 +1003,8 @@ Event = (
     | EgressSending
     | EgressFinished
     | EgressDenied
-    | MailSending
-    | MailAnswered
+    | EgressEnvelope
+    | EgressSubmitted
     | ConnectorAudit
     | ApprovalRequested
     | ApprovalEdited

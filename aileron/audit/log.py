@@ -38,13 +38,13 @@ from aileron.audit.events import (
     DaemonStarted,
     DaemonStopped,
     EgressDenied,
+    EgressEnvelope,
     EgressFinished,
     EgressSending,
+    EgressSubmitted,
     Event,
     GrantRevoked,
     GrantUsed,
-    MailAnswered,
-    MailSending,
     Notice,
     PasskeyAdded,
     PasskeyRemoved,
@@ -400,12 +400,12 @@ class Audit(Questions):
             )
         )
 
-    async def mail_sending(
+    async def egress_envelope(
         self, run_id: str, step: Step, *, request: int, sender: str, recipients: Sequence[str], size: int | None
     ) -> None:
         """Record that the login which is the `request`-th request of a step is about to send a message."""
         await self._append(
-            MailSending(
+            EgressEnvelope(
                 run=run_id,
                 step=step.id,
                 connector=step.connector.name,
@@ -416,10 +416,12 @@ class Audit(Questions):
             )
         )
 
-    async def mail_answered(self, run_id: str, step: Step, *, request: int, size: int, code: int) -> None:
+    async def egress_submitted(self, run_id: str, step: Step, *, request: int, size: int, code: int) -> None:
         """Record what became of that message."""
         await self._append(
-            MailAnswered(run=run_id, step=step.id, connector=step.connector.name, request=request, size=size, code=code)
+            EgressSubmitted(
+                run=run_id, step=step.id, connector=step.connector.name, request=request, size=size, code=code
+            )
         )
 
     async def connector_event(self, run_id: str, step: Step, event: str, fields: dict[str, Any]) -> None:

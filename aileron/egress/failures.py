@@ -82,14 +82,16 @@ def destination_text(url: str, destination: HostPort | None) -> str:
     return authority.rpartition("@")[2][:_MAX_DESTINATION] or "unknown"
 
 
-def unreachable(phase: Phase, destination: HostPort | None, problem: ConnectionProblem) -> AileronError:
-    """`network_error`."""
+def unreachable(
+    phase: Phase, destination: HostPort | None, problem: ConnectionProblem, *, reason: str | None = None
+) -> AileronError:
+    """`network_error`; `reason` of a login."""
     return AileronError(
         FailureClass.NETWORK_ERROR,
         f"{destination}: {problem.text}",
         boundary=Boundary.EXTERNAL,
         retriable=problem.retriable,
-        details={"phase": phase},
+        details={"phase": phase} | ({} if reason is None else {"reason": reason}),
     )
 
 

@@ -337,11 +337,11 @@ class LoginOpening(Passage[Stream]):
             )
         if target.protocol == "ssh" and (command is None or not is_granted(command, self._use.need.commands)):
             raise RefusedError(
-                Reason.LOGIN_STREAM,
+                Reason.LOGIN_COMMAND,
                 f"what is to be executed at {destination} is none of [capabilities.credential] commands of the manifest",
             )
         if target.protocol != "ssh" and command is not None:
-            raise RefusedError(Reason.LOGIN_STREAM, f"{destination} is no ssh login, which alone executes a command")
+            raise RefusedError(Reason.LOGIN_COMMAND, f"{destination} is no ssh login, which alone executes a command")
         return destination
 
     async def _ready(self, destination: HostPort) -> None:
@@ -411,18 +411,20 @@ class LoginOpening(Passage[Stream]):
             f"{destination} refused the credential {self._use.binding}, and it is not tried again for {math.ceil(pause_s)} s, "
             f"so that no account is locked; {self._fix()}"
         )
-        return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        details = {"reason": Problem.REFUSED_CREDENTIAL.value}
+        return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
     def _failure(self, ended: Failed | Over, phase: Phase) -> AileronError:
         """What a problem of the login is to the step. Sets what is written down of a denial."""
         problem, text = ended.problem or Problem.CLOSED, ended.message
         if problem is Problem.NOT_ALLOWED:
-            reason = Reason.READ_ONLY if self._grant.read_only else Reason.LOGIN_STREAM
+            reason = Reason.READ_ONLY if self._grant.read_only else Reason.NOT_ALLOWED
             return self._denied(RefusedError(reason, text))
         if problem not in _BINDING:
             is_retriable = problem in (Problem.CLOSED, Problem.TOO_SLOW)
-            return unreachable(phase, self._destination, ConnectionProblem(text, retriable=is_retriable))
-        details = {"said": ended.said[:_SAID]} if ended.said else {}
+            problem_text = ConnectionProblem(text, retriable=is_retriable)
+            return unreachable(phase, self._destination, problem_text, reason=problem.value)
+        details = {"reason": problem.value} | ({"said": ended.said[:_SAID]} if ended.said else {})
         message = f"{self._destination}, with {self._use.binding}: {text}; {self._fix(problem)}"
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 

@@ -118,7 +118,7 @@ class _Opening(Passage[Stream]):
             raise RefusedError(Reason.URL_HOST, f"the stream's host: {error}") from None
         check_granted(destination, self._grant)
         if asked.command is not None:
-            raise RefusedError(Reason.LOGIN_STREAM, f"{destination} is no ssh login, which alone executes a command")
+            raise RefusedError(Reason.LOGIN_COMMAND, f"{destination} is no ssh login, which alone executes a command")
         if not asked.tls and destination not in self._grant.plain:
             fix = f'use TLS, or for a local service add "{destination}" to egress.private_plain'
             raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Left", "Record", "record_of", "requests_of", "result_lines"]
 
+_OF_REQUESTS: Final = ("egress.sending", "egress.denied", "egress.finished")
 _MAX_RESULT: Final = 20_000
 """Characters of a result; `aileron audit show` has all of it."""
 
@@ -78,7 +79,7 @@ def record_of(found: RecordOfRun, outcome: RunState | None = None) -> Record:
     return Record(
         audit_id=visible(found.audit_id),
         status=visible(found.status or "refused"),
-        events=tuple(_told(event) for event in found.events if not str(event.get("type")).startswith("egress.")),
+        events=tuple(_told(event) for event in found.events if event.get("type") not in _OF_REQUESTS),
         requests=tuple(requests_of(found.events)),
         is_cut=bool(found.truncated),
         came_back=None if came_back is None else tuple(came_back),

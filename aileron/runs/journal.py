@@ -99,7 +99,7 @@ class _StepJournal:
         )
 
     async def mail_sending(self, intent: MailIntent) -> None:
-        await self._audit.mail_sending(
+        await self._audit.egress_envelope(
             self._run_id,
             self._step,
             request=intent.number,
@@ -109,7 +109,7 @@ class _StepJournal:
         )
 
     async def mail_sent(self, report: MailReport) -> None:
-        await self._audit.mail_answered(
+        await self._audit.egress_submitted(
             self._run_id, self._step, request=report.number, size=report.size, code=report.code
         )
 

@@ -215,9 +215,10 @@ async def test_what_a_problem_is_to_the_step(problem: Problem, expected: Failure
         assert said in failure.message
         assert failure.retriable is (problem in (Problem.CLOSED, Problem.TOO_SLOW))
         assert world.journal.last.failure is expected
+        assert failure.details["reason"] == problem.value
         assert CANARY.decode() not in str(failure)
         assert [denial.reason for denial in world.journal.denials] == (
-            ["login_stream"] if problem is Problem.NOT_ALLOWED else []
+            ["not_allowed"] if problem is Problem.NOT_ALLOWED else []
         )
 
 
@@ -248,9 +249,9 @@ async def test_what_is_refused_before_anything_is_looked_up() -> None:
     cases: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         ("plain_http", {"protocol": "imap+plain"}, {"protocol": "imap+plain", "is_plain_allowed": True}, {}),
         ("read_only", {"protocol": "redis", "read_only": True}, {"protocol": "imap", "read_only": True}, {}),
-        ("login_stream", {"protocol": "ssh"}, {"protocol": "ssh", "commands": ssh}, {"command": ask}),
+        ("login_command", {"protocol": "ssh"}, {"protocol": "ssh", "commands": ssh}, {"command": ask}),
         (
-            "login_stream",
+            "login_command",
             {"protocol": "ssh", "commands": ("other",)},
             {"protocol": "ssh", "commands": ssh},
             {"command": ask},
@@ -277,9 +278,9 @@ async def test_a_command_is_only_for_ssh_and_a_host_has_to_be_granted() -> None:
     """The control is above."""
     world = a_world(Door(list(LOGS_IN)))
     with service() as (port, _):
-        assert reason_of(await refused(world, port, grant_at(port), command="ls")) == "login_stream"
+        assert reason_of(await refused(world, port, grant_at(port), command="ls")) == "login_command"
         other = Grant(hosts=(HostPort(HOST, port),), private=frozenset({HostPort(HOST, port)}))
-        assert reason_of(await refused(world, port, other, command="ls")) == "login_stream"
+        assert reason_of(await refused(world, port, other, command="ls")) == "login_command"
         credential = grant_at(port).credential
         assert reason_of(await refused(world, port, Grant(hosts=(), credential=credential))) == "host_not_granted"
         # to a host of the same step where it has no login, there is no stream as ever
@@ -445,8 +446,8 @@ async def test_a_denial_that_is_found_out_when_the_connector_has_gone_still_ends
                     asked, grant, Meter(grant.budget), world.journal, deadline
                 ) as stream:
                     await stream.send(b"VRFY root\r\n")
-    assert reason_of(caught.value) == "login_stream"
-    assert [denial.reason for denial in world.journal.denials] == ["login_stream"]
+    assert reason_of(caught.value) == "not_allowed"
+    assert [denial.reason for denial in world.journal.denials] == ["not_allowed"]
 
 
 async def test_without_a_process_that_logs_in_nothing_does() -> None:
