@@ -1,0 +1,148 @@
+"""Each protocol at a real server through the real processes: what it needs of the kernel and of files it has, confined.
+
+What the protocols do is tested beside it, without processes; here a login, a few words, and the end.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pg8000.native
+import pytest
+
+from aileron.logins.child import CLASSES
+from aileron.logins.keeper import Keeper
+from aileron.logins.messages import CAN_READ_ONLY, LoggedIn, Order, Over
+from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
+from tests.support.dovecot import PASSWORD, Dovecot
+from tests.support.postgresql import ADMIN, ADMIN_PASSWORD, PostgreSQL
+from tests.support.redis_server import RedisServer, needs_redis
+from tests.support.sshd import USER, Sshd, needs_sshd, public_line
+from tests.support.upstream import Authority
+
+pytestmark = [pytest.mark.anyio, pytest.mark.jail]
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def anyio_backend() -> str:
+    """The daemon's."""
+    return "asyncio"
+
+
+@pytest.fixture(scope="module")
+async def keeper(authority: Authority) -> AsyncIterator[Keeper]:
+    """One for all of these tests."""
+    one = Keeper(authority.ca_pem)
+    yield one
+    await one.aclose()
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Whose certificates all servers here have."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@asynccontextmanager
+async def logged_in(
+    keeper: Keeper, target: str, username: str, secret: bytes, mechanism: str, **more: Any
+) -> AsyncIterator[socket.socket]:
+    """The stream, which blocks; at its end the login ends well."""
+    where = LoginTarget.parse(target)
+    order = Order(
+        target=where,
+        credential="password",
+        username=username,
+        secret=secret,
+        details=more.pop("details", LoginDetails()),
+        command=more.pop("command", None),
+        login_s=20.0,
+        stream_s=40.0,
+    )
+    with anyio.fail_after(DEADLINE_S):
+        service = socket.create_connection(("127.0.0.1", where.destination.port))
+        begun = await keeper.begin(order, service)
+        assert await begun.hear() == LoggedIn(mechanism=mechanism)
+        begun.stream.settimeout(DEADLINE_S)
+        yield begun.stream
+        begun.stream.close()
+        assert await begun.hear() == Over(scrubbed=0)
+        begun.close()
+
+
+async def said(stream: socket.socket, *lines: bytes) -> bytes:
+    """What the last of these is answered."""
+
+    def talk() -> bytes:
+        answer = b""
+        for line in lines:
+            stream.sendall(line)
+            answer = stream.recv(10_000)
+        return answer
+
+    return await anyio.to_thread.run_sync(talk)
+
+
+@needs_redis
+async def test_redis(keeper: Keeper, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """TLS verified by a certificate that was read before."""
+    with RedisServer(tmp_path_factory.mktemp("redis"), authority, "me on >hunter22 ~* &* +@all") as server:
+        target = f"redis://localhost:{server.tls_port}"
+        async with logged_in(keeper, target, "me", b"hunter22", "AUTH") as stream:
+            assert await said(stream, b"PING\r\n") == b"+PONG\r\n"
+
+
+async def test_imap(keeper: Keeper, authority: Authority) -> None:
+    """SASL, and TLS in the middle."""
+    with Dovecot(authority) as server:
+        target = f"imap+starttls://localhost:{server.imap}"
+        async with logged_in(keeper, target, "mira", PASSWORD.encode(), "SCRAM-SHA-256") as stream:
+            assert (await anyio.to_thread.run_sync(stream.recv, 1000)).startswith(b"* ")
+            assert b"a OK" in await said(stream, b"a LOGIN any any\r\n")
+            assert b"b OK" in await said(stream, b"b NOOP\r\n")
+
+
+async def test_postgres(keeper: Keeper, authority: Authority) -> None:
+    """Channel binding, by the server's certificate."""
+    with PostgreSQL(authority) as server:
+        target, details = f"postgres://localhost:{server.port}", LoginDetails(database="postgres")
+        secret = ADMIN_PASSWORD.encode()
+        async with logged_in(keeper, target, ADMIN, secret, "SCRAM-SHA-256-PLUS", details=details) as stream:
+
+            def ask() -> object:
+                connection = pg8000.native.Connection("any", sock=stream, password="any")
+                try:
+                    return connection.run("SELECT 6 * 7")
+                finally:
+                    connection.close()
+
+            assert await anyio.to_thread.run_sync(ask) == [[42]]
+
+
+@needs_sshd
+async def test_ssh(keeper: Keeper, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """By the process that has the library for it."""
+    with Sshd(tmp_path_factory.mktemp("sshd")) as server:
+        details = LoginDetails(host_key=public_line(server.host_keys["ssh-ed25519"]))
+        secret = server.client_key.export_private_key()
+        target = f"ssh://127.0.0.1:{server.port}"
+        async with logged_in(keeper, target, USER, secret, "publickey", details=details, command="head -c 5") as stream:
+            assert await said(stream, b"hello") == b"hello"
+
+
+@pytest.mark.parametrize("protocol", sorted(CLASSES))
+def test_what_can_be_held_to_reading_is_what_the_daemon_thinks(protocol: LoginProtocol) -> None:
+    """Egress refuses the others without asking."""
+    module, name = CLASSES[protocol]
+    try:
+        found = getattr(importlib.import_module(f"aileron.logins.protocols.{module}"), name)
+    except ModuleNotFoundError:
+        pytest.skip("not there yet")
+    assert found.can_read_only is (protocol in CAN_READ_ONLY)
