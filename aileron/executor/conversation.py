@@ -31,7 +31,7 @@ from aileron.executor.channel import FrameChannel
 from aileron.executor.jails import Jailed
 from aileron.model.failure import AileronError
 from aileron.model.manifest import HostFunction
-from aileron.model.plan import Step
+from aileron.model.plan import Grant, Step
 from aileron_sandbox.ending import NetworkAttempt
 from aileron_sandbox.frames.codec import Frame, FrameError, FrameTooLargeError
 from aileron_sandbox.frames.messages import (
@@ -183,7 +183,7 @@ class HostConversation:
             protocol=PROTOCOL_VERSION,
             op=self._step.op,
             args=self._step.args,
-            hosts=[GrantedHost(host.host, host.port, host in grant.plain) for host in grant.hosts],
+            hosts=_hosts(grant),
             invocation=f"{self._run_id}/{self._step.id}",  # of each try the same: idempotency keys are made of it
             deadline_ms=max(0, int((deadline - anyio.current_time()) * 1000)),
             accepted=self._step.accepted or None,
@@ -361,3 +361,9 @@ class HostConversation:
             _log.info("%s %s: %s", self._run_id, self._name, line)
         if self._log_cut or len(lines) > _LOG_LINES:
             _log.info("%s %s: … truncated at %s bytes or %s lines", self._run_id, self._name, _LOG_BYTES, _LOG_LINES)
+
+
+def _hosts(grant: Grant) -> list[GrantedHost]:
+    """What a connector is told of its destinations."""
+    logins = {} if grant.credential is None else {one.destination: one.protocol for one in grant.credential.need.logins}
+    return [GrantedHost(host.host, host.port, host in grant.plain, logins.get(host)) for host in grant.hosts]

@@ -34,7 +34,7 @@ Body = bytes | bytearray | memoryview | Iterable[bytes] | None
 
 
 def hosts() -> list[frames.GrantedHost]:
-    """The destinations this invocation may reach, each with `.host`, `.port`, `.plain` and `.url` (its origin)."""
+    """The destinations this invocation may reach, each with `.host`, `.port`, `.plain`, `.login` and `.url` (its origin)."""
     return list(loop.current().hosts)
 
 

@@ -40,6 +40,7 @@ def connect(
     """
     conversation = loop.current()
     stream = Stream(conversation, conversation.open_tcp(host, port, tls=tls, command=command), f"{host}:{port}")
+    stream.login = next((one.login for one in conversation.hosts if (one.host, one.port) == (host.lower(), port)), None)
     stream.settimeout(timeout_s)
     stream._wait_opened()
     return stream
@@ -58,6 +59,8 @@ class Stream:
         self._can_write = True
         self._files = 0
         self._is_closed = False
+        self.login: str | None = None
+        """The protocol by which the host has logged in, such as `imap`; None: nobody has."""
 
     def sendall(self, data: Any, flags: int = 0) -> None:
         """Send all of it. ConnectionError if the service or the host does not take any more."""

@@ -64,12 +64,15 @@ class _Message(
     """What all messages have in common."""
 
 
-class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A destination this invocation may name. `plain` means http instead of https."""
+class GrantedHost(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A destination this invocation may name. `plain` means http instead of https; `login` is the protocol by which the host
+    logs in there, such as `imap`: a stream to it is logged in already.
+    """
 
     host: str
     port: Port
     plain: bool
+    login: str | None = None
 
     @property
     def url(self) -> str:

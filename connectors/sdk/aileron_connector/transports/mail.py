@@ -1,7 +1,11 @@
 """smtplib, imaplib and poplib over a stream of the host (tcp.py), by the one method in which each makes its socket.
 
-The classes without SSL ask for a stream without TLS, which the host grants to a loopback service the user named only; so
-connect with `SMTP_SSL`, `IMAP4_SSL`, `POP3_SSL`. STARTTLS cannot be: TLS is the host's, from the first byte or not at all.
+Where the host logs in, all of the classes do, with `starttls()` (`stls()`) or without: TLS is spoken outside of the jail by then,
+and nothing is sent for it. `login()` takes any user name and password.
+
+Elsewhere the classes without SSL ask for a stream without TLS, which the host grants only to a loopback service that the user
+named; so connect with `SMTP_SSL`, `IMAP4_SSL`, `POP3_SSL`. STARTTLS cannot be there: TLS is the host's, from the first byte or
+not at all.
 
 Runs inside the jail. Source: https://docs.python.org/3/library/smtplib.html. Not here: passwords; none enters the jail.
 """
@@ -19,6 +23,8 @@ __all__ = ["change_imaplib", "change_poplib", "change_smtplib"]
 _OWN_NAME: Final = "[127.0.0.1]"
 """What smtplib calls itself where the machine's name leads nowhere; to find out it would look names up."""
 
+_ENCRYPTED: Final = b"TLS is spoken outside of the jail"
+
 
 def change_smtplib(module: ModuleType) -> None:
     """smtplib.SMTP and SMTP_SSL."""
@@ -34,22 +40,51 @@ def change_smtplib(module: ModuleType) -> None:
     module.SMTP.__init__ = start
     _change(module.SMTP, "_get_socket", lambda self, host, port, timeout: _connect(host, port, timeout, tls=False))
     _change(module.SMTP_SSL, "_get_socket", lambda self, host, port, timeout: _connect(host, port, timeout, tls=True))
+    _leave_out_starttls(module.SMTP, "starttls", _smtp_is_encrypted)
 
 
 def change_imaplib(module: ModuleType) -> None:
     """imaplib.IMAP4 and IMAP4_SSL."""
     _change(module.IMAP4, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=False))
     _change(module.IMAP4_SSL, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=True))
+    _leave_out_starttls(module.IMAP4, "starttls", _imap_is_encrypted)
 
 
 def change_poplib(module: ModuleType) -> None:
     """poplib.POP3 and POP3_SSL."""
     _change(module.POP3, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=False))
     _change(module.POP3_SSL, "_create_socket", lambda self, timeout: _connect(self.host, self.port, timeout, tls=True))
+    _leave_out_starttls(module.POP3, "stls", _pop3_is_encrypted)
 
 
 def _connect(host: str, port: int, timeout: object, *, tls: bool) -> tcp.Stream:
     return tcp.connect(host, port, tls=tls, timeout_s=timeout if isinstance(timeout, int | float) else None)
+
+
+def _leave_out_starttls(kind: Any, name: str, done: Callable[[Any], Any]) -> None:
+    """A library that asks for TLS has it already, where its stream is one that the host has logged in."""
+    original = getattr(kind, name)
+
+    def method(self: Any, *args: Any, **options: Any) -> Any:
+        has_login = isinstance(self.sock, tcp.Stream) and self.sock.login is not None
+        return done(self) if has_login else original(self, *args, **options)
+
+    setattr(kind, name, method)
+
+
+def _smtp_is_encrypted(client: Any) -> tuple[int, bytes]:
+    client.ehlo_or_helo_if_needed()
+    return 220, _ENCRYPTED
+
+
+def _imap_is_encrypted(client: Any) -> tuple[str, list[bytes]]:
+    client._tls_established = True  # as IMAP4.starttls, for login methods that insist on it
+    return "OK", [_ENCRYPTED]
+
+
+def _pop3_is_encrypted(client: Any) -> bytes:
+    client._tls_established = True
+    return b"+OK " + _ENCRYPTED
 
 
 def _change(kind: Any, name: str, make: Callable[..., tcp.Stream]) -> None:
