@@ -134,18 +134,18 @@ def test_the_database_is_the_bindings_or_has_the_users_name(at: At) -> None:
     ("user", "password", "problem", "words"),
     [
         ("writer", "another", Problem.REFUSED_CREDENTIAL, "does not accept"),
-        ("no_such_role", PASSWORD, Problem.REFUSED_CREDENTIAL, "does not accept"),
-        ("nobody_else", PASSWORD, Problem.REFUSED_CREDENTIAL, "does not accept"),
-        ("by_md5", PASSWORD, Problem.WEAK_LOGIN, "MD5"),
-        ("by_password", PASSWORD, Problem.WEAK_LOGIN, "in the clear"),
-        ("by_trust", PASSWORD, Problem.WEAK_LOGIN, "without the password"),
-        ("crowded", PASSWORD, Problem.CLOSED, "too many connections"),
+        ("no_such_role", None, Problem.REFUSED_CREDENTIAL, "does not accept"),
+        ("nobody_else", None, Problem.REFUSED_CREDENTIAL, "does not accept"),
+        ("by_md5", None, Problem.WEAK_LOGIN, "MD5"),
+        ("by_password", None, Problem.WEAK_LOGIN, "in the clear"),
+        ("by_trust", None, Problem.WEAK_LOGIN, "without the password"),
+        ("crowded", None, Problem.CLOSED, "too many connections"),
         ("writer", "with\nline", Problem.UNUSABLE_CREDENTIAL, "control character"),
     ],
 )
-def test_what_is_no_login_is_said(at: At, user: str, password: str, problem: Problem, words: str) -> None:
-    """Each in its class, with what to do."""
-    with at(user, password) as login:
+def test_what_is_no_login_is_said(at: At, user: str, password: str | None, problem: Problem, words: str) -> None:
+    """Each in its class, with what to do. `password` None: the right one."""
+    with at(user, password or PASSWORD) as login:
         failed = login.failed()
         assert (failed.problem, words in failed.message) == (problem, True), failed
 

@@ -1,4 +1,4 @@
-"""Libraries that speak HTTP or mail, unmodified: their connections become requests of the host.
+"""Libraries that speak HTTP, mail or SQL, unmodified: their connections become requests and streams of the host.
 
     import stripe                                    # any library on http.client, urllib3, requests or httpx
     from aileron_connector import transports
@@ -6,7 +6,8 @@
     stripe.api_key = transports.placeholder("api_key")
 
 hooks.py when a library is imported · credentials.py which key a request asks for · exchange.py one HTTP request, step by step ·
-http_client.py http.client, urllib3 (requests) · httpx.py · mail.py smtplib, imaplib, poplib · authorities.py files not needed
+http_client.py http.client, urllib3 (requests) · httpx.py · mail.py smtplib, imaplib, poplib · sockets.py drivers that connect a
+socket · authorities.py files not needed
 
 Runs inside the jail. What is replaced is the one place where a library makes a connection, so that everything above it stays
 its own: redirects (each a request of its own, checked anew), retries, cookies, pools, streaming. TLS is the host's: a
@@ -17,7 +18,7 @@ Rules
 - Outside an invocation nothing is changed: the same process may use the library for something else, a test above all.
 - No socket is opened and no name looked up.
 
-Source: docs/how-to/write-a-connector.md. Not here: raw streams (tcp.py), libraries that open sockets by themselves (aiohttp).
+Source: docs/how-to/write-a-connector.md. Not here: raw streams (tcp.py), libraries that need a descriptor (aiohttp, asyncpg).
 """
 
 from aileron_connector.transports.credentials import placeholder, use

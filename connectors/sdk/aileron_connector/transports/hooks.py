@@ -28,6 +28,7 @@ _CHANGES: Final = {
     "imaplib": ("mail", "change_imaplib"),
     "poplib": ("mail", "change_poplib"),
     "smtplib": ("mail", "change_smtplib"),
+    "socket": ("sockets", "change_socket"),
     "ssl": ("authorities", "change_ssl"),
 }
 """A library's module → our module and the function in it that takes the library's, once it is executed."""
