@@ -142,7 +142,7 @@ class _End:
             self.write_waits_to_read = True
             return 0
         except OSError:
-            self.go()
+            self.has_gone = True
             return 0
 
 
