@@ -102,21 +102,28 @@ class _End:
         """To be written, at once where that is possible."""
         if self.has_gone or not data:
             return
-        if self.out:
+        if self.out or len(data) > _PIECE_BYTES:
+            was_empty = not self.out
             self.out += data
+            if was_empty:
+                self.write()
             return
         sent = self._sent(data)
         if sent < len(data) and not self.has_gone:
             self.out += memoryview(data)[sent:]
 
     def write(self) -> None:
-        """What waits, as far as it goes."""
+        """What waits, as far as it goes. A piece that TLS could not send is tried again with as many bytes or more: OpenSSL takes no
+        fewer (SSL_write(3)).
+        """
         while self.out and not self.has_gone:
-            with memoryview(self.out) as waiting:
-                sent = self._sent(waiting[:_PIECE_BYTES])
+            with memoryview(self.out) as waiting, waiting[:_PIECE_BYTES] as piece:
+                sent = self._sent(piece)
             if not sent:
-                return
+                break
             del self.out[:sent]
+        if self.has_gone:
+            self.out.clear()
 
     def end_writing(self) -> None:
         if not self.is_tls:
