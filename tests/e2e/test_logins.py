@@ -1,0 +1,188 @@
+"""A login through all of it: a connector in the jail, the daemon, the processes that log in, and a real Redis behind TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.support.home import SECRET, DaemonHome, daemon_home
+from tests.support.redis_server import RedisServer, needs_redis
+from tests.support.upstream import Authority
+
+pytestmark = [pytest.mark.jail, needs_redis]
+CONNECTOR = "github://aileron-tests/cache"
+BINDING = "login/cache/me"
+MANIFEST = """\
+[connector]
+name = "github://aileron-tests/cache"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["bound-at-build"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Read and write one cache"
+logins = ["redis://bound-at-build"]
+
+[capabilities.runtime]
+imports = ["log", "tcp", "http"]
+
+[limits]
+timeout_s = 20
+"""
+PROGRAM = '''\
+"""Redis, in its own words."""
+import time
+
+from aileron_connector import http, hosts, op, run, tcp
+
+
+def connected():
+    host = hosts()[0]
+    return tcp.connect(host.host, host.port, tls=False, timeout_s=15)
+
+
+def ask(stream, *words):
+    stream.sendall(b"*%d\\r\\n" % len(words) + b"".join(b"$%d\\r\\n%s\\r\\n" % (len(one), one) for one in words))
+    return stream.recv(10_000).decode()
+
+
+@op
+def whoami():
+    with connected() as stream:
+        return [ask(stream, b"AUTH", b"any", b"placeholder"), ask(stream, b"ACL", b"WHOAMI")]
+
+
+@op
+def echo(text: str):
+    with connected() as stream:
+        return ask(stream, b"ECHO", bytes(one - 1 for one in text.encode()))
+
+
+@op
+def hold():
+    with connected() as stream:
+        ask(stream, b"SET", b"held", b"yes")
+        time.sleep(15)
+
+
+@op
+def by_http():
+    host = hosts()[0]
+    return http.request("GET", f"https://{host.host}:{host.port}/").status
+
+
+run()
+'''
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RedisServer]:
+    """With one user, whose password the vault has."""
+    with RedisServer(tmp_path_factory.mktemp("redis"), authority, f"me on >{SECRET.decode()} ~* &* +@all") as running:
+        yield running
+
+
+@contextlib.contextmanager
+def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: bytes = SECRET) -> Iterator[DaemonHome]:
+    """A home whose connector may log in there."""
+    source = tmp_path / "cache"
+    source.mkdir()
+    (source / "manifest.toml").write_text(MANIFEST)
+    (source / "connector.py").write_text(PROGRAM)
+    with daemon_home() as made:
+        at = f"localhost:{server.tls_port}"
+        made.configure(f'[egress]\nprivate = ["{at}"]\nca_file = "{authority.ca_file}"\n')
+        made.ask("GET", "/healthz")
+        made.install(source, at)
+        for name, inputs in {"whoami": (), "echo": ("text:string",), "hold": (), "by_http": ()}.items():
+            made.add_probe_action(name, *inputs, connector=CONNECTOR)
+        made.unlock(secret)
+        made.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": BINDING, "username": "me", "secret": "pw"})
+        yield made
+
+
+def failure(home: DaemonHome, action: str, **args: Any) -> dict[str, Any]:
+    """Of a run that must fail."""
+    found = home.run(action, args)
+    assert found.is_error, found.body
+    error: dict[str, Any] = found.body["error"]
+    return error
+
+
+def test_a_connector_is_logged_in_and_never_sees_the_secret(
+    server: RedisServer, authority: Authority, tmp_path: Path
+) -> None:
+    """The user is the binding's whoever the library says it is; what repeats the secret is masked; all of it is on record."""
+    with home_at(server, authority, tmp_path) as home:
+        answer = home.run("whoami", {})
+        assert answer.status == 200, answer.body
+        assert answer.body["result"] == ["+OK\r\n", "$2\r\nme\r\n"]
+        sending, finished = [
+            event for event in home.events(answer.body["audit_id"]) if event["type"].startswith("egress.")
+        ]
+        assert (sending["method"], sending["host"], sending["port"]) == ("REDIS", "localhost", server.tls_port)
+        assert (sending["path"], sending["credential"]) == ("", BINDING)
+        assert (finished["address"], finished["bytes_down"]) == ("127.0.0.1", 13)
+        answer = home.run("echo", {"text": "".join(chr(ord(one) + 1) for one in f"it is {SECRET.decode()}.")})
+        assert answer.body["result"] == f"$22\r\nit is {'*' * len(SECRET)}.\r\n"
+        finished = home.events(answer.body["audit_id"])[-2]
+        assert (finished["type"], finished["scrubbed"]) == ("egress.finished", 1)
+        error = failure(home, "by-http")
+        assert (error["class"], error["details"].get("reason")) == ("capability_denied", "login_request"), error
+        home.must("POST", "/v1/vault/lock")
+        assert failure(home, "whoami")["class"] == "vault_locked"
+
+
+def test_a_wrong_password_is_tried_once_and_the_right_one_at_once(
+    server: RedisServer, authority: Authority, tmp_path: Path
+) -> None:
+    """A step is not tried again with it, nor is the next run; and the secret is in nothing that is kept."""
+    wrong = b"wrong-password-of-somebody"
+    with home_at(server, authority, tmp_path, wrong) as home:
+        error = failure(home, "whoami")
+        assert (error["class"], error["details"]["reason"]) == ("binding_failed", "refused_credential")
+        assert "aileron secret set" in error["message"]
+        again = failure(home, "whoami")
+        assert "is not tried again for" in again["message"]
+        assert not [event for event in home.events(again["audit_id"]) if event["type"] == "egress.sending"]
+        for path in home.path.rglob("*"):
+            if path.is_file():
+                assert wrong not in path.read_bytes(), path
+        home.must("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"})
+        assert home.run("whoami", {}).status == 200
+
+
+def logins_of(daemon: int) -> set[int]:
+    """Its processes of logins: the program, the one that forks, and what that forked."""
+    found: set[int] = set()
+    for process in psutil.Process(daemon).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if "aileron.logins" in process.cmdline():
+                found.add(process.pid)
+    return found
+
+
+@pytest.mark.parametrize("how", ["killed", "stopped"])
+def test_no_login_outlives_the_daemon(how: str, server: RedisServer, authority: Authority, tmp_path: Path) -> None:
+    """While a stream is open."""
+    with home_at(server, authority, tmp_path) as home:
+        home.run("hold", {}, wait=0)
+        assert home.daemon_pid is not None
+        until = time.monotonic() + 20
+        while len(there := logins_of(home.daemon_pid)) < 3:
+            assert time.monotonic() < until, there
+            time.sleep(0.05)
+        os.kill(home.daemon_pid, signal.SIGKILL if how == "killed" else signal.SIGTERM)
+        while any(psutil.pid_exists(one) and psutil.Process(one).status() != "zombie" for one in there):
+            assert time.monotonic() < until + 20, there
+            time.sleep(0.05)
