@@ -50,6 +50,7 @@ from aileron.daemon.packages.build import build_packages
 from aileron.daemon.rendezvous import AlreadyRunning, hold, listen
 from aileron.daemon.runner import Runner
 from aileron.daemon.secrets.build import Outgoing, build_outgoing, build_secrets
+from aileron.daemon.secrets.logins import start_early
 from aileron.executor.execute import Executor
 from aileron.executor.jails import Jails
 from aileron.executor.spares import Spares
@@ -244,6 +245,7 @@ class _Daemon:
             secrets.sign_ins.serve,
             packages.fetches.serve,
             secrets.vaults.serve,
+            lambda: start_early(base.connectors, outgoing.logins),
             self._stop_on_signal,
             http.page_sessions.serve,
             consenting.in_force.serve,

@@ -69,7 +69,7 @@ def perform(
         end = LoginError(Problem.PROTOCOL, f"what was said at {destination} could not be handled ({_name(error)})")
     finally:
         for side in (server, client):
-            side.sock.close()
+            side.close()
         for sock in (service, connector):
             sock.close()
     if isinstance(end, LoginError):

@@ -1,0 +1,38 @@
+"""The processes that log in, started before the first login where an installed connector has one: that takes half a second.
+
+Runs in the daemon. Not here: the processes (aileron/logins/keeper.py), who may log in (egress).
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from aileron.logins.keeper import Keeper
+from aileron.model.login import LoginProtocol
+from aileron.registry.content import ContentStore
+
+__all__ = ["start_early"]
+
+EARLY_S: Final = 5.0
+"""After the daemon has started: whoever waits for it has been answered by then."""
+_log = logging.getLogger(__name__)
+
+
+async def start_early(connectors: ContentStore, logins: Keeper) -> None:
+    """Once. What cannot be started now is tried again, and told, with the first login."""
+    await anyio.sleep(EARLY_S)
+    try:
+        await logins.start(await anyio.to_thread.run_sync(_protocols, connectors))
+    except OSError as error:
+        _log.error("the process that logs in could not be started: %s", error)
+
+
+def _protocols(connectors: ContentStore) -> frozenset[LoginProtocol]:
+    """Of all that is installed."""
+    manifests = [one.manifest for one in connectors.list_connectors() if one.manifest is not None]
+    needs = [one.credential for one in manifests if one.credential is not None]
+    return frozenset(target.protocol for need in needs for target in need.logins)
