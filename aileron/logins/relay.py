@@ -108,11 +108,9 @@ class _End:
             if was_empty:
                 self.write()
             return
-        rest = memoryview(data)
-        while rest and (sent := self._sent(rest[:_PIECE_BYTES])):
-            rest = rest[sent:]
-        if rest and not self.has_gone:
-            self.out += rest  # tried again with as much of it or more: OpenSSL refuses to be given less (SSL_write(3))
+        sent = self._sent(data)
+        if sent < len(data) and not self.has_gone:
+            self.out += memoryview(data)[sent:]
 
     def write(self) -> None:
         """What waits, as far as it goes. A piece that TLS could not send is tried again with as many bytes or more: OpenSSL takes no

@@ -201,6 +201,16 @@ def test_who_does_not_read_is_not_read_for() -> None:
         assert len(read_all(login.client)) == sent
 
 
+def test_a_connector_that_goes_while_much_waits_for_it_ends_the_stream() -> None:
+    """It had enough: no error."""
+    with Service(PlainLogin).logged_in() as (service, login):
+        login.logged_in()
+        sent_until_stopped(service, b"x" * 65536)
+        login.client.recv(1 << 20)
+        login.client.close()
+        assert login.over() == Over(scrubbed=0)
+
+
 def test_a_connector_that_sends_without_reading_does_not_make_the_filter_keep_more() -> None:
     """What a filter answers by itself has a bound, too."""
     with Service(in_lines).logged_in() as (_service, login):
