@@ -18,6 +18,7 @@ import contextlib
 import getpass
 import os
 import re
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -30,12 +31,15 @@ from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
 from aileron.cli.commands.done import tell_done
 from aileron.cli.decision_dialogue import carry_through
+from aileron.cli.host_key import fetched_host_key
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
-from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from
+from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from, private_key_in
 from aileron.cli.signin import How, browser, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
+from aileron.model.host_key import fingerprint
+from aileron.model.login import LoginDetails, LoginTarget
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -61,12 +65,15 @@ _MOST_ANSWERS = 3
 _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
 _YES = ("y", "yes")
-_TYPED = {"basic": "Password or token", "api_key": "API key or token"}
+_TYPED = {"basic": "Password or token", "login": "Password", "api_key": "API key or token"}
 """What the prompt asks for, by the kind of credential."""
 _MEANING = {
     "basic": "a user name and a password, stored in the vault",
     "api_key": "a key or token, stored in the vault",
+    "login": "a user name and a password, stored in the vault",
+    "ssh": "a user name and a private key, stored in the vault; and the public key of the server",
 }
+_HAVE_DATABASES = frozenset({"postgres", "mysql"})
 
 
 class BindRequest(NamedTuple):
@@ -79,6 +86,15 @@ class BindRequest(NamedTuple):
     scopes: tuple[str, ...] = ()
     provider: str | None = None
     has_device: bool = False
+    logins: tuple[LoginTarget, ...] = ()
+    commands: tuple[str, ...] = ()
+    has_readers: bool = False
+    """Whether some of its operations run only as a role that only reads."""
+
+    @property
+    def ssh(self) -> LoginTarget | None:
+        """Where it logs in by ssh."""
+        return next((login for login in self.logins if login.protocol == "ssh"), None)
 
 
 class BindOptions(NamedTuple):
@@ -91,6 +107,8 @@ class BindOptions(NamedTuple):
     yes: bool = False
     is_part: bool = False
     """Of a run, whose result alone belongs on standard output."""
+    details: LoginDetails = LoginDetails()
+    """Of a login."""
 
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
@@ -113,18 +131,24 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
         scopes=tuple(need.scopes or ()),
         provider=need.provider or None,
         has_device=bool(need.device),
+        logins=tuple(LoginTarget.parse(text) for text in need.logins or ()),
+        commands=tuple(need.commands or ()),
+        has_readers=bool(need.read_only),
     )
 
 
 def facts_of(wanted: BindRequest) -> list[tuple[str, Any]]:
     """What is wanted, in words."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
-    meaning = _MEANING.get(wanted.kind, f"you sign in{where}; Aileron never sees your password")
+    kind = "ssh" if wanted.ssh else wanted.kind
+    meaning = _MEANING.get(kind, f"you sign in{where}; Aileron never sees your password")
     return [
         ("wants", f"{wanted.kind}: {meaning}"),
         ("for", wanted.scope),
         ("scopes", list(wanted.scopes) or ("none: the provider decides" if wanted.kind == "oauth2" else None)),
         ("reaches", [host_line(host) for host in wanted.hosts] or "nothing"),
+        ("logs in at", [login.words for login in wanted.logins] or None),
+        ("executes", list(wanted.commands) or None),
     ]
 
 
@@ -135,22 +159,69 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     name = _ask_name(supervisor, wanted) if given.name is None else given.name
     finish = _finish(supervisor, given, name)
     if wanted.kind == "oauth2" and given.secret is None:
-        return sign_in(supervisor, wanted.connector, name, fitting(wanted, given.how), finish)
+        how = fitting(wanted, given.how)
+        return sign_in(supervisor, wanted.connector, name, how, finish, username=given.username)
     username = given.username
-    if username is None and wanted.kind == "basic":
+    if username is None and (wanted.kind == "basic" or wanted.logins):
         username = ask("User name")
-    binding = AddBinding(connector=wanted.connector, name=name, secret=given.secret or "", username=username)
+    details = _asked_details(wanted, given.details) if wanted.kind == "login" else given.details
+    binding = AddBinding(
+        connector=wanted.connector,
+        name=name,
+        secret=given.secret or "",
+        username=username,
+        details=None if details == LoginDetails() else details,
+    )
     if given.secret is not None:
         return finish(_post(supervisor, binding))
-    return _bind_typed(supervisor, binding, _TYPED.get(wanted.kind, "Secret"), finish)
+    return _bind_typed(supervisor, binding, wanted, finish)
+
+
+def _asked_details(wanted: BindRequest, given: LoginDetails) -> LoginDetails:
+    """What is known of the login, and what the person here says of it. Problem where they do not know the server's key."""
+    replace = msgspec.structs.replace
+    if not can_ask():
+        return given
+    if wanted.ssh is not None and given.host_key is None:
+        given = replace(given, host_key=_asked_host_key(wanted, wanted.ssh))
+    if given.database is None and any(login.protocol in _HAVE_DATABASES for login in wanted.logins):
+        name = ask_now("Database (empty for the server's default): ")
+        given = replace(given, database=name or None)
+    if wanted.has_readers and not given.read_only:
+        given = replace(given, read_only=_is_yes("Is this a role that only reads? [y/N] "))
+    return given
+
+
+def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
+    output.note(f"fetching the public key of {visible(str(target.destination))}")
+    key = fetched_host_key(target)
+    output.print_facts([("key", key), ("fingerprint", fingerprint(key))], "stderr", column=COLUMN)
+    output.note(
+        "Anyone on the way could have shown this key. Compare the fingerprint with what the server's owner publishes."
+    )
+    if not _is_yes("Is it the same? [y/N] "):
+        fix = f"aileron binding setup {wanted.connector} --host-key 'TYPE BASE64'"
+        raise Problem("nothing bound: the server's key is not known", exit_code=UNFINISHED, fix=fix)
+    return key
 
 
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
     """Bind `name` anew, to what its connector asks for now; the exit code."""
     supervisor.open_vault()
-    body = ChangeBinding(secret=given.secret, username=given.username)
+    details = None if given.details == LoginDetails() else _merged_details(supervisor, name, given.details)
+    body = ChangeBinding(secret=given.secret, username=given.username, details=details)
     answer = supervisor.change(BindingEntry, "PATCH", path_of("v1", "bindings", name), body)
     return _finish(supervisor, given, name)(answer)
+
+
+def _merged_details(supervisor: Supervisor, name: str, given: LoginDetails) -> LoginDetails:
+    """What was said of a login before, but for what is said now."""
+    before = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name)).details or LoginDetails()
+    return LoginDetails(
+        database=before.database if given.database is None else given.database,
+        host_key=before.host_key if given.host_key is None else given.host_key,
+        read_only=before.read_only or given.read_only,
+    )
 
 
 def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions) -> int:
@@ -158,7 +229,7 @@ def reauthorize(supervisor: Supervisor, shown: BindingDetail, given: BindOptions
     supervisor.open_vault()
     how = fitting(bind_request_of(supervisor, shown.connector), given.how)
     finish = _finish(supervisor, given, shown.name, shown.account or "")
-    return sign_in(supervisor, shown.connector, shown.name, how, finish, replace=True)
+    return sign_in(supervisor, shown.connector, shown.name, how, finish, replace=True, username=given.username)
 
 
 def fitting(wanted: BindRequest, how: How) -> How:
@@ -317,21 +388,34 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
         raise Problem.usage(f"--name {problem}")
     if can_ask():
         return
-    said = {"--name": given.name, "--username": given.username, "--secret": given.secret}
+    said = {
+        "--name": given.name,
+        "--username": None if given.username is None else shlex.quote(given.username),
+        "--secret": given.secret,
+        "--database": None if given.details.database is None else shlex.quote(given.details.database),
+        "--host-key": None if given.details.host_key is None else shlex.quote(given.details.host_key),
+    }
+    why = None
     missing = []
     if given.name is None:
         missing.append(f"--name {wanted.kind}/SERVICE/IDENTITY")
-    if given.username is None and wanted.kind == "basic":
+    if given.username is None and (wanted.kind in ("basic", "login") or (wanted.logins and given.secret)):
         missing.append("--username USER")
     if given.secret is None and wanted.kind != "oauth2":
         missing.append("--secret NAME")
     if given.secret is None and wanted.kind == "oauth2" and not given.how.is_said:
         missing.append("--device" if wanted.has_device else "--no-browser")
+    if wanted.ssh is not None and given.details.host_key is None:
+        missing.append("--host-key 'TYPE BASE64'")
+        destination = wanted.ssh.destination
+        why = f"`ssh-keyscan -p {destination.port} {destination.host}` prints the server's keys; compare them with its owner's"
     kept = [f"{option} {value}" for option, value in said.items() if value is not None]
+    kept += ["--read-only"] if given.details.read_only else []
     if missing:
         raise Problem.usage(
             f"no terminal to ask at, and {' and '.join(option.split()[0] for option in missing)} "
             f"{'is' if len(missing) == 1 else 'are'} missing",
+            why=why,
             fix=" ".join(["aileron binding setup", wanted.connector, *kept, *missing]),
         )
 
@@ -360,11 +444,18 @@ def _problem_of(name: str) -> str | None:
     return None
 
 
+def _typed(wanted: BindRequest) -> bytes:
+    """The secret that the person here types, or the private key in the file that they name."""
+    if wanted.ssh is not None:
+        return private_key_in(ask("File of the private key, without a passphrase"))
+    return ask_unseen(_TYPED.get(wanted.kind, "Secret")).encode()
+
+
 def _bind_typed(
-    supervisor: Supervisor, binding: AddBinding, prompt: str, finish: Callable[[msgspec.Struct], int]
+    supervisor: Supervisor, binding: AddBinding, wanted: BindRequest, finish: Callable[[msgspec.Struct], int]
 ) -> int:
     """Bind a secret typed for it, which goes into the vault first, and out again if it then cannot be bound, or is denied."""
-    value = ask_unseen(prompt).encode()
+    value = _typed(wanted)
     stored = _free_name(supervisor, binding.name)
     path = path_of("v1", "secrets", stored)
     supervisor.fetch(SecretStored, "PUT", path, SetSecret(value_base64=base64.b64encode(value).decode()))

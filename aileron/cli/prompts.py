@@ -34,6 +34,7 @@ __all__ = [
     "edit_text",
     "new_passphrase_from",
     "passphrase_from",
+    "private_key_in",
     "read_secret",
     "take_passphrase",
     "text_in",
@@ -189,6 +190,18 @@ def _is_in_foreground() -> bool:
         return os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except OSError:  # a terminal that controls nobody has no background
         return True
+
+
+def private_key_in(file: str) -> bytes:
+    """What a file has in it that a person named, whole. Problem; it quotes nothing of it."""
+    try:
+        with Path(file).expanduser().open("rb") as opened:
+            data = opened.read(MAX_SECRET_BYTES + 1)
+    except (OSError, RuntimeError) as error:  # a home that nobody has
+        raise Problem.usage(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+    if not data.startswith(b"-----BEGIN ") or len(data) > MAX_SECRET_BYTES:
+        raise Problem.usage(f"{file} is not a private key (-----BEGIN … PRIVATE KEY-----)")
+    return data
 
 
 def text_in(option: str, file: str) -> str:

@@ -30,6 +30,7 @@ from aileron.cli import output
 from aileron.cli.problem import INTERRUPTED, Problem
 from aileron.cli.prompts import can_ask
 from aileron.cli.supervisor import Supervisor, path_of, read
+from aileron.model.credential import Flow
 from aileron.model.visible import visible
 
 __all__ = ["How", "browser", "ended_when_gone", "invite_in_browser", "open_page", "sign_in"]
@@ -65,13 +66,16 @@ def sign_in(
     finish: Callable[[msgspec.Struct], int],
     *,
     replace: bool = False,
+    username: str | None = None,
 ) -> int:
     """Sign in for the binding `name` of `connector`, and `finish` with what the daemon answers. The exit code.
 
-    Problem for what stood in the way. `replace`: the name is bound already.
+    Problem for what stood in the way. `replace`: the name is bound already. `username`: who logs in with it, if not whom the
+    provider names.
     """
     opener = browser() if not how.is_said and can_ask() else None
-    body = BeginSignIn(connector=connector, name=name, flow="device" if how.device else "browser", replace=replace)
+    flow: Flow = "device" if how.device else "browser"
+    body = BeginSignIn(connector=connector, name=name, flow=flow, replace=replace, username=username)
     begun = supervisor.fetch(SignInState, "POST", "/v1/sign-ins", body, wait_s=_BEGIN_S)
     path = path_of("v1", "sign-ins", begun.id)
     with ended_when_gone():

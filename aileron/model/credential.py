@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
 import msgspec
 
+from aileron.model.host_key import fingerprint
 from aileron.model.login import LoginDetails, LoginTarget
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import BindingName
@@ -154,7 +155,7 @@ def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
     """
     parts = _Wire.parse(wire)
     is_login = parts.form == "login"
-    secret = "password" if is_login and not parts.commands else "private key" if parts.commands else "token"
+    secret = "password or key" if parts.commands else "password" if is_login else "token"
     never = f"the connector gets the stream behind the login, and never the {secret}"
     return (
         ("sent as", None if is_login else wire_words(wire) or None),
@@ -163,12 +164,19 @@ def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
     )
 
 
+def _maybe_fingerprint(host_key: str) -> str:
+    try:
+        return fingerprint(host_key)
+    except ValueError:  # of a question that anybody wrote
+        return "NOT A KEY"
+
+
 def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
     """What was said of a login when it was bound: names and values, as `wire_facts`."""
     said = LoginDetails() if details is None else details
     return (
         ("database", said.database),
-        ("host key", said.host_key),
+        ("host key", None if said.host_key is None else [said.host_key, _maybe_fingerprint(said.host_key)]),
         ("role", "only reads, which is checked after each login" if said.read_only else None),
     )
 

@@ -7,7 +7,7 @@ Rules
 - Hosts are exact `host:port` pairs, at most 32; no wildcards.
 - A credential is a kind, never a concrete one, and its wire form cannot break a header.
 - Asking for hosts needs the `http` or `tcp` host function; asking for a credential needs hosts.
-- A login is at one of the hosts, by one protocol; an ssh login stands alone, since its secret is a key, and names its commands.
+- A login is at one of the hosts, by one protocol; an ssh login stands alone, since its server has a key, and names its commands.
 - `hosts = ["bound-at-build"]`, `logins = ["imap://bound-at-build"]` and `client_id = "bound-at-release"` are a source manifest's;
   what is installed has real ones.
 - A provider's addresses are spelled in one way, the one in which egress/url.py reads them as they stand: nobody who reads one
@@ -644,8 +644,11 @@ def _check_command(command: str) -> str:
 def _check_logins(table: Table, need: CredentialNeed, imports: frozenset[HostFunction]) -> None:
     protocols = {login.protocol for login in need.logins}
     if "ssh" in protocols and protocols != {"ssh"}:
-        problem = "ssh and other protocols: an ssh login has a private key, and the others a password"
+        problem = "ssh and other protocols: an ssh login has a host key and a private key, and the others a password"
         raise table.refuse("logins", f"{problem}; make two connectors of it")
+    if "ssh" in protocols and len(need.logins) > 1:
+        problem = "several ssh logins: a binding pins the host key of one server"
+        raise table.refuse("logins", f"{problem}; make a connector for each")
     if need.kind == "oauth2" and (others := sorted(protocols - _HAVE_XOAUTH2)):
         problem = f'{", ".join(others)} cannot log in with an access token; use kind = "login"'
         raise table.refuse("logins", problem)

@@ -1,4 +1,4 @@
-r"""Whether a stored value can be what a binding logs in with: a private key for `ssh`, else a password or token of one line.
+r"""Whether a stored value can be what a binding logs in with: a password or token of one line or, for `ssh`, a private key.
 
 Pure. Looks at values and quotes none.
 
@@ -39,27 +39,19 @@ def is_private_key(value: Secret) -> bool:
 
 def check_fits(binding: Binding, value: Secret) -> None:
     """Return if `binding` can log in with it. ValueError says what to do, and quotes nothing of it."""
-    if any(login.protocol == "ssh" for login in binding.logins):
-        _check_private_key(binding.secret, value)
-    elif is_private_key(value):
+    key, has_ssh = _PEM.fullmatch(value.reveal()), any(login.protocol == "ssh" for login in binding.logins)
+    if key is not None and not has_ssh:
         raise ValueError(
             f"secret {binding.secret!r} is a private key, which only an ssh login uses; give another --secret"
         )
-    elif binding.logins and binding.grant is None and _CONTROL.search(value.reveal()):
+    if key is not None and _is_encrypted(key["kind"], key["body"]):
+        cure = "remove it from a copy with `ssh-keygen -p -N '' -f COPY`, and store that"
+        raise ValueError(
+            f"secret {binding.secret!r} is a private key with a passphrase, which nobody could type: {cure}"
+        )
+    if key is None and binding.logins and binding.grant is None and _CONTROL.search(value.reveal()):
         cure = f"set the password again, without it: aileron secret set {binding.secret}"
         raise ValueError(f"secret {binding.secret!r} has a control character, which would end the login early; {cure}")
-
-
-def _check_private_key(name: str, value: Secret) -> None:
-    found = _PEM.fullmatch(value.reveal())
-    if found is None:
-        cure = f"aileron secret set {name} < ~/.ssh/KEY"
-        raise ValueError(
-            f"secret {name!r} is not a private key (-----BEGIN … PRIVATE KEY-----), which ssh needs: {cure}"
-        )
-    if _is_encrypted(found["kind"], found["body"]):
-        cure = "remove it from a copy with `ssh-keygen -p -N '' -f COPY`, and store that"
-        raise ValueError(f"secret {name!r} is a private key with a passphrase, which nobody could type: {cure}")
 
 
 def _is_encrypted(kind: bytes, body: bytes) -> bool:

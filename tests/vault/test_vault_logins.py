@@ -186,7 +186,7 @@ def test_a_key_with_a_passphrase_is_refused_with_how_to_remove_it(vault: Vault, 
     assert "ssh-keygen -p -N ''" in refusal.message
 
 
-def test_a_private_key_serves_ssh_alone_and_ssh_a_private_key_alone(vault: Vault):
+def test_a_private_key_serves_ssh_alone(vault: Vault):
     """Its line ends would end a header; so whatever else it was bound for, or is set for, is refused."""
     key = Secret(key_of("OpenSSH"))
     vault.set_secret("deploy", key)
@@ -202,13 +202,7 @@ def test_a_private_key_serves_ssh_alone_and_ssh_a_private_key_alone(vault: Vault
     with refused(FailureClass.BAD_INPUT) as refusal:
         vault.set_secret("mail", key)
     assert "is a private key, which only an ssh login uses" in refusal.message
-    with refused(FailureClass.BAD_INPUT) as refusal:
-        vault.bind(msgspec.structs.replace(ssh, secret="tickets"))
-    assert "aileron secret set tickets < ~/.ssh/KEY" in refusal.message
     vault.bind(ssh)
-    with refused(FailureClass.BAD_INPUT) as refusal:
-        vault.set_secret("deploy", Secret(b"a password of one line"))
-    assert "is not a private key" in refusal.message
     with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(vault).lend_secret("deploy"):
         pass
     assert "only an ssh login uses" in refusal.message
@@ -221,6 +215,14 @@ def test_what_only_looks_like_a_private_key_has_no_line_ends(standing: Vault):
         with refused(FailureClass.BAD_INPUT) as refusal:
             standing.set_secret("mail", Secret(value))
         assert "store the file as it was made" in refusal.message
+
+
+def test_ssh_takes_a_password_of_one_line_too(vault: Vault):
+    """As its servers do."""
+    bound = login(GIT, LoginDetails(host_key=HOST_KEY))
+    vault.bind(bound)
+    with VaultLender(vault).lend(use(bound)) as loan:
+        assert loan.secret.reveal() == CANARY
 
 
 def test_a_password_with_a_control_character_is_not_bound_to_a_login(vault: Vault):

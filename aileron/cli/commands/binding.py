@@ -23,7 +23,9 @@ from aileron.cli.problem import UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
-from aileron.model.credential import Reach, wire_words
+from aileron.model.credential import Reach, login_facts, wire_facts
+from aileron.model.host_key import check_host_key
+from aileron.model.login import LoginDetails
 from aileron.model.visible import visible
 from aileron.review.plan import host_line
 
@@ -32,8 +34,17 @@ __all__ = ["inspect", "list_", "reauthorize", "rebind", "revoke", "setup"]
 _Name = Annotated[
     str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="Name of the binding.", autocompletion=binding_names)
 ]
-_Username = Annotated[str | None, typer.Option(metavar="USER", help="User name, for credentials of kind basic.")]
+_Username = Annotated[str | None, typer.Option(metavar="USER", help="User name, for kinds basic and login.")]
 _Secret = Annotated[str | None, typer.Option(metavar="NAME", help="Stored secret to use (`aileron secret set NAME`).")]
+_Database = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Database, for a login at PostgreSQL, MySQL or Redis.")
+]
+_HostKey = Annotated[
+    str | None, typer.Option(metavar="'TYPE BASE64'", help="Public key of the server, for a login by ssh.")
+]
+_ReadOnly = Annotated[
+    bool, typer.Option("--read-only", help="Bind a database role that cannot write, which is checked at each login.")
+]
 _Device = Annotated[bool, typer.Option("--device", help="Sign in with a code that you type on another device.")]
 _NoBrowser = Annotated[
     bool, typer.Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
@@ -52,6 +63,9 @@ def setup(
     name: Annotated[str | None, typer.Option(metavar="KIND/SERVICE/IDENTITY", help="Name for the binding.")] = None,
     username: _Username = None,
     secret: _Secret = None,
+    database: _Database = None,
+    host_key: _HostKey = None,
+    read_only: _ReadOnly = False,
     device: _Device = False,
     no_browser: _NoBrowser = False,
     yes: Yes = False,
@@ -65,7 +79,12 @@ def setup(
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     wanted = bind_request_of(supervisor, connector)
-    given = BindOptions(name, username, secret, How(device, no_browser, as_json), yes)
+    details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only)
+    given = BindOptions(name, username, secret, How(device, no_browser, as_json), yes, details=details)
+    if details != LoginDetails() and wanted.kind != "login":
+        raise Problem.usage(
+            f"--database, --host-key and --read-only apply to a login, but this credential is of kind {wanted.kind}"
+        )
     if (device or no_browser) and (wanted.kind != "oauth2" or secret is not None):
         raise Problem.usage(
             f"--device and --no-browser apply to a sign-in, but this credential is of kind {wanted.kind}"
@@ -84,7 +103,7 @@ def list_(as_json: AsJson = False) -> None:
         return
     output.print_table(
         ("NAME", "ACCOUNT", "STATE", "CONNECTOR"),
-        [(entry.name, entry.account, entry.state, entry.connector) for entry in found.bindings],
+        [(entry.name, _account(entry), entry.state, entry.connector) for entry in found.bindings],
         empty="no bindings\n  fix: aileron binding setup CONNECTOR",
     )
     if output.is_terminal():
@@ -106,10 +125,12 @@ def inspect(name: _Name, as_json: AsJson = False) -> None:
             ("state", _state(shown)),
             ("new", shown.suspended or None),
             ("account", shown.account),
+            ("user name", shown.username if shown.username != shown.account else None),
+            *login_facts(shown.details or None),
             ("reaches", [host_line(host) for host in reach.hosts] or "nothing"),
             ("asked for", reach.scopes or None),
             ("granted", shown.grant.scopes if shown.grant else None),
-            ("sent as", wire_words(reach.wire) or None),
+            *wire_facts(reach.wire),
             ("application", reach.client),
             ("secret", shown.secret),
             ("bound", output.local_time(shown.created_at)),
@@ -127,6 +148,9 @@ def rebind(
     name: _Name,
     secret: _Secret = None,
     username: _Username = None,
+    database: _Database = None,
+    host_key: _HostKey = None,
+    read_only: _ReadOnly = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -138,7 +162,8 @@ def rebind(
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
-    given = BindOptions(name, username, secret, How(as_json=as_json), yes)
+    details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only)
+    given = BindOptions(name, username, secret, How(as_json=as_json), yes, details=details)
     is_new = print_new(shown.connector, shown.suspended)
     if secret is None and shown.grant and _needs_provider(shown):
         raise Problem(
@@ -155,6 +180,7 @@ def rebind(
 
 def reauthorize(
     name: _Name,
+    username: _Username = None,
     device: _Device = False,
     no_browser: _NoBrowser = False,
     yes: Yes = False,
@@ -172,7 +198,8 @@ def reauthorize(
             f"{name} is not a sign-in; it uses the secret {shown.secret}", fix=f"aileron secret set {shown.secret}"
         )
     print_new(shown.connector, shown.suspended)
-    raise typer.Exit(sign_in_anew(supervisor, shown, BindOptions(name, how=How(device, no_browser, as_json), yes=yes)))
+    given = BindOptions(name, username, how=How(device, no_browser, as_json), yes=yes)
+    raise typer.Exit(sign_in_anew(supervisor, shown, given))
 
 
 def revoke(name: _Name, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
@@ -209,6 +236,23 @@ def _at_provider(said: str | None) -> str:
                 f"the provider could not be reached ({visible(said.removeprefix('failed: '))}): end the access in "
                 "your account there"
             )
+
+
+def _checked(host_key: str | None) -> str | None:
+    if host_key is None:
+        return None
+    try:
+        return check_host_key(" ".join(host_key.split()[:2]))  # a comment may follow, as in a file of OpenSSH's
+    except ValueError as error:
+        raise Problem.usage(f"--host-key: {error}") from None
+
+
+def _account(entry: BindingEntry) -> str | None:
+    """Whose it is; of a login also the database, and that it only reads."""
+    details = entry.details or LoginDetails()
+    more = [f"database {details.database}"] if details.database is not None else []
+    more += ["only reads"] if details.read_only else []
+    return f"{entry.account or ''} ({', '.join(more)})" if more else entry.account
 
 
 def _state(shown: BindingDetail) -> str:

@@ -1,0 +1,58 @@
+"""The public key of an SSH server, fetched once and compared by the person who binds a login there.
+
+Runs in `aileron binding setup`, at a terminal. Nothing that the server says is believed: whoever answers at that address shows a
+key, and the person compares its fingerprint with what the server's administrator publishes.
+
+Rules
+- Nobody logs in, no file of the user's (`~/.ssh`) is read or written, and it ends after _WAIT_S.
+
+Source: RFC 4253 section 7, RFC 4251 section 4.1. Not here: the key as text (model/host_key.py), logging in (aileron/logins).
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from aileron.cli.problem import UNREACHED, Problem
+from aileron.model.host_key import check_host_key
+from aileron.model.login import LoginTarget
+
+__all__ = ["fetched_host_key"]
+
+_WAIT_S = 10.0
+"""For a connection and the exchange of keys: a person waits."""
+
+
+def fetched_host_key(target: LoginTarget) -> str:
+    """What the server there shows now, as `TYPE BASE64`. Problem if it shows none."""
+    import asyncssh
+
+    host, port = target.destination.host, target.destination.port
+
+    async def fetch() -> bytes | None:
+        key = await asyncssh.get_server_host_key(host, port, config=None)
+        return None if key is None else key.export_public_key("openssh")
+
+    try:
+        shown = asyncio.run(asyncio.wait_for(fetch(), _WAIT_S))
+    except TimeoutError:
+        raise _problem(target, f"no answer within {_WAIT_S:g} s") from None
+    except asyncssh.Error as error:
+        raise _problem(target, error.reason) from None
+    except OSError as error:
+        raise _problem(target, error.strerror or str(error)) from None
+    try:
+        return check_host_key(" ".join((shown or b"").decode("ascii", "replace").split()[:2]))
+    except ValueError:
+        raise _problem(target, "it has no key of a kind that can be pinned") from None
+
+
+def _problem(target: LoginTarget, why: str) -> Problem:
+    destination = target.destination
+    return Problem(
+        f"{destination} did not show its public key",
+        exit_code=UNREACHED,
+        name="network_error",
+        why=why,
+        fix=f"ssh-keyscan -p {destination.port} {destination.host}, then give --host-key 'TYPE BASE64'",
+    )

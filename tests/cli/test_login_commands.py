@@ -1,0 +1,230 @@
+"""`aileron binding` for logins, with a real daemon: what stands there before anything is asked, what is asked, what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from aileron.model.host_key import fingerprint
+from tests.cli.command import Command
+from tests.cli.person import at_terminal, flat
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.redis_server import free_ports
+from tests.support.sshd import SshPeer, public_line
+
+MANIFEST = """\
+[connector]
+name = "{name}"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["bound-at-build"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Try a login"
+{logins}
+
+[capabilities.runtime]
+imports = ["tcp"]
+"""
+MAIL, DATABASE, GIT = (f"github://aileron-tests/{name}" for name in ("mail", "database", "git"))
+LOGINS = {
+    MAIL: 'logins = ["imap://bound-at-build", "smtp://bound-at-build"]',
+    DATABASE: 'logins = ["postgres://bound-at-build"]',
+    GIT: 'logins = ["ssh://bound-at-build"]\ncommands = ["git-upload-pack \'team/*.git\'"]',
+}
+READS = '\n[[operations]]\nname = "query"\nlogin = "read_only"\n'
+KEY = asyncssh.generate_private_key("ssh-ed25519")
+
+
+def source(where: Path, name: str) -> Path:
+    """The directory of a connector."""
+    directory = where / name.rpartition("/")[2]
+    directory.mkdir()
+    text = MANIFEST.format(name=name, logins=LOGINS[name]) + (READS if name == DATABASE else "")
+    (directory / "manifest.toml").write_text(text)
+    (directory / "__main__.py").write_text("pass\n")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def peer() -> Iterator[SshPeer]:
+    """A server that shows a key."""
+    with SshPeer() as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def home(peer: SshPeer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """With the three connectors, built and installed by commands, and a private key and a password in the vault."""
+    where = tmp_path_factory.mktemp("connectors")
+    with daemon_home() as made:
+        made.ask("GET", "/healthz")
+        made.unlock()
+        aileron = Command(made.path)
+        built = {
+            MAIL: ("--login", "imap://imap.example:993", "--login", "smtp://smtp.example:587"),
+            DATABASE: ("--host", "db.example:5432"),
+            GIT: ("--login", f"ssh://localhost:{peer.port}"),
+        }
+        for name, options in built.items():
+            archive = str(where / "built.tar.gz")
+            for words in (
+                ("connector", "build", str(source(where, name)), *options, "-o", archive),
+                ("connector", "install", archive),
+            ):
+                said = aileron(*words)
+                assert said.code == 0, said
+        assert aileron("secret", "set", "key", given=KEY.export_private_key().decode()).code == 0
+        yield made
+
+
+@pytest.fixture
+def aileron(home: DaemonHome) -> Command:
+    """The command line of that home."""
+    return Command(home.path)
+
+
+def test_a_manifest_says_where_it_logs_in(aileron: Command, tmp_path: Path):
+    """Each login in words, and who sees the secret; of a source that is not bound, that it is not."""
+    directory = source(tmp_path, GIT)
+    unbound = aileron("connector", "check-manifest", str(directory))
+    text = (directory / "manifest.toml").read_text()
+    (directory / "manifest.toml").write_text(
+        text.replace("ssh://bound-at-build", "ssh://a.b:22").replace("bound-at-build", "a.b:22")
+    )
+    bound = aileron("connector", "check-manifest", str(directory))
+
+    assert "logs in at the hosts given at build time" in " ".join(unbound.out.split())
+    assert (
+        "logs in at a.b:22 by SSH the connector gets the stream behind the login, and never the password or key "
+        "executes git-upload-pack 'team/*.git'"
+    ) in " ".join(bound.out.split())
+
+
+def test_a_script_says_everything_and_a_list_tells_the_role(aileron: Command):
+    """A reader of one database, in one command; the list and the whole say so."""
+    bound = aileron(
+        *("binding", "setup", DATABASE, "--name", "login/db/reader", "--username", "app_reader"),
+        *("--secret", "pw", "--database", "shop", "--read-only"),
+    )
+    listed = " ".join(aileron("binding", "list").out.split())
+    shown = " ".join(aileron("binding", "inspect", "login/db/reader").out.split())
+
+    assert bound.code == 0, bound
+    assert "login/db/reader app_reader (database shop, only reads) ok" in listed
+    assert "account app_reader database shop role only reads, which is checked after each login" in shown
+    assert "logs in at db.example:5432 by PostgreSQL over TLS the connector gets the stream behind the login" in shown
+
+
+def test_a_script_that_lacks_something_is_told_the_whole_command(aileron: Command):
+    """What it has said stays; for a host key, how to get one."""
+    said = aileron("binding", "setup", GIT, "--name", "login/git/me", "--username", "git user", "--secret", "key")
+    mail = aileron("binding", "setup", MAIL)
+
+    assert said.code == 2
+    assert "--host-key is missing" in said.err
+    assert (
+        f"fix: aileron binding setup {GIT} --name login/git/me --username 'git user' --secret key "
+        "--host-key 'TYPE BASE64'"
+    ) in said.err
+    assert "prints the server's keys; compare them with its owner's" in said.err
+    assert f"aileron binding setup {MAIL} --name login/SERVICE/IDENTITY --username USER --secret NAME" in mail.err
+
+
+@pytest.mark.parametrize("option", [("--database", "x"), ("--read-only",), ("--host-key", public_line(KEY))])
+def test_what_a_protocol_does_not_have_is_refused(aileron: Command, option: tuple[str, ...]):
+    """With what to leave out."""
+    said = aileron("binding", "setup", MAIL, "--name", "login/mail/x", "--username", "me", "--secret", "pw", *option)
+
+    assert said.code != 0
+    assert f"leave {option[0]} out" in said.err
+    assert "login/mail/x" not in aileron("binding", "list").out
+
+
+def test_a_host_key_is_given_as_a_file_has_it(aileron: Command):
+    """With its comment, which is not kept; one that is none is refused before anything is done. It is changed by binding anew."""
+    words = ("binding", "setup", GIT, "--name", "login/git/script", "--username", "git", "--secret", "key")
+    key, other = public_line(KEY), public_line(asyncssh.generate_private_key("ssh-ed25519"))
+    wrong = aileron(*words, "--host-key", "ssh-ed25519 AAAA")
+    bound = aileron(*words, "--host-key", f"{key} root at host")
+    shown = aileron("binding", "inspect", "login/git/script")
+    again = aileron("binding", "rebind", "login/git/script", "--host-key", other)
+    after = aileron("binding", "inspect", "login/git/script", "--json")
+
+    assert (wrong.code, bound.code, again.code) == (2, 0, 0), (wrong, bound, again)
+    assert "--host-key: the host key is not 'TYPE BASE64'" in wrong.err
+    assert fingerprint(key) in shown.out
+    assert after.json["details"] == {"host_key": other}
+
+
+def test_at_a_terminal_the_key_is_fetched_and_compared(aileron: Command, peer: SshPeer, tmp_path: Path):
+    """What is wanted first, then the user, the fingerprint to compare, and the file of the private key; a no binds nothing."""
+    file = tmp_path / "id_ed25519"
+    file.write_bytes(KEY.export_private_key())
+    words = ("binding", "setup", GIT, "--name", "login/git/me")
+    key = public_line(peer.host_key)
+
+    denied = at_terminal(aileron, *words, answers=[("User name: ", "git"), ("Is it the same? [y/N] ", "n")])
+    nothing = aileron("binding", "list").out
+    bound = at_terminal(
+        aileron,
+        *words,
+        answers=[
+            ("User name: ", "git"),
+            ("Is it the same? [y/N] ", "y"),
+            ("File of the private key, without a passphrase: ", str(file)),
+        ],
+    )
+    shown = aileron("binding", "inspect", "login/git/me", "--json").json
+
+    assert denied.code == 75
+    assert "nothing bound" in denied.out
+    assert "login/git/me" not in nothing
+    assert bound.code == 0, bound
+    before, _, asked = flat(bound).partition("User name: ")
+    assert f"logs in at localhost:{peer.port} by SSH" in before
+    assert "executes git-upload-pack 'team/*.git'" in before
+    assert fingerprint(key) in asked
+    assert "Compare the fingerprint with what the server's owner publishes" in asked
+    assert shown["details"] == {"host_key": key}
+    assert "PRIVATE KEY" not in bound.out
+
+
+def test_at_a_terminal_a_database_and_its_role_are_asked_for(aileron: Command):
+    """An empty answer is the server's own default; a password is typed unseen."""
+    said = at_terminal(
+        aileron,
+        *("binding", "setup", DATABASE, "--name", "login/db/typed"),
+        answers=[
+            ("User name: ", "app"),
+            ("Database (empty for the server's default): ", ""),
+            ("Is this a role that only reads? [y/N] ", "y"),
+            ("Password: ", "a password that is typed"),
+        ],
+    )
+
+    assert said.code == 0, said
+    assert "a password that is typed" not in said.out
+    assert aileron("binding", "inspect", "login/db/typed", "--json").json["details"] == {"read_only": True}
+
+
+def test_a_server_that_shows_no_key_is_said_with_what_to_do(tmp_path: Path):
+    """Nobody listens there: how to get the key by other means."""
+    (port,) = free_ports(1)
+    with daemon_home() as home:
+        home.ask("GET", "/healthz")
+        home.unlock()
+        aileron = Command(home.path)
+        archive = str(tmp_path / "built.tar.gz")
+        aileron("connector", "build", str(source(tmp_path, GIT)), "--host", f"localhost:{port}", "-o", archive)
+        aileron("connector", "install", archive)
+        said = at_terminal(aileron, "binding", "setup", GIT, "--name", "login/git/me", answers=[("User name: ", "git")])
+
+    assert said.code == 7
+    assert f"localhost:{port} did not show its public key" in flat(said)
+    assert f"fix: ssh-keyscan -p {port} localhost" in flat(said)
