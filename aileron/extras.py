@@ -16,7 +16,7 @@ import shlex
 import sys
 from pathlib import Path
 
-__all__ = ["install_command"]
+__all__ = ["install_command", "repair_command"]
 
 _DISTRIBUTION = "aileron"
 
@@ -24,6 +24,11 @@ _DISTRIBUTION = "aileron"
 def install_command(extra: str) -> str:
     """The shell command that adds the packages of `extra`. ValueError where there is no such extra."""
     return shlex.join([*_installer(), *_requirements(extra)])
+
+
+def repair_command(*packages: str) -> str:
+    """The shell command that puts back packages which everybody has."""
+    return shlex.join([*_installer(), *packages])
 
 
 def _installer() -> list[str]:

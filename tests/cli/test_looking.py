@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -288,6 +290,19 @@ def test_doctor_says_what_is_wrong_and_what_mends_it(aileron: Command, fake: Fak
     assert found["daemon"] == ("bad", "aileron daemon stop")
     assert found["vault"] == ("note", "aileron vault init")
     assert "fix: chmod 700" in aileron.at_terminal("doctor", NO_COLOR="1").out
+
+
+@pytest.mark.jail
+def test_doctor_says_which_logins_lack_a_package(aileron: Command, fake: FakeDaemon, tmp_path: Path):
+    """Only where one is missing, as `None` in `sys.modules` makes it: which logins fail, and the command that puts it back."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['asyncssh'] = None\n")
+    lacking = aileron("doctor", "--json", PYTHONPATH=os.pathsep.join((str(tmp_path), *sys.path)))
+    whole = aileron("doctor", "--json")
+
+    state, fix = checks_of(lacking)["logins"]
+    assert (lacking.code, state) == (1, "bad")
+    assert str(fix).endswith("install asyncssh")
+    assert "logins" not in checks_of(whole)
 
 
 @pytest.mark.jail

@@ -5,6 +5,7 @@ Neither starts a daemon: looking changes nothing. `doctor AGENT` does, as the ag
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import stat
 from collections.abc import Iterator
@@ -129,6 +130,10 @@ def doctor(
         raise typer.Exit(FAILED)
 
 
+_FOR_LOGINS = {"asyncssh": "ssh", "scramp": "SCRAM"}
+"""Packages without which some logins do not work, and which."""
+
+
 def _examined(supervisor: Supervisor) -> tuple[Report, list[Check]]:
     from aileron_sandbox.support import examine
 
@@ -217,6 +222,11 @@ def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
     if not report.libseccomp:
         fix = "sudo apt-get install libseccomp2"
         yield Check("libseccomp", "bad", "cannot be loaded", fix, ByHand.ADMINISTRATOR)
+    if missing := [name for name in _FOR_LOGINS if importlib.util.find_spec(name) is None]:
+        from aileron.extras import repair_command
+
+        words = f"{' and '.join(missing)} cannot be imported: connectors that log in by {_FOR_LOGINS[missing[0]]} fail"
+        yield Check("logins", "bad", words, repair_command(*missing))
     if report.memory is not None:
         found, command = _MEMORY[report.memory]
         yield Check("memory", "note" if report.memory == "rlimit" else "ok", found, command)
