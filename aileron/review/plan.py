@@ -237,6 +237,7 @@ def step_facts(number: int, step: Step, more: str | None, *, is_whole: bool) -> 
         facts += [
             ("reaches", hosts_of((step,)) or "nothing"),
             ("account", _credential(step.grant.credential, more) or "none"),
+            *_logins(step.grant.credential),
         ]
     return [
         *facts,
@@ -265,9 +266,20 @@ def _each(names: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _logins(use: CredentialUse | None) -> list[FactRow]:
+    """Where the supervisor logs in for it, and what it may execute there."""
+    if use is None or not use.need.logins:
+        return []
+    return [
+        ("logs in at", [login.words for login in use.need.logins]),
+        ("executes", list(use.need.commands) or None),
+    ]
+
+
 def _credential(use: CredentialUse | None, more: str | None) -> list[str]:
     """Whose it is, what it is called, and what its connector wants it for; nothing where none is used."""
     if use is None:
         return []
     whose = str(use.binding) if use.account is None else f"{use.account} ({use.binding})"
+    whose += ", which only reads" if use.login == "read_only" else ""
     return cut("", f"{whose}: {use.need.scope}", more)

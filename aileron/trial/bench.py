@@ -269,8 +269,8 @@ class _TestLender:
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """For `basic` the user is `test`."""
-        username = "test" if use.need.kind == "basic" else None
+        """For `basic` and `login` the user is `test`."""
+        username = "test" if use.need.kind in ("basic", "login") else None
         yield LentCredential(use.need.kind, Secret(MADE_UP_SECRET.encode()), username)
 
     def needles(self, destination: HostPort) -> Needles:

@@ -11,12 +11,13 @@ from msgspec import UNSET
 from aileron.api.actions import AddedAction
 from aileron.api.approvals import AgreedFile, GrantMade, PasskeyEnrolled, SettingsAgreed, ToolAccepted
 from aileron.api.bindings import BindingEntry
-from aileron.api.connectors import ConnectorEntry, InstalledConnector
+from aileron.api.connectors import ConnectorEntry, CredentialWanted, InstalledConnector
 from aileron.api.fetches import InstalledTogether
 from aileron.api.publishers import TrustedKeys
 from aileron.api.secrets import SecretStored
 from aileron.cli import output
 from aileron.cli.supervisor import read
+from aileron.model.login import LoginTarget
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:  # whoever runs another command does not wait for it
@@ -102,9 +103,18 @@ def print_connector(entry: ConnectorEntry) -> None:
             ("problem", entry.problem or None),
             ("reaches", entry.hosts or "nothing"),
             ("credential", f"{entry.credential.kind} ({entry.credential.scope})" if entry.credential else "none"),
+            *(_logins(entry.credential) if entry.credential else ()),
             ("uses", ", ".join(entry.imports or []) or "nothing"),
             ("limits", ", ".join(f"{name} {output.as_text(value)}" for name, value in limits.items()) or None),
         ]
+    )
+
+
+def _logins(wanted: CredentialWanted) -> tuple[tuple[str, Any], ...]:
+    """Where it logs in and what it may execute there; the daemon has checked it."""
+    return (
+        ("logs in at", [LoginTarget.parse(login).words for login in wanted.logins or ()] or None),
+        ("executes", wanted.commands or None),
     )
 
 

@@ -1,0 +1,79 @@
+"""A login as people read it before they agree: where, by which protocol, what is executed, and what was said of it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aileron.model.consent import BindingConsent, subject_digest
+from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.manifest import CredentialNeed, LimitsSpec
+from aileron.model.names import BindingName
+from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Step
+from aileron.review.plan import accounts_of, step_facts
+from aileron.review.subject import subject_facts
+
+GIT, DATABASE = "github://acme/git", "github://acme/db"
+HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
+BINDING = BindingConsent(
+    name="login/git/me",
+    connector=GIT,
+    secret="key",
+    username="git",
+    reaches=("git.example:22",),
+    wire='login ssh+tls://git.example:22 ["git-upload-pack x.git"]',
+    details=LoginDetails(host_key=HOST_KEY),
+)
+
+
+def facts(subject: BindingConsent) -> dict[str, object]:
+    """By name, without what has nothing to say."""
+    return {name: value for name, value in subject_facts(subject, None, str) if value is not None}
+
+
+def test_a_binding_says_where_it_logs_in_and_by_which_key_of_the_server():
+    """With the fingerprint to compare; and never that something is sent in a header."""
+    told = facts(BINDING)
+
+    assert told["logs in at"] == [
+        "git.example:22 by SSH",
+        "the connector gets the stream behind the login, and never the password or key",
+    ]
+    assert told["executes"] == ["git-upload-pack x.git"]
+    assert told["host key"] == [HOST_KEY, "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"]
+    assert told["user name"] == "git"
+    assert "sent as" not in told
+
+
+def test_what_was_said_of_a_login_is_in_what_is_signed():
+    """Another key of the server is another digest; where nothing was said, the subject is as it was before there were logins."""
+    another = msgspec.structs.replace(BINDING, details=LoginDetails(host_key=HOST_KEY[:-1] + "m"))
+    without = msgspec.structs.replace(BINDING, details=msgspec.UNSET)
+
+    assert len({subject_digest(one) for one in (BINDING, another, without)}) == 3
+    assert "details" not in msgspec.to_builtins(without)
+    forged = facts(msgspec.structs.replace(BINDING, details=LoginDetails(host_key="x", read_only=True)))
+    assert forged["host key"] == ["x", "NOT A KEY"]
+    assert forged["role"] == "only reads, which is checked after each login"
+
+
+def test_a_plan_says_where_it_logs_in_and_as_which_role():
+    """On the card the account, with its role; whole, the login itself."""
+    need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres+plain://localhost:5432"),))
+    use = CredentialUse(
+        connector=DATABASE, binding=BindingName("login", "db", "me"), need=need, account="reader", login="read_only"
+    )
+    step = Step(
+        id="one",
+        connector=ConnectorPin(DATABASE, "1.0.0", "sha256:" + "ab" * 32),
+        op="query",
+        args={},
+        idempotent=False,
+        grant=Grant(credential=use),
+        limits=LimitsSpec(),
+    )
+
+    assert accounts_of([step]) == ["reader (login/db/me), which only reads: Query"]
+    assert ("logs in at", ["localhost:5432 by PostgreSQL WITHOUT ENCRYPTION"]) in step_facts(
+        1, step, None, is_whole=True
+    )
+    assert "logs in at" not in dict(step_facts(1, step, None, is_whole=False))
