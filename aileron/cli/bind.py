@@ -272,7 +272,8 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     output.print_facts(facts_of(wanted), "stderr", column=COLUMN)
     if not _is_yes("\nBind one now and continue? [y/N] "):
         raise problem
-    code = bind(supervisor, wanted, BindOptions(is_part=True))
+    is_reader = str(details["setup"]).endswith(" --read-only")
+    code = bind(supervisor, wanted, BindOptions(is_part=True, details=LoginDetails(read_only=is_reader)))
     output.note("")
     return asked if code == OK else code
 

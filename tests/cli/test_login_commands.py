@@ -38,6 +38,7 @@ LOGINS = {
     GIT: 'logins = ["ssh://bound-at-build"]\ncommands = ["git-upload-pack \'team/*.git\'"]',
 }
 READS = '\n[[operations]]\nname = "query"\nlogin = "read_only"\n'
+PROGRAM = "from aileron_connector import op, run\n\n@op\ndef query():\n    return 1\n\nrun()\n"
 KEY = asyncssh.generate_private_key("ssh-ed25519")
 
 
@@ -47,7 +48,7 @@ def source(where: Path, name: str) -> Path:
     directory.mkdir()
     text = MANIFEST.format(name=name, logins=LOGINS[name]) + (READS if name == DATABASE else "")
     (directory / "manifest.toml").write_text(text)
-    (directory / "__main__.py").write_text("pass\n")
+    (directory / "__main__.py").write_text(PROGRAM)
     return directory
 
 
@@ -228,3 +229,39 @@ def test_a_server_that_shows_no_key_is_said_with_what_to_do(tmp_path: Path):
     assert said.code == 7
     assert f"localhost:{port} did not show its public key" in flat(said)
     assert f"fix: ssh-keyscan -p {port} localhost" in flat(said)
+
+
+@pytest.mark.jail
+def test_a_run_that_needs_a_reader_binds_one(tmp_path: Path):
+    """A writer is bound, and a query does not take it: what is bound in place only reads, without being asked about, and the run
+    goes on.
+    """
+    with daemon_home() as home:
+        home.ask("GET", "/healthz")
+        home.unlock()
+        aileron = Command(home.path)
+        home.install(source(tmp_path, DATABASE), "db.example:5432")
+        home.add_probe_action("query", connector=DATABASE)
+        aileron("binding", "setup", DATABASE, "--name", "login/db/writer", "--username", "app", "--secret", "pw")
+        script = aileron("run", "query")
+        said = at_terminal(
+            aileron,
+            *("run", "query"),
+            answers=[
+                ("Bind one now and continue? [y/N] ", "y"),
+                ("Service [database]: ", ""),
+                ("whose credential it is [", "reader"),
+                ("User name: ", "app_reader"),
+                ("Database (empty for the server's default): ", "shop"),
+                ("Password: ", "a password that is typed"),
+            ],
+        )
+        bound = aileron("binding", "inspect", "login/database/reader", "--json")
+
+    assert script.code == 4
+    assert (
+        f"aileron binding setup {DATABASE} --name login/SERVICE/IDENTITY --username USER --secret NAME --read-only"
+        in (" ".join(script.err.split()))
+    )
+    assert said.code == 0, said
+    assert bound.json["details"] == {"database": "shop", "read_only": True}
