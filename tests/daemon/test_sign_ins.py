@@ -188,3 +188,25 @@ def test_a_provider_that_cannot_be_reached_loses_nothing(world: World) -> None:
 
     assert "NetworkError" in down, down
     assert (asked, back.status) == (0, 200)
+
+
+def test_a_sign_in_that_logs_in_needs_to_know_as_whom(world: World) -> None:
+    """The provider did not name the account: the sign-in says what to add, and with a user name it is bound. Elsewhere a name is
+    refused before anybody is sent to a provider.
+    """
+    refused = world.home.ask(
+        "POST", "/v1/sign-ins", {"connector": CONNECTOR, "name": NAME, "flow": "browser", "username": "me@example.com"}
+    )
+    world.install("2.0.0", logs_in="imap.example:993")
+    nobody = world.sign_in()
+    nothing = world.home.must("GET", "/v1/bindings")["bindings"]
+    somebody = world.sign_in(username="me@example.com")
+    again = world.sign_in(replace=True)
+
+    assert refused.body["error"]["class"] == "bad_input"
+    assert (nobody["status"], nobody["error"]["class"], nothing) == ("failed", "binding_failed", [])
+    assert f"aileron binding setup {CONNECTOR} --name {NAME} --username USER" in nobody["error"]["message"]
+    assert (somebody["status"], again["status"]) == ("done", "done")
+    shown = world.binding()
+    assert shown["username"] == "me@example.com"
+    assert shown["reach"]["wire"] == "oauth2 login imap+tls://imap.example:993"

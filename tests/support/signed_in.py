@@ -61,11 +61,19 @@ class World:
         self.service = service
         self._work = work
 
-    def install(self, version: str = "1.0.0", scopes: tuple[str, ...] = SCOPES, **changes: str) -> Answer:
-        """The reflector as a connector that signs in; `changes` as TokenServer.provider takes them."""
+    def install(
+        self, version: str = "1.0.0", scopes: tuple[str, ...] = SCOPES, *, logs_in: str | None = None, **changes: str
+    ) -> Answer:
+        """The reflector as a connector that signs in; `changes` as TokenServer.provider takes them. `logs_in`: where it
+        logs in by IMAP too, HOST:PORT.
+        """
         source = self._work / version
         shutil.copytree(_SOURCE, source)
-        (source / "manifest.toml").write_text(self._manifest(version, scopes, changes))
+        text = self._manifest(version, scopes, changes)
+        if logs_in is not None:
+            text = text.replace("hosts = [", f'hosts = ["{logs_in}", ').replace("imports = [", 'imports = ["tcp", ')
+            text = text.replace('kind = "oauth2"', f'kind = "oauth2"\nlogins = ["imap://{logs_in}"]')
+        (source / "manifest.toml").write_text(text)
         return self.home.ask("POST", "/v1/connectors", {"path": str(source)})
 
     def _manifest(self, version: str, scopes: tuple[str, ...], changes: dict[str, str]) -> str:
