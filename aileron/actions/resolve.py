@@ -13,8 +13,8 @@ In this order
    in the plan: the run fills it, there and nowhere else.
 6. Every operation is one its connector has, and takes what it is given (fitting.py).
 
-A preview is resolved with its action, as a step that only reads: with a Grant that egress holds to safe methods, without streams,
-in 5 seconds at most, and given nothing but its own `inputs`.
+A preview is resolved with its action, as a step that only reads: with a Grant that egress holds to safe methods, and to streams
+of logins that can be held to reading, in 5 seconds at most, and given nothing but its own `inputs`.
 
 Source: docs/reference/action-file.md. Not here: who must be asked (approvals/), opening bytes and secrets
 (the run).
@@ -412,7 +412,10 @@ def _preview_spec(rule: PreviewRule) -> StepSpec:
 def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
     """The step made one that only reads, and soon ends: a person waits for it."""
     replace = msgspec.structs.replace
-    grant = replace(step.grant, read_only=True, imports=step.grant.imports - {HostFunction.TCP})
+    use, imports = step.grant.credential, step.grant.imports
+    if use is None or not use.need.logins:
+        imports -= {HostFunction.TCP}
+    grant = replace(step.grant, read_only=True, imports=imports)
     limits: LimitsSpec = replace(step.limits, timeout_s=min(step.limits.timeout_s, PREVIEW_TIMEOUT_S))
     return PlannedPreview(
         step=replace(step, idempotent=True, grant=grant, limits=limits),

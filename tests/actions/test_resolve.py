@@ -23,7 +23,15 @@ from aileron.config import Settings
 from aileron.model.credential import Candidate, Reach
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
-from aileron.model.manifest import ConnectorManifest, CredentialNeed, HostFunction, LimitsSpec, OAuth2Provider
+from aileron.model.login import LoginTarget
+from aileron.model.manifest import (
+    ConnectorManifest,
+    CredentialNeed,
+    HostFunction,
+    LimitsSpec,
+    OAuth2Provider,
+    Operation,
+)
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.plan import ConnectorPin, Plan, PlannedPreview, Step
 
@@ -394,6 +402,33 @@ def test_a_preview_is_a_step_that_only_reads(action_text: Text):
     assert preview.multiline == {"Text"}
     assert not found.steps[0].grant.read_only
     assert HostFunction.TCP in found.steps[0].grant.imports
+    assert Plan.from_json(found.to_json()) == found
+
+
+def test_a_preview_of_a_login_keeps_its_streams_and_reads_as_the_reader(action_text: Text):
+    """Egress holds such a stream to reading; the step that is asked about writes as another role, and has its own credential."""
+    need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
+    database = manifest(
+        credential=need,
+        imports=frozenset({HostFunction.TCP}),
+        operations=(
+            Operation(name="send_email", rest=True),
+            Operation(name="get_draft", rest=True, login="read_only"),
+        ),
+    )
+    writer, reader = (
+        Candidate(name=BindingName("login", "db", name), reach=Reach.of(database), read_only=name == "reader")
+        for name in ("writer", "reader")
+    )
+    found = plan(action_text(*PREVIEW), {"to": "ann"}, database, vault=Vault(mail=[reader, writer]))
+    (step,), preview = found.steps, previewed(found).step
+
+    assert preview.grant.imports == {HostFunction.TCP}
+    assert preview.grant.read_only
+    assert step.grant.credential is not None
+    assert preview.grant.credential is not None
+    assert (step.grant.credential.binding, step.grant.credential.login) == (writer.name, msgspec.UNSET)
+    assert (preview.grant.credential.binding, preview.grant.credential.login) == (reader.name, "read_only")
     assert Plan.from_json(found.to_json()) == found
 
 
