@@ -522,6 +522,51 @@ def test_smtp_refusals_of_any_kind_are_the_credentials(authority: Authority, cod
     assert (_failed(told), heard.count(b"AUTH")) == (Problem.REFUSED_CREDENTIAL, 1)
 
 
+@PROTOCOLS
+def test_a_service_that_repeats_the_password_is_not_passed_on(authority: Authority, protocol: str) -> None:
+    """In its refusal, in the clear and in base64; what else it said is kept."""
+    dialect = Dialect(protocol, mechanisms="PLAIN")
+    echo = SECRET + b" and " + base64.b64encode(b"\0mira\0" + SECRET) + b" will not do"
+
+    def script(talk: Talk) -> None:
+        dialect.greet(talk)
+        if protocol != "smtp":
+            dialect.tell(talk)
+        dialect.hear_command(talk)
+        said = {"smtp": b"535 ", "imap": dialect.tag + b" NO ", "pop3": b"-ERR "}
+        talk.say(said[protocol] + echo)
+
+    told, heard = _try(script, authority, protocol)
+    assert _is_shown(heard)
+    assert isinstance(told, Failed)
+    assert told.said.endswith("will not do")
+    assert not _is_shown(told.said.encode())
+
+
+def test_a_capability_that_holds_the_password_is_left_out(authority: Authority) -> None:
+    """IMAP's come after the login, and their case is changed on the way to the library."""
+
+    def script(talk: Talk) -> None:
+        talk.start_tls()
+        talk.say(b"* OK hello")
+        talk.say(b"* CAPABILITY IMAP4rev1 AUTH=PLAIN", talk.hear().split()[0] + b" OK done")
+        tag = talk.hear().split()[0]
+        talk.say(b"+ ")
+        talk.hear()
+        talk.say(tag + b" OK [CAPABILITY IMAP4rev1 IDLE X-" + SECRET + b"] in")
+        talk.hear()
+
+    with (
+        Scripted(script, authority.server_context(HOST)) as service,
+        LoginAt(
+            ImapLogin, f"imap://{HOST}:1", "mira", SECRET, tls=trusting(authority.ca_pem), service=service.far
+        ) as login,
+        imap(login.client) as client,
+    ):
+        assert "IDLE" in client.capabilities
+        assert SECRET.decode().upper() not in " ".join(client.capabilities)
+
+
 # Logins that no real server here has.
 
 

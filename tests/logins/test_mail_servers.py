@@ -377,6 +377,22 @@ def test_a_token_that_is_not_taken_is_refused(
     assert "expired-token" not in failed.message + failed.said
 
 
+@pytest.mark.parametrize("protocol", ["imap", "pop3", "smtp"])
+def test_a_long_token_goes_behind_the_command(
+    postfix: Postfix, dovecots: Callable[[str], Dovecot], authority: Authority, protocol: str
+) -> None:
+    """A command has 512 bytes in SMTP and 255 in POP3, and an access token may have thousands."""
+    dovecot = dovecots(ALL)
+    token = "ya29." + "x" * 3000
+    dovecot.tokens[token] = "mira"
+    makes: dict[str, type[Login]] = {"imap": ImapLogin, "pop3": Pop3Login, "smtp": SmtpLogin}
+    ports = {"imap": dovecot.imaps, "pop3": dovecot.pop3s}
+    port = postfix.submissions[ALL] if protocol == "smtp" else ports[protocol]
+    target = f"{protocol}+tls://localhost:{port}"
+    with _login(makes[protocol], target, authority, secret=token.encode(), credential="token") as login:
+        assert login.logged_in().mechanism == "XOAUTH2"
+
+
 def test_an_account_that_is_locked_is_said(dovecots: Callable[[str], Dovecot], authority: Authority) -> None:
     """With the service's own reason."""
     dovecot = dovecots(ALL)

@@ -84,7 +84,10 @@ class ImapLogin(Login):
             self._command(talk, credential)
         else:
             raise sasl.no_mechanism(credential, offered, server)
-        self._capabilities = talk.said_capabilities or talk.capabilities()
+        said = talk.said_capabilities or talk.capabilities()
+        # In upper case the secret would not be found again by what masks it in whatever the service says.
+        shown = [form.decode("utf-8", "replace").upper() for form in self.sent_in_clear]
+        self._capabilities = tuple(name for name in said if not any(form in name for form in shown))
 
     def _may_command(self, credential: sasl.Credential, capabilities: tuple[str, ...], server: Side) -> bool:
         may_show = server.is_encrypted or self.order.target.encryption == "plain"
