@@ -138,6 +138,9 @@ def test_recipients_are_those_that_the_service_took() -> None:
         heard, _server = _say(first + LETTER)
         (envelope,) = [one for one in heard.notes if isinstance(one, Envelope)]
         assert envelope.recipients == ("b@example.com",)
+    for between in (b"RSET\r\n", b"EHLO me\r\n"):
+        heard, server = _say(LETTER.partition(b"DATA")[0] + between + b"DATA\r\n")
+        assert (heard.notes, b"DATA" in server.heard) == ([], False)
     heard, server = _say(LETTER, Server(RCPT=b"550 no\r\n"))
     assert heard.notes == []
     assert b"DATA" not in server.heard
@@ -318,6 +321,10 @@ def test_what_a_literal_holds_is_no_command(size: bytes) -> None:
 def test_a_literal_that_the_service_refuses_is_none() -> None:
     """What comes next is a command, and is looked at; the service's other words do not count for an answer."""
     through = ImapFilter(reads_only=False)
+    assert _imap_up(through, b"a APPEND x {90}\r\n", b"b LOGIN x y\r\n") == b"a APPEND x {90}\r\n"
+    with pytest.raises(LoginError, match="LOGIN after the login"):
+        list(through.down(b"a NO full\r\n"))
+    through = ImapFilter(reads_only=False)
     assert _imap_up(through, b"a APPEND x {90}\r\n", b"b NOOP\r\n") == b"a APPEND x {90}\r\n"
     assert list(through.down(b"* 1 EXISTS\r\nz OK\r\n"))[1:] == []
     assert list(through.down(b"a N")) == [Passed(to_client=b"a N"), Passed(to_server=b"b NOOP\r\n")]
@@ -393,7 +400,7 @@ def test_a_preview_changes_nothing(command: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [b"USER x", b"PASS x", b"apop x y", b"AUTH PLAIN", b"STLS", b" USER x", b"NOOP\nUSER x"]
+    "command", [b"USER x", b"PASS x", b"apop x y", b"AUTH PLAIN", b"STLS", b" USER x", b"NOOP\nUSER x", b"NOOP\rUSER x"]
 )
 def test_no_second_login_of_pop3(command: bytes) -> None:
     """The stream ends before it leaves."""

@@ -9,6 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Literal
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from aileron.logins.messages import LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login
+from aileron.logins.protocols import sasl
 from aileron.logins.protocols.imap import ImapFilter, ImapLogin
 from aileron.logins.protocols.pop3 import Pop3Filter, Pop3Login
 from aileron.logins.protocols.smtp import SmtpLogin
@@ -197,3 +199,19 @@ def test_a_service_may_say_anything(protocol: str, data: st.DataObject, cuts: li
     whole = came_of([b"".join(parts)])
     assert whole == came_of(_cut(b"".join(parts), cuts))
     assert SECRET.decode() not in whole[1]
+
+
+@pytest.mark.parametrize("kind", ["password", "token"])
+def test_no_mechanism_shows_a_secret_without_tls(kind: Literal["password", "token"]) -> None:
+    """Whatever a protocol's own steps are: only where the user allowed it, and SCRAM, which shows none, always."""
+    credential = sasl.Credential(kind, "mira", SECRET.decode())
+    shown = ["PLAIN", "LOGIN"] if kind == "password" else ["XOAUTH2", "OAUTHBEARER"]
+    with _pair([]) as (near, _service):
+        server = Side(near, time.monotonic() + 5, "the service")
+        assert sasl.choose(credential, shown, server, is_plain=False) is None
+        for name in shown:
+            allowed = sasl.choose(credential, [name], server, is_plain=True)
+            assert allowed is not None
+            assert allowed.name == name
+        scram = sasl.choose(credential, ["SCRAM-SHA-256", *shown], server, is_plain=False)
+        assert (scram is None) is (kind == "token")
