@@ -446,10 +446,10 @@ class _Message:
 
     def _check_lines(self, seen: bytes, *, is_over: bool) -> None:
         """`seen` begins with what was checked; a CR at its end may still get its LF."""
-        open_cr = 0 if is_over else seen.endswith(b"\r")
-        open_lf = seen.startswith(b"\n")  # its CR was cut off with what came before
-        pairs = seen.count(b"\r\n")
-        if seen.count(b"\r") - open_cr != pairs or seen.count(b"\n") - open_lf != pairs:
+        begins = 1 if seen.startswith(b"\n") else 0  # whose CR was cut off with what came before
+        ends = len(seen) - (1 if seen.endswith(b"\r") and not is_over else 0)
+        alone = seen[begins:ends].replace(b"\r\n", b"")
+        if b"\r" in alone or b"\n" in alone:
             raise LoginError(
                 Problem.NOT_ALLOWED,
                 "the message has a CR or LF by itself: end each line with CR LF, as smtplib.send_message does",
