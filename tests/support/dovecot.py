@@ -19,6 +19,7 @@ import grp
 import json
 import os
 import pwd
+import random
 import shutil
 import signal
 import socket
@@ -54,10 +55,12 @@ def needs(program: str, package: str) -> None:
 
 
 def free_port() -> int:
-    """One on 127.0.0.1 that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+    """One on 127.0.0.1 that nobody has now, nor is given by the kernel before the server has it: below ip_local_port_range."""
+    for _attempt in range(100):
+        port = random.randrange(10_000, 32_000)
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise OSError("no port is free")
 
 
 def wait_until(is_true: Callable[[], object], what: str) -> None:
