@@ -54,6 +54,11 @@ class Filter(abc.ABC):
         """Nothing is looked at any more: whatever comes passes as it is."""
         return False
 
+    @property
+    def has_said_goodbye(self) -> bool:
+        """The connector has asked for the end by the protocol's own word, so the service may just close the connection."""
+        return False
+
 
 class Unchanged(Filter):
     """Everything passes."""

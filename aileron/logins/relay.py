@@ -180,7 +180,7 @@ class _Relay:
             self._turn()
         if self._ended_badly is not None:
             raise self._ended_badly
-        if self._server.is_cut and not self._client.has_ended:
+        if self._server.is_cut and not self._client.has_ended and not self._filter.has_said_goodbye:
             raise LoginError(Problem.CLOSED, f"{self._server.who} broke the connection off")
 
     def _turn(self) -> None:

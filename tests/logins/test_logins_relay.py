@@ -328,6 +328,30 @@ def test_tls_that_is_cut_is_no_end(authority: trustme.CA) -> None:
         assert login.over().problem is Problem.CLOSED
 
 
+class Goodbye(InLines):
+    """The connector has said that it goes."""
+
+    @property
+    def has_said_goodbye(self) -> bool:
+        return True
+
+
+def test_tls_that_is_cut_after_a_goodbye_is_an_end(authority: trustme.CA) -> None:
+    """The pair of the test above: a service that was told to end need not do it nicely."""
+
+    def told(order: Order) -> Login:
+        login = PlainLogin(order)
+        login.through = Goodbye()
+        return login
+
+    with Service(told, authority).logged_in() as (service, login):
+        login.logged_in()
+        raw = socket.socket(fileno=service.detach())
+        raw.close()
+        assert read_all(login.client) == b""
+        assert login.over().problem is None
+
+
 def test_the_deadline_ends_a_stream_that_is_not_over() -> None:
     """Whoever it waits for."""
     began = time.monotonic()

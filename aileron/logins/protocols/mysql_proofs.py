@@ -1,0 +1,70 @@
+"""How MySQL and MariaDB are shown that one knows a password: a plugin's name, the server's challenge, and the answer to it.
+
+    mysql_native_password     SHA-1 of challenge and twice hashed password, over the hashed password
+    caching_sha2_password     the same with SHA-256, as long as the server remembers; else it asks for the password, over TLS
+    client_ed25519            a signature of the challenge; the password's hash is the key
+
+Runs in the process of one login. SHA-1 is MySQL's choice, for an answer to a random challenge. Ed25519 is libsodium's arithmetic
+(PyNaCl): MariaDB's keys come from passwords of any length, which no library's own signing takes.
+
+Source: MySQL's "Authentication Method" pages; MariaDB's "Authentication Plugin - ed25519"; RFC 8032 section 5.1.6.
+Not here: which of them is used, and when (mysql.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Final
+
+from nacl.bindings import (
+    crypto_core_ed25519_scalar_add,
+    crypto_core_ed25519_scalar_mul,
+    crypto_core_ed25519_scalar_reduce,
+    crypto_scalarmult_ed25519_base_noclamp,
+)
+
+__all__ = ["CHALLENGE_BYTES", "PROOFS", "ed25519", "native", "sha2"]
+
+CHALLENGE_BYTES: Final = {"mysql_native_password": 20, "caching_sha2_password": 20, "client_ed25519": 32}
+
+
+def native(password: bytes, challenge: bytes) -> bytes:
+    """mysql_native_password: 20 bytes."""
+    once = hashlib.sha1(password).digest()  # noqa: S324 - MySQL's
+    twice = hashlib.sha1(once).digest()  # noqa: S324
+    return _over(once, hashlib.sha1(challenge + twice).digest())  # noqa: S324
+
+
+def sha2(password: bytes, challenge: bytes) -> bytes:
+    """caching_sha2_password, its fast path: 32 bytes."""
+    once = hashlib.sha256(password).digest()
+    twice = hashlib.sha256(once).digest()
+    return _over(once, hashlib.sha256(twice + challenge).digest())
+
+
+def ed25519(password: bytes, challenge: bytes) -> bytes:
+    """client_ed25519: a signature, 64 bytes, by the key that RFC 8032 makes of the password in the place of a seed."""
+    expanded = hashlib.sha512(password).digest()
+    clamped = bytearray(expanded[:32])
+    clamped[0] &= 0xF8
+    clamped[31] = clamped[31] & 0x7F | 0x40
+    key = bytes(clamped)
+    nonce = crypto_core_ed25519_scalar_reduce(hashlib.sha512(expanded[32:] + challenge).digest())
+    commitment = crypto_scalarmult_ed25519_base_noclamp(nonce)
+    public = crypto_scalarmult_ed25519_base_noclamp(key)
+    hashed = crypto_core_ed25519_scalar_reduce(hashlib.sha512(commitment + public + challenge).digest())
+    answer: bytes = crypto_core_ed25519_scalar_add(crypto_core_ed25519_scalar_mul(hashed, key), nonce)
+    return bytes(commitment) + answer
+
+
+PROOFS: Final[dict[str, Callable[[bytes, bytes], bytes]]] = {
+    "mysql_native_password": native,
+    "caching_sha2_password": sha2,
+    "client_ed25519": ed25519,
+}
+"""By the plugin's name. None of them shows the password."""
+
+
+def _over(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,157 @@
+"""A MariaDB server of the test's own: a new data directory, a free port of 127.0.0.1, TLS by a certificate that the test trusts.
+
+    with MariaDB(authority) as server:
+        server.run("CREATE USER reader IDENTIFIED BY 'x'")
+
+Debian's package; nothing of the machine's own server. As root it runs as `mysql`, because it refuses root. Its owner is made
+as it starts, by a file of its own. Not here: logging in through Aileron (logins.py).
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pymysql
+import pytest
+
+from tests.support.upstream import Authority
+
+__all__ = ["MariaDB", "needs_mariadb"]
+
+_SERVER: Final = shutil.which("mariadbd", path="/usr/sbin:/usr/bin")
+_TABLES: Final = [
+    Path("/usr/share/mysql", name) for name in ("mysql_system_tables.sql", "mysql_system_tables_data.sql")
+]
+"""What mariadb-install-db has carried out, without its help and its views: a second in place of seven."""
+_OWNER: Final = """\
+CREATE USER owner@'127.0.0.1' IDENTIFIED BY 'owner';
+GRANT ALL ON *.* TO owner@'127.0.0.1' WITH GRANT OPTION;
+"""
+_PATIENCE_S: Final = 30.0
+_SETTINGS: Final = """\
+[mariadbd]
+datadir = {directory}/data
+socket = {directory}/socket
+pid-file = {directory}/pid
+bind-address = 127.0.0.1
+port = {port}
+innodb-buffer-pool-size = 16M
+innodb-log-file-size = 4M
+innodb-flush-log-at-trx-commit = 0
+innodb-flush-method = nosync
+innodb-undo-tablespaces = 0
+performance-schema = off
+skip-name-resolve
+max-connect-errors = 1000000
+{tls}
+"""
+
+
+def needs_mariadb() -> None:
+    """Skip where the machine has no server; with CI set, fail: a skip is not a pass."""
+    if _SERVER is None or not all(path.exists() for path in _TABLES):
+        words = "mariadbd is not installed: apt-get install mariadb-server"
+        pytest.fail(words) if os.environ.get("CI") else pytest.skip(words)
+
+
+class MariaDB:
+    """One server, between enter and exit. `port` is where it listens."""
+
+    def __init__(self, authority: Authority, *, tls: bool = True) -> None:
+        needs_mariadb()
+        self._authority = authority
+        self._tls = tls
+        self._user = pwd.getpwnam("mysql") if os.geteuid() == 0 else None
+        self._directory = Path(tempfile.mkdtemp(prefix="aileron-mariadb-"))
+        self.port = 0
+
+    def __enter__(self) -> Self:
+        assert _SERVER is not None
+        (self._directory / "data").mkdir()
+        key, certificate = self._authority.server_files(self._directory, "localhost")
+        key.chmod(0o600)
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        tls = f"ssl-key = {key}\nssl-cert = {certificate}" if self._tls else "skip-ssl"
+        settings = self._directory / "my.cnf"
+        settings.write_text(_SETTINGS.format(directory=self._directory, port=self.port, tls=tls))
+        self._give(self._directory, self._directory / "data", key, certificate, settings)
+        said = "CREATE DATABASE mysql;\nUSE mysql;\n" + "\n".join(path.read_text() for path in _TABLES)
+        subprocess.run(
+            [
+                _SERVER,
+                f"--defaults-file={settings}",
+                "--bootstrap",
+                "--skip-grant-tables",
+                "--default-storage-engine=Aria",
+            ],
+            input=said.encode(),
+            check=True,
+            capture_output=True,
+            cwd="/",
+            **self._as(),
+        )
+        owner = self._directory / "owner.sql"
+        owner.write_text(_OWNER)
+        self._give(owner)
+        self._log = (self._directory / "log").open("wb")
+        self._server = subprocess.Popen(
+            [_SERVER, f"--defaults-file={settings}", f"--init-file={owner}", "--plugin-load-add=auth_ed25519"],
+            stdout=self._log,
+            stderr=self._log,
+            cwd="/",
+            **self._as(),
+        )
+        self._wait()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._server.send_signal(signal.SIGTERM)
+        try:
+            self._server.wait(_PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait(_PATIENCE_S)
+        self._log.close()
+        shutil.rmtree(self._directory)
+
+    def run(self, *statements: str) -> list[Any]:
+        """What the last of them answers, to its owner."""
+        connection = pymysql.connect(
+            host="localhost", port=self.port, user="owner", password="owner", ssl_disabled=True
+        )
+        with connection, connection.cursor() as cursor:
+            for sql in statements:
+                cursor.execute(sql)
+            connection.commit()
+            return list(cursor.fetchall())
+
+    def _as(self) -> dict[str, Any]:
+        if self._user is None:
+            return {}
+        return {"user": self._user.pw_uid, "group": self._user.pw_gid, "extra_groups": ()}
+
+    def _give(self, *paths: Path) -> None:
+        if self._user is not None:
+            for path in paths:
+                os.chown(path, self._user.pw_uid, self._user.pw_gid)
+
+    def _wait(self) -> None:
+        until = time.monotonic() + _PATIENCE_S
+        while True:
+            try:
+                self.run("SELECT 1")
+                return
+            except pymysql.err.OperationalError:
+                if self._server.poll() is not None or time.monotonic() > until:
+                    pytest.fail(f"mariadbd did not start:\n{(self._directory / 'log').read_text()}")
+                time.sleep(0.02)
