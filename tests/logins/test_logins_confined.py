@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import anyio.to_thread
 import pg8000.native
+import pymysql
 import pytest
 
 from aileron.logins.child import CLASSES
@@ -21,6 +22,7 @@ from aileron.logins.keeper import Keeper
 from aileron.logins.messages import CAN_READ_ONLY, LoggedIn, Order, Over
 from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
 from tests.support.dovecot import PASSWORD, Dovecot
+from tests.support.mariadb import MariaDB
 from tests.support.postgresql import ADMIN, ADMIN_PASSWORD, PostgreSQL
 from tests.support.redis_server import RedisServer, needs_redis
 from tests.support.sshd import USER, Sshd, needs_sshd, public_line
@@ -124,6 +126,23 @@ async def test_postgres(keeper: Keeper, authority: Authority) -> None:
                     connection.close()
 
             assert await anyio.to_thread.run_sync(ask) == [[42]]
+
+
+async def test_mysql(keeper: Keeper, authority: Authority) -> None:
+    """A signature, by the library that has the arithmetic for it."""
+    with MariaDB(authority) as server:
+        server.run("CREATE USER edwards IDENTIFIED VIA ed25519 USING PASSWORD('hunter22')")
+        target = f"mysql://localhost:{server.port}"
+        async with logged_in(keeper, target, "edwards", b"hunter22", "client_ed25519") as stream:
+
+            def ask() -> object:
+                connection = pymysql.connect(user="any", password="any", defer_connect=True)
+                connection.connect(stream)
+                with connection, connection.cursor() as cursor:
+                    cursor.execute("SELECT 6 * 7")
+                    return cursor.fetchall()
+
+            assert await anyio.to_thread.run_sync(ask) == ((42,),)
 
 
 @needs_sshd

@@ -158,6 +158,14 @@ def test_ed25519_and_reading_only(at: At, server: MariaDB) -> None:
     assert ships(server) == SHIPS
 
 
+def test_a_preview_needs_an_account_that_only_reads(at: At) -> None:
+    """A transaction would be ended by the next CREATE TABLE."""
+    with at("reader", details=READING, reads_only=True) as login:
+        login.logged_in()
+    with at("writer", reads_only=True) as login:
+        assert login.failed().problem is Problem.NOT_ALLOWED
+
+
 @pytest.mark.parametrize(
     ("grant", "revoke", "named"),
     [

@@ -14,7 +14,7 @@ Rules
 - User name and database are the binding's. Of what a library says are used its character set, and whether it wants several
   statements in one.
 - After the login no command passes that is another login or a copy of the server's log.
-- An account that was bound as one that only reads is asked for what it may do (mysql_rights.py).
+- An account that was bound as one that only reads is asked for what it may do (mysql_rights.py). There is no preview by another.
 
 The connector has no files, and LOCAL INFILE was not agreed on, so a service that asks for one is not looked for.
 
@@ -101,6 +101,8 @@ class _Greeting(NamedTuple):
 class MysqlLogin(Login):
     """One session."""
 
+    can_read_only = True
+
     def __init__(self, order: Order) -> None:
         super().__init__(order)
         self._greeting: _Greeting | None = None
@@ -110,6 +112,12 @@ class MysqlLogin(Login):
         credential = sasl.Credential.of(self.order)
         if credential.kind != "password":
             raise LoginError(Problem.UNUSABLE_CREDENTIAL, "MySQL is logged in at with a password, not with a token")
+        if self.order.reads_only and not self.order.details.read_only:
+            raise LoginError(
+                Problem.NOT_ALLOWED,
+                "MySQL has no transaction that keeps a preview from writing: a preview needs an account that only reads, "
+                "bound with --read-only, and an operation that says so",
+            )
         database = self.order.details.database or ""
         if not all(one.isprintable() for one in database):
             raise LoginError(Problem.UNUSABLE_CREDENTIAL, "the database's name has a character that no name has")

@@ -1,0 +1,182 @@
+"""Databases through all of it: unmodified drivers in a jail, a daemon, the process that logs in, and real servers with TLS."""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.canary import find, scan
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.mariadb import MariaDB
+from tests.support.memories import descendants_of, memory_of
+from tests.support.postgresql import PostgreSQL
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+CONNECTOR: Final = "github://aileron-tests/databases"
+SOURCE: Final = Path(__file__).resolve().parents[1] / "support" / "connectors" / "databases"
+PACKAGES: Final = ("pg8000", "scramp", "asn1crypto", "dateutil", "six", "pymysql")
+SECRET: Final = "Zq7-canary-of-the-databases-xV2"
+SHIPS: Final = [["Gorch Fock", 3], ["Passat", 4]]
+TABLE: Final = (
+    "CREATE TABLE ship (name varchar(100) PRIMARY KEY, masts int)",
+    "INSERT INTO ship VALUES ('Gorch Fock', 3), ('Passat', 4)",
+)
+READ: Final = "SELECT name, masts FROM ship ORDER BY name"
+WRITE: Final = "INSERT INTO ship VALUES ('Pamir', 4)"
+
+
+@pytest.fixture(scope="module")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[PostgreSQL, MariaDB, Authority]]:
+    """Both, with a writer and a reader each, who have one password."""
+    authority = Authority(tmp_path_factory.mktemp("ca"))
+    with PostgreSQL(authority) as postgres, MariaDB(authority) as mariadb:
+        with postgres.admin() as admin:
+            for sql in (
+                "CREATE DATABASE shop",
+                *(f"CREATE ROLE {who} LOGIN PASSWORD '{SECRET}'" for who in ("writer", "reader")),
+            ):
+                admin.run(sql)
+        with postgres.admin("shop") as admin:
+            for sql in (*TABLE, "GRANT SELECT ON ship TO reader", "GRANT ALL ON ship TO writer"):
+                admin.run(sql)
+        mariadb.run("CREATE DATABASE shop", "USE shop", *TABLE)
+        for who, rights in (("writer", "ALL"), ("reader", "SELECT")):
+            mariadb.run(f"CREATE USER {who} IDENTIFIED BY '{SECRET}'", f"GRANT {rights} ON shop.* TO {who}")
+        yield postgres, mariadb, authority
+
+
+@pytest.fixture(scope="module")
+def home(
+    servers: tuple[PostgreSQL, MariaDB, Authority], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[DaemonHome]:
+    """With the connector, its drivers, both bindings, and an action for each operation."""
+    postgres, mariadb, authority = servers
+    source = tmp_path_factory.mktemp("connector") / "databases"
+    shutil.copytree(SOURCE, source)
+    for package in PACKAGES:
+        _pack(package, source)
+    manifest = source / "manifest.toml"
+    manifest.write_text(
+        manifest.read_text().replace(":5432", f":{postgres.port}").replace(":3306", f":{mariadb.port}"),
+        encoding="utf-8",
+    )
+    reached = [f"localhost:{postgres.port}", f"localhost:{mariadb.port}"]
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate = {reached}\nca_file = "{authority.ca_file}"\n')
+        made.ask("GET", "/healthz")
+        made.install(source)
+        made.unlock(SECRET.encode())
+        for who, details in (("writer", {}), ("reader", {"read_only": True})):
+            body = {"connector": CONNECTOR, "name": f"login/ships/{who}", "username": who, "secret": "pw"}
+            made.must("POST", "/v1/bindings", {**body, "details": {"database": "shop", **details}})
+        for op in ("postgres", "mysql", "read_postgres", "read_mysql"):
+            made.add_probe_action(op, "sql:string", connector=CONNECTOR)
+        yield made
+
+
+def _pack(package: str, into: Path) -> None:
+    """What `pip install --target` leaves of a package: its files, and the metadata that says which version it is."""
+    spec = importlib.util.find_spec(package)
+    assert spec is not None, package
+    assert spec.origin is not None, package
+    origin = Path(spec.origin)
+    if spec.submodule_search_locations:
+        shutil.copytree(origin.parent, into / package, ignore=shutil.ignore_patterns("*.so", "*.gz", "__pycache__"))
+        for described in origin.parents[1].glob(f"{package}-*.dist-info"):
+            shutil.copytree(described, into / described.name)
+    else:
+        shutil.copy(origin, into)
+
+
+def done(home: DaemonHome, op: str, *sql: str) -> Any:
+    """What the statements brought; the password is nowhere in it."""
+    answer = home.run(op, {"sql": "\n".join(sql)})
+    assert answer.status == 200, answer.body
+    assert SECRET not in str(answer.body)
+    return answer.body["result"]
+
+
+@pytest.mark.parametrize("server", ["postgres", "mysql"])
+def test_a_driver_reads_and_writes_with_a_password_that_it_never_had(home: DaemonHome, server: str) -> None:
+    """In a transaction, which the writer's account may commit; in the ledger is who logged in, and where."""
+    assert done(home, server, WRITE, READ) == [[], sorted([*SHIPS, ["Pamir", 4]])]
+    answer = home.run(server, {"sql": f"DELETE FROM ship WHERE name = 'Pamir'\n{READ}"})
+    assert answer.body["result"] == [[], SHIPS]
+    events = [event for event in home.events(answer.body["audit_id"]) if event["type"].startswith("egress.")]
+    sending, finished = events[0], events[-1]
+    assert (sending["method"], sending["credential"]) == (server.upper(), "login/ships/writer")
+    assert "class" not in finished
+
+
+@pytest.mark.parametrize("server", ["postgres", "mysql"])
+def test_what_only_reads_is_logged_in_as_a_role_that_cannot_write(home: DaemonHome, server: str) -> None:
+    """Whatever it says."""
+    assert done(home, f"read-{server}", READ) == [SHIPS]
+    (said,) = done(home, f"read-{server}", WRITE)
+    assert "not passed on" in said if server == "postgres" else "denied" in said
+    assert done(home, f"read-{server}", READ) == [SHIPS]
+
+
+def test_a_role_that_was_given_a_right_since_is_not_logged_in(
+    home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority]
+) -> None:
+    """With what to do about it."""
+    with servers[0].admin("shop") as admin:
+        admin.run("GRANT DELETE ON ship TO reader")
+        answer = home.run("read-postgres", {"sql": READ})
+        admin.run("REVOKE DELETE ON ship FROM reader")
+    error = answer.body["error"]
+    assert (error["class"], error["details"]["reason"]) == ("binding_failed", "may_write")
+    assert "REVOKE" in error["message"]
+    assert done(home, "read-postgres", READ) == [SHIPS]
+
+
+def test_the_password_is_in_no_jail_while_it_is_used(
+    home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority]
+) -> None:
+    """In no memory of the connector or of whatever started it, while the service works for it; what was asked is there."""
+    needle = "a-needle-in-the-jail"
+    answers: list[Any] = []
+    sql = f"SELECT pg_advisory_lock(7), '{needle}'"
+    asking = threading.Thread(target=lambda: answers.append(home.run("postgres", {"sql": sql})))
+    with servers[0].admin("shop") as admin:
+        admin.run("SELECT pg_advisory_lock(7)")
+        asking.start()
+        until = time.monotonic() + 20
+        while not admin.run("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"):
+            assert time.monotonic() < until, answers
+            time.sleep(0.05)
+        daemon = home.daemon_pid
+        assert daemon is not None
+        jails = [memory for pid in descendants_of(daemon) if (memory := _of_a_jail(pid)) is not None]
+    asking.join(20)
+
+    assert [answer.status for answer in answers] == [200], answers
+    assert any(needle.encode() in memory for memory in jails), "the connector's memory was not looked at"
+    for memory in jails:
+        assert SECRET.encode() not in memory
+        assert needle.encode() not in memory or find(memory, SECRET.encode()) == []  # in any shape
+
+
+def _of_a_jail(pid: int) -> bytes | None:
+    """None for what is no jail, above all for the process that logs in, and for what has just ended."""
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return memory_of(pid) if b"aileron_sandbox" in command else None
+    except (OSError, AssertionError):
+        return None
+
+
+def test_the_password_is_in_no_file(home: DaemonHome) -> None:
+    """Of the home: ledger, log, connector, sockets; the log has been written to."""
+    done(home, "postgres", READ)
+    assert scan([home.path], SECRET.encode()) == {}
+    assert any(path.stat().st_size for path in home.path.rglob("*.log*"))

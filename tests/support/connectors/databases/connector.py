@@ -1,0 +1,64 @@
+"""SQL of anybody's choice, by pg8000 and PyMySQL as they are. The user name and the password are nobody's."""
+
+from aileron_connector import hosts, op, run
+
+
+def _port(of: str) -> int:
+    """The servers listen on one host, the first of them PostgreSQL."""
+    return hosts()[0 if of == "postgres" else 1].port
+
+
+def _postgres(sql: str) -> list:
+    import pg8000.dbapi
+
+    connection = pg8000.dbapi.connect(user="any", password="any", host="localhost", port=_port("postgres"), timeout=20)
+    return _carry_out(connection, sql, pg8000.dbapi.Error)
+
+
+def _mysql(sql: str) -> list:
+    import pymysql
+
+    connection = pymysql.connect(user="any", password="any", host="localhost", port=_port("mysql"), connect_timeout=20)
+    return _carry_out(connection, sql, pymysql.err.Error)
+
+
+def _carry_out(connection, sql: str, error_kind) -> list:
+    """The rows of each statement, a line each, or what the server said of it, up to the first error."""
+    found = []
+    cursor = connection.cursor()
+    try:
+        for statement in sql.splitlines():
+            cursor.execute(statement)
+            found.append([list(row) for row in cursor.fetchall()] if cursor.description else [])
+        connection.commit()
+    except error_kind as error:
+        found.append(str(error))
+    connection.close()
+    return found
+
+
+@op
+def postgres(sql: str):
+    """As the writer."""
+    return _postgres(sql)
+
+
+@op
+def mysql(sql: str):
+    """As the writer."""
+    return _mysql(sql)
+
+
+@op
+def read_postgres(sql: str):
+    """As a role that only reads."""
+    return _postgres(sql)
+
+
+@op
+def read_mysql(sql: str):
+    """As an account that only reads."""
+    return _mysql(sql)
+
+
+run()
