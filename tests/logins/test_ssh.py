@@ -55,7 +55,7 @@ def login(
         host_key = public_line(own)
     if secret is None:
         assert isinstance(server, Sshd)
-        secret = server.client_key.export_private_key()
+        secret = server.client_secret
     target, details = f"ssh://127.0.0.1:{server.port}", LoginDetails(host_key=host_key)
     return LoginAt(SshLogin, target, user, secret, details=details, command=command, login_s=login_s)
 
@@ -403,7 +403,7 @@ def test_nothing_of_this_machine_is_used(
     """Not the keys, the agent, the configuration or the known hosts of whoever runs it."""
     home = tmp_path / ".ssh"
     home.mkdir()
-    (home / "id_ed25519").write_bytes(sshd.client_key.export_private_key())
+    (home / "id_ed25519").write_bytes(sshd.client_secret)
     (home / "config").write_text(f"ProxyCommand touch {tmp_path}/ran\nUser other\n", encoding="ascii")
     (home / "known_hosts").write_text("* " + public_line(sshd.host_keys["ssh-ed25519"]), encoding="ascii")
     monkeypatch.setenv("HOME", str(tmp_path))

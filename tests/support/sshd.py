@@ -50,6 +50,7 @@ class Sshd:
         (self.port,) = free_ports(1)
         self.host_keys: Final = {name: asyncssh.generate_private_key(name) for name in HOST_KEYS}
         self.client_key: Final = asyncssh.generate_private_key("ssh-ed25519")
+        self.client_secret: Final[bytes] = self.client_key.export_private_key()  # not the same each time
         self.allowed: Final = directory / "authorized_keys"
         self.allow(self.client_key)
         for name, key in self.host_keys.items():

@@ -12,12 +12,14 @@ which is a request like any other (transports/http_client.py).
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
 from aileron_connector import loop, tcp
 
-__all__ = ["change_dulwich"]
+__all__ = ["change_dulwich", "change_modes"]
 
 _SSH_PORT: Final = 22
 
@@ -26,6 +28,23 @@ def change_dulwich(module: Any) -> None:
     """dulwich.client.get_ssh_vendor, which every client for `ssh://` asks."""
     original: Callable[[], Any] = module.get_ssh_vendor
     module.get_ssh_vendor = lambda: original() if loop.maybe_current() is None else _Vendor()
+
+
+def change_modes(module: Any) -> None:
+    """dulwich.object_store and dulwich.repo: in a jail a file keeps the mode that it was made with, and needs no other."""
+    module.os = _OsInAJail()
+
+
+class _OsInAJail:
+    """The module `os`; only that a mode which may not be changed stays."""
+
+    @staticmethod
+    def chmod(path: str, mode: int) -> None:
+        with contextlib.suppress(PermissionError):
+            os.chmod(path, mode)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(os, name)
 
 
 class _Vendor:

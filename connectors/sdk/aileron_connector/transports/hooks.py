@@ -20,6 +20,8 @@ _HERE: Final = "aileron_connector.transports"
 _CHANGES: Final = {
     "certifi.core": ("authorities", "change_certifi"),
     "dulwich.client": ("git", "change_dulwich"),
+    "dulwich.object_store": ("git", "change_modes"),
+    "dulwich.repo": ("git", "change_modes"),
     "http.client": ("http_client", "change_http_client"),
     "requests.adapters": ("authorities", "change_requests"),
     "urllib3.connection": ("http_client", "change_urllib3"),

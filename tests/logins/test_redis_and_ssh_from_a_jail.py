@@ -1,0 +1,307 @@
+"""Redis and SSH from a jail, through all of it: published libraries, unmodified, at real servers; the secret is nowhere.
+
+redis-py, dulwich ── jail ── frames ── daemon ── a login's process ── TLS or SSH ── redis-server, sshd
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests.support.canary import find
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.memories import descendants_of, memory_of
+from tests.support.redis_server import RedisServer, needs_redis
+from tests.support.sshd import USER, Sshd, needs_sshd, public_line
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+SOURCE = Path(__file__).resolve().parents[1] / "support" / "connectors" / "behind_logins"
+CONNECTOR = "github://aileron-tests/{}"
+PACKED = {"cache": ("redis",), "git": ("dulwich", "urllib3", "typing_extensions")}
+MANIFEST = """\
+[connector]
+name = "{name}"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["{host}"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Whatever a test does"
+logins = ["{protocol}://{host}"]
+{more}
+
+[capabilities.runtime]
+imports = ["log", "tcp"]
+
+[limits]
+timeout_s = 60
+memory_mb = 256
+"""
+OPERATIONS = {
+    "cache": {"cache": ("protocol:integer", "placeholder:boolean", "waits:boolean?"), "ask": ("words:string",)},
+    "git": {"git": ("path:string",), "sftp": (), "execute": ("command:string",)},
+}
+PASSWORD = b"correct-horse-battery-staple"
+MARKER = b"searched-for-in-jails"
+
+
+def install(home: DaemonHome, where: Path, kind: str, protocol: str, host: str, more: str = "") -> None:
+    """The connector with its libraries, and an action for each operation."""
+    source = where / kind
+    shutil.copytree(SOURCE, source)
+    for name in PACKED[kind]:
+        found = importlib.util.find_spec(name)
+        assert found is not None
+        assert found.origin is not None
+        if found.submodule_search_locations:
+            ignored = shutil.ignore_patterns("__pycache__", "tests")
+            shutil.copytree(found.submodule_search_locations[0], source / name, ignore=ignored)
+        else:
+            shutil.copy(found.origin, source)
+    name = CONNECTOR.format(kind)
+    text = MANIFEST.format(name=name, host=host, protocol=protocol, more=more)
+    (source / "manifest.toml").write_text(text, encoding="utf-8")
+    home.install(source)
+    for op, inputs in OPERATIONS[kind].items():
+        home.add_probe_action(op, *inputs, connector=name)
+
+
+def bind(home: DaemonHome, kind: str, user: str, secret: bytes, **details: str) -> None:
+    """What logs in."""
+    home.must("PUT", f"/v1/secrets/{kind}", {"value_base64": base64.b64encode(secret).decode()})
+    body: dict[str, Any] = {
+        "connector": CONNECTOR.format(kind),
+        "name": f"login/{kind}/me",
+        "username": user,
+        "secret": kind,
+    }
+    home.must("POST", "/v1/bindings", {**body, "details": details} if details else body)
+
+
+def done(home: DaemonHome, op: str, **args: Any) -> Any:
+    """The output of an action that has to succeed."""
+    found = home.run(op, args)
+    assert found.status == 200, found.body["error"]["message"]
+    return found.body["result"]
+
+
+def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
+    """The error of one that has to fail."""
+    found = home.run(op, args)
+    assert found.is_error, found.body
+    error: dict[str, Any] = found.body["error"]
+    return error
+
+
+@pytest.fixture(scope="module")
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """Who vouches for the server."""
+    return Authority(tmp_path_factory.mktemp("ca"))
+
+
+@pytest.fixture(scope="module")
+def redis_server(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[RedisServer]:
+    """With one user."""
+    with RedisServer(tmp_path_factory.mktemp("redis"), authority, f"me on >{PASSWORD.decode()} ~* &* +@all") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def redis_home(
+    tmp_path_factory: pytest.TempPathFactory, authority: Authority, redis_server: RedisServer
+) -> Iterator[DaemonHome]:
+    """A home that may reach it. At the end the password is in nothing that lies there."""
+    with daemon_home() as home:
+        place = f"localhost:{redis_server.tls_port}"
+        home.configure(f'[egress]\nprivate = ["{place}"]\nca_file = "{authority.ca_file}"\n')
+        home.ask("GET", "/healthz")
+        home.unlock()
+        install(home, tmp_path_factory.mktemp("cache"), "cache", "redis", place)
+        bind(home, "cache", "me", PASSWORD)
+        yield home
+        assert_nothing_in_files(home, PASSWORD)
+
+
+@pytest.fixture(scope="module")
+def sshd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sshd]:
+    """A server with an empty repository."""
+    with Sshd(tmp_path_factory.mktemp("sshd")) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A repository with one commit."""
+    where = tmp_path_factory.mktemp("served")
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.com", "-C", str(where)]
+    for words in (["init", "-b", "main"], ["commit", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True, capture_output=True)
+    subprocess.run(["git", "clone", "--bare", where, where / "served.git"], check=True, capture_output=True)
+    return where / "served.git"
+
+
+@pytest.fixture(scope="module")
+def fifo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a command waits for."""
+    path = tmp_path_factory.mktemp("fifo") / "go"
+    os.mkfifo(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def ssh_home(tmp_path_factory: pytest.TempPathFactory, sshd: Sshd, served: Path, fifo: Path) -> Iterator[DaemonHome]:
+    """A home that may fetch and push, use SFTP, and greet."""
+    where = tmp_path_factory.mktemp("ssh")
+    with daemon_home() as home:
+        place = f"localhost:{sshd.port}"
+        home.configure(f'[egress]\nprivate = ["{place}"]\n')
+        home.ask("GET", "/healthz")
+        home.unlock()
+        commands = [f"git-{verb}-pack '{served.parent}/*.git'" for verb in ("upload", "receive")]
+        install(
+            home, where, "git", "ssh", place, f"commands = {[*commands, 'subsystem sftp', 'echo *', f'cat {fifo}']}"
+        )
+        key = sshd.client_secret
+        bind(home, "git", USER, key, host_key=public_line(sshd.host_keys["ssh-ed25519"]))
+        yield home
+        for line in key_lines(sshd):
+            assert_nothing_in_files(home, line)
+
+
+def key_lines(sshd: Sshd) -> list[bytes]:
+    """Lines of the private key that tell it: its middle ones."""
+    return sshd.client_secret.splitlines()[3:5]
+
+
+def assert_nothing_in_files(home: DaemonHome, secret: bytes) -> None:
+    """Nor in the ledger, the logs, anything that lies in the home."""
+    for path in home.path.rglob("*"):
+        if path.is_file():
+            assert not find(path.read_bytes(), secret), path
+
+
+def memories(home: DaemonHome) -> tuple[list[bytes], list[bytes]]:
+    """Of everything below the daemon: jails and what starts them, and the processes of logins."""
+    assert home.daemon_pid is not None
+    jails: list[bytes] = []
+    logins: list[bytes] = []
+    for pid in descendants_of(home.daemon_pid):
+        with contextlib.suppress(OSError, AssertionError):  # it has ended meanwhile
+            words = Path(f"/proc/{pid}/cmdline").read_bytes()
+            (logins if b"aileron.logins" in words else jails).append(memory_of(pid))
+    return jails, logins
+
+
+@contextlib.contextmanager
+def looked_at_while(home: DaemonHome, op: str, secrets: list[bytes], **args: Any) -> Iterator[None]:
+    """While an operation waits behind its login, for what the body does: the memory of its jail has none of the secrets, that of
+    the login's process has them.
+    """
+    found: list[Any] = []
+    running = threading.Thread(target=lambda: found.append(home.run(op, args)))
+    running.start()
+    until = time.monotonic() + 20
+    while not any(MARKER in memory for memory in memories(home)[0]):
+        assert time.monotonic() < until, "no jail was seen"
+        time.sleep(0.1)
+    jails, logins = memories(home)
+    yield
+    running.join(30)
+    assert found[0].status == 200, found[0].body
+    assert any(MARKER in memory for memory in jails)
+    for secret in secrets:
+        assert not any(secret in memory for memory in jails)
+        assert any(secret in memory for memory in logins)  # it can be found, where it is
+
+
+@needs_redis
+def test_redis_py_is_logged_in_whatever_it_says(redis_home: DaemonHome) -> None:
+    """RESP 2 and 3, with a placeholder and without; each on record with its binding."""
+    with_placeholder = done(redis_home, "cache", protocol=3, placeholder=True)
+    answer = redis_home.run("cache", {"protocol": 2, "placeholder": False})
+    for found in (with_placeholder, answer.body["result"]):
+        assert (found["user"], found["size"]) == ("me", 1_000_000)
+    sending, finished = [
+        event for event in redis_home.events(answer.body["audit_id"]) if event["type"].startswith("egress.")
+    ]
+    assert (sending["method"], sending["credential"]) == ("REDIS", "login/cache/me")
+    assert finished["bytes_up"] > 1_000_000
+
+
+@needs_redis
+def test_what_redis_repeats_of_the_password_is_masked_in_the_jail(
+    redis_home: DaemonHome, redis_server: RedisServer
+) -> None:
+    """It went to the server as it is."""
+    with redis.Redis(port=redis_server.port, username="me", password=PASSWORD.decode()) as client:
+        client.set("note", b"the password is " + PASSWORD)
+    assert done(redis_home, "ask", words="GETRANGE note 4 99\r\n") == f"$40\r\npassword is {'*' * len(PASSWORD)}\r\n"
+
+
+@needs_redis
+@pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
+def test_the_password_is_not_in_the_jail(redis_home: DaemonHome, redis_server: RedisServer) -> None:
+    """Nor anywhere below the daemon but in the process of its login."""
+    with (
+        looked_at_while(redis_home, "cache", [PASSWORD], protocol=3, placeholder=True, waits=True),
+        redis.Redis(port=redis_server.port, username="me", password=PASSWORD.decode()) as client,
+    ):
+        client.rpush("go", "x")
+
+
+@needs_sshd
+def test_dulwich_clones_pushes_and_fetches(ssh_home: DaemonHome, served: Path) -> None:
+    """What was committed in the jail is at the server."""
+    found = done(ssh_home, "git", path=str(served))
+    assert found["made"] == found["fetched"]
+    assert found["files"] == [".git", "added"]
+    log = subprocess.run(["git", "-C", served, "log", "-1", "--format=%H %s", "main"], check=True, capture_output=True)
+    assert log.stdout.decode().split() == [found["made"], MARKER.decode()]
+
+
+@needs_sshd
+def test_a_subsystem_and_a_command_are_executed_and_no_other(ssh_home: DaemonHome, sshd: Sshd) -> None:
+    """What the manifest does not name is refused before anything is connected."""
+    assert done(ssh_home, "sftp") == "0200000003"
+    assert done(ssh_home, "execute", command="echo hello") == "hello\n"
+    before = sshd.log.count("Accepted")
+    for command in ("echo hello; id", "echo $HOME", "id", "echo ../x", "subsystem other", "echo -e"):
+        error = failed(ssh_home, "execute", command=command)
+        assert error["class"] == "capability_denied", error
+    assert failed(ssh_home, "git", path="/etc/passwd.git")["class"] == "capability_denied"
+    assert sshd.log.count("Accepted") == before
+
+
+@needs_sshd
+@pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
+def test_the_private_key_is_not_in_the_jail(ssh_home: DaemonHome, sshd: Sshd, fifo: Path) -> None:
+    """Neither as it is stored."""
+    with looked_at_while(ssh_home, "execute", key_lines(sshd), command=f"cat {fifo}"):
+        fifo.write_bytes(b"go")
+
+
+@needs_sshd
+def test_another_host_key_is_a_binding_that_has_to_be_made_anew(ssh_home: DaemonHome, sshd: Sshd) -> None:
+    """With the new key's fingerprint in the failure; last, since it changes the binding."""
+    other = public_line(sshd.client_key)
+    ssh_home.must(
+        "PATCH", "/v1/bindings/login/git/me", {"username": USER, "secret": "git", "details": {"host_key": other}}
+    )
+    error = failed(ssh_home, "execute", command="echo hello")
+    assert error["class"] == "binding_failed"
+    assert sshd.host_keys["ssh-ed25519"].get_fingerprint() in error["message"]
