@@ -11,6 +11,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -30,7 +31,8 @@ from tests.support.upstream import Authority
 pytestmark = pytest.mark.jail
 SOURCE = Path(__file__).resolve().parents[1] / "support" / "connectors" / "behind_logins"
 CONNECTOR = "github://aileron-tests/{}"
-PACKED = {"cache": ("redis",), "git": ("dulwich", "urllib3", "typing_extensions")}
+OLD = ("async_timeout",) if sys.version_info < (3, 11, 3) else ()  # which redis-py needs there
+PACKED = {"cache": ("redis", *OLD), "git": ("dulwich", "urllib3", "typing_extensions")}
 MANIFEST = """\
 [connector]
 name = "{name}"
