@@ -252,6 +252,14 @@ service auth {{
 }}
 namespace inbox {{
   inbox = yes
+  mailbox Entw\u00fcrfe {{
+    auto = create
+    special_use = \\Drafts
+  }}
+  mailbox Gesendet {{
+    auto = create
+    special_use = \\Sent
+  }}
 }}
 """
 

@@ -52,6 +52,8 @@ from aileron_sandbox.frames import (
     Progress,
     Refused,
     Result,
+    TcpOpen,
+    TcpOpened,
     encode,
 )
 
@@ -124,6 +126,19 @@ class ConnectorProcess:
         self._session.received(frame)
         return frame
 
+    def receive_or(self, others: list[socket.socket]) -> Frame | list[socket.socket]:
+        """The next frame, or those of the sockets that can be read. EOFError if the process ends instead."""
+        while (frame := self._decoder.next_frame()) is None:
+            readable = self._wait([self._from, *others], [])
+            if self._from not in readable:
+                return [one for one in others if one in readable]
+            data = self._read()
+            if not data:
+                raise EOFError("the connector has closed its frames")
+            self._decoder.feed(data)
+        self._session.received(frame)
+        return frame
+
     def receive_until_over(self, told: list[Message] | None = None) -> Result | Failed:
         """The answer; what is told on the way goes to `told`, cancels pass. Fails if anything else comes."""
         while True:
@@ -170,10 +185,12 @@ class ConnectorProcess:
         self.sent += data
         return data
 
-    def _wait(self, reading: list[int], writing: list[int]) -> None:
+    def _wait(self, reading: list[Any], writing: list[int]) -> list[Any]:
         left = self._deadline - time.monotonic()
-        if left <= 0 or select.select(reading, writing, [], left) == ([], [], []):
+        readable, writable, _ = select.select(reading, writing, [], max(left, 0.0))
+        if not readable and not writable:
             raise TimeoutError(f"the connector neither spoke nor listened; it printed: {self.printed()[-2000:]}")
+        return readable
 
     def __enter__(self) -> Self:
         return self
@@ -208,11 +225,67 @@ class Report:
         return self.answer
 
 
+class _Streams:
+    """The streams of one invocation: bytes both ways, in the one thread there is."""
+
+    def __init__(self, connector: ConnectorProcess) -> None:
+        self._connector: Final = connector
+        self._sockets: Final[dict[int, socket.socket]] = {}
+
+    def receive(self) -> Frame:
+        """The next frame of the connector; until it comes, what services say goes to it."""
+        while isinstance(found := self._connector.receive_or(list(self._sockets.values())), list):
+            for stream_id, sock in [pair for pair in self._sockets.items() if pair[1] in found]:
+                data = b""
+                with contextlib.suppress(OSError):
+                    data = sock.recv(1 << 16)
+                with contextlib.suppress(BrokenPipeError):  # it has said its last word, which is on its way
+                    self._connector.send(Chunk(id=stream_id, end=not data), data)
+                if not data:
+                    self._sockets.pop(stream_id).close()
+        return found
+
+    def add(self, stream_id: int, sock: socket.socket) -> None:
+        """It is open."""
+        self._sockets[stream_id] = sock
+        self._connector.send(TcpOpened(id=stream_id))
+
+    def send(self, message: Chunk, body: bytes) -> None:
+        """What the connector says; nobody hears it where the service has gone."""
+        sock = self._sockets.get(message.id)
+        if sock is not None:
+            with contextlib.suppress(OSError):
+                sock.sendall(body)
+                if message.end:
+                    sock.shutdown(socket.SHUT_WR)
+
+    def cancel(self, stream_id: int) -> None:
+        """The connector has closed it."""
+        if stream_id in self._sockets:
+            self._sockets.pop(stream_id).close()
+            self.refuse(stream_id, "cancelled", "closed by the connector")
+
+    def refuse(self, stream_id: int, failure_class: str, words: str) -> None:
+        """It is not opened, or over."""
+        with contextlib.suppress(BrokenPipeError):
+            self._connector.send(Refused(id=stream_id, error=FrameFailure(failure_class=failure_class, message=words)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for sock in self._sockets.values():
+            sock.close()
+
+
 class PlainHost:
     """Runs operations and does their requests, one by one, with `basic` or `bearer` added where a credential is asked for.
 
     A host:port that is not granted is refused. `on_request` sees each request before it is sent, and may raise. `at` is where
-    the hosts are, whatever their names: a server of the test's that has certificates for them.
+    the hosts are, whatever their names: a server of the test's that has certificates for them. `streams` connects a stream that
+    is asked for; without it there are none.
     """
 
     def __init__(
@@ -226,6 +299,7 @@ class PlainHost:
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 20.0,
         on_request: Callable[[HttpRequest], None] = lambda request: None,
+        streams: Callable[[TcpOpen], socket.socket] | None = None,
     ) -> None:
         self.program: Final = program
         self._hosts: Final = hosts
@@ -235,6 +309,7 @@ class PlainHost:
         self._tls: Final = tls
         self._timeout_s: Final = timeout_s
         self._on_request: Final = on_request
+        self._streams: Final = streams
 
     def call(self, op: str, **args: Any) -> Report:
         """One invocation in a process of its own."""
@@ -242,9 +317,12 @@ class PlainHost:
         requests: list[HttpRequest] = []
         uploads: dict[int, tuple[HttpRequest, bytearray]] = {}
         first = invoke(op, hosts=self._hosts, **args)
-        with ConnectorProcess(self.program, first, timeout_s=self._timeout_s) as connector:
+        with (
+            ConnectorProcess(self.program, first, timeout_s=self._timeout_s) as connector,
+            _Streams(connector) as streams,
+        ):
             while True:
-                message, body = connector.receive()
+                message, body = streams.receive()
                 match message:
                     case Result() | Failed():
                         connector.wait()
@@ -257,15 +335,27 @@ class PlainHost:
                             uploads[message.id] = (message, bytearray())
                         else:
                             self._answer(connector, message, body)
+                    case TcpOpen():
+                        self._connect(streams, message)
+                    case Chunk(id=stream_id) if stream_id not in uploads:
+                        streams.send(message, body or b"")
                     case Chunk():
                         uploads[message.id][1].extend(body or b"")
                         if message.end:
                             request, data = uploads.pop(message.id)
                             self._answer(connector, request, bytes(data))
                     case Cancel():
-                        pass  # answers are sent whole, so the final frame has already gone
+                        streams.cancel(message.id)  # answers are sent whole, so their final frame has already gone
                     case _:
                         told.append(message)
+
+    def _connect(self, streams: _Streams, message: TcpOpen) -> None:
+        try:
+            if self._streams is None:
+                raise OSError("there are no streams in this test")
+            streams.add(message.id, self._streams(message))
+        except OSError as error:
+            streams.refuse(message.id, "network_error", str(error))
 
     def _answer(self, connector: ConnectorProcess, request: HttpRequest, body: bytes | None) -> None:
         self._on_request(request)

@@ -1,0 +1,291 @@
+r"""What a server says of messages: answers to FETCH and LIST as values, and the parts that a message has.
+
+Pure. A server and whoever wrote the message are strangers: what is read has a bound in depth and number, and what is not as
+RFC 3501 has it is AnswerError, never another exception.
+
+Source: RFC 3501 sections 7.2.2, 7.4.2 and 9 (grammar), 5.1.3 (names of folders); RFC 2231 and RFC 2047 for file names.
+Not here: asking (imap.py), what a text says (reading.py).
+
+>>> [value.items["UID"] for value in fetched([b"1 (UID 7 FLAGS (\\Seen))"])]
+[b'7']
+>>> folder_name(b"Entw&APw-rfe")
+'Entwürfe'
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import email.utils
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, NamedTuple
+
+from aileron_connector.mail import one_line, readable
+
+__all__ = ["AnswerError", "Fetched", "Part", "Values", "as_wire", "fetched", "folder_name", "parts_of", "values_in"]
+
+MAX_TOKENS: Final = 200_000
+"""In one answer: fifty messages of a thousand parts each."""
+MAX_DEPTH: Final = 40
+"""Of lists in lists: a part in a part is two."""
+MAX_PARTS: Final = 300
+MAX_NAME_CHARACTERS: Final = 255
+_TOKEN: Final = re.compile(
+    rb'[ \t\r\n]*(?:(?P<open>\()|(?P<close>\))|"(?P<quoted>(?:[^"\\]|\\.)*+)"'
+    rb'|(?P<atom>(?:BODY|BINARY)\[[^\]]*+\](?:<\d+>)?|[^\s()"]+))',
+    re.IGNORECASE | re.DOTALL,
+)
+_LITERAL: Final = re.compile(rb"\{\d+\}$")
+_SECTION: Final = re.compile(r"BODY\[(.*?)\](?:<\d+>)?", re.DOTALL)
+
+Values = list[Any]
+"""Bytes, None for NIL, and lists of these."""
+
+
+class AnswerError(Exception):
+    """The server's answer is not what the protocol has there."""
+
+
+# Values
+
+
+def values_in(pieces: Iterable[Any]) -> Values:
+    """Everything in an answer as `imaplib` gives it: bytes, and pairs of bytes and the literal behind them."""
+    top: Values = []
+    open_lists = [top]
+    for count, (kind, value) in enumerate(_tokens(pieces)):
+        if count > MAX_TOKENS:
+            raise AnswerError(f"an answer has more than {MAX_TOKENS} values")
+        if kind == "open":
+            if len(open_lists) > MAX_DEPTH:
+                raise AnswerError(f"lists are nested more than {MAX_DEPTH} deep")
+            inner: Values = []
+            open_lists[-1].append(inner)
+            open_lists.append(inner)
+        elif kind == "close":
+            if len(open_lists) == 1:
+                raise AnswerError("a list ends that has not begun")
+            open_lists.pop()
+        else:
+            open_lists[-1].append(None if kind == "atom" and value.upper() == b"NIL" else value)
+    if len(open_lists) > 1:
+        raise AnswerError("a list does not end")
+    return top
+
+
+def _tokens(pieces: Iterable[Any]) -> Iterator[tuple[str, bytes]]:
+    for piece in pieces:
+        text, literal = piece if isinstance(piece, tuple) else (piece, None)
+        if not isinstance(text, bytes):
+            continue
+        if literal is not None:
+            text = _LITERAL.sub(b"", text)
+        text, at = text.rstrip(b" \t\r\n"), 0
+        while at < len(text):
+            found = _TOKEN.match(text, at)
+            if found is None:
+                raise AnswerError("an answer has a quote that does not end")
+            kind = str(found.lastgroup)
+            value = found[kind]
+            yield kind, re.sub(rb"\\(.)", rb"\1", value) if kind == "quoted" else value
+            at = found.end()
+        if literal is not None:
+            yield "literal", bytes(literal)
+
+
+class Fetched(NamedTuple):
+    """What an answer says of one message: items by name, in upper case."""
+
+    items: dict[str, Any]
+
+    def number(self, name: str) -> int:
+        """A number; 0 where there is none."""
+        value = self.items.get(name)
+        return int(value) if isinstance(value, bytes) and re.fullmatch(rb"\d{1,20}", value) else 0
+
+    def text(self, name: str) -> bytes:
+        """Bytes; none where there are none."""
+        value = self.items.get(name)
+        return value if isinstance(value, bytes) else b""
+
+    def words(self, name: str) -> list[str]:
+        """The atoms of a list, such as flags."""
+        value = self.items.get(name)
+        return [one.decode("ascii", "replace") for one in value if isinstance(one, bytes)] if value else []
+
+    def section(self, section: str) -> bytes:
+        """What `BODY[section]` holds; none where it is missing."""
+        return self.text(f"BODY[{section.upper()}]")
+
+
+def fetched(pieces: Iterable[Any]) -> list[Fetched]:
+    """Each message of an answer to FETCH, as far as it says which one it is."""
+    values = values_in(pieces)
+    found = []
+    for number, items in zip(values[::2], values[1::2], strict=False):
+        if not isinstance(number, bytes) or not number.isdigit() or not isinstance(items, list):
+            raise AnswerError("an answer to FETCH is not a number and a list")
+        found.append(Fetched(dict(_named(items))))
+    return [one for one in found if "UID" in one.items]
+
+
+def _named(items: Values) -> Iterator[tuple[str, Any]]:
+    for name, value in zip(items[::2], items[1::2], strict=False):
+        if isinstance(name, bytes):
+            spelled = name.decode("ascii", "replace").upper()
+            section = _SECTION.fullmatch(spelled)
+            # Of a header only one kind is ever asked for, and servers write the names of its fields as they like.
+            yield (f"BODY[{section[1].partition('.FIELDS')[0]}]" if section else spelled), value
+
+
+# Parts
+
+
+class Part(NamedTuple):
+    """A part that holds something: not one of several parts."""
+
+    section: str
+    """As FETCH names it, `1.2`."""
+    kind: str
+    """`text/plain`, in lower case."""
+    charset: str
+    encoding: str
+    """Its transfer encoding, in lower case."""
+    size: int
+    """Bytes, as encoded."""
+    filename: str
+    disposition: str
+    """`attachment`, `inline`, or nothing."""
+
+    @property
+    def is_attachment(self) -> bool:
+        """Not a text of the message itself."""
+        is_text = self.kind in {"text/plain", "text/html"}
+        return not is_text or self.disposition == "attachment" or bool(self.filename)
+
+    @property
+    def decoded_size(self) -> int:
+        """Bytes, about."""
+        return self.size * 3 // 4 if self.encoding == "base64" else self.size
+
+
+class Group(NamedTuple):
+    """Several parts: `mixed`, `alternative`, `related`, …"""
+
+    kind: str
+    parts: list[Part | Group]
+
+
+def parts_of(structure: Any) -> Part | Group:
+    """The parts that a BODYSTRUCTURE describes. AnswerError."""
+    return _part(structure, "", [MAX_PARTS])
+
+
+def _part(node: Any, section: str, room: list[int]) -> Part | Group:
+    room[0] -= 1
+    if room[0] < 0:
+        raise AnswerError(f"the message has more than {MAX_PARTS} parts")
+    if not isinstance(node, list) or not node:
+        raise AnswerError("the structure of the message cannot be read")
+    if isinstance(node[0], list):
+        inner = list(_leading_lists(node))
+        kind = _word(node[len(inner)]) if len(node) > len(inner) else "mixed"
+        prefix = f"{section}." if section else ""
+        return Group(kind, [_part(one, f"{prefix}{number}", room) for number, one in enumerate(inner, 1)])
+    if len(node) < 7:
+        raise AnswerError("the structure of the message cannot be read")
+    kind = f"{_word(node[0])}/{_word(node[1])}"
+    parameters = _parameters(node[2])
+    disposition, of_disposition = _disposition(node)
+    filename = of_disposition.get("filename") or parameters.get("name") or ""
+    size = int(node[6]) if isinstance(node[6], bytes) and re.fullmatch(rb"\d{1,19}", node[6]) else 0
+    return Part(
+        section=section or "1",
+        kind=kind,
+        charset=parameters.get("charset", "utf-8")[:40],
+        encoding=_word(node[5]),
+        size=size,
+        filename=one_line(filename)[:MAX_NAME_CHARACTERS],
+        disposition=disposition,
+    )
+
+
+def _leading_lists(node: Values) -> Iterator[Any]:
+    for one in node:
+        if not isinstance(one, list):
+            return
+        yield one
+
+
+def _word(value: Any) -> str:
+    """A type, a name: letters that cannot be mistaken."""
+    text = value.decode("ascii", "replace").lower() if isinstance(value, bytes) else ""
+    return text if re.fullmatch(r"[a-z0-9!#$&^_.+-]{1,80}", text) else "unknown"
+
+
+def _disposition(node: Values) -> tuple[str, dict[str, str]]:
+    """`(attachment (filename …))` is the one list in a part that begins with such a word."""
+    for one in node[7:]:
+        if isinstance(one, list) and len(one) == 2 and isinstance(one[0], bytes):
+            word = one[0].decode("ascii", "replace").lower()
+            if word in {"attachment", "inline"} or isinstance(one[1], list):
+                return ("inline" if word == "inline" else "attachment"), _parameters(one[1])
+    return "", {}
+
+
+def _parameters(node: Any) -> dict[str, str]:
+    """Names and values, with RFC 2231's pieces put together and RFC 2047's words decoded, as programs write them."""
+    if not isinstance(node, list):
+        return {}
+    pairs = [
+        (_text(name).lower(), _text(value))
+        for name, value in zip(node[::2], node[1::2], strict=False)
+        if isinstance(name, bytes) and isinstance(value, bytes)
+    ][:50]
+    plain = {name: readable(value, is_address=False) for name, value in pairs if "*" not in name}
+    return {**plain, **_extended([pair for pair in pairs if "*" in pair[0]])}
+
+
+def _extended(pairs: list[tuple[str, str]]) -> dict[str, str]:
+    try:
+        found = email.utils.decode_params([("", ""), *((name, email.utils.quote(value)) for name, value in pairs)])[1:]
+        return {name: one_line(email.utils.unquote(email.utils.collapse_rfc2231_value(value))) for name, value in found}
+    except (ValueError, TypeError, LookupError, AttributeError):  # of names that lead nowhere, such as `filename*x`
+        return {}
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+# Names of folders
+
+
+def folder_name(wire: bytes) -> str:
+    """A name out of modified UTF-7; as it is where it is none."""
+    text = wire.decode("utf-8", "replace")
+
+    def shifted(run: re.Match[str]) -> str:
+        if not run[1]:
+            return "&"
+        padded = run[1].replace(",", "/") + "=" * (-len(run[1]) % 4)
+        return base64.b64decode(padded, validate=True).decode("utf-16-be")
+
+    try:
+        return re.sub(r"&([^-&]*)-", shifted, text)
+    except (binascii.Error, ValueError):
+        return text
+
+
+def as_wire(name: str) -> str:
+    """A folder's name in modified UTF-7, as a quoted string."""
+    pieces = re.sub("[^\x20-\x7e]+|&", _shift, name)
+    return '"' + pieces.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _shift(run: re.Match[str]) -> str:
+    if run[0] == "&":
+        return "&-"
+    coded = base64.b64encode(run[0].encode("utf-16-be")).decode("ascii").rstrip("=").replace("/", ",")
+    return f"&{coded}-"

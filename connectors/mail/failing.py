@@ -1,0 +1,51 @@
+"""What imaplib, smtplib and the host raise, as failures that a caller understands.
+
+Runs in the jail. Not here: refusals that are answers of the server's own (imap.py, sending.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import imaplib
+import smtplib
+from collections.abc import Iterator
+from typing import Final
+
+from answers import AnswerError
+
+from aileron_connector import ConnectorError, ExternalApiError, NetworkError
+from aileron_connector.mail import one_line
+
+__all__ = ["translated", "what_failed"]
+
+_MAX_WRAPPED: Final = 10
+_MAX_WORDS: Final = 200
+
+
+@contextlib.contextmanager
+def translated(who: str) -> Iterator[None]:
+    """`who` is the server's name in messages."""
+    try:
+        yield
+    except ConnectorError:
+        raise
+    except AnswerError as error:
+        raise ExternalApiError(f"{who} sent an answer that cannot be read: {error}") from error
+    except (imaplib.IMAP4.error, smtplib.SMTPException, OSError, EOFError) as error:
+        raise what_failed(who, error) from None  # it says what the library's own did
+
+
+def what_failed(who: str, error: BaseException) -> ConnectorError:
+    """The host's own failure where one is behind it, which says most; else what the library says."""
+    behind: BaseException | None = error
+    for _ in range(_MAX_WRAPPED):
+        if isinstance(behind, ConnectorError):
+            return behind
+        if behind is None:
+            break
+        behind = behind.__cause__ or behind.__context__
+    words = one_line(str(error))[:_MAX_WORDS]
+    is_broken = isinstance(error, imaplib.IMAP4.abort | smtplib.SMTPServerDisconnected | OSError | EOFError)
+    if isinstance(error, imaplib.IMAP4.error | smtplib.SMTPException) and not is_broken:
+        return ExternalApiError(f"{who} does not do it: {words}")
+    return NetworkError(f"the connection to {who} broke: {words}", details={"phase": "exchange"})

@@ -1,0 +1,36 @@
+"""Which of the two granted hosts has the mailbox, and which one sends.
+
+Runs in the jail. Source: RFC 8314 section 7.3, RFC 6409 section 3.1 (the ports).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aileron_connector import ConnectorError, hosts
+
+__all__ = ["receiving", "sending"]
+
+_IMAP: Final = frozenset({143, 993})
+_SMTP: Final = frozenset({25, 465, 587})
+
+
+def receiving() -> Any:
+    """The host with IMAP."""
+    return _two()[0]
+
+
+def sending() -> Any:
+    """The host with SMTP."""
+    return _two()[1]
+
+
+def _two() -> tuple[Any, Any]:
+    """By their usual ports; with others, IMAP comes first in the manifest."""
+    granted = hosts()
+    if len(granted) != 2:
+        words = f"the connector was built for {len(granted)} hosts: build it with one --login imap://… and one --login smtp://…"
+        raise ConnectorError("connector_runtime_error", words)
+    first, second = granted
+    is_reversed = first.port in _SMTP or second.port in _IMAP
+    return (second, first) if is_reversed else (first, second)

@@ -1,0 +1,169 @@
+"""Handing a message to the account's server, and asking before whom it would take it for.
+
+    with sending.opened() as server:
+        answer = server.check(outgoing)     # MAIL, RCPT, RSET: nothing is sent
+        said = server.send(outgoing)        # to everybody, or, if one is refused, to nobody
+
+The supervisor logs in, and writes sender and recipients down before the message itself leaves. Runs in the jail, over `smtplib`.
+Source: RFC 5321, RFC 1870 (size), RFC 6531 (addresses outside of ASCII). Not here: what is sent (writing.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import smtplib
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import failing
+import places
+from writing import Outgoing
+
+from aileron_connector import ExternalApiError, NetworkError
+from aileron_connector.mail import one_line
+
+__all__ = ["Checked", "Server", "opened"]
+
+WAIT_S: Final = 25.0
+MAX_ANSWER_BYTES: Final = 256 << 10
+"""Of everything that the server says: a hundred recipients are answered with some 10 KiB."""
+_SERVER: Final = "the mail server (SMTP)"
+_MAX_WORDS: Final = 200
+
+
+class Checked(NamedTuple):
+    """What a server says of an envelope."""
+
+    accepted: list[str]
+    refused: dict[str, str]
+    """Each recipient with the server's words."""
+    refusal: str | None
+    """Why it takes the message for nobody."""
+
+
+class _Bounded:
+    """What the server says, as a file that ends the session where there is too much of it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file: Final = file
+        self._taken = 0
+
+    def readline(self, limit: int) -> bytes:
+        line: bytes = self._file.readline(limit)
+        self._taken += len(line)
+        if self._taken > MAX_ANSWER_BYTES:
+            raise OSError(f"the server said more than {MAX_ANSWER_BYTES} bytes")
+        return line
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Connection(smtplib.SMTP_SSL):
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _Bounded(self.sock.makefile("rb"))  # type: ignore[assignment]
+        return super().getreply()
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[Server]:
+    """The account's server. Failures of smtplib are the connector's own."""
+    with failing.translated(_SERVER):
+        host = places.sending()
+        connection = _Connection(host.host, host.port, timeout=WAIT_S)
+        try:
+            connection.ehlo_or_helo_if_needed()
+            connection.login("placeholder", "placeholder")
+            yield Server(connection)
+        finally:
+            with contextlib.suppress(smtplib.SMTPException, OSError):
+                connection.quit()
+
+
+class Server:
+    """After the login."""
+
+    def __init__(self, connection: _Connection) -> None:
+        self._connection: Final = connection
+
+    def check(self, message: Outgoing) -> Checked:
+        """Whom it would take the message for. Nothing is sent."""
+        checked = self._envelope(message)
+        self._connection.rset()
+        return checked
+
+    def send(self, message: Outgoing) -> str:
+        """To everybody; what the server says. ExternalApiError if it does not take it: then nobody gets it. NetworkError if
+        nobody knows, because the connection broke after the message began.
+        """
+        checked = self._envelope(message)
+        if checked.refusal is not None or checked.refused:
+            self._connection.rset()
+            raise _refused(checked)
+        try:
+            code, said = self._connection.data(message.data)
+        except smtplib.SMTPDataError as error:
+            raise _not_taken(error.smtp_code, error.smtp_error) from None
+        except (smtplib.SMTPServerDisconnected, OSError) as error:
+            failure = failing.what_failed(_SERVER, error)
+            words = (
+                f"{failure.message}; the message may have been sent: look for Message-ID {message.message_id} in the folder for "
+                "sent mail, and ask a recipient, before you send it again"
+            )
+            details = {**failure.details, "message_id": message.message_id, "may_have_been_sent": True}
+            raise NetworkError(words, details=details) from None
+        if code != 250:
+            raise _not_taken(code, said)
+        return f"{code} {_words(said)}"
+
+    def _envelope(self, message: Outgoing) -> Checked:
+        problem = self._problem(message)
+        if problem is not None:
+            return Checked([], {}, problem)
+        code, said = self._connection.mail(message.sender.address, self._options(message))
+        if code != 250:
+            return Checked(
+                [], {}, f"the server does not take mail from {message.sender.address}: {code} {_words(said)}"
+            )
+        accepted, refused = [], {}
+        for recipient in message.recipients:
+            code, said = self._connection.rcpt(recipient)
+            if code in {250, 251}:
+                accepted.append(recipient)
+            else:
+                refused[recipient] = f"{code} {_words(said)}"
+        return Checked(accepted, refused, None)
+
+    def _problem(self, message: Outgoing) -> str | None:
+        """What need not be tried."""
+        offered = self._connection.esmtp_features
+        limit = offered.get("size", "")
+        if limit.isascii() and limit.isdigit() and 0 < int(limit) < len(message.data):
+            return f"the message has {len(message.data)} bytes; the server takes {limit}"
+        if message.needs_utf8 and "smtputf8" not in offered:
+            return "an address has letters outside of ASCII, which the server does not take (it has no SMTPUTF8)"
+        return None
+
+    def _options(self, message: Outgoing) -> list[str]:
+        options = [f"SIZE={len(message.data)}"] if "size" in self._connection.esmtp_features else []
+        return [*options, "SMTPUTF8"] if message.needs_utf8 else options
+
+
+def _refused(checked: Checked) -> ExternalApiError:
+    if checked.refusal is not None:
+        return ExternalApiError(f"nothing was sent: {checked.refusal}")
+    named = "; ".join(f"{one}: {words}" for one, words in list(checked.refused.items())[:5])
+    return ExternalApiError(
+        f"nothing was sent, to nobody: the server refuses {len(checked.refused)} of the recipients: {named}",
+        details={"refused": dict(list(checked.refused.items())[:20])},
+    )
+
+
+def _not_taken(code: int, said: bytes | str) -> ExternalApiError:
+    return ExternalApiError(f"nothing was sent: the server does not take the message: {code} {_words(said)}")
+
+
+def _words(said: bytes | str) -> str:
+    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else said
+    return one_line(text)[:_MAX_WORDS]

@@ -1,0 +1,272 @@
+"""A message that goes out: its fields, its text, what is attached, and whom an answer goes to.
+
+A message has exactly the fields that are asked for; nothing in an argument can become another one. A blind copy is in the
+envelope only. The Message-ID comes from the run, so that each try of a step makes the same one.
+
+Runs in the jail. Source: RFC 5322 (form; section 3.6.4, threads), RFC 6532 (UTF-8 in fields), RFC 2183. Not here: addresses
+(aileron_connector.mail), handing it to the server (sending.py).
+"""
+
+from __future__ import annotations
+
+import email.policy
+import email.utils
+import hashlib
+import re
+from collections.abc import Sequence
+from email.message import EmailMessage
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from imap import Folder
+from reading import Fields, Said, attached_bytes, parts, said
+
+from aileron_connector import BadInput, ExternalApiError, idempotency_key
+from aileron_connector.mail import (
+    MAX_NAME_CHARACTERS,
+    Address,
+    address_field,
+    addresses,
+    body_text,
+    check_line,
+    is_mailbox,
+    message_ids,
+    readable,
+    text_field,
+)
+
+__all__ = [
+    "ATTACHMENTS_BYTES",
+    "Attached",
+    "Attachment",
+    "Outgoing",
+    "Parent",
+    "as_shown",
+    "check_attachments",
+    "composed",
+    "mailbox_attachment",
+    "parent",
+    "sender",
+    "text_attachment",
+]
+
+MAX_RECIPIENTS: Final = 100
+"""Of one message, to, cc and bcc together: more is a mailing, which is another tool's."""
+MAX_SUBJECT_CHARACTERS: Final = 500
+MAX_BODY_CHARACTERS: Final = 200_000
+MAX_QUOTED_CHARACTERS: Final = 20_000
+"""Of the answered message."""
+MAX_REFERENCES: Final = 20
+MAX_ATTACHMENTS: Final = 10
+ATTACHMENTS_BYTES: Final = 10 << 20
+"""Of all attachments: many servers take messages of 25 MB at most, and base64 makes them larger."""
+_CRLF: Final = "\r\n"
+_POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
+_HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER]<0.131072>"
+
+
+class Attachment(msgspec.Struct, forbid_unknown_fields=True):
+    """What to attach: a part of a message in the mailbox, or a text given here under a file name."""
+
+    message_id: str | None = None
+    part: str | None = None
+    filename: str | None = None
+    text: str | None = None
+
+
+class Attached(NamedTuple):
+    """One attachment with its content."""
+
+    filename: str
+    kind: str
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"{self.filename} ({self.kind}, {len(self.data)} bytes)"
+
+
+class Outgoing(NamedTuple):
+    """A message, ready to be sent or kept."""
+
+    sender: Address
+    to: Sequence[Address]
+    cc: Sequence[Address]
+    bcc: Sequence[Address]
+    subject: str
+    text: str
+    message_id: str
+    data: bytes
+    attached: Sequence[Attached]
+
+    @property
+    def recipients(self) -> list[str]:
+        """The envelope: everybody who gets it, each once."""
+        return list(dict.fromkeys(one.address for one in (*self.to, *self.cc, *self.bcc)))
+
+    @property
+    def needs_utf8(self) -> bool:
+        """An address has letters outside of ASCII, which a server has to offer (RFC 6531)."""
+        return not all(map(str.isascii, (self.sender.address, *self.recipients)))
+
+
+class Parent(NamedTuple):
+    """What a reply has to know of the message that it answers."""
+
+    fields: Fields
+    said: Said
+
+    @property
+    def references(self) -> list[str]:
+        """Message ids of the thread, the answered message's last."""
+        known = message_ids(self.fields.raw("references")) or message_ids(self.fields.raw("in-reply-to"))
+        ids = list(dict.fromkeys([*known, *message_ids(self.fields.raw("message-id"))[:1]]))
+        return ids if len(ids) <= MAX_REFERENCES else [ids[0], *ids[1 - MAX_REFERENCES :]]
+
+    @property
+    def subject(self) -> str:
+        """The answer's."""
+        subject = self.fields.line("subject")[: MAX_SUBJECT_CHARACTERS - 4]
+        return subject if re.match(r"re:", subject, re.IGNORECASE) else f"Re: {subject}".strip()
+
+    def people(self, sender: Address, *, reply_all: bool) -> tuple[list[Address], list[Address]]:
+        """To and Cc of an answer by `sender`. ExternalApiError if the message names nobody who can be answered."""
+        own = sender.address.lower()
+        wrote, asked_for = self._mailboxes("from"), self._mailboxes("reply-to")
+        is_own = any(one.address.lower() == own for one in wrote)
+        # To what one has sent oneself, an answer goes to whom that went to.
+        to = self._mailboxes("to") if is_own and not asked_for else asked_for or wrote
+        if not to:
+            raise ExternalApiError("the message names no address that could be answered")
+        others = [*self._mailboxes("to"), *self._mailboxes("cc")] if reply_all else []
+        known = {own, *(one.address.lower() for one in to)}
+        copies = {one.address.lower(): one for one in others if one.address.lower() not in known}
+        return to, list(copies.values())
+
+    def _mailboxes(self, name: str) -> list[Address]:
+        """Those of a field that mail can go to; names as they read, addresses as they are written."""
+        found = {}
+        for shown, address in email.utils.getaddresses([self.fields.raw(name)]):
+            if is_mailbox(address, utf8=True):
+                readable_name = readable(shown, is_address=False)[:MAX_NAME_CHARACTERS]
+                found.setdefault(address.lower(), Address(readable_name, address))
+        return list(found.values())
+
+    def quoted(self) -> str:
+        """The message's text as an answer quotes it."""
+        lines = self.said.text[:MAX_QUOTED_CHARACTERS].split("\n")
+        if len(self.said.text) > MAX_QUOTED_CHARACTERS:
+            lines.append("[…]")
+        written = f"{self.fields.line('from')[:200]} wrote on {self.fields.line('date')[:60]}:"
+        return "\n".join([written, *(f"> {line}".rstrip() for line in lines)])
+
+
+def sender(text: str) -> Address:
+    """Whom a message is from. BadInput for anything but one address."""
+    found = addresses(text, "from_address", utf8=True)
+    if len(found) != 1:
+        raise BadInput("from_address has to be one address, your own", argument="from_address")
+    return found[0]
+
+
+def parent(folder: Folder, uid: int) -> Parent:
+    """The message that is answered."""
+    found = folder.fetch_one(uid, _HEADER)
+    return Parent(Fields(found.section("HEADER")), said(folder, uid, parts(found)))
+
+
+# Attachments
+
+
+def check_attachments(wanted: Sequence[Attachment]) -> None:
+    """BadInput for one that is neither a part of a message nor a text."""
+    if len(wanted) > MAX_ATTACHMENTS:
+        raise BadInput(f"more than {MAX_ATTACHMENTS} attachments", argument="attachments")
+    for one in wanted:
+        is_part = one.message_id is not None and one.part is not None and one.text is None
+        is_text = one.text is not None and one.filename is not None and one.message_id is None and one.part is None
+        if not (is_part or is_text):
+            words = "each attachment has message_id and part, or filename and text"
+            raise BadInput(words, argument="attachments")
+        if one.filename is not None:
+            _check_filename(one.filename)
+
+
+def _check_filename(name: str) -> None:
+    check_line(name, "attachments")
+    if not name.strip() or len(name) > MAX_NAME_CHARACTERS or "/" in name or "\\" in name:
+        words = f"filename {name[:80]!r} is empty, longer than {MAX_NAME_CHARACTERS} characters, or has a slash"
+        raise BadInput(words, argument="attachments")
+
+
+def text_attachment(one: Attachment) -> Attached:
+    """A text that was given."""
+    text = body_text(one.text or "", "attachments").replace("\n", _CRLF)
+    return Attached(one.filename or "text.txt", "text/plain", text.encode())
+
+
+def mailbox_attachment(one: Attachment, folder: Folder, uid: int, room: int) -> Attached:
+    """A part of a message; of `room` bytes at most."""
+    part, data = attached_bytes(folder, uid, one.part or "", room)
+    name = one.filename or re.sub(r"[/\\]", "_", part.filename)[:MAX_NAME_CHARACTERS] or f"part-{part.section}"
+    # A message in a message would have to be one that the `email` package can read; as a file it is what it is.
+    kind = (
+        part.kind
+        if re.fullmatch(r"(text|image|audio|video|application|font)/\S+", part.kind)
+        else "application/octet-stream"
+    )
+    return Attached(name, kind, data)
+
+
+# The message
+
+
+def composed(
+    from_: Address | None,
+    to: Sequence[Address],
+    cc: Sequence[Address],
+    bcc: Sequence[Address],
+    *,
+    subject: str,
+    body: str,
+    attached: Sequence[Attached] = (),
+    references: Sequence[str] = (),
+    shows_bcc: bool = False,
+) -> Outgoing:
+    """A message as RFC 5322 has it. `shows_bcc` is for a draft, which is not sent as it is. BadInput."""
+    check_line(subject, "subject")
+    if len(subject) > MAX_SUBJECT_CHARACTERS:
+        raise BadInput(f"subject has more than {MAX_SUBJECT_CHARACTERS} characters", argument="subject")
+    if len(body) > MAX_BODY_CHARACTERS:
+        raise BadInput(f"body has more than {MAX_BODY_CHARACTERS} characters", argument="body")
+    if len(to) + len(cc) + len(bcc) > MAX_RECIPIENTS:
+        raise BadInput(f"more than {MAX_RECIPIENTS} recipients", argument="to")
+    text = body_text(body, "body")
+    from_ = from_ or Address("", "")
+    message_id = _message_id(from_)
+    people = {"From": [from_] if from_.address else [], "To": to, "Cc": cc, "Bcc": bcc if shows_bcc else []}
+    lines = [address_field(name, found) for name, found in people.items() if found]
+    lines += [text_field("Subject", subject), f"Date: {email.utils.formatdate()}", f"Message-ID: {message_id}"]
+    if references:
+        lines += [f"In-Reply-To: {references[-1]}", "References: " + f"{_CRLF} ".join(references)]
+    data = f"{_CRLF.join(lines)}{_CRLF}".encode() + _content(text, attached)
+    return Outgoing(from_, to, cc, bcc, subject, text, message_id, data, attached)
+
+
+def _message_id(from_: Address) -> str:
+    """The same for each try of this step, and for no other."""
+    domain = from_.address.rpartition("@")[2] or "localhost"
+    return f"<{hashlib.sha256(f'message {idempotency_key()}'.encode()).hexdigest()[:32]}@{domain}>"
+
+
+def _content(text: str, attached: Sequence[Attached]) -> bytes:
+    content = EmailMessage(policy=_POLICY)
+    content.set_content(text if text.endswith("\n") or not text else text + "\n")
+    for one in attached:
+        maintype, _slash, subtype = one.kind.partition("/")
+        content.add_attachment(one.data, maintype=maintype, subtype=subtype, filename=one.filename)
+    return content.as_bytes()
+
+
+def as_shown(found: Sequence[Any]) -> str:
+    """People or attachments on one line."""
+    return ", ".join(map(str, found))

@@ -1,0 +1,522 @@
+"""The mail connector, as it is built, by its operations: behind real logins at Debian's Dovecot and Postfix."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import imaplib
+import socket
+from collections.abc import Iterator
+from email import policy
+from email.message import EmailMessage
+from email.parser import BytesParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.actions.manifest import parse_action
+from aileron.logins.messages import Envelope
+from aileron.logins.protocols.imap import ImapLogin
+from aileron.logins.protocols.smtp import SmtpLogin
+from aileron.model.failure import AileronError
+from aileron.model.login import LoginTarget
+from aileron.registry.build import build
+from aileron.registry.manifest import parse_connector_manifest
+from aileron_sandbox.frames import GrantedHost, TcpOpen
+from tests.support.dovecot import HOST, PASSWORD, Dovecot, wait_until
+from tests.support.logins import LoginAt, trusting
+from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.postfix import MAX_MESSAGE, Postfix
+from tests.support.upstream import Authority
+
+SOURCE = ROOT / "connectors" / "mail"
+OFFER = "plain login"
+FROM = "Mira <mira@example.com>"
+LOGINS = [LoginTarget.parse(text) for text in ("imap://imap.example.com:993", "smtp://smtp.example.com:465")]
+
+
+class Account:
+    """Mira's mailbox, a server that sends for her, and the connector behind logins at both."""
+
+    def __init__(self, dovecot: Dovecot, postfix: Postfix, program: Path, authority: Authority) -> None:
+        self.dovecot, self.postfix = dovecot, postfix
+        self.logins: list[LoginAt] = []
+        self.reads_only = False
+        self._tls = trusting(authority.ca_file.read_text())
+        self._undo = contextlib.ExitStack()
+        hosts = [GrantedHost(HOST, dovecot.imaps, False), GrantedHost(HOST, postfix.submissions[OFFER], False)]
+        self._host = PlainHost(program, hosts=hosts, streams=self._connect)
+
+    def call(self, op: str, **args: Any) -> Report:
+        """One operation."""
+        self.logins.clear()
+        with self._undo:
+            report = self._host.call(op, **args)
+        assert PASSWORD.encode() not in report.given + report.sent
+        return report
+
+    def done(self, op: str, **args: Any) -> Any:
+        """What comes of one that has to succeed."""
+        return self.call(op, **args).output
+
+    def failure(self, op: str, **args: Any) -> tuple[str, str]:
+        """Class and words of one that has to fail."""
+        failed = self.call(op, **args).failure
+        return failed.failure_class, failed.message
+
+    def previewed(self, op: str, **args: Any) -> Any:
+        """What comes of it where nothing may change at the service."""
+        self.reads_only = True
+        try:
+            return self.done(op, **args)
+        finally:
+            self.reads_only = False
+
+    def _connect(self, asked: TcpOpen) -> socket.socket:
+        protocol, make = ("imap", ImapLogin) if asked.port == self.dovecot.imaps else ("smtp", SmtpLogin)
+        target = f"{protocol}+tls://{HOST}:{asked.port}"
+        login = LoginAt(make, target, "mira", PASSWORD.encode(), tls=self._tls, reads_only=self.reads_only)
+        self.logins.append(self._undo.enter_context(login))
+        return login.client.dup()
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[imaplib.IMAP4_SSL]:
+        """A mail program of hers."""
+        with imaplib.IMAP4_SSL(HOST, self.dovecot.imaps, ssl_context=self._tls, timeout=10) as client:
+            client.authenticate("PLAIN", lambda _: b"\0mira\0" + PASSWORD.encode())
+            yield client
+
+    def put(self, message: EmailMessage | bytes, folder: str = "INBOX") -> str:
+        """A message in a folder; its id."""
+        data = message if isinstance(message, bytes) else message.as_bytes(policy=policy.SMTP)
+        with self.client() as client:
+            client.create(folder)
+            _, answer = client.append(folder, "", None, data)  # type: ignore[arg-type]
+        validity, uid = answer[0].decode().partition("APPENDUID ")[2].split("]")[0].split()
+        return f"{folder};UIDVALIDITY={validity}/;UID={uid}"
+
+    def flags(self, message_id: str) -> str:
+        """What a message is marked as."""
+        with self.client() as client:
+            client.select(message_id.partition(";")[0], readonly=True)
+            return str(client.uid("FETCH", message_id.rpartition("=")[2], "(FLAGS)")[1])
+
+    def in_folder(self, folder: str) -> list[EmailMessage]:
+        """All messages of a folder, as another program reads them."""
+        with self.client() as client:
+            assert client.select(folder, readonly=True)[0] == "OK"
+            _, found = client.fetch("1:*", "(BODY.PEEK[])")
+        return [read(piece[1]) for piece in found if isinstance(piece, tuple)]
+
+    def arrived(self, user: str, count: int) -> list[EmailMessage]:
+        """What somebody got, once it is so many."""
+        wait_until(lambda: len(self.dovecot.messages(user)) >= count, f"{user} got no mail: {self.postfix.log()}")
+        return [read(data) for data in self.dovecot.messages(user)]
+
+
+def read(data: bytes) -> EmailMessage:
+    """As another program reads it."""
+    return BytesParser(EmailMessage, policy=policy.default).parsebytes(data.replace(b"\r\n", b"\n"))
+
+
+def mail(text: str = "hello", **fields: str) -> EmailMessage:
+    """A message as somebody else's program writes it."""
+    message = EmailMessage()
+    named = {"From": "Noor <noor@example.com>", "To": FROM, "Subject": "news", **fields}
+    for name, value in named.items():
+        message[name.replace("_", "-")] = value
+    message.set_content(text)
+    return message
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The zip that `aileron connector build` makes."""
+    path = tmp_path_factory.mktemp("built") / "connector"
+    path.write_bytes(build(SOURCE, logins=LOGINS).connector)
+    return path
+
+
+@pytest.fixture(scope="module")
+def account(program: Path, authority: Authority) -> Iterator[Account]:
+    """One account for all of these tests."""
+    with Dovecot(authority) as dovecot, Postfix(authority, dovecot, [OFFER]) as postfix:
+        yield Account(dovecot, postfix, program, authority)
+
+
+# What ships
+
+
+def test_the_manifest_and_the_actions_are_valid() -> None:
+    """As an install would read them once both servers are bound; before, it is refused."""
+    manifest = parse_connector_manifest(build(SOURCE, logins=LOGINS).manifest, file="m")
+    assert manifest.credential is not None
+    assert manifest.credential.logins == tuple(LOGINS)
+    assert [str(host) for host in manifest.hosts] == ["imap.example.com:993", "smtp.example.com:465"]
+    with pytest.raises(AileronError, match="bound-at-build"):
+        build(SOURCE)
+
+    actions = {
+        path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
+        for path in (SOURCE / "actions").glob("*/action.md")
+    }
+    gated = {name for name, action in actions.items() if action.approval.required}
+    assert gated == {"send-email", "reply-to-email", "mark-mail", "move-mail"}
+    reads = {name for name, action in actions.items() if action.steps[0].idempotent}
+    assert set(actions) - gated - reads == {"draft-email"}
+
+
+# Reading
+
+
+def test_messages_are_found_newest_first_and_page_by_page(account: Account) -> None:
+    """Each with an id that names it for good; the cursor goes on where the page ended."""
+    ids = [account.put(mail(Subject=f"number {number}"), "Paged") for number in range(5)]
+
+    first = account.done("search_messages", folder="Paged", limit=2)
+    second = account.done("search_messages", folder="Paged", limit=2, cursor=first["next_cursor"])
+    third = account.done("search_messages", folder="Paged", limit=2, cursor=second["next_cursor"])
+
+    listed = [one["id"] for page in (first, second, third) for one in page["messages"]]
+    assert listed == ids[::-1]
+    assert [one["subject"] for one in first["messages"]] == ["number 4", "number 3"]
+    assert first["messages"][0]["from"] == "Noor <noor@example.com>"
+    assert third["next_cursor"] is None
+
+
+@pytest.mark.parametrize(
+    ("args", "subjects"),
+    [
+        ({"sender": "ann@"}, ["Prices"]),
+        ({"to": "team@example.com"}, ["Lunch"]),
+        ({"subject": "price"}, ["Prices"]),
+        ({"text": "walrus"}, ["Lunch"]),
+        ({"text": "Grüße"}, ["Lunch"]),
+        ({"text": "Grüße", "subject": "Grüße"}, []),
+        ({"has_attachment": True}, ["Prices"]),
+        ({"has_attachment": False}, ["Lunch"]),
+        ({"since": "2020-01-01", "before": "2021-01-01"}, []),
+        ({"since": "2020-01-01"}, ["Prices", "Lunch"]),
+        ({"unread": False}, []),
+        ({"subject": 'a" OR SUBJECT "price'}, []),
+        ({"subject": "\\"}, []),
+    ],
+)
+def test_every_condition_counts(account: Account, searched: None, args: dict[str, Any], subjects: list[str]) -> None:
+    """In ASCII and beyond, and quotes are only quotes."""
+    found = account.done("search_messages", folder="Searched", **args)
+    assert [one["subject"] for one in found["messages"]] == subjects
+
+
+@pytest.fixture(scope="module")
+def searched(account: Account) -> None:
+    """Two messages to find."""
+    account.put(mail("the walrus says Grüße", To="team@example.com", Subject="Lunch"), "Searched")
+    message = mail("see attached", From="Ann <ann@example.com>", Subject="Prices")
+    message.add_attachment(b"a;b", maintype="text", subtype="csv", filename="prices.csv")
+    account.put(message, "Searched")
+
+
+@pytest.mark.parametrize(
+    ("args", "argument"),
+    [
+        ({"text": "x\r\na1 LOGOUT"}, "text"),
+        ({"subject": "\n"}, "subject"),
+        ({"sender": "x\0"}, "sender"),
+        ({"to": "x" * 501}, "to"),
+        ({"folder": "INBOX\r\na1 DELETE Searched"}, "folder"),
+        ({"folder": "no such folder"}, "folder"),
+        ({"since": "24 Nov 2026"}, "since"),
+        ({"before": "2026-02-30"}, "before"),
+        ({"cursor": "1"}, "cursor"),
+        ({"cursor": "1.5"}, "cursor"),
+        ({"limit": 51}, "limit"),
+    ],
+)
+def test_what_no_command_can_carry_is_refused(account: Account, args: dict[str, Any], argument: str) -> None:
+    """By the argument's name; nothing of it becomes a command."""
+    failed = account.call("search_messages", **args).failure
+    assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
+
+
+def test_a_message_is_read_and_stays_unread(account: Account) -> None:
+    """Plain text before HTML, its header decoded, what is attached by number; nothing is marked."""
+    message = mail("plain wörds", Subject="Grüße", Cc="team@example.com", Reply_To="list@example.com")
+    message.add_alternative("<p>html words</p>", subtype="html")
+    message.add_attachment(b"%PDF-1", maintype="application", subtype="pdf", filename="Überweisung.pdf")
+    message_id = account.put(message)
+
+    found = account.done("read_message", message_id=message_id)
+
+    assert (found["text"], found["text_from"], found["has_other_html"]) == ("plain wörds", "plain", True)
+    assert (found["subject"], found["reply_to"], found["cc"]) == ("Grüße", "list@example.com", "team@example.com")
+    assert found["id"] == message_id
+    [attached] = found["attachments"]
+    assert (attached["part"], attached["filename"]) == ("2", "Überweisung.pdf")
+    assert "Seen" not in account.flags(message_id)
+
+
+def test_attachments_are_read_by_their_number(account: Account) -> None:
+    """Text as text, anything else as base64; a part that is not there is named."""
+    message = mail("see below")
+    message.add_attachment("a;ü\n", subtype="csv", filename="a.csv")
+    message.add_attachment(bytes(range(256)), maintype="image", subtype="png", filename="b.png")
+    message_id = account.put(message)
+
+    text = account.done("read_attachment", message_id=message_id, part="2")
+    image = account.done("read_attachment", message_id=message_id, part="3")
+    missing = account.failure("read_attachment", message_id=message_id, part="9")
+
+    assert (text["encoding"], text["content"], text["is_cut"]) == ("text", "a;ü\r\n", False)
+    assert base64.b64decode(image["content"]) == bytes(range(256))
+    assert missing == ("bad_input", "the message has no part '9'; its attachments are 2, 3")
+
+
+def test_an_attachment_too_large_for_an_answer_is_refused(account: Account) -> None:
+    """By its size, before it is fetched."""
+    message = mail("see below")
+    message.add_attachment(b"x" * (600 << 10), maintype="application", subtype="zip", filename="a.zip")
+    failed = account.failure("read_attachment", message_id=account.put(message), part="2")
+    assert failed[0] == "bad_input"
+    assert "at most 524288" in failed[1]
+
+
+def test_an_id_never_means_another_message(account: Account) -> None:
+    """After the folder was made anew, its UIDs begin again, and an old id is refused."""
+    old = account.put(mail(Subject="old"), "Anew")
+    with account.client() as client:
+        client.delete("Anew")
+    new = account.put(mail(Subject="new"), "Anew")
+    assert old.rpartition("=")[2] == new.rpartition("=")[2]
+
+    assert account.done("read_message", message_id=new)["subject"] == "new"
+    assert account.failure("read_message", message_id=old)[1].startswith("the folder was numbered anew")
+    gone = new.rpartition("=")[0] + "=999"
+    assert account.failure("read_message", message_id=gone)[1].startswith("there is no such message any more")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "INBOX", "INBOX;UIDVALIDITY=1/;UID=0", "x\r\n;UIDVALIDITY=1/;UID=1", "a;UIDVALIDITY=1/;UID=1,2"]
+)
+def test_what_is_no_id_is_refused(account: Account, text: str) -> None:
+    """Before anything is asked."""
+    assert account.failure("read_message", message_id=text)[0] == "bad_input"
+    assert account.logins == []
+
+
+def test_folders_are_listed_with_what_they_are_for(account: Account) -> None:
+    """Names in any script, out of modified UTF-7, and back into it."""
+    account.put(mail(), '"Entw&APw-rfe &- mehr"')
+    folders = {one["name"]: one for one in account.done("list_folders", counts=True)["folders"]}
+
+    assert folders["Entwürfe"]["use"] == "drafts"
+    assert folders["Gesendet"]["use"] == "sent"
+    assert folders["Entwürfe & mehr"]["messages"] == folders["Entwürfe & mehr"]["unread"] == 1
+    found = account.done("search_messages", folder="Entwürfe & mehr")
+    assert len(found["messages"]) == 1
+    assert account.done("read_message", message_id=found["messages"][0]["id"])["folder"] == "Entwürfe & mehr"
+
+
+# Writing
+
+
+def test_a_draft_lies_in_the_folder_that_the_server_names(account: Account) -> None:
+    """Marked as one, with whoever gets a blind copy, in the thread of what it answers, and nothing is sent."""
+    parent = account.put(mail(Subject="question", Message_ID="<q@example.com>"))
+    made = account.done(
+        "create_draft", to="noor@example.com", bcc="team@example.com", body="not yet", reply_to_id=parent
+    )["draft"]
+
+    [draft] = [one for one in account.in_folder("Entw&APw-rfe") if one["Message-ID"] == made["message_id"]]
+    assert (draft["Subject"], draft["Bcc"], draft["In-Reply-To"]) == (
+        "Re: question",
+        "team@example.com",
+        "<q@example.com>",
+    )
+    assert draft.get_content() == "not yet\n"
+    assert account.done("read_message", message_id=made["id"])["text"] == "not yet"
+    assert [login.order.target.protocol for login in account.logins] == ["imap"]
+
+
+def test_a_message_arrives_and_a_copy_of_it_is_kept(account: Account) -> None:
+    """Nobody sees who got a blind copy; what was taken is noted before the message left."""
+    before = len(account.dovecot.messages("noor"))
+    sent = account.done(
+        "send_message",
+        from_address=FROM,
+        to='"Nöor, of the team" <noor@example.com>',
+        bcc="mira@example.com",
+        subject="Grüße aus Köln und noch viel mehr davon, so that the line has to be folded somewhere",
+        body=".\nline\n..\nFrom here\n",
+        attachments=[{"filename": "notes.txt", "text": "one\ntwo"}],
+    )
+    got = account.arrived("noor", before + 1)[-1]
+
+    assert sent["recipients"] == ["noor@example.com", "mira@example.com"]
+    assert sent["server_said"].startswith("250 ")
+    assert (sent["copy"], got["Message-ID"]) == ("saved in Gesendet", sent["message_id"])
+    assert got["Bcc"] is None
+    assert str(got["From"]) == FROM
+    assert [(one.display_name, one.addr_spec) for one in got["To"].addresses] == [
+        ("Nöor, of the team", "noor@example.com")
+    ]
+    assert got["Subject"].endswith("has to be folded somewhere")
+    assert got.get_body().get_content() == ".\nline\n..\nFrom here\n"
+    assert [part.get_filename() for part in got.iter_attachments()] == ["notes.txt"]
+    assert sent["message_id"] in [one["Message-ID"] for one in account.in_folder("Gesendet")]
+    [smtp] = [login for login in account.logins if login.order.target.protocol == "smtp"]
+    assert smtp.notes[0] == Envelope(
+        sender="mira@example.com", recipients=("noor@example.com", "mira@example.com"), size=smtp.notes[0].size
+    )
+
+
+def test_a_part_of_a_message_is_sent_on(account: Account) -> None:
+    """By its id and number: the bytes go from the mailbox into the new message."""
+    message = mail("see below")
+    message.add_attachment(bytes(range(256)) * 20, maintype="image", subtype="png", filename="b.png")
+    before = len(account.dovecot.messages("noor"))
+    wanted = {"message_id": account.put(message), "part": "2"}
+    account.done("send_message", from_address=FROM, to="noor@example.com", subject="on", body="x", attachments=[wanted])
+
+    [attached] = account.arrived("noor", before + 1)[-1].iter_attachments()
+    assert (attached.get_content_type(), attached.get_filename()) == ("image/png", "b.png")
+    assert attached.get_content() == bytes(range(256)) * 20
+
+
+def test_where_one_recipient_is_refused_nobody_gets_it(account: Account) -> None:
+    """Asked before, the server says whom; sent all the same, it goes to nobody. Without that one it goes."""
+    people = {"from_address": FROM, "to": "noor@example.com, nobody@example.com", "subject": "x", "body": "y"}
+    before = len(account.dovecot.messages("noor"))
+    asked = account.previewed("check_recipients", **people)
+    failed = account.call("send_message", **people).failure
+    account.done("send_message", **people | {"to": "noor@example.com", "save_copy": False})
+
+    assert (asked["accepted"], asked["is_accepted"]) == ("noor@example.com", False)
+    assert asked["refused"].startswith("nobody@example.com (550 5.1.1")
+    assert failed.failure_class == "external_api_error"
+    assert failed.message.startswith(
+        "nothing was sent, to nobody: the server refuses 1 of the recipients: nobody@example.com: 550"
+    )
+    assert list(failed.details["refused"]) == ["nobody@example.com"]
+    assert len(account.arrived("noor", before + 1)) == before + 1
+
+
+def test_a_message_that_is_too_large_is_refused_before_it_is_sent(account: Account) -> None:
+    """By what the server says it takes."""
+    message = mail("see below")
+    message.add_attachment(b"x" * MAX_MESSAGE, maintype="application", subtype="zip", filename="a.zip")
+    wanted = {"message_id": account.put(message), "part": "2"}
+    sending = {"from_address": FROM, "to": "noor@example.com", "subject": "x", "body": "y", "attachments": [wanted]}
+
+    assert f"the server takes {MAX_MESSAGE}" in account.previewed("check_recipients", **sending)["refused"]
+    assert f"the server takes {MAX_MESSAGE}" in account.failure("send_message", **sending)[1]
+
+
+def test_an_answer_goes_to_whom_the_message_asks_for(account: Account) -> None:
+    """Shown before as it is sent: people, subject, quote; and it belongs to the thread."""
+    message = mail(
+        "shall we?\n\nNoor",
+        Subject="Lunch",
+        Message_ID="<2@example.com>",
+        References="<1@example.com>",
+        Reply_To="noor@example.com",
+        From="Noor's bot <bot@example.com>",
+        To="Mira <MIRA@example.com>, mira@example.com",
+        Cc="Locked <locked@example.com>, broken <>, NOOR@example.com",
+    )
+    message_id, before = account.put(message), len(account.dovecot.messages("noor"))
+    reply = {"from_address": FROM, "message_id": message_id, "body": "yes", "reply_all": True}
+    shown = account.previewed("check_recipients", **reply)
+    sent = account.done("reply_to_message", **reply)
+    got = account.arrived("noor", before + 1)[-1]
+
+    assert (shown["to"], shown["cc"], shown["subject"]) == (
+        "noor@example.com",
+        "Locked <locked@example.com>",
+        "Re: Lunch",
+    )
+    assert shown["answers"].startswith("From: Noor's bot <bot@example.com>\n")
+    assert "shall we?" in shown["answers"]
+    assert shown["is_accepted"]
+    assert sent["recipients"] == ["noor@example.com", "locked@example.com"]
+    assert (got["In-Reply-To"], got["References"]) == ("<2@example.com>", "<1@example.com> <2@example.com>")
+    assert got.get_content().splitlines()[0] == "yes"
+    assert "\n> shall we?\n>\n> Noor\n" in got.get_content()
+    assert shown["text"].rstrip() == got.get_content().rstrip()
+    assert "Answered" in account.flags(message_id)
+
+
+def test_an_answer_to_oneself_goes_to_whom_the_message_went(account: Account) -> None:
+    """And without reply_all nobody else gets it."""
+    message_id = account.put(mail(From=FROM, To="noor@example.com", Cc="locked@example.com", Subject="Re: Lunch"))
+    shown = account.previewed("check_recipients", from_address=FROM, message_id=message_id, body="and?", quote=False)
+    assert (shown["to"], shown["cc"], shown["subject"], shown["text"]) == (
+        "noor@example.com",
+        None,
+        "Re: Lunch",
+        "and?",
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "argument"),
+    [
+        ({"subject": "x\r\nBcc: eve@evil.example"}, "subject"),
+        ({"to": "noor@example.com\r\nBcc: eve@evil.example"}, "to"),
+        ({"to": "noor@example.com> SIZE=1"}, "to"),
+        ({"to": "noor@example.com, <eve@evil.example"}, "to"),
+        ({"to": ""}, "to"),
+        ({"from_address": "a@example.com, b@example.com"}, "from_address"),
+        ({"from_address": ""}, "from_address"),
+        ({"body": "x\0"}, "body"),
+        ({"attachments": [{"filename": "../a", "text": "x"}]}, "attachments"),
+        ({"attachments": [{"filename": "a\r\nX: y", "text": "x"}]}, "attachments"),
+        ({"attachments": [{"filename": "a"}]}, "attachments"),
+        ({"attachments": [{"filename": "a", "text": "x", "part": "1"}]}, "attachments"),
+        ({"attachments": [{"filename": "a", "text": "x"}] * 11}, "attachments"),
+        ({"to": ["noor@example.com"] * 101}, "to"),
+    ],
+)
+def test_nothing_in_an_argument_becomes_a_field_or_a_recipient(
+    account: Account, args: dict[str, Any], argument: str
+) -> None:
+    """Refused by the argument's name, before anybody who sends is asked."""
+    sending = {"from_address": FROM, "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
+    failed = account.call("send_message", **sending | args).failure
+    assert (failed.failure_class, failed.details["argument"]) == ("bad_input", argument)
+    assert account.logins == []
+
+
+def test_letters_outside_of_ascii_need_a_server_that_takes_them(account: Account) -> None:
+    """Postfix does, and has nobody of that name; a domain has to be given in ASCII."""
+    account.put(mail())
+    sending = {"from_address": FROM, "subject": "x", "body": "y"}
+    asked = account.previewed("check_recipients", **sending, to="jürgen@example.com")
+    assert asked["refused"].startswith("jürgen@example.com (550")
+    assert account.failure("check_recipients", **sending, to="a@köln.example")[0] == "bad_input"
+
+
+def test_messages_are_marked_and_moved(account: Account) -> None:
+    """Exactly the one that is named; a folder that is not there is refused."""
+    message_id, other = account.put(mail(Subject="this"), "Here"), account.put(mail(Subject="other"), "Here")
+    account.put(mail(), "There")
+    account.done("mark_message", message_id=message_id, read=True, flagged=True)
+    assert "Seen" in account.flags(message_id)
+    assert "Flagged" not in account.flags(other)
+    account.done("mark_message", message_id=message_id, read=False)
+    assert "Seen" not in account.flags(message_id)
+
+    assert account.failure("move_message", message_id=message_id, to_folder="Nowhere")[0] == "bad_input"
+    account.done("move_message", message_id=message_id, to_folder="There")
+    assert account.failure("read_message", message_id=message_id)[1].startswith("there is no such message any more")
+    assert account.done("search_messages", folder="There")["messages"][0]["subject"] == "this"
+    assert account.done("read_message", message_id=other)["subject"] == "other"
+
+
+def test_the_same_step_makes_the_same_message_id(account: Account) -> None:
+    """So that a person can tell whether a try arrived. The host of these tests has one run for all."""
+    sending = {"from_address": FROM, "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
+    first, second = (account.done("send_message", **sending) for _ in range(2))
+    assert first["message_id"] == second["message_id"]
+    assert first["message_id"].endswith("@example.com>")

@@ -1,0 +1,364 @@
+"""The mail connector at servers that lie, and messages made to be misread: bounded, a failure or text, no crash."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import re
+import socket
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aileron.model.login import LoginTarget
+from aileron.registry.build import build
+from aileron_sandbox.frames import GrantedHost, TcpOpen
+from tests.support.plain_host import ROOT, PlainHost, Report
+
+SOURCE = ROOT / "connectors" / "mail"
+LOGINS = [LoginTarget.parse(text) for text in ("imap://imap.example.com:993", "smtp://smtp.example.com:465")]
+HOSTS = [GrantedHost("imap.example.com", 993, False), GrantedHost("smtp.example.com", 465, False)]
+SEND = {"from_address": "mira@example.com", "to": "noor@example.com", "subject": "x", "body": "y", "save_copy": False}
+READ = {"message_id": "INBOX;UIDVALIDITY=7/;UID=1"}
+
+
+def _load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(f"mail_{name}", SOURCE / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+answers = _load("answers")
+
+Script = Callable[[socket.socket], None]
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The zip that `aileron connector build` makes."""
+    path = tmp_path_factory.mktemp("built") / "connector"
+    path.write_bytes(build(SOURCE, logins=LOGINS).connector)
+    return path
+
+
+def run(program: Path, script: Script, op: str, **args: Any) -> Report:
+    """One operation at a server that does what the script says, once the login is over."""
+    threads = []
+
+    def connect(_asked: TcpOpen) -> socket.socket:
+        ours, theirs = socket.socketpair()
+        theirs.settimeout(10)
+
+        def serve() -> None:
+            with theirs, contextlib.suppress(OSError):
+                script(theirs)
+
+        threads.append(threading.Thread(target=serve))
+        threads[-1].start()
+        return ours
+
+    try:
+        return PlainHost(program, hosts=HOSTS, streams=connect).call(op, **args)
+    finally:
+        for thread in threads:
+            thread.join(10)
+
+
+def imap(answering: dict[str, bytes]) -> Script:
+    """Answers by command; `{}` in one is where the tag goes, else the tag is answered with OK."""
+
+    def script(peer: socket.socket) -> None:
+        peer.sendall(b"* OK [CAPABILITY IMAP4rev1 UIDPLUS] ready\r\n")
+        for line in peer.makefile("rb"):
+            tag, *words = line.split()
+            name = b" ".join(words[:2]) if words[0].upper() == b"UID" else words[0]
+            said = answering.get(name.decode().upper())
+            if said is None:
+                said = {b"CAPABILITY": b"* CAPABILITY IMAP4rev1 UIDPLUS\r\n", b"LOGOUT": b"* BYE\r\n"}.get(name, b"")
+            peer.sendall(said.replace(b"{tag}", tag) if b"{tag}" in said else said + tag + b" OK done\r\n")
+
+    return script
+
+
+SELECTED = b"* 1 EXISTS\r\n* OK [UIDVALIDITY 7] valid\r\n"
+
+
+def reading(structure: bytes, header: bytes = b"Subject: x\r\n\r\n", body: bytes = b"hello") -> Script:
+    """A folder with one message."""
+
+    def fetched(peer: socket.socket) -> None:
+        peer.sendall(b"* OK [CAPABILITY IMAP4rev1] ready\r\n")
+        for line in peer.makefile("rb"):
+            tag, name = line.split()[:2]
+            said = {b"EXAMINE": SELECTED, b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n", b"LOGOUT": b"* BYE\r\n"}.get(
+                name, b""
+            )
+            if b"BODYSTRUCTURE" in line:
+                said = b"* 1 FETCH (UID 1 FLAGS () RFC822.SIZE 5 BODYSTRUCTURE %s BODY[HEADER]<0> {%d}\r\n%s)\r\n"
+                said = said % (structure, len(header), header)
+            elif found := re.search(rb"BODY\.PEEK\[([0-9.]+)\]", line):
+                said = b"* 1 FETCH (UID 1 BODY[%s]<0> {%d}\r\n%s)\r\n" % (found[1], len(body), body)
+            peer.sendall(said + tag + b" OK done\r\n")
+
+    return fetched
+
+
+TEXT = b'("TEXT" "PLAIN" ("CHARSET" "%s") NIL NIL "%s" 5 1)'
+
+
+@pytest.mark.parametrize(
+    ("structure", "body", "text"),
+    [
+        (TEXT % (b"utf-8", b"7BIT"), b"hello", "hello"),
+        (TEXT % (b"x-none", b"8BIT"), b"gr\xfc\xdfe", "gr\ufffd\ufffde"),
+        (TEXT % (b"zip", b"BASE64"), b"aGVsbG8=", "hello"),
+        (TEXT % (b"utf-16", b"7BIT"), b"\xff\xfeh\0i\0\0", "hi\ufffd"),
+        (TEXT % (b"utf-8", b"BASE64"), b"aGVs*bG8", "hello"),
+        (TEXT % (b"utf-8", b"QUOTED-PRINTABLE"), b"a=C3=BC=\r\nb=Z", "aüb=Z"),
+        (TEXT % (b"utf-8", b"X-UUENCODE"), b"begin", "begin"),
+        (TEXT % (b"utf-8", b"7BIT"), b"a\0\x1b[31mb\x7f", "a\ufffd\ufffd[31mb\ufffd"),
+        (b'("TEXT" "HTML" NIL NIL NIL "7BIT" 9 1)', b"<p>a<script>b</script>c", "ac"),
+        (
+            b'(("TEXT" "PLAIN" NIL NIL NIL "7BIT" 0 0)("TEXT" "HTML" NIL NIL NIL "7BIT" 9 1) "ALTERNATIVE")',
+            b"<b>b</b>",
+            "b",
+        ),
+        (b'(("APPLICATION" "PDF" NIL NIL NIL "BASE64" 4) "MIXED")', b"", ""),
+    ],
+)
+def test_a_text_in_any_form_is_text(program: Path, structure: bytes, body: bytes, text: str) -> None:
+    """By whatever charset and encoding it claims to have."""
+    assert run(program, reading(structure, body=body), "read_message", **READ).output["text"] == text
+
+
+@pytest.mark.parametrize(
+    ("header", "fields"),
+    [
+        (b"Subject: =?utf-8?q?a=0D=0ABcc:_x?=\r\n\r\n", {"subject": "a Bcc: x"}),
+        (
+            b"From: =?utf-8?q?boss=40example.com=3E?= <eve@evil.example>\r\n\r\n",
+            {"from": '"boss@example.com>" <eve@evil.example>'},
+        ),
+        (b"Subject: \x00\x1b]0;x\x07\xff\r\n\r\n", {"subject": "]0;x \ufffd"}),
+        (b"Subject: a\r\n\tb\r\nSubject: c\r\n\r\n", {"subject": "a b, c"}),
+        (b"no colon\r\n:\r\n\r\n", {"subject": "", "from": ""}),
+        (b"Subject: " + b"x" * 20_000 + b"\r\n\r\n", {"subject": "x" * 10_000 + "… (cut: it has 20000 characters)"}),
+    ],
+)
+def test_a_field_is_one_line(program: Path, header: bytes, fields: dict[str, str]) -> None:
+    """Whatever is in it, and no name passes for an address."""
+    found = run(program, reading(TEXT % (b"utf-8", b"7BIT"), header), "read_message", **READ).output
+    assert {name: found[name] for name in fields} == fields
+
+
+def test_what_is_long_is_cut_and_says_so(program: Path) -> None:
+    """The text, the attachments that are listed; and no more is asked for than is shown."""
+    parts = TEXT % (b"utf-8", b"7BIT") + b'("IMAGE" "PNG" NIL NIL NIL "BASE64" 4)' * 150
+    body = "ü".encode() * 200_000
+    found = run(program, reading(b'(%s "MIXED")' % parts, body=body), "read_message", **READ).output
+
+    assert (len(found["text"]), found["text_is_cut"]) == (128 << 10, True)
+    assert (len(found["attachments"]), found["attachments_in_all"]) == (100, 150)
+    assert len(json.dumps(found)) < 1 << 20
+
+
+DEEP = b"(" * 5000
+NESTED = b"(" * 39 + TEXT % (b"utf-8", b"7BIT") + b' "MIXED")' * 39
+
+
+@pytest.mark.parametrize(
+    ("structure", "words"),
+    [
+        (DEEP + b")" * 5000, "nested more than 40"),
+        (NESTED, "nested more than 40"),
+        (DEEP, "nested more than 40"),
+        (b"NIL", "structure of the message cannot be read"),
+        (b"()", "structure of the message cannot be read"),
+        (b'("TEXT" "PLAIN")', "structure of the message cannot be read"),
+        (b"(" + b'("IMAGE" "PNG" NIL NIL NIL "7BIT" 4)' * 400 + b' "MIXED")', "more than 300 parts"),
+        (b'("TEXT', "a quote that does not end"),
+        (b"x)) (", "begun"),
+    ],
+)
+def test_a_structure_that_cannot_be_is_a_failure(program: Path, structure: bytes, words: str) -> None:
+    """Of the server, in words; nothing of it is believed."""
+    failed = run(program, reading(structure), "read_message", **READ).failure
+    assert failed.failure_class == "external_api_error"
+    assert words in failed.message
+
+
+@pytest.mark.parametrize(
+    ("answering", "failure_class", "words"),
+    [
+        (
+            {"EXAMINE": SELECTED + b"{tag} OK x\r\n", "UID SEARCH": b"* SEARCH " + b"1 " * 600_000 + b"\r\n"},
+            "external_api_error",
+            "more than 1000000 bytes",
+        ),
+        ({"EXAMINE": SELECTED, "UID SEARCH": b"* SEARCH {999999999999}\r\n{tag}"}, "network_error", "more than"),
+        ({"EXAMINE": SELECTED, "UID SEARCH": b"* SEARCH x -1 99999999999 ()\r\n"}, None, ""),
+        (
+            {"EXAMINE": SELECTED, "UID SEARCH": b"{tag} NO \x1b[31mno\r\n"},
+            "external_api_error",
+            "the mail server says: [31mno",
+        ),
+        ({"EXAMINE": SELECTED, "UID SEARCH": b"{tag} BAD never\r\n"}, "external_api_error", "never"),
+        ({"EXAMINE": b"* 1 EXISTS\r\n"}, "external_api_error", "no UIDVALIDITY"),
+        ({"EXAMINE": b"* OK [UIDVALIDITY 7] x\r\n* 9999999999999 EXISTS\r\n"}, None, ""),
+        ({"EXAMINE": b"{tag} NO there is none\r\n"}, "bad_input", "there is none"),
+        ({"EXAMINE": b"* BYE\r\n"}, None, ""),
+        ({"EXAMINE": b"garbage\r\n"}, "network_error", "broke"),
+    ],
+)
+def test_a_server_that_lies_is_a_failure(
+    program: Path, answering: dict[str, bytes], failure_class: str | None, words: str
+) -> None:
+    """Of its class; or nothing is found where it says nothing that can be."""
+    report = run(program, imap(answering), "search_messages")
+    found = (
+        (report.answer.failure_class, report.answer.message) if hasattr(report.answer, "failure_class") else (None, "")
+    )
+    assert found[0] == failure_class or (failure_class is None and found[0] == "network_error"), (found, report.printed)
+    assert words in found[1]
+    assert "Traceback" not in report.printed
+
+
+def smtp(*replies: bytes) -> Script:
+    """A reply for each line that comes, in order; after the last the connection ends."""
+
+    def script(peer: socket.socket) -> None:
+        peer.sendall(b"220 ready\r\n")
+        lines, is_message = peer.makefile("rb"), False
+        for reply in replies:
+            while (line := lines.readline()) and is_message and line != b".\r\n":
+                pass
+            peer.sendall(reply)
+            is_message = reply.startswith(b"354")
+        while is_message and lines.readline() not in {b".\r\n", b""}:
+            pass
+
+    return script
+
+
+HELLO = (b"250-me\r\n250 AUTH PLAIN LOGIN\r\n", b"235 in\r\n")
+OK = b"250 ok\r\n"
+
+
+@pytest.mark.parametrize(
+    ("replies", "failure_class", "words"),
+    [
+        ((*HELLO, OK, b"550 \x1b[31mno such\r\n", OK, OK), "external_api_error", "nothing was sent, to nobody"),
+        (
+            (*HELLO, b"553 not yours\r\n", OK, OK),
+            "external_api_error",
+            "does not take mail from mira@example.com: 553 not yours",
+        ),
+        (
+            (*HELLO, OK, OK, b"451 later\r\n", OK, OK),
+            "external_api_error",
+            "nothing was sent: the server does not take the message",
+        ),
+        (
+            (*HELLO, OK, OK, b"354 go on\r\n", b"554 spam\r\n", OK),
+            "external_api_error",
+            "nothing was sent: the server does not take",
+        ),
+        ((*HELLO, OK, OK, b"354 go on\r\n"), "network_error", "may have been sent: look for Message-ID <"),
+        ((*HELLO, OK, OK), "network_error", "may have been sent"),
+        ((*HELLO, OK), "network_error", "broke"),
+        ((), "network_error", "broke"),
+        ((b"250-x\r\n" * 100_000,), "network_error", "broke"),
+        ((*HELLO, b"garbage\r\n"), "network_error", "broke"),
+    ],
+)
+def test_what_became_of_a_message_is_said(
+    program: Path, replies: tuple[bytes, ...], failure_class: str, words: str
+) -> None:
+    """Nothing was sent, or nobody knows: then the caller is told what to look for."""
+    report = run(program, smtp(*replies), "send_message", **SEND)
+    assert (report.failure.failure_class, words in report.failure.message) == (failure_class, True), report.failure
+    assert ("may_have_been_sent" in report.failure.details) == ("may have been" in words)
+    assert "\x1b" not in report.failure.message
+
+
+def test_an_address_in_letters_needs_smtputf8(program: Path) -> None:
+    """Refused in words by a server that does not offer it; the ordinary address beside it is taken."""
+    taken = run(program, smtp(*HELLO, OK, OK, b"354 go on\r\n", OK, OK), "send_message", **SEND)
+    refused = run(program, smtp(*HELLO, OK, OK), "send_message", **SEND | {"to": "jürgen@example.com"})
+    assert taken.output["server_said"] == "250 ok"
+    assert "it has no SMTPUTF8" in refused.failure.message
+
+
+# Laws
+
+
+NAMES = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=40)
+
+
+@given(NAMES)
+def test_a_folders_name_survives_the_wire(name: str) -> None:
+    """Into modified UTF-7 and back; a quoted string of printable ASCII in between."""
+    wire = answers.as_wire(name)
+    assert re.fullmatch(r'"(?:[^"\\]|\\["\\])*"', wire)
+    assert wire.isascii()
+    assert wire.isprintable()
+    assert answers.folder_name(answers.values_in([wire.encode()])[0]) == name
+
+
+@given(st.binary(max_size=80))
+def test_any_name_of_a_folder_is_text(wire: bytes) -> None:
+    """Never an exception."""
+    answers.folder_name(wire).encode("utf-8", "surrogatepass")
+
+
+PIECES = st.sampled_from(
+    [b"(", b")", b'"', b"\\", b" ", b"NIL", b"1", b"UID", b"BODY[", b"]", b"{3}", b"TEXT", b"\r\n", b"\xff"]
+)
+
+
+@given(
+    st.lists(
+        st.lists(PIECES, max_size=30).map(b"".join) | st.tuples(st.binary(max_size=20), st.binary(max_size=20)),
+        max_size=5,
+    )
+)
+def test_any_answer_is_read_or_refused(pieces: list[Any]) -> None:
+    """Values, or AnswerError; and what is read of a message has parts, or has none."""
+    with contextlib.suppress(answers.AnswerError):
+        for one in answers.fetched(pieces):
+            answers.parts_of(one.items.get("BODYSTRUCTURE"))
+    with contextlib.suppress(answers.AnswerError):
+        for value in answers.values_in(pieces):
+            answers.parts_of(value)
+
+
+NODES = st.recursive(
+    st.none()
+    | st.binary(max_size=12)
+    | st.sampled_from([b"TEXT", b"attachment", b"filename*0*", b"name", b"utf-8''%zz", b"7"]),
+    lambda inner: st.lists(inner, max_size=9),
+    max_leaves=30,
+)
+
+
+@given(NODES)
+def test_any_structure_is_parts_or_refused(node: Any) -> None:
+    """Whatever stands where a number, a word or a list should; names of files are one line."""
+    try:
+        found = answers.parts_of(node)
+    except answers.AnswerError:
+        return
+    if isinstance(found, answers.Part):
+        assert not re.search(r"[\x00-\x1f]", found.filename)
+        json.dumps(found)
