@@ -1,0 +1,67 @@
+"""docs/how-to/use-your-mail.md, done as it stands: its commands run in one shell, at Debian's Dovecot and Postfix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
+from tests.support.canary import scan
+from tests.support.dovecot import HOST, PASSWORD, Dovecot, wait_until
+from tests.support.postfix import Postfix
+from tests.support.upstream import Authority
+
+__all__ = ["home", "shell"]  # fixtures
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow]
+PAGE = ROOT / "docs" / "how-to" / "use-your-mail.md"
+OFFER = "plain login"
+
+
+@pytest.fixture
+def servers(authority: Authority) -> Iterator[tuple[Dovecot, Postfix]]:
+    """The reader's provider."""
+    with Dovecot(authority) as dovecot, Postfix(authority, dovecot, [OFFER]) as postfix:
+        yield dovecot, postfix
+
+
+def test_the_page_does_what_it_says(
+    shell: Shell, home: Path, servers: tuple[Dovecot, Postfix], authority: Authority
+) -> None:
+    """Every command, from the build to the record; the message arrives, and the password stays where it was put."""
+    dovecot, postfix = servers
+    imap, smtp = f"{HOST}:{dovecot.imaps}", f"{HOST}:{postfix.submissions[OFFER]}"
+    (home / "connectors").symlink_to(ROOT / "connectors")
+    (home / "app-password.txt").write_text(PASSWORD)
+    dovecot.deliver("mira", b"From: noor@example.com\r\nSubject: hello\r\n\r\nhello\r\n")
+    for before in (
+        f"aileron config set egress.private {imap},{smtp}",
+        f"aileron config set egress.ca_file {authority.ca_file}",
+        "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
+    ):
+        status, printed = shell.run(before)
+        assert status == 0, printed
+
+    text = PAGE.read_text(encoding="utf-8")
+    # The reader's user name is their address; that of the test's server is not.
+    for shown, real in (
+        ("imap://imap.example.com:993", f"imap://{imap}"),
+        ("smtp://smtp.example.com:465", f"smtp://{smtp}"),
+        ("--username me@example.com", "--username mira"),
+    ):
+        assert shown in text
+        text = text.replace(shown, real)
+    todo = list(steps(text))
+    for step, after in zip(todo, [*todo[1:], None], strict=True):
+        assert isinstance(step, Command)
+        status, printed = shell.run(step.text)
+        is_asked = isinstance(after, Command) and after.text == "echo $?"
+        assert (status == 0) or is_asked, f"{step.text}: {printed}"
+        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+
+    wait_until(lambda: dovecot.messages("noor"), "the message did not arrive")
+    assert b"Tomorrow at one?" in dovecot.messages("noor")[0]
+    assert scan([home / ".aileron"], b"Tomorrow at one?"), "the scan finds nothing that is there"
+    assert scan([home / ".aileron"], PASSWORD.encode()) == {}
