@@ -410,7 +410,7 @@ def _preview_spec(rule: PreviewRule) -> StepSpec:
 
 
 def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
-    """The step made one that only reads, and soon ends: a person waits for it."""
+    """The step made one that only reads, and soon ends: a person waits for it. Streams without a login cannot be held to that."""
     replace = msgspec.structs.replace
     use, imports = step.grant.credential, step.grant.imports
     if use is None or not use.need.logins:

@@ -68,7 +68,7 @@ from aileron.logins.messages import (
     Problem,
     Submitted,
 )
-from aileron.model.commands import is_granted
+from aileron.model.commands import is_granted, only_reads
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails, LoginTarget
 from aileron.model.names import HostPort
@@ -339,6 +339,11 @@ class LoginOpening(Passage[Stream]):
             raise RefusedError(
                 Reason.LOGIN_COMMAND,
                 f"what is to be executed at {destination} is none of [capabilities.credential] commands of the manifest",
+            )
+        if self._grant.read_only and command is not None and not only_reads(command):
+            raise RefusedError(
+                Reason.READ_ONLY,
+                "a preview can only read: over ssh it can execute git-upload-pack or git-upload-archive, and nothing else",
             )
         if target.protocol != "ssh" and command is not None:
             raise RefusedError(Reason.LOGIN_COMMAND, f"{destination} is no ssh login, which alone executes a command")

@@ -13,7 +13,8 @@ Rules
   halves, or for another encoding). So a step that was granted a credential gets no stream at all, and nobody gets one to a host
   and port that some secret could have been sent to: what a service kept of it cannot come back by one. One may be bound at any
   time, so that is asked again at 5, and at 6 before each piece that comes in is given out.
-- A step that only reads (a preview) gets none either; nor does any to a host that has the provider's endpoints for tokens.
+- A step that only reads (a preview) gets none of these either; nor does any to a host that has the provider's endpoints for
+  tokens.
 - Every wait ends at the deadline of the step. Where 4 was reached 8 follows, cancellation included; where a rule said no,
   that is written down before the error rises.
 - Nothing is kept for another stream: what a connection means after its first byte is between its two ends.

@@ -59,7 +59,7 @@ MAX_LOGINS: Final = 64
 MAX_STREAM_S: Final = 24 * 3600.0
 """Seconds: longer than any step may run. For a login that does not keep the time of its order."""
 
-CAN_READ_ONLY: Final[frozenset[LoginProtocol]] = frozenset({"smtp", "imap", "pop3", "postgres", "mysql"})
+CAN_READ_ONLY: Final[frozenset[LoginProtocol]] = frozenset({"smtp", "imap", "pop3", "postgres", "mysql", "ssh"})
 """Those whose streams can be held to reading, for a preview (`Login.can_read_only`)."""
 READY: Final = b"ready"
 """What the process of logins says once it is confined."""

@@ -11,6 +11,7 @@ Rules
   pattern is before it in its word, it does not begin with `-`.
 - Where a pattern has a `*`, no part of a path in the command is `..`.
 - Everything else is itself. The program is spelled out: no `*` in the first word.
+- A preview may execute what only reads: of all commands, those with which git sends what a repository has.
 
 Pure. `check_command_pattern` is for who reads a manifest, `is_granted` for who opens a stream, before anything is connected.
 
@@ -28,7 +29,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["MAX_COMMAND", "SUBSYSTEM", "check_command_pattern", "is_granted", "subsystem_of"]
+__all__ = ["MAX_COMMAND", "SUBSYSTEM", "check_command_pattern", "is_granted", "only_reads", "subsystem_of"]
 
 MAX_COMMAND: Final = 4096
 """Characters of a command or a pattern: a program and paths, of which Linux has none longer."""
@@ -37,6 +38,8 @@ SUBSYSTEM: Final = "subsystem "
 _MAX_STARS: Final = 8
 _STANDS_FOR: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._/@:+,=-")
 _SUBSYSTEM: Final = re.compile(r"subsystem ([A-Za-z0-9][A-Za-z0-9._@-]{0,63})")
+_ONLY_READS: Final = re.compile(r"git-upload-(?:pack|archive) '[A-Za-z0-9._/@:+,=~][A-Za-z0-9._/@:+,=~-]*'")
+"""gitprotocol-pack(5), git-upload-archive(1): no options, and a path that means nothing else to a shell."""
 _PARENT: Final = re.compile(r"(?<![A-Za-z0-9._-])\.\.(?![A-Za-z0-9._-])")
 """`..` with nothing at either end that a name could have: after `=` and `:` a path may begin too."""
 
@@ -60,6 +63,17 @@ def is_granted(command: str, patterns: Iterable[str]) -> bool:
     if not 1 <= len(command) <= MAX_COMMAND:
         return False
     return any(_matches(command, pattern) for pattern in patterns)
+
+
+def only_reads(command: str) -> bool:
+    """Whether a preview may execute it: it changes nothing at the server, whatever it is told.
+
+    That it is granted is another question.
+
+    >>> [only_reads(f"git-{verb}-pack 'team/website.git'") for verb in ("upload", "receive")]
+    [True, False]
+    """
+    return len(command) <= MAX_COMMAND and _ONLY_READS.fullmatch(command) is not None
 
 
 def subsystem_of(command: str) -> str | None:

@@ -256,6 +256,18 @@ async def test_what_is_refused_before_anything_is_looked_up() -> None:
             {"protocol": "ssh", "commands": ssh},
             {"command": ask},
         ),
+        (
+            "read_only",
+            {"protocol": "ssh", "commands": ("git-receive-pack '*'",), "read_only": True},
+            {"protocol": "ssh", "commands": ("git-receive-pack '*'",)},
+            {"command": "git-receive-pack 'team/a.git'"},
+        ),
+        (
+            "login_command",
+            {"protocol": "ssh", "commands": ("git-upload-pack 'b'",), "read_only": True},
+            {"protocol": "ssh", "commands": ssh, "read_only": True},
+            {"command": ask},
+        ),
     ]
     for reason, wrong, right, more in cases:
         door = Door(list(LOGS_IN))

@@ -48,6 +48,7 @@ def login(
     host_key: str | None = "",
     user: str = USER,
     login_s: float = 10.0,
+    reads_only: bool = False,
 ) -> LoginAt:
     """A command at the server, with what it expects unless said otherwise."""
     if host_key == "":
@@ -57,7 +58,9 @@ def login(
         assert isinstance(server, Sshd)
         secret = server.client_secret
     target, details = f"ssh://127.0.0.1:{server.port}", LoginDetails(host_key=host_key)
-    return LoginAt(SshLogin, target, user, secret, details=details, command=command, login_s=login_s)
+    return LoginAt(
+        SshLogin, target, user, secret, details=details, command=command, login_s=login_s, reads_only=reads_only
+    )
 
 
 class _Listener:
@@ -87,6 +90,19 @@ def everything(sock: socket.socket) -> bytes:
     while piece := sock.recv(1 << 16):
         pieces.append(piece)
     return b"".join(pieces)
+
+
+@needs_sshd
+def test_a_preview_executes_what_reads_alone(sshd: Sshd) -> None:
+    """The login's process sees to it by itself, before it says anything to the server; the control is not for a preview."""
+    before = sshd.log.count("Accepted")
+    said = refused(login(sshd, "git-receive-pack 'nothing.git'", reads_only=True))
+
+    assert said.problem is Problem.NOT_ALLOWED
+    assert sshd.log.count("Accepted") == before
+    for command, reads_only in (("git-upload-pack 'nothing.git'", True), ("git-receive-pack 'nothing.git'", False)):
+        with login(sshd, command, reads_only=reads_only) as stream:
+            assert stream.logged_in().mechanism == "publickey"
 
 
 @needs_sshd

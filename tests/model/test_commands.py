@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aileron.model.commands import MAX_COMMAND, check_command_pattern, is_granted, subsystem_of
+from aileron.model.commands import MAX_COMMAND, check_command_pattern, is_granted, only_reads, subsystem_of
 
 FETCH = "git-upload-pack 'team/*.git'"
 META = "\t\n\r !\"#$&'()*;<>?[\\]^`{|}~%\x00\x7f\u00e9\u202e"
@@ -42,6 +42,28 @@ def test_a_pattern_grants_what_it_says_and_no_more(pattern: str, granted: str, r
     check_command_pattern(pattern)
     assert is_granted(granted, ["something else", pattern])
     assert not is_granted(refused, ["something else", pattern])
+
+
+@pytest.mark.parametrize("verb", ["upload-pack", "upload-archive"])
+def test_a_preview_executes_what_sends_a_repository(verb: str) -> None:
+    """In exactly git's form: one path in quotes, and no option, other program, or second command."""
+    assert only_reads(f"git-{verb} 'team/website.git'")
+    for command in (
+        "git-receive-pack 'team/website.git'",
+        f"git-{verb} team/website.git",
+        f"git-{verb} --strict 'team/website.git'",
+        f"git-{verb} '--exec=x'",
+        f"git-{verb} ''",
+        f"git-{verb} 'a' 'b'",
+        f"git-{verb} 'a'; id",
+        f"git-{verb} 'a'\n",
+        f" git-{verb} 'a'",
+        f"sudo git-{verb} 'a'",
+        f"git-{verb} '{'a' * MAX_COMMAND}'",
+        "subsystem sftp",
+        "",
+    ):
+        assert not only_reads(command), command
 
 
 def test_nothing_is_granted_without_a_pattern() -> None:

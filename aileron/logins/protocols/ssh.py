@@ -39,7 +39,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.protocol import Login, Passed, Unchanged
 from aileron.logins.side import MAX_LOGIN_BYTES, Side
-from aileron.model.commands import subsystem_of
+from aileron.model.commands import only_reads, subsystem_of
 
 __all__ = ["MAX_STDERR", "SSH_THREAD", "SshLogin"]
 
@@ -78,6 +78,8 @@ _PLAIN_KEYS: Final = frozenset(_SIGNATURES[:4]) | {"ssh-rsa"}
 class SshLogin(Login):
     """A key (OpenSSH's form or PEM) or a password; `mechanism` is `publickey` or `password`."""
 
+    can_read_only = True
+
     def __init__(self, order: Order) -> None:
         super().__init__(order)
         self._until: Final = time.monotonic() + order.login_s
@@ -91,6 +93,8 @@ class SshLogin(Login):
                 Problem.NOT_ALLOWED,
                 "an ssh login executes one command, and none was named; give tcp.connect a command that the manifest grants",
             )
+        if self.order.reads_only and not only_reads(command):  # egress has checked it too, before it connected
+            raise LoginError(Problem.NOT_ALLOWED, "a preview can only read, and this command could do more")
         client = _Client(self.order, _pinned(self.order))
         if client.mechanism == "password":
             self.sent_in_clear = (self.order.secret,)
