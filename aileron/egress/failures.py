@@ -83,15 +83,20 @@ def destination_text(url: str, destination: HostPort | None) -> str:
 
 
 def unreachable(
-    phase: Phase, destination: HostPort | None, problem: ConnectionProblem, *, reason: str | None = None
+    phase: Phase,
+    destination: HostPort | None,
+    problem: ConnectionProblem,
+    *,
+    reason: str | None = None,
+    said: str = "",
 ) -> AileronError:
-    """`network_error`; `reason` of a login."""
+    """`network_error`; `reason` of a login, and what the service `said`."""
     return AileronError(
         FailureClass.NETWORK_ERROR,
         f"{destination}: {problem.text}",
         boundary=Boundary.EXTERNAL,
         retriable=problem.retriable,
-        details={"phase": phase} | ({} if reason is None else {"reason": reason}),
+        details={"phase": phase} | ({} if reason is None else {"reason": reason}) | ({"said": said} if said else {}),
     )
 
 

@@ -428,7 +428,7 @@ class LoginOpening(Passage[Stream]):
         if problem not in _BINDING:
             is_retriable = problem in (Problem.CLOSED, Problem.TOO_SLOW)
             problem_text = ConnectionProblem(text, retriable=is_retriable)
-            return unreachable(phase, self._destination, problem_text, reason=problem.value)
+            return unreachable(phase, self._destination, problem_text, reason=problem.value, said=ended.said[:_SAID])
         details = {"reason": problem.value} | ({"said": ended.said[:_SAID]} if ended.said else {})
         message = f"{self._destination}, with {self._use.binding}: {text}; {self._fix(problem)}"
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
