@@ -167,20 +167,46 @@ def is_id(text: str) -> bool:
 
 @contextmanager
 def said() -> Iterator[None]:
-    """Turn dulwich's errors into failures in words. Those of the stream and of this connector pass."""
+    """Turn dulwich's errors into failures in words. Those of the stream and of this connector pass.
+
+    What the command said where it failed is why it failed: git says there that a repository does not exist.
+    """
     try:
         yield
-    except (ConnectorError, OSError):
+    except ConnectorError:
         raise
-    except HangupException as error:
-        words = "the server ended the connection: there may be no such repository, or the key may not be let in to it"
-        raise ExternalApiError(words) from error
+    except OSError as error:
+        host = _of_the_host(error)
+        if host is None:
+            raise
+        raise _said_by_host(host) from error
     except SendPackError as error:
         raise ExternalApiError(f"the server refused the push: {_shown(error)}") from error
-    except GitProtocolError as error:
-        raise ExternalApiError(f"the server says: {_shown(error)}") from error
+    except (HangupException, GitProtocolError) as error:
+        host = _of_the_host(error)
+        raise (ExternalApiError(_words_of(error)) if host is None else _said_by_host(host)) from error
     except _NOT_THE_PROTOCOL as error:
         raise ExternalApiError(f"the server sent what git does not send ({type(error).__name__})") from error
+
+
+def _of_the_host(error: BaseException) -> ConnectorError | None:
+    """How the stream failed, where that is what dulwich has put into words of its own."""
+    cause = error.__cause__
+    while cause is not None and not isinstance(cause, ConnectorError):
+        cause = cause.__cause__
+    return cause
+
+
+def _said_by_host(host: ConnectorError) -> ConnectorError:
+    """As the host has it; with the server's words, where there are some."""
+    words = host.details.get("said")
+    return ExternalApiError(f"the server says: {_shown(words)}") if words else host
+
+
+def _words_of(error: Exception) -> str:
+    if isinstance(error, HangupException):
+        return "the server ended the connection: there may be no such repository, or the key may not be let in to it"
+    return f"the server says: {_shown(error)}"
 
 
 class _Vendor(SSHVendor):
