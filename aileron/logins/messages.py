@@ -23,12 +23,14 @@ from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
 
 __all__ = [
     "CAN_READ_ONLY",
+    "MAX_EFFECTS",
     "MAX_LOGINS",
     "MAX_NOTE_BYTES",
     "MAX_PACKET",
     "MAX_STREAM_S",
     "MAX_WORDS",
     "READY",
+    "Effects",
     "Envelope",
     "Failed",
     "FromLogin",
@@ -51,8 +53,10 @@ MAX_PACKET: Final = 160 * 1024
 """Bytes: an order has a secret of at most 64 KiB."""
 MAX_WORDS: Final = 500
 """Characters that are kept of what a service says."""
-MAX_NOTE_BYTES: Final = 32 << 10
-"""Of one note: an envelope of a hundred recipients is some 10 KiB."""
+MAX_NOTE_BYTES: Final = 64 << 10
+"""Of one note: an envelope of a hundred recipients is some 10 KiB; effects are MAX_EFFECTS, which JSON could double."""
+MAX_EFFECTS: Final = 24 << 10
+"""Bytes of the effects of a transaction as text, which a person reads: some ten screens."""
 
 MAX_LOGINS: Final = 64
 """Of one process at once: as many as there are requests and streams of all steps together (egress)."""
@@ -93,6 +97,8 @@ class Problem(enum.StrEnum):
     """The service closed the connection."""
     TOO_SLOW = "too_slow"
     """The deadline came first."""
+    EFFECTS_CHANGED = "effects_changed"
+    """What would have been committed is not what a person saw; nothing was."""
 
 
 class LoginError(Exception):
@@ -108,7 +114,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """One login. `secret` is a password, an OAuth access token or, for `ssh`, a private key in OpenSSH's or PEM form.
 
     `login_s` and `stream_s` are what is left, in seconds: for the login, and for the stream in all. `reads_only`: the stream is
-    for a preview, and changes nothing at the service.
+    for a preview, and changes nothing at the service. `previewed` (`postgres`): it is of an operation that changes only what a
+    person saw. With `reads_only` its effects are noted, and taken back; without, they are committed where their digest is `seen`.
     """
 
     target: LoginTarget
@@ -120,6 +127,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     login_s: float
     stream_s: float
     reads_only: bool = False
+    previewed: bool = False
+    seen: str | None = None
 
     def __repr__(self) -> str:
         return f"<order to log in at {self.target}>"
@@ -155,7 +164,17 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True, tag="submitted"):
     code: int
 
 
-Note = Envelope | Submitted
+class Effects(msgspec.Struct, frozen=True, kw_only=True, tag="effects"):
+    """`postgres`: what a transaction did. A preview's is taken back; else it is what a person saw, and is committed next.
+
+    `digest` (`sha256:…`) covers the statement, each row and how many rows of which table changed; `text` shows all of it.
+    """
+
+    digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")]
+    text: Annotated[str, msgspec.Meta(max_length=MAX_EFFECTS)]
+
+
+Note = Envelope | Submitted | Effects
 
 
 class Noted(msgspec.Struct, frozen=True, kw_only=True, tag="noted"):

@@ -51,6 +51,8 @@ class LoginAt:
         details: LoginDetails | None = None,
         command: str | None = None,
         reads_only: bool = False,
+        previewed: bool = False,
+        seen: str | None = None,
         login_s: float = 10.0,
         stream_s: float = 30.0,
         service: socket.socket | None = None,
@@ -68,6 +70,8 @@ class LoginAt:
             login_s=login_s,
             stream_s=stream_s,
             reads_only=reads_only,
+            previewed=previewed,
+            seen=seen,
         )
         self.notes: list[Note] = []
         self.told: list[FromLogin] = []

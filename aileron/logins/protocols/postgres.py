@@ -29,6 +29,7 @@ from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.protocol import Filter, Login, Unchanged
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols import sasl
+from aileron.logins.protocols.postgres_effects import Transaction
 from aileron.logins.protocols.postgres_frame import Frame
 from aileron.logins.protocols.postgres_rights import rights_query
 from aileron.logins.side import Side
@@ -117,11 +118,21 @@ class PostgresLogin(Login):
         return begun
 
     def _begin_frame(self, server: Side) -> Filter:
+        if self.order.previewed:
+            return self._previewed()
         if not self.order.details.read_only and not self.order.reads_only:
             return Unchanged()
         frame = Frame(only_reads=self.order.details.read_only)
         self._query(server, frame.begin, status=b"T")
         return frame
+
+    def _previewed(self) -> Filter:
+        if not self.order.reads_only and self.order.seen is None:
+            raise LoginError(
+                Problem.NOT_ALLOWED,
+                "this operation commits only what a person saw before they approved it: look at the preview",
+            )
+        return Transaction(None if self.order.reads_only else self.order.seen)
 
     def _authenticate(self, server: Side, credential: sasl.Credential) -> None:
         exchange: sasl.Exchange | None = None

@@ -1,0 +1,536 @@
+"""One transaction of PostgreSQL that changes what a person saw, or nothing: its effects are computed here, not by the connector.
+
+    BEGIN ─► reads ─► one INSERT, UPDATE or DELETE … RETURNING * ─► COMMIT
+                                                                      │ rows changed by table, asked of the service
+                                                                      ▼
+                          a preview: noted, ROLLBACK        a run: COMMIT where the digest is the one that was seen
+
+Runs in the process of one login. Trusts neither end: the connector is a stranger's, its SQL an agent's.
+
+Rules
+- The transaction is begun, committed and rolled back by this module. The connector's BEGIN, COMMIT and ROLLBACK are wishes, taken
+  only as statements of their own; nothing comes before the first, and nothing after the end.
+- Everything before the write wrote nothing: the service has given the transaction no id. So no function, and no WITH, of a read
+  changes anything unseen.
+- The write shows all its rows: it ends with RETURNING *, has no comment that could say so in its place and no WITH, and as
+  many rows came as the service counts. The first columns are all of a table's, which has no rules and is no view.
+- What the write set off (foreign keys, triggers) is known by number and table: the service's statistics of this transaction,
+  asked once deferred constraints were checked. A change that is not counted in rows (DDL, TRUNCATE) leaves a lock, and is
+  refused.
+- The digest is over the statement, its values, the columns, every row and those numbers. Columns that an INSERT leaves to their
+  defaults are not in it: a number or a time that the database fills in is another one each time.
+- What does not fit into the text that a person reads cannot be committed.
+
+Not taken back by any rollback, and not seen here: sequences, and what a function does outside of this database. Two rows that
+were overwritten may have been others than at the preview: their new values are seen, not the old ones.
+
+Source: PostgreSQL's manual, "Message Flow", "Data-Modifying Statements in WITH" (top level only), "Monitoring Database Activity"
+(pg_stat_xact_all_tables). Not here: which role (postgres.py), a frame for what is not previewed (postgres_frame.py).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Mapping
+from typing import Final, NamedTuple
+
+from aileron.logins.messages import MAX_EFFECTS, Effects, LoginError, Problem
+from aileron.logins.protocol import Filter, Passed
+from aileron.logins.protocols import postgres_wire as wire
+from aileron.logins.protocols.postgres_frame import MAX_STATEMENT, Control, control
+from aileron.logins.protocols.postgres_rows import (
+    MAX_TABLES,
+    Column,
+    Row,
+    Table,
+    Target,
+    Write,
+    changes_rows,
+    check_statement,
+    columns_of,
+    given_columns,
+    made,
+    not_allowed,
+    row_of,
+    text_of,
+)
+
+__all__ = ["Transaction"]
+
+_MAX_DESCRIPTION: Final = 256 << 10
+"""Bytes: PostgreSQL has at most 1,664 columns, with names of up to 63 bytes."""
+_MAX_WAITING: Final = 4 * MAX_STATEMENT
+"""Bytes of a connector that does not wait for answers."""
+_MAX_NAMED: Final = 100
+"""Prepared statements, and portals."""
+_UTF8: Final = "client_encoding stays UTF8 in a stream whose effects are shown"
+_OURS: Final = b"aileron_"
+"""What the names of this module's statements and portals begin with. A simple query would drop the connector's unnamed ones."""
+
+_BEGIN: Final = "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE NOT DEFERRABLE"
+_ROLLBACK: Final = "ROLLBACK"
+_CLEAN: Final = (
+    "SELECT pg_catalog.txid_current_if_assigned() IS NULL, pg_catalog.current_setting('track_counts'), "
+    "pg_catalog.current_setting('is_superuser'), pg_catalog.current_setting('client_encoding')"
+)
+_DEFERRED: Final = "SET CONSTRAINTS ALL IMMEDIATE"
+_OUR_PATH: Final = "SET LOCAL search_path = pg_catalog"
+_LOCKS: Final = (
+    "SELECT l.relation::regclass FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation WHERE l.pid = pg_backend_pid() "
+    "AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' ORDER BY c.relkind = 'r' DESC LIMIT 1"
+)
+_TABLES: Final = (
+    "SELECT relid, coalesce(pg_partition_root(relid)::oid, relid), schemaname, relname, n_tup_ins, n_tup_upd, n_tup_del "
+    "FROM pg_stat_xact_all_tables WHERE n_tup_ins + n_tup_upd + n_tup_del > 0 AND schemaname <> 'pg_toast' "
+    'ORDER BY schemaname COLLATE "C", relname COLLATE "C" LIMIT 1000'
+)
+_TARGET: Final = (
+    "SELECT coalesce(pg_partition_root(c.oid)::oid, c.oid), n.nspname, c.relname, c.relkind IN ('r', 'p') AND NOT c.relhasrules "
+    "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = {}"
+)
+_COLUMNS: Final = (
+    "SELECT attnum, attname, (atthasdef AND attgenerated = '') OR attidentity <> '' FROM pg_attribute "
+    "WHERE attnum > 0 AND NOT attisdropped AND attrelid = {} ORDER BY attnum"
+)
+_MAX_COLUMNS: Final = 1_700
+_TRIGGERS: Final = (
+    "SELECT DISTINCT tgname FROM pg_trigger WHERE NOT tgisinternal AND tgenabled <> 'D' AND tgrelid IN ({}) "
+    "ORDER BY 1 LIMIT 20"
+)
+
+
+class _Wait(NamedTuple):
+    """What the session goes on with: the next message of one end."""
+
+    of_client: bool
+
+
+_CLIENT: Final = _Wait(True)
+_SERVER: Final = _Wait(False)
+
+_Part = wire.Head | wire.Rest
+_Step = Passed | _Wait
+_Session = Generator[_Step, _Part, None]
+
+
+class _Cycle(NamedTuple):
+    """What a connector says up to one Sync: `before` and `after` what is executed, which is `sql`, if anything is.
+
+    `values` goes into the digest beside it; `describes` are the descriptions that are answered before its rows.
+    """
+
+    before: bytes
+    after: bytes
+    sql: bytes | None = None
+    values: tuple[bytes, ...] = ()
+    portal: bytes = b""
+    describes: int = 0
+    is_simple: bool = False
+    is_end: bool = False
+
+    @property
+    def wish(self) -> Control | None:
+        """How the transaction is to go on, where it is said in a statement of its own."""
+        return control(self.sql) if self.is_simple and self.sql is not None else None
+
+
+class Transaction(Filter):
+    """For one session, after its start-up. `seen` is the digest that may be committed; None: a preview, which is taken back."""
+
+    def __init__(self, seen: str | None) -> None:
+        self._seen: Final = seen
+        kept = dict.fromkeys((b"Q", b"P", b"B", b"D", b"C", b"E", b"S", b"H", b"X"), MAX_STATEMENT)
+        self._from_client: Final = wire.Cutter(kept, "the connector")
+        self._from_server: Final = wire.Cutter(
+            {b"Z": 1, b"C": 256, b"E": wire.MAX_MESSAGE, b"S": 1024, b"T": _MAX_DESCRIPTION, b"D": MAX_EFFECTS},
+            "the service",
+        )
+        self._client: Final[deque[_Part]] = deque()
+        self._server: Final[deque[_Part]] = deque()
+        self._waiting = 0
+        self._statements: dict[bytes, tuple[bytes, bytes]] = {}
+        """Name → what it says, and its types of parameters."""
+        self._portals: dict[bytes, tuple[bytes, tuple[bytes, ...]]] = {}
+        """Name → what it says, and what goes into the digest beside it."""
+        self._has_failed = False
+        self._asked = 0
+        self._session: Final = self._run()
+        self._step: _Step | None = next(self._session)
+
+    def up(self, data: bytes) -> Iterable[Passed]:
+        """Taken message by message, as answers come."""
+        self._waiting += len(data)
+        if self._waiting > _MAX_WAITING:
+            raise not_allowed(f"more than {_MAX_WAITING} bytes were sent without waiting for an answer")
+        self._client.extend(self._from_client.cut(data))
+        return self._advance()
+
+    def down(self, data: bytes) -> Iterable[Passed]:
+        """The answers to what the connector asked."""
+        self._server.extend(self._from_server.cut(data))
+        return self._advance()
+
+    def _advance(self) -> Iterable[Passed]:
+        while True:
+            if isinstance(self._step, Passed):
+                yield self._step
+                self._resume(None)
+            elif self._server and self._is_aside(self._server[0]):
+                yield Passed(to_client=_bytes(self._server.popleft()))
+            elif self._step is _CLIENT and self._client:
+                self._resume(self._client.popleft())
+            elif self._step is _SERVER and self._server:
+                self._resume(self._server.popleft())
+            else:
+                break
+        if not self._client:
+            self._waiting = 0
+        if self._server and self._step is not _SERVER:
+            raise LoginError(Problem.PROTOCOL, "the service said something that was not asked")
+
+    def _resume(self, heard: wire.Head | wire.Rest | None) -> None:
+        try:
+            self._step = next(self._session) if heard is None else self._session.send(heard)
+        except StopIteration:
+            self._step = None
+
+    def _is_aside(self, part: wire.Head | wire.Rest) -> bool:
+        """Notices, settings and notifications, which come at any time; what the service says as it goes."""
+        if isinstance(part, wire.Rest):
+            return self._step is not _SERVER
+        if part.kind == b"S" and part.body.startswith(b"client_encoding\0") and part.body[16:-1].upper() != b"UTF8":
+            raise not_allowed(_UTF8)
+        if part.kind == b"E" and self._step is not _SERVER:
+            return True
+        return part.kind in (b"N", b"S", b"A")
+
+    # What follows waits for one message after the other.
+
+    def _run(self) -> _Session:
+        cycle = yield from self._cycle()
+        if not cycle.is_end:
+            yield from self._begin(cycle)
+            cycle = yield from self._transaction()
+        if not cycle.is_end:
+            raise not_allowed("the transaction is over, and a stream of this operation has one: open another stream")
+        yield Passed(to_server=cycle.after)
+
+    def _begin(self, cycle: _Cycle) -> _Session:
+        if cycle.wish is not Control.BEGIN:
+            raise not_allowed("the first statement of this operation is BEGIN, as a simple query without values")
+        yield from self._ask(_BEGIN)
+        yield from self._check_clean()
+        yield Passed(to_client=wire.message(b"C", b"BEGIN\0") + wire.ready(b"T"))
+
+    def _transaction(self) -> Generator[_Step, _Part, _Cycle]:
+        """Until its end; what the connector says behind that."""
+        write: Write | None = None
+        while True:
+            cycle = yield from self._cycle()
+            if cycle.is_end:
+                return cycle
+            if cycle.wish is not None:
+                break
+            write = (yield from self._statement(cycle, write)) or write
+        if cycle.wish is Control.COMMIT and not self._has_failed:
+            yield from self._end(write)
+        elif cycle.wish is Control.BEGIN:
+            raise not_allowed("a transaction is open already")
+        else:
+            yield from self._back()
+            yield Passed(to_client=_done(_ROLLBACK))
+        return (yield from self._cycle())
+
+    def _statement(self, cycle: _Cycle, write: Write | None) -> Generator[_Step, _Part, Write | None]:
+        if self._has_failed or cycle.sql is None:  # where one has failed the service carries out none
+            yield from self._pass(cycle, None)
+            return None
+        if write is not None:
+            raise not_allowed("behind the statement that changes rows only COMMIT or ROLLBACK follow")
+        if not changes_rows(cycle.sql):
+            yield from self._pass(cycle, None)
+            return None
+        yield from self._check_clean()
+        write = Write(cycle.sql, cycle.values)
+        yield from self._pass(cycle, write)
+        return write
+
+    def _check_clean(self) -> _Session:
+        """Nothing was written so far, rows are counted, and the role is none for which nothing holds."""
+        match (yield from self._ask(_CLEAN)):
+            case [[b"t", b"on", b"off", b"UTF8"]]:
+                return
+            case [[b"f", *_]]:
+                raise not_allowed(
+                    "what only reads has changed something (by a function, WITH, INTO or FOR UPDATE), of which no rows can be "
+                    "shown: change rows by INSERT, UPDATE or DELETE … RETURNING *"
+                )
+            case [[_, b"off", *_]]:
+                raise not_allowed(
+                    "the service does not count changed rows: set track_counts = on in its postgresql.conf"
+                )
+            case [[_, _, b"on", _]]:
+                raise not_allowed(
+                    "the role is a superuser, whose statements can do more than can be shown: bind another one"
+                )
+            case _:
+                raise not_allowed(_UTF8)
+
+    def _pass(self, cycle: _Cycle, write: Write | None) -> _Session:
+        """A cycle and its answers. Of a write, its columns are asked for here as well, directly before its rows."""
+        asks = write is not None and not cycle.is_simple
+        portal = cycle.portal + b"\0"
+        execute = b"" if cycle.sql is None else wire.message(b"E", portal + bytes(4))
+        ours = wire.message(b"D", b"P" + portal) if asks else b""
+        yield Passed(to_server=cycle.before + ours + execute + cycle.after)
+        described = 0
+        is_passing = True
+        while True:
+            part = yield _SERVER
+            if isinstance(part, wire.Rest):
+                if is_passing:
+                    yield Passed(to_client=part.data)
+                continue
+            if part.kind == b"Z":
+                yield Passed(to_client=wire.ready(self._still_open(part)))
+                return
+            if part.kind in (b"G", b"H", b"W"):
+                raise not_allowed("COPY is not passed on in a stream whose effects are shown")
+            is_description = part.kind in (b"T", b"n")
+            is_passing = not (cycle.is_simple and part.kind in (b"1", b"2", b"n"))
+            if is_description and asks and described == cycle.describes:
+                is_passing = False
+            described += is_description
+            if write is not None:
+                _note(write, part)
+            if is_passing:
+                yield Passed(to_client=_bytes(part))
+
+    def _still_open(self, ready: wire.Head) -> bytes:
+        if ready.body not in (b"T", b"E"):
+            raise not_allowed("the service says that the transaction is over, which was to be kept open")
+        self._has_failed = ready.body == b"E"
+        return ready.body
+
+    def _end(self, write: Write | None) -> _Session:
+        """COMMIT, of what was seen alone."""
+        if write is None:
+            yield from self._check_clean()
+        failed = yield from self._ask_or_fail(_DEFERRED)
+        if isinstance(failed, wire.Head):
+            yield from self._back()
+            yield Passed(to_client=_bytes(failed) + wire.ready(b"I"))
+            return
+        yield from self._ask(_OUR_PATH)
+        effects = yield from self._effects(write)
+        if self._seen is None:
+            yield from self._back()
+            yield Passed(note=effects)
+            yield Passed(to_client=_done(_ROLLBACK))
+        elif effects.digest == self._seen:
+            yield Passed(note=effects)
+            yield from self._commit()
+        else:
+            yield from self._back()
+            raise LoginError(
+                Problem.EFFECTS_CHANGED,
+                "nothing was changed: what the statement would do now is not what was shown before it was approved; "
+                "run it again, and you are asked again",
+            )
+
+    def _commit(self) -> _Session:
+        yield Passed(to_server=wire.message(b"Q", b"COMMIT\0"))
+        while True:
+            part = yield _SERVER
+            yield Passed(to_client=_bytes(part))
+            if isinstance(part, wire.Head) and part.kind == b"Z":
+                return
+
+    def _back(self) -> _Session:
+        yield from self._ask(_ROLLBACK, status=b"I")
+
+    def _effects(self, write: Write | None) -> Generator[_Step, _Part, Effects]:
+        if write is not None:
+            write.check_all_shown()
+        locked = yield from self._ask(_LOCKS)
+        if locked:
+            raise not_allowed(
+                f"{text_of(locked[0][0])[:80]} is changed as a whole (DDL, TRUNCATE), of which no rows can be shown: "
+                "such a change is made elsewhere"
+            )
+        tables = [_table(row) for row in (yield from self._ask(_TABLES))]
+        if len(tables) > MAX_TABLES or any(one.name.startswith("pg_catalog.") for one in tables):
+            raise not_allowed("the statement changes the database's own catalog, or more tables than can be shown")
+        if write is None:
+            return made(None, (), None, tables, ())
+        columns = columns_of(write.description)
+        target = yield from self._target(write, columns)
+        listed = ", ".join(str(one.oid) for one in tables) or "0"
+        triggers = yield from self._ask(_TRIGGERS.format(listed))
+        return made(write, columns, target, tables, [text_of(row[0]) for row in triggers])
+
+    def _target(self, write: Write, columns: tuple[Column, ...]) -> Generator[_Step, _Part, Target]:
+        """The table whose rows were returned: the first of the columns are all of its own."""
+        oid = columns[0].table if columns else 0
+        found = yield from self._ask(_TARGET.format(oid))
+        own = yield from self._ask(_COLUMNS.format(oid))
+        if not found or found[0][3] != b"t":
+            raise not_allowed(
+                "only rows of a table without rules can be shown as they are: change the table, not a view of it"
+            )
+        whole = [(oid, int(text_of(row[0]))) for row in own]
+        if [(one.table, one.number) for one in columns[: len(own)]] != whole:
+            raise not_allowed("the rows that came are not whole rows of one table: end the statement with RETURNING *")
+        given = given_columns(write.sql)
+        left = (place for place, row in enumerate(own) if given is not None and row[2] == b"t" and row[1] not in given)
+        return Target(int(text_of(found[0][0])), _qualified(*found[0][1:3]), frozenset(left))
+
+    def _ask(self, sql: str, status: bytes = b"T") -> Generator[_Step, _Part, list[Row]]:
+        found = yield from self._ask_or_fail(sql, status)
+        if isinstance(found, wire.Head):
+            said = wire.parse_error(found.body).said[:200]
+            raise LoginError(
+                Problem.PROTOCOL, "the service did not carry out what shows the effects of a statement", said
+            )
+        return found
+
+    def _ask_or_fail(self, sql: str, status: bytes = b"T") -> Generator[_Step, _Part, list[Row] | wire.Head]:
+        """The rows, or the error."""
+        self._asked += 1
+        name = _OURS + str(self._asked).encode() + b"\0"
+        yield Passed(
+            to_server=wire.message(b"P", name + wire.text(sql) + b"\0\0")
+            + wire.message(b"B", name + name + bytes(6))
+            + wire.message(b"E", name + bytes(4))
+            + wire.message(b"S")
+        )
+        rows: list[Row] = []
+        failed: wire.Head | None = None
+        while True:
+            part = yield _SERVER
+            if isinstance(part, wire.Rest):
+                continue
+            if part.kind == b"D" and len(rows) < _MAX_COLUMNS:
+                rows.append(row_of(part.body))
+            elif part.kind == b"E":
+                failed = part
+            elif part.kind == b"Z":
+                if failed is None and part.body != status:
+                    raise LoginError(
+                        Problem.PROTOCOL, "the service's transaction is not in the state that it should be in"
+                    )
+                return rows if failed is None else failed
+
+    def _cycle(self) -> Generator[_Step, _Part, _Cycle]:
+        """The next that a connector wants answered."""
+        parts = [b"", b""]  # before and behind what is executed
+        executed: tuple[bytes, bytes, tuple[bytes, ...]] | None = None
+        describes = 0
+        while True:
+            head = yield _CLIENT
+            if isinstance(head, wire.Rest) or not head.is_last:
+                raise not_allowed(f"a message has more than {MAX_STATEMENT} bytes, which is what is passed on here")
+            place = executed is not None
+            match head.kind:
+                case b"X":
+                    return _Cycle(b"", _bytes(head), is_end=True)
+                case b"Q" if not any(parts):
+                    return self._simple(head.body.removesuffix(b"\0"))
+                case b"S":
+                    portal, sql, values = executed or (b"", None, ())
+                    return _Cycle(parts[0], parts[1] + _bytes(head), sql, values, portal, describes)
+                case b"P":
+                    self._parse(head.body)
+                case b"B":
+                    self._bind(head.body)
+                case b"D":
+                    describes += not place
+                case b"C":
+                    pass
+                case b"E" if executed is None:
+                    executed = self._executed(head.body)
+                    continue
+                case b"H":
+                    continue  # what is flushed is answered at the Sync
+                case _:
+                    raise not_allowed(
+                        f"a message {head.kind!a} is not passed on there in a stream whose effects are shown"
+                    )
+            parts[place] += _bytes(head)
+
+    def _simple(self, sql: bytes) -> _Cycle:
+        try:
+            wish = control(sql)
+        except ValueError as error:
+            raise not_allowed(f"{error}") from None
+        if wish is None:
+            check_statement(sql)
+        self._statements.pop(b"", None)
+        self._portals.pop(b"", None)
+        before = (
+            wire.message(b"P", b"\0" + sql + b"\0\0\0")
+            + wire.message(b"B", b"\0\0" + bytes(6))
+            + wire.message(b"D", b"P\0")
+        )
+        return _Cycle(before, wire.message(b"S"), sql, is_simple=True)
+
+    def _parse(self, body: bytes) -> None:
+        name, _, rest = body.partition(b"\0")
+        sql, end, types = rest.partition(b"\0")
+        self._check_name(name, self._statements)
+        if not end:
+            raise not_allowed("a statement has no end")
+        check_statement(sql)
+        self._statements[name] = sql, types
+
+    def _bind(self, body: bytes) -> None:
+        portal, _, rest = body.partition(b"\0")
+        name, _, values = rest.partition(b"\0")
+        self._check_name(portal, self._portals)
+        if name not in self._statements:
+            raise not_allowed("a statement is used that was not prepared")
+        sql, types = self._statements[name]
+        self._portals[portal] = sql, (types, values)
+
+    def _check_name(self, name: bytes, taken: Mapping[bytes, object]) -> None:
+        if name.startswith(_OURS) or len(taken) >= _MAX_NAMED:
+            raise not_allowed(
+                f"a name begins with {_OURS.decode()}, or there are more than {_MAX_NAMED} statements or portals"
+            )
+
+    def _executed(self, body: bytes) -> tuple[bytes, bytes, tuple[bytes, ...]]:
+        portal, _, limit = body.partition(b"\0")
+        if portal not in self._portals or limit != bytes(4):
+            raise not_allowed("a portal is not open, or is asked for some of its rows: ask for all of them")
+        sql, values = self._portals[portal]
+        return portal, sql, values
+
+
+def _note(write: Write, part: wire.Head) -> None:
+    match part.kind:
+        case b"T" if part.is_last:
+            write.description = part.body  # the last before the rows
+        case b"D":
+            write.add(part.body, part.size)
+        case b"C":
+            write.tag = part.body.rstrip(b"\0").decode("ascii", "replace")
+        case _:
+            pass
+
+
+def _table(row: Row) -> Table:
+    oid, root, schema, name, *counts = row
+    inserted, updated, deleted = (int(text_of(count)) for count in counts)
+    return Table(int(text_of(oid)), int(text_of(root)), _qualified(schema, name), (inserted, updated, deleted))
+
+
+def _qualified(schema: bytes | None, name: bytes | None) -> str:
+    return f"{text_of(schema)}.{text_of(name)}"
+
+
+def _bytes(part: _Part) -> bytes:
+    return part.data if isinstance(part, wire.Rest) else part.header + part.body
+
+
+def _done(tag: str) -> bytes:
+    return wire.message(b"C", wire.text(tag)) + wire.ready(b"I")

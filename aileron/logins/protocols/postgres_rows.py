@@ -1,0 +1,296 @@
+"""What a statement of PostgreSQL did to rows: whether all of it can be shown, as a text for a person, and as a digest.
+
+Pure; runs in the process of one login. What comes is a service's, of a statement that an agent wrote: nothing is taken for
+granted but that the service tells of its own tables and rows as they are.
+
+Rules
+- `check_statement` knows from the text alone that every row of a write is returned: RETURNING * at its very end, where there
+  is no comment, is a part of the statement itself, since a string or a name that began before it would have to end behind it.
+- The digest is SHA-256 over parts that each have their length before them, under a line of its own.
+- A column that an INSERT does not name, and that has a default or an identity, is in the text and not in the digest.
+
+Source: PostgreSQL's manual, "INSERT", "Lexical Structure", "Message Formats" (RowDescription, DataRow). Not here: the
+conversation in which it is found out (postgres_effects.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from aileron.logins.messages import MAX_EFFECTS, Effects, LoginError, Problem
+from aileron.logins.protocols.postgres_frame import first_word
+
+__all__ = [
+    "MAX_ROWS",
+    "MAX_TABLES",
+    "Column",
+    "Row",
+    "Table",
+    "Target",
+    "Write",
+    "changes_rows",
+    "check_statement",
+    "columns_of",
+    "given_columns",
+    "made",
+    "not_allowed",
+    "row_of",
+    "text_of",
+]
+
+MAX_ROWS: Final = 500
+"""Rows of one write: what fits into the text, if each has some 50 characters."""
+MAX_TABLES: Final = 50
+"""Tables that one write changes, by the rules of a database."""
+_MAX_NAME: Final = 63
+"""Bytes; PostgreSQL cuts longer ones."""
+
+Row = list[bytes | None]
+
+_READS: Final = frozenset(("", "SELECT", "SHOW", "TABLE", "VALUES", "WITH"))
+_WRITES: Final = {"INSERT": "inserted", "UPDATE": "updated", "DELETE": "deleted"}
+_COUNTED: Final = ("inserted", "updated", "deleted")
+_SHOWS_ALL: Final = re.compile(rb"\bRETURNING\s+\*\s*;?\s*\Z", re.IGNORECASE)
+_NAME: Final = rb'(?:"(?:[^"]|"")+"|[A-Za-z_\x80-\xff][A-Za-z0-9_$\x80-\xff]*)'
+_INSERTED: Final = re.compile(
+    rb"\s*INSERT\s+INTO\s+" + _NAME + rb"(?:\s*\.\s*" + _NAME + rb")*(?:\s+AS\s+" + _NAME + rb")?"
+    rb"\s*\(\s*(" + _NAME + rb"(?:\s*,\s*" + _NAME + rb")*)\s*\)\s*(?:OVERRIDING\b|VALUES\b|SELECT\b|\()",
+    re.IGNORECASE,
+)
+_NAMES: Final = re.compile(_NAME)
+_CONFLICT: Final = re.compile(rb"CONFLICT", re.IGNORECASE)
+_PLAIN: Final = re.compile(r"(?!NULL\b)[\w.:@+-]+(?: [\w.:@+-]+)*")
+_TAG: Final = re.compile(r"(INSERT 0|UPDATE|DELETE) ([0-9]{1,18})")
+
+
+class Column(NamedTuple):
+    """Of what a statement returned: its name, and the table and the place in it that it is of (0: of none)."""
+
+    name: str
+    table: int
+    number: int
+
+
+class Table(NamedTuple):
+    """Rows of it that the transaction inserted, updated and deleted. `root`: of its partitions, or itself."""
+
+    oid: int
+    root: int
+    name: str
+    counts: tuple[int, int, int]
+
+
+class Target(NamedTuple):
+    """The table that a write is of. `filled`: the places of columns that an INSERT leaves to their defaults."""
+
+    root: int
+    name: str
+    filled: frozenset[int]
+
+
+class Write:
+    """What came of the statement that changes rows."""
+
+    def __init__(self, sql: bytes, values: tuple[bytes, ...]) -> None:
+        self.sql: Final = sql
+        self.values: Final = values
+        self.description = b""
+        self.rows: list[Row] = []
+        self.tag = ""
+        self._size = 0
+        self._is_too_large = False
+
+    def add(self, body: bytes, size: int) -> None:
+        """A row, of which there are `size` bytes."""
+        self._size += size
+        self._is_too_large |= len(self.rows) >= MAX_ROWS or self._size > MAX_EFFECTS or len(body) != size
+        if not self._is_too_large:
+            self.rows.append(row_of(body))
+
+    def check_all_shown(self) -> None:
+        """LoginError where a row was changed that did not come."""
+        if self._is_too_large:
+            raise _too_large()
+        tag = _TAG.fullmatch(self.tag)
+        if tag is None or int(tag[2]) != len(self.rows):
+            raise not_allowed("the statement changed other rows than it returned: end it with RETURNING *")
+
+
+def not_allowed(message: str) -> LoginError:
+    """What a stream whose effects are shown does not do."""
+    return LoginError(Problem.NOT_ALLOWED, message)
+
+
+def _too_large() -> LoginError:
+    return not_allowed(
+        f"the statement changes more than a person can be shown ({MAX_ROWS} rows, {MAX_EFFECTS >> 10} KiB): "
+        "change fewer rows at a time"
+    )
+
+
+def changes_rows(sql: bytes) -> bool:
+    """Of a statement that `check_statement` lets through."""
+    return first_word(sql) in _WRITES
+
+
+def check_statement(sql: bytes) -> None:
+    """LoginError where it is no read, and no write all of whose rows come back."""
+    try:
+        word = first_word(sql)
+    except ValueError as error:
+        raise not_allowed(f"{error}") from None
+    if word in _READS:
+        return
+    if word not in _WRITES:
+        raise not_allowed(
+            f"{word[:30]} cannot be shown before it is done: only SELECT, and INSERT, UPDATE or DELETE that end with "
+            "RETURNING *, are passed on by this operation"
+        )
+    if b"--" in sql or b"/*" in sql:
+        raise not_allowed(
+            "a statement that changes rows has no comments here, and no -- or /* in a string: give it as a value"
+        )
+    if not _SHOWS_ALL.search(sql):
+        raise not_allowed(
+            f"end the {word} with RETURNING *: only what returns all its rows can be shown before it is done"
+        )
+
+
+def given_columns(sql: bytes) -> frozenset[bytes] | None:
+    """What an INSERT fills by itself; None where that is not known from its text.
+
+    >>> sorted(given_columns(b'INSERT INTO a.b (Name, "X""y") VALUES (1, 2) RETURNING *'))
+    [b'X"y', b'name']
+    """
+    found = _INSERTED.match(sql)
+    if found is None or _CONFLICT.search(sql):
+        return None
+    names = [name[1:-1].replace(b'""', b'"') if name[:1] == b'"' else name.lower() for name in _NAMES.findall(found[1])]
+    return None if any(len(name) > _MAX_NAME for name in names) else frozenset(names)
+
+
+def columns_of(description: bytes) -> tuple[Column, ...]:
+    """RowDescription. LoginError."""
+    try:
+        (count,) = struct.unpack_from("!h", description)
+        found = []
+        at = 2
+        for _ in range(count):
+            end = description.index(b"\0", at)
+            table, number, _type, _size, _modifier, is_binary = struct.unpack_from("!IhIhih", description, end + 1)
+            if is_binary:
+                raise not_allowed("rows come as text in a stream whose effects are shown: ask for result format 0")
+            found.append(Column(description[at:end].decode("utf-8", "replace"), table, number))
+            at = end + 19
+    except (struct.error, ValueError):
+        at = -1
+    if at != len(description):
+        raise LoginError(Problem.PROTOCOL, "the service described rows in a way that is none")
+    return tuple(found)
+
+
+def row_of(body: bytes) -> Row:
+    """DataRow. LoginError."""
+    try:
+        (count,) = struct.unpack_from("!h", body)
+        values: Row = []
+        at = 2
+        for _ in range(count):
+            (size,) = struct.unpack_from("!i", body, at)
+            at += 4
+            values.append(None if size < 0 else body[at : at + size])
+            at += max(size, 0)
+    except struct.error:
+        at = -1
+    if at != len(body):
+        raise LoginError(Problem.PROTOCOL, "the service sent a row that is none")
+    return values
+
+
+def text_of(value: bytes | None) -> str:
+    """A value as the service writes it."""
+    return "" if value is None else value.decode("utf-8", "replace")
+
+
+def made(
+    write: Write | None,
+    columns: Sequence[Column],
+    target: Target | None,
+    tables: Sequence[Table],
+    triggers: Iterable[str],
+) -> Effects:
+    """The effects of a transaction: its write, if it has one, and the rows that changed by table. LoginError past the bounds."""
+    return Effects(
+        digest=_digest(write, target, tables), text=_bounded(_lines(write, columns, target, tables, triggers))
+    )
+
+
+def _digest(write: Write | None, target: Target | None, tables: Sequence[Table]) -> str:
+    hashed = hashlib.sha256(b"aileron-effects-v1\n")
+
+    def add(*parts: bytes | None) -> None:
+        hashed.update(struct.pack("!I", len(parts)))
+        for part in parts:
+            hashed.update(struct.pack("!q", -1) if part is None else struct.pack("!q", len(part)) + part)
+
+    if write is not None and target is not None:
+        add(b"write", write.sql, *write.values)
+        add(b"columns", write.description)
+        add(b"filled", *(str(place).encode() for place in sorted(target.filled)))
+        for row in write.rows:
+            add(b"row", *(None if place in target.filled else value for place, value in enumerate(row)))
+        add(b"tag", write.tag.encode())
+    for table in tables:
+        add(b"table", table.name.encode(), *(str(count).encode() for count in (table.oid, *table.counts)))
+    return f"sha256:{hashed.hexdigest()}"
+
+
+def _lines(
+    write: Write | None,
+    columns: Sequence[Column],
+    target: Target | None,
+    tables: Sequence[Table],
+    triggers: Iterable[str],
+) -> Iterable[str]:
+    if write is None or target is None:
+        yield "No row is changed."
+        return
+    verb = _WRITES[first_word(write.sql)]
+    yield f"{_rows(len(write.rows))} of {target.name} {verb}{':' if write.rows else '.'}"
+    for row in write.rows:
+        yield "  " + ", ".join(
+            f"{_said(column.name)}: {_value(value)}" for column, value in zip(columns, row, strict=True)
+        )
+    if target.filled:
+        names = ", ".join(_said(columns[place].name) for place in sorted(target.filled))
+        yield f"Filled in anew by the database when it is done: {names}"
+    for table in tables:
+        if table.root != target.root:
+            changed = [f"{_rows(count)} {what}" for count, what in zip(table.counts, _COUNTED, strict=True) if count]
+            yield f"By rules of the database, and not listed here: {', '.join(changed)} in {table.name}"
+    if named := ", ".join(_said(trigger) for trigger in triggers):
+        yield f"Triggers run, and may do more outside of this database: {named}"
+
+
+def _bounded(lines: Iterable[str]) -> str:
+    text = "\n".join(lines)
+    if len(text.encode()) > MAX_EFFECTS:
+        raise _too_large()
+    return text
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
+
+
+def _said(name: str) -> str:
+    return name if _PLAIN.fullmatch(name) else json.dumps(name, ensure_ascii=False)
+
+
+def _value(value: bytes | None) -> str:
+    return "NULL" if value is None else _said(value.decode("utf-8", "replace"))
