@@ -23,7 +23,7 @@ import trustme
 
 from aileron.config import Settings
 from aileron.egress import Egress, EgressRequest, LentCredential, Meter, RequestDenial, RequestIntent, RequestReport
-from aileron.egress.journal import MailIntent, MailReport
+from aileron.egress.journal import EffectsReport, MailIntent, MailReport
 from aileron.egress.scrub import Needles
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
@@ -176,6 +176,9 @@ class _Forgetful:
 
     async def mail_sending(self, intent: MailIntent) -> None:
         """Nothing is mailed."""
+
+    async def effects(self, report: EffectsReport) -> None:
+        """Nothing."""
 
     async def mail_sent(self, report: MailReport) -> None:
         """Nothing is mailed."""

@@ -6,6 +6,7 @@ publisher's: it can make a call impossible, and never possible. Where a manifest
 
     check_action   what no call of this file could mend: for the author, when the file is added, validated or released
     check_call     what this very call cannot do: for the caller, before anybody is asked
+    check_seen     a change that a person has to see is shown to them before
     value_problem  the same of one argument
 
 Source: docs/reference/action-file.md, docs/adr/0037-operations-are-recorded.md. Not here: how operations are recorded
@@ -21,6 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from aileron.actions.references import Argument, pieces
+from aileron.actions.summary import is_same_name
 from aileron.model.document import refusal
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import (
@@ -32,8 +34,9 @@ from aileron.model.manifest import (
 )
 from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin, Step
+from aileron.model.preview import EFFECTS_LABEL
 
-__all__ = ["check_action", "check_call", "value_problem"]
+__all__ = ["check_action", "check_call", "check_seen", "value_problem"]
 
 _MAX_NAMED: Final = 20
 """Operations that a message lists; all of them are in its details."""
@@ -63,6 +66,38 @@ def check_action(
         if problems := dict(_misfits(operation, given)):
             told = "; ".join(f"{name}: {problem}" for name, problem in problems.items())
             raise refusal(file, None, f"step {step_id!r}, {op} of {found.name}: {told}", Boundary.ACTION)
+    check_seen(action, known)
+
+
+def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> None:
+    """Return if an operation that changes only what a person saw is previewed by one that shows it.
+
+    AileronError(invalid_request).
+    """
+    previewed = {
+        (name, operation.name)
+        for name, manifest in manifests.items()
+        for operation in (() if manifest is None else manifest.operations or ())
+        if operation.login == "previewed"
+    }
+    changing = [step for step in action.steps if (step.connector, step.op) in previewed]
+    if not changing:
+        return
+    rule = action.preview
+    if rule is not None and any(is_same_name(label, EFFECTS_LABEL) for label in rule.render):
+        raise AileronError(
+            FailureClass.INVALID_REQUEST,
+            f"action {action.name!r}: the line {EFFECTS_LABEL!r} of its preview is shown by Aileron; call yours something else",
+            boundary=Boundary.ACTION,
+        )
+    is_shown = rule is not None and rule.connector == changing[0].connector and (rule.connector, rule.op) in previewed
+    if len(changing) > 1 or not is_shown:
+        raise AileronError(
+            FailureClass.INVALID_REQUEST,
+            f"action {action.name!r}: operation {changing[0].op!r} changes only what a person saw: it needs "
+            f"[approval.preview] with an operation of {changing[0].connector} that shows it, and is the only such step",
+            boundary=Boundary.ACTION,
+        )
 
 
 def check_call(step: Step, manifest: ConnectorManifest) -> None:

@@ -29,7 +29,7 @@ from typing import Any, Final, NamedTuple, Protocol
 import msgspec
 
 from aileron.actions.choosing import Bindings, Choice, choices, credentials
-from aileron.actions.fitting import check_call
+from aileron.actions.fitting import check_call, check_seen
 from aileron.actions.inputs import EXPECTED, argument_problem
 from aileron.actions.manifest import parse_action
 from aileron.actions.references import Argument, pieces
@@ -128,12 +128,16 @@ def resolve(
         if str(pin) not in manifests:
             manifests[str(pin)] = connectors.manifest(pin)  # 2
         _check_capability(step, connector, manifests[str(pin)])  # 3
+    check_seen(action, {connector: manifests.get(str(_pin(pinned))) for connector, pinned in required.items()})
     roles = _roles(action, manifests)
     uses = credentials(invocation.binding, roles.manifests, bindings, roles.idle, roles.reading)  # 4
 
     def planned(step: StepSpec, final: _Final) -> Step:  # 5
         pin = _pin(required[step.connector])
-        grant = grant_of(manifests[str(pin)], uses[roles.keys[str(pin), step.op]], settings)
+        use = uses[roles.keys[str(pin), step.op]]
+        if use is not None and manifests[str(pin)].operation(step.op).login == "previewed":
+            use = msgspec.structs.replace(use, login="previewed")
+        grant = grant_of(manifests[str(pin)], use, settings)
         made = _step(step, pin, manifests[str(pin)], final, grant)
         if (digest := accepted(pin, step.op)) is not None:
             made = msgspec.structs.replace(made, accepted=digest)

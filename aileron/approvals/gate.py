@@ -31,6 +31,7 @@ from aileron.model.consent import ConsentKind, Consents, StandingGrant
 from aileron.model.decision import Signature, digest_with_preview
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import ApprovedPlan, Plan
+from aileron.model.preview import SeenEffects
 
 __all__ = ["Admission", "Approver", "Gate", "NeedsPerson", "Queue", "QueuedApproval"]
 
@@ -60,6 +61,8 @@ class QueuedApproval:
     preview: str | None
     reason: str | None
     signed: Signature | None
+    effects: SeenEffects | None = None
+    """What is on record of the effects that the preview showed; counts where `preview` is of it."""
 
 
 class Queue(Protocol):
@@ -145,7 +148,7 @@ class Gate:
         """Use a person's decision, once. AileronError as `check_decided` and `Queue.redeem` say."""
         self.check_decided(plan, decided)
         await self._queue.redeem(decided.approval_id, decided.digest, time.time())
-        return _approve(plan, plan.digest, decided.approval_id)
+        return _approve(plan, plan.digest, decided.approval_id, _seen(decided))
 
     async def spend(self, plan: Plan, by: QueuedApproval | StandingGrant) -> None:
         """Before anything of an approved run is done: write into the vault what it was let through by. AileronError as of
@@ -157,8 +160,14 @@ class Gate:
             await self._approver.spend_decision(by.approval_id, usable_until(by.signed, plan))
 
 
-def _approve(plan: Plan, digest: str, approval_id: str | None) -> ApprovedPlan:
-    approved = ApprovedPlan._create(plan, digest, approval_id)
+def _seen(decided: QueuedApproval) -> str | None:
+    """The effects that were decided about: what is signed is `preview`, and the record of the effects only what it fits."""
+    effects = decided.effects
+    return effects.effects if effects is not None and effects.digest == decided.preview else None
+
+
+def _approve(plan: Plan, digest: str, approval_id: str | None, seen: str | None = None) -> ApprovedPlan:
+    approved = ApprovedPlan._create(plan, digest, approval_id, seen)
     if not isinstance(approved, ApprovedPlan):
         raise TypeError("the gate makes nothing else")
     return approved

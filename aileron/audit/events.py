@@ -60,6 +60,7 @@ __all__ = [
     "DaemonStarted",
     "DaemonStopped",
     "EgressDenied",
+    "EgressEffects",
     "EgressEnvelope",
     "EgressFinished",
     "EgressSending",
@@ -326,6 +327,18 @@ class EgressSubmitted(_Event, frozen=True, kw_only=True, tag="egress.submitted")
     """Of the answer; 200 to 299: the server has taken it."""
 
 
+class EgressEffects(_Event, frozen=True, kw_only=True, tag="egress.effects"):
+    """What a transaction of a database does. A preview's is taken back; another's is what a person saw, and is committed next."""
+
+    run: str
+    step: str
+    connector: str
+    request: int
+    """The number of the login among the requests of its step."""
+    digest: str
+    """`sha256:…` of the statement, each row, and how many rows of which table changed."""
+
+
 class ConnectorAudit(_Event, frozen=True, kw_only=True, tag="connector.audit"):
     """The connector says something for the record. Hostile text: a claim, not a fact."""
 
@@ -375,6 +388,10 @@ class ApprovalPreviewed(_Event, frozen=True, kw_only=True, tag="approval.preview
     """Of the plan and the preview together, which may now be decided; absent: it failed."""
     preview: str | None = None
     """Of what was shown."""
+    effects: str | None = None
+    """Of the changes that were shown and taken back, where it is an operation that changes only those."""
+    fields: str | None = None
+    """Of the lines that were shown; `preview` is of this and `effects`. Absent where there are no effects."""
     failure_class: FailureClass | None = msgspec.field(default=None, name="class")
 
 
@@ -1004,6 +1021,7 @@ Event = (
     | EgressFinished
     | EgressDenied
     | EgressEnvelope
+    | EgressEffects
     | EgressSubmitted
     | ConnectorAudit
     | ApprovalRequested

@@ -22,6 +22,7 @@ from aileron.model.canonical import canonical_json, sha256_digest
 from aileron.model.decision import Signature
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import Plan
+from aileron.model.preview import SeenEffects
 
 __all__ = ["Frozen", "Question", "StoredDecision", "decision_of", "freeze", "is_frozen", "subject_of", "thaw"]
 
@@ -55,6 +56,8 @@ class Frozen:
     digest: str
     asked_digest: str
     decision: StoredDecision | None
+    effects: SeenEffects | None = None
+    """What the preview that was decided about showed to change, as it is on record."""
 
     @property
     def is_edited(self) -> bool:

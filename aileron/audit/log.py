@@ -38,6 +38,7 @@ from aileron.audit.events import (
     DaemonStarted,
     DaemonStopped,
     EgressDenied,
+    EgressEffects,
     EgressEnvelope,
     EgressFinished,
     EgressSending,
@@ -414,6 +415,12 @@ class Audit(Questions):
                 recipients=tuple(bounded(one, MAX_DESTINATION_CHARACTERS) for one in recipients),
                 size=size,
             )
+        )
+
+    async def egress_effects(self, run_id: str, step: Step, *, request: int, digest: str) -> None:
+        """Record what the transaction of a login does, before it is taken back or committed."""
+        await self._append(
+            EgressEffects(run=run_id, step=step.id, connector=step.connector.name, request=request, digest=digest)
         )
 
     async def egress_submitted(self, run_id: str, step: Step, *, request: int, size: int, code: int) -> None:

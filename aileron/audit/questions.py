@@ -56,6 +56,7 @@ from aileron.ledger import (
     ApprovalRow,
     ApprovalState,
     CandidateRow,
+    EventFilter,
     Head,
     Ledger,
     Snapshot,
@@ -67,6 +68,7 @@ from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, RunStatus
 from aileron.model.passkey import is_passkey
 from aileron.model.plan import Plan
+from aileron.model.preview import SeenEffects
 from aileron.model.shares import NoPlace, Places, no_place, party_of
 
 __all__ = [
@@ -92,6 +94,8 @@ MAX_OPEN_CONSENTS: Final = 200
 _PLACES: Final = Places(MAX_OPEN_RUNS)
 MAX_CANDIDATES: Final = 16
 """Digests of one question that may be decided: some edits, each with a preview or two."""
+_MAX_PREVIEWED: Final = 1000
+"""Previews of all questions that are looked through for the one that was decided about: the newest since it was asked."""
 MAX_EDITS: Final = 7
 """Edits of one question: anybody on the operator's socket can make one, and half of the candidates are left for previews."""
 MAX_ROUNDS: Final = 8
@@ -197,7 +201,7 @@ class Questions:
         version of aileron whose plans were others.
         """
 
-        def look(snapshot: Snapshot) -> tuple[ApprovalRow, bytes | None, str]:
+        def look(snapshot: Snapshot) -> tuple[ApprovalRow, bytes | None, str, SeenEffects | None]:
             row = snapshot.approval(approval_id)
             if row is None or row.run is None or row.kind != ACTION_KIND:
                 raise _no_approval(approval_id)
@@ -205,9 +209,9 @@ class Questions:
             stored = snapshot.plan_of(row, digest)
             if stored is None and plan_digest is not None:
                 raise _invalid(f"{_shown(plan_digest)} is not a plan of {row.id}: load it again")
-            return row, stored, digest
+            return row, stored, digest, _maybe_effects(snapshot, row)
 
-        row, subject, digest = await self._ledger.read(look)
+        row, subject, digest, effects = await self._ledger.read(look)
         return Frozen(
             run_id=row.run or "",
             plan=thaw(subject or b"", digest, row.id),
@@ -215,6 +219,7 @@ class Questions:
             digest=row.digest,
             asked_digest=row.asked_digest,
             decision=decision_of(row),
+            effects=effects,
         )
 
     async def party(self, approval_id: str) -> str:
@@ -258,6 +263,7 @@ class Questions:
         *,
         run_id: str,
         failure_class: FailureClass | None = None,
+        effects: SeenEffects | None = None,
     ) -> str | None:
         """Record that a preview of one of its plans was read under the audit id `run_id`; returns what may now be decided.
 
@@ -280,6 +286,8 @@ class Questions:
                 run=run_id,
                 digest=both,
                 preview=preview_digest,
+                effects=None if effects is None else effects.effects,
+                fields=None if effects is None else effects.fields,
                 failure_class=failure_class,
             )
             tx.append(facts_of(previewed))
@@ -776,3 +784,15 @@ def _invalid(message: str) -> AileronError:
 
 def _shown(text: str) -> str:
     return bounded(text, MAX_NAME_CHARACTERS)
+
+
+def _maybe_effects(snapshot: Snapshot, row: ApprovalRow) -> SeenEffects | None:
+    """Of the preview that the approval is about."""
+    if row.preview is None:
+        return None
+    since = EventFilter(since_us=row.created_us, limit=_MAX_PREVIEWED)
+    for found in snapshot.events_of(ApprovalPreviewed, since):
+        event = found.event
+        if (event.approval, event.preview) == (row.id, row.preview) and event.effects and event.fields:
+            return SeenEffects(event.effects, event.fields)
+    return None

@@ -18,7 +18,16 @@ from typing import Protocol
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
 
-__all__ = ["Journal", "MailIntent", "MailReport", "RequestDenial", "RequestIntent", "RequestReport", "Unrecorded"]
+__all__ = [
+    "EffectsReport",
+    "Journal",
+    "MailIntent",
+    "MailReport",
+    "RequestDenial",
+    "RequestIntent",
+    "RequestReport",
+    "Unrecorded",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,6 +87,18 @@ class MailReport:
     code: int
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class EffectsReport:
+    """What the transaction of the login of that `number` did: of a preview, which is taken back; else it is committed next.
+
+    `digest` (`sha256:…`) is of all of it, `text` shows it to a person.
+    """
+
+    number: int
+    digest: str
+    text: str
+
+
 class Journal(Protocol):
     """The ledger, as one step sees it."""
 
@@ -95,6 +116,10 @@ class Journal(Protocol):
 
     async def mail_sent(self, report: MailReport) -> None:
         """Write down what became of it; durable when it returns."""
+        ...
+
+    async def effects(self, report: EffectsReport) -> None:
+        """Write down its digest; durable when it returns. An error here stops the commit."""
         ...
 
     async def finished(self, report: RequestReport) -> None:
@@ -118,6 +143,9 @@ class Unrecorded:
 
     async def mail_sending(self, intent: MailIntent) -> None:
         """Nothing: the supervisor sends no mail."""
+
+    async def effects(self, report: EffectsReport) -> None:
+        """Nothing: no request of the supervisor's own has any."""
 
     async def mail_sent(self, report: MailReport) -> None:
         """Nothing."""

@@ -37,7 +37,15 @@ import anyio
 from aileron.egress.dial import Wire
 from aileron.egress.failures import ConnectionProblem, Phase, denied, unreachable
 from aileron.egress.inject import Lender, LentCredential, login_roots
-from aileron.egress.journal import Journal, MailIntent, MailReport, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.journal import (
+    EffectsReport,
+    Journal,
+    MailIntent,
+    MailReport,
+    RequestDenial,
+    RequestIntent,
+    RequestReport,
+)
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason, RefusedError
@@ -58,6 +66,7 @@ from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest
 from aileron.logins.messages import (
     CAN_READ_ONLY,
     MAX_STREAM_S,
+    Effects,
     Envelope,
     Failed,
     FromLogin,
@@ -228,7 +237,7 @@ class LoginStream(Stream):
                 match await self._talk.hear():
                     case Over() as over:
                         self._end = over
-                    case Envelope() | Submitted() as note:
+                    case Envelope() | Submitted() | Effects() as note:
                         await self._write_note(note)
                     case _:  # it has gone, or says what it cannot say any more
                         self._end = _LOST
@@ -335,6 +344,12 @@ class LoginOpening(Passage[Stream]):
             raise RefusedError(
                 Reason.READ_ONLY, f"a preview can only read, and a stream of {target.protocol} could do more than that"
             )
+        if self._is_previewed and not self._grant.read_only and self._meter.seen is None:
+            raise RefusedError(
+                Reason.NOT_SEEN,
+                "this operation changes only what a person saw before they approved it, and once: look at the preview, "
+                "and approve that",
+            )
         if target.protocol == "ssh" and (command is None or not is_granted(command, self._use.need.commands)):
             raise RefusedError(
                 Reason.LOGIN_COMMAND,
@@ -348,6 +363,10 @@ class LoginOpening(Passage[Stream]):
         if target.protocol != "ssh" and command is not None:
             raise RefusedError(Reason.LOGIN_COMMAND, f"{destination} is no ssh login, which alone executes a command")
         return destination
+
+    @property
+    def _is_previewed(self) -> bool:
+        return self._use.login == "previewed"
 
     async def _ready(self, destination: HostPort) -> None:
         """Step 4. The renewal is a request, and needs a place of those all steps share."""
@@ -391,6 +410,8 @@ class LoginOpening(Passage[Stream]):
             login_s=min(LOGIN_S, left_s),
             stream_s=left_s,
             reads_only=self._grant.read_only,
+            previewed=self._is_previewed,
+            seen=None if self._grant.read_only else self._meter.seen,
         )
         if self._means.door is not None:
             try:
@@ -407,9 +428,19 @@ class LoginOpening(Passage[Stream]):
         if isinstance(note, Envelope):
             intent = MailIntent(self._number, note.sender, note.recipients, note.size)
             await written(lambda: self._journal.mail_sending(intent))
+        elif isinstance(note, Effects):
+            await self._note_effects(note)
         else:
             report = MailReport(self._number, note.size, note.code)
             await written(lambda: self._journal.mail_sent(report))
+
+    async def _note_effects(self, note: Effects) -> None:
+        if not self._is_previewed:
+            raise AileronError(FailureClass.INTERNAL_ERROR, "a login told of effects that nobody asked it for")
+        effects = EffectsReport(self._number, note.digest, note.text)
+        if not self._grant.read_only:
+            self._meter.commit(note.digest)
+        await written(lambda: self._journal.effects(effects))
 
     def _pausing(self, destination: HostPort, pause_s: float) -> AileronError:
         message = (
@@ -425,6 +456,9 @@ class LoginOpening(Passage[Stream]):
         if problem is Problem.NOT_ALLOWED:
             reason = Reason.READ_ONLY if self._grant.read_only else Reason.NOT_ALLOWED
             return self._denied(RefusedError(reason, text))
+        if problem is Problem.EFFECTS_CHANGED:
+            details = {"reason": problem.value}
+            return AileronError(FailureClass.HASH_MISMATCH, text, boundary=Boundary.USER, details=details)
         if problem not in _BINDING:
             is_retriable = problem in (Problem.CLOSED, Problem.TOO_SLOW)
             problem_text = ConnectionProblem(text, retriable=is_retriable)

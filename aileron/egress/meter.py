@@ -34,8 +34,10 @@ MAX_IN_FLIGHT: Final = 16  # of one step; browsers open 6 to a host, HTTP client
 class Meter:
     """Counters of one step: requests, bytes of request bodies, bytes of response bodies after decoding."""
 
-    def __init__(self, budget: Budget) -> None:
+    def __init__(self, budget: Budget, seen: str | None = None) -> None:
+        """`seen`: the digest of the effects that a person saw, which the step may commit once."""
         self._budget = budget
+        self._seen = seen
         self._lent = Needles(())
         self._both: tuple[Needles, Needles, Needles] | None = None
         self.in_flight: Final = anyio.Semaphore(MAX_IN_FLIGHT)
@@ -48,6 +50,17 @@ class Meter:
         """One more request; its number, from 1. AileronError(resource_limit_exceeded) past the budget."""
         self.requests = self._within("requests", self.requests + 1, self._budget.requests)
         return self.requests
+
+    @property
+    def seen(self) -> str | None:
+        """The effects that may be committed; None where none were seen, or they were committed."""
+        return self._seen
+
+    def commit(self, digest: str) -> None:
+        """These effects are committed next. AileronError(capability_denied) for any others, and the second time."""
+        if digest != self._seen:
+            raise AileronError(FailureClass.CAPABILITY_DENIED, "effects that were seen are committed once")
+        self._seen = None
 
     def count_up(self, size: int) -> None:
         """`size` more bytes of request bodies. AileronError(resource_limit_exceeded) past the budget."""

@@ -41,6 +41,7 @@ class Reason(enum.StrEnum):
     LOGIN_COMMAND = "login_command"
     LOGIN_REQUEST = "login_request"
     NOT_ALLOWED = "not_allowed"
+    NOT_SEEN = "not_seen"
     METHOD = "method"
     READ_ONLY = "read_only"
     HEADER_NAME = "header_name"

@@ -87,12 +87,13 @@ class Executor:
         """The output of the last step. AileronError: the first failure."""
         answers: dict[str, Any] = {}
         for step in approved.plan.steps:
-            answers[step.id] = await self._step(with_answers(step, answers), run_id, journal)
+            seen = approved.seen if _commits(step) else None
+            answers[step.id] = await self._step(with_answers(step, answers), run_id, journal, seen)
         return answers[approved.plan.steps[-1].id]
 
-    async def _step(self, step: Step, run_id: str, journal: RunJournal) -> Any:
+    async def _step(self, step: Step, run_id: str, journal: RunJournal, seen: str | None) -> Any:
         deadline = anyio.current_time() + step.limits.timeout_s
-        work = _Work(step, run_id, journal, Meter(step.grant.budget), Claims(), deadline)
+        work = _Work(step, run_id, journal, Meter(step.grant.budget, seen), Claims(), deadline)
         attempt = 0
         while True:
             try:
@@ -140,6 +141,10 @@ class Executor:
         return HostConversation(
             jailed, self._egress, work.step, work.meter, work.claims, journal, work.run_id, was_ready=was_ready
         )
+
+
+def _commits(step: Step) -> bool:
+    return step.grant.credential is not None and step.grant.credential.login == "previewed"
 
 
 def policy_of(step: Step, kind: Kind) -> Policy:

@@ -39,7 +39,7 @@ __all__ = [
 
 CredentialKind = Literal["api_key", "basic", "oauth2", "login"]
 InputType = Literal["string", "integer", "number", "boolean", "array", "object"]
-OperationLogin = Literal["read_only"]
+OperationLogin = Literal["read_only", "previewed"]
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object", "null"]
 
 
@@ -162,7 +162,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     network: bool = True
     credential: bool = True
     login: OperationLogin | UnsetType = UNSET
-    """`read_only`: it runs only as a database role that cannot write."""
+    """`read_only`: it runs only as a database role that cannot write. `previewed`: it changes only what a person saw."""
 
 
 class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):

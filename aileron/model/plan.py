@@ -60,7 +60,7 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
     account: str | None = None
     """Whose it is, as the provider or the user said it: for people."""
     login: OperationLogin | UnsetType = UNSET
-    """`read_only`: only as a role that cannot write."""
+    """`read_only`: only as a role that cannot write. `previewed`: to change what a person saw, and nothing else."""
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):
@@ -195,11 +195,13 @@ class _OnlyTheGate(type):
 class ApprovedPlan(metaclass=_OnlyTheGate):
     """A plan that may be carried out, bound to the digest that was admitted or decided."""
 
-    __slots__ = ("approval_id", "digest", "plan")
+    __slots__ = ("approval_id", "digest", "plan", "seen")
 
-    def __init__(self, plan: Plan, digest: str, approval_id: str | None) -> None:
+    def __init__(self, plan: Plan, digest: str, approval_id: str | None, seen: str | None = None) -> None:
+        """`seen`: the digest of the effects that the person saw who approved it."""
         if plan.digest != digest:
             raise ValueError("the plan is not the one that was approved")
         self.plan = plan
         self.digest = digest
         self.approval_id = approval_id
+        self.seen = seen

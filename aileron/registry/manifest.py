@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, Final, get_args
 
 import msgspec
@@ -122,6 +122,8 @@ _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3, un
 _HAVE_XOAUTH2: Final = frozenset({"smtp", "imap", "pop3"})
 _HAVE_ROLES: Final = frozenset({"postgres", "mysql"})
 """Protocols whose servers say what a role may do."""
+_HAVE_PREVIEWED: Final = frozenset({"postgres"})
+"""Protocols whose transactions are held to what a person saw."""
 _LOGIN_KINDS: Final = frozenset({"login", "oauth2"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 
@@ -470,7 +472,8 @@ SCHEMA: Final = {
             ),
             "login": Field(
                 Kind.STRING,
-                says="`read_only`: it runs only as a database role [that cannot write](#a-role-that-only-reads)",
+                says="`read_only`: it runs only as a database role [that cannot write](#a-role-that-only-reads); `previewed`: it "
+                "changes only [what a person saw](#changes-that-a-person-has-seen)",
                 choices=get_args(OperationLogin),
             ),
             "parameters": Field(
@@ -825,25 +828,28 @@ def _intents(provides: Table) -> tuple[str, ...]:
 def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) -> tuple[Operation, ...] | None:
     if "operations" not in table:
         return None
-    has_roles = need is not None and (
-        any(login.protocol in _HAVE_ROLES for login in need.logins) or (allow_unbound and not need.logins)
-    )
-    found = tuple(_operation(one, has_roles=has_roles) for one in table.tables("operations"))
+    protocols = set[str]() if need is None else {login.protocol for login in need.logins}
+    if need is not None and allow_unbound and not need.logins:
+        protocols = set(_HAVE_ROLES)
+    found = tuple(_operation(one, protocols) for one in table.tables("operations"))
     if not 1 <= len(found) <= MAX_OPERATIONS or len({one.name for one in found}) != len(found):
         raise table.refuse("operations", f"{len(found)} operations; 1 to {MAX_OPERATIONS}, each once")
     return found
 
 
-def _operation(table: Table, *, has_roles: bool) -> Operation:
+def _operation(table: Table, protocols: Set[str]) -> Operation:
     name = table.string("name")
     if not OP_NAME.fullmatch(name):
         raise table.refuse("name", f"name {name!r} is not a lower-case letter, then letters, digits, '_', at most 64")
     parameters = tuple(map(_parameter, table.tables("parameters")))
     if len(parameters) > MAX_PARAMETERS or len({one.name for one in parameters}) != len(parameters):
         raise table.refuse("parameters", f"{len(parameters)} parameters; at most {MAX_PARAMETERS}, each once")
-    if "login" in table and not has_roles:
+    if "login" in table and not protocols & _HAVE_ROLES:
         problem = "login without a postgres or mysql login in [capabilities.credential] logins; leave it out"
         raise table.refuse("login", f"{problem}: only their servers say what a role may do")
+    if table.maybe_string("login") == "previewed" and not protocols & _HAVE_PREVIEWED:
+        problem = 'login = "previewed" without a postgres login in [capabilities.credential] logins; leave it out'
+        raise table.refuse("login", f"{problem}: of other protocols no transaction is held to what was seen")
     if "login" in table and not table.boolean("credential", True):
         raise table.refuse("login", "login and credential = false: an operation without a credential logs in nowhere")
     return Operation(

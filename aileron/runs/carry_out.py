@@ -28,7 +28,7 @@ from aileron.model.consent import StandingGrant
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.outcome import Failed, Outcome, Succeeded
 from aileron.model.plan import ApprovedPlan, Plan, PlannedPreview
-from aileron.model.preview import PreviewField, shown_digest
+from aileron.model.preview import EFFECTS_LABEL, PreviewField, shown_digest
 from aileron.runs.journal import LedgerJournal, PreviewJournal
 from aileron.runs.progress import Board
 
@@ -89,8 +89,10 @@ class CarryOut:
         seen: list[PreviewField] = []
 
         async def read() -> dict[str, str]:
+            journal = PreviewJournal(self._audit, run_id)
             with anyio.fail_after(_PREVIEW_S):
-                output = await self._executor.execute(approved, run_id, PreviewJournal(self._audit, run_id))
+                output = await self._executor.execute(approved, run_id, journal)
+            seen.extend(_effects_of(journal, planned))
             seen.extend(rendered(output, planned))
             return {"preview": shown_digest(seen)}
 
@@ -137,6 +139,23 @@ class CarryOut:
         for run_id in tuple(self._unrecorded):
             await self._audit.interrupted(run_id)
             self._unrecorded.discard(run_id)
+
+
+def _effects_of(journal: PreviewJournal, planned: PlannedPreview) -> list[PreviewField]:
+    """What the supervisor itself has seen of the changes, where only that may be changed."""
+    use = planned.step.grant.credential
+    if use is None or use.login != "previewed":
+        return []
+    match journal.effects:
+        case [only]:
+            return [PreviewField(EFFECTS_LABEL, only.text, multiline=True, effects=only.digest)]
+        case several:
+            raise AileronError(
+                FailureClass.CONNECTOR_RUNTIME_ERROR,
+                f"the connector ended {len(several)} transactions in its preview, in place of one: "
+                "what would change is not known",
+                boundary=Boundary.SANDBOX,
+            )
 
 
 def _as_it_is(outcome: Outcome) -> Outcome:

@@ -6,11 +6,11 @@ Translates between their small Protocols, which know nothing of a ledger, and au
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from aileron.audit.events import ConnectorActedEarly
 from aileron.audit.log import Audit
-from aileron.egress.journal import MailIntent, MailReport, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.journal import EffectsReport, MailIntent, MailReport, RequestDenial, RequestIntent, RequestReport
 from aileron.executor.spares import Early
 from aileron.model.failure import Failure
 from aileron.model.plan import ConnectorPin, Step
@@ -43,7 +43,14 @@ class LedgerJournal:
 
 
 class PreviewJournal(LedgerJournal):
-    """The journal of a preview: what leaves is on record, what a connector says is not, since it may repeat what it read."""
+    """The journal of a preview: what leaves is on record, what a connector says is not, since it may repeat what it read.
+
+    `effects` are those that logins told of, in their order.
+    """
+
+    def __init__(self, audit: Audit, run_id: str) -> None:
+        super().__init__(audit, run_id)
+        self.effects: Final[list[EffectsReport]] = []
 
     async def retried(self, step: Step, attempt: int, failure: Failure, delay_s: float) -> None:
         """The class of the failure, without its words; durable."""
@@ -52,7 +59,7 @@ class PreviewJournal(LedgerJournal):
 
     def of_step(self, step: Step) -> _StepJournal:
         """What the step itself writes."""
-        return _SilentJournal(self._audit, self._run_id, step)
+        return _SilentJournal(self._audit, self._run_id, step, self.effects)
 
 
 class SparesJournal:
@@ -108,6 +115,9 @@ class _StepJournal:
             size=intent.size,
         )
 
+    async def effects(self, report: EffectsReport) -> None:
+        await self._audit.egress_effects(self._run_id, self._step, request=report.number, digest=report.digest)
+
     async def mail_sent(self, report: MailReport) -> None:
         await self._audit.egress_submitted(
             self._run_id, self._step, request=report.number, size=report.size, code=report.code
@@ -136,6 +146,15 @@ class _StepJournal:
 
 
 class _SilentJournal(_StepJournal):
+    def __init__(self, audit: Audit, run_id: str, step: Step, told: list[EffectsReport]) -> None:
+        super().__init__(audit, run_id, step)
+        self._told = told
+
+    async def effects(self, report: EffectsReport) -> None:
+        """For the person, too."""
+        await super().effects(report)
+        self._told.append(report)
+
     async def connector_event(self, event: str, fields: dict[str, Any]) -> None:
         """Only that there was one."""
         await super().connector_event("(a preview's)", {})

@@ -16,7 +16,7 @@ from aileron.audit.log import Audit
 from aileron.executor.execute import Executor
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.invocation import Invocation, Scope
-from aileron.model.preview import PreviewField, shown_digest
+from aileron.model.preview import PreviewField, shown_digest, shown_effects
 from aileron.runs.carry_out import CarryOut
 from aileron.runs.runnable import Runnable
 
@@ -66,5 +66,6 @@ async def preview(
         None if fields is None else shown_digest(fields),
         run_id=run_id,
         failure_class=None if failure is None else failure.failure_class,
+        effects=None if fields is None else shown_effects(fields),
     )
     return Previewed(frozen.plan.digest, fields, None if failure is None else failure.message)

@@ -80,6 +80,7 @@ def _decided(approval_id: str, frozen: Frozen) -> QueuedApproval:
         preview=None if decision is None else decision.preview,
         reason=None if decision is None else decision.reason,
         signed=None if decision is None else decision.signed,
+        effects=frozen.effects,
     )
 
 

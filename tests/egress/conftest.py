@@ -20,7 +20,7 @@ from aileron.egress import (
     RequestIntent,
     RequestReport,
 )
-from aileron.egress.journal import MailIntent, MailReport
+from aileron.egress.journal import EffectsReport, MailIntent, MailReport
 from aileron.egress.login import LoginDoor
 from aileron.egress.scrub import Needles
 from aileron.model.failure import AileronError, FailureClass
@@ -115,6 +115,7 @@ class Journal:
         self.rows: list[RequestIntent | RequestReport] = []
         self.denials: list[RequestDenial] = []
         self.mail: list[MailIntent | MailReport] = []
+        self.told: list[EffectsReport] = []
         self.on_sending: Callable[[], None] | None = None
         self.on_mail: Callable[[], None] | None = None
 
@@ -133,6 +134,9 @@ class Journal:
         if self.on_mail is not None:
             self.on_mail()
         self.mail.append(intent)
+
+    async def effects(self, report: EffectsReport) -> None:
+        self.told.append(report)
 
     async def mail_sent(self, report: MailReport) -> None:
         await anyio.lowlevel.checkpoint()

@@ -54,6 +54,7 @@ _TOLD = {
     "egress.sending": ("method", "host", "path", "credential"),
     "egress.finished": ("status", "class", "bytes_down", "scrubbed"),
     "egress.denied": ("reason", "method", "destination"),
+    "egress.effects": ("digest",),
     "egress.envelope": ("sender", "recipients", "size"),
     "egress.submitted": ("code", "size"),
     "connector.audit": ("event", "fields"),

@@ -21,7 +21,7 @@ Rules
   defaults are not in it: a number or a time that the database fills in is another one each time.
 - What does not fit into the text that a person reads cannot be committed.
 
-Not taken back by any rollback, and not seen here: sequences, and what a function does outside of this database. Two rows that
+Not undone by any rollback, and not seen here: sequences, and what a function does outside of this database. Two rows that
 were overwritten may have been others than at the preview: their new values are seen, not the old ones.
 
 Source: PostgreSQL's manual, "Message Flow", "Data-Modifying Statements in WITH" (top level only), "Monitoring Database Activity"
@@ -135,7 +135,7 @@ class _Cycle(NamedTuple):
 
 
 class Transaction(Filter):
-    """For one session, after its start-up. `seen` is the digest that may be committed; None: a preview, which is taken back."""
+    """For one session, after its start-up. `seen` is the digest that may be committed; None: a preview, which is rolled back."""
 
     def __init__(self, seen: str | None) -> None:
         self._seen: Final = seen
