@@ -113,8 +113,8 @@ class _End:
             self.out += memoryview(data)[sent:]
 
     def write(self) -> None:
-        """What waits, as far as it goes. A piece that TLS could not send is tried again with as many bytes or more: OpenSSL takes no
-        fewer (SSL_write(3)).
+        """What waits, as far as it goes. A piece that TLS could not send is tried again with as many bytes or more: OpenSSL takes
+        no fewer (SSL_write(3)).
         """
         while self.out and not self.has_gone:
             with memoryview(self.out) as waiting, waiting[:_PIECE_BYTES] as piece:

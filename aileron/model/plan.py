@@ -91,8 +91,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     imports: frozenset[HostFunction] = frozenset()
     budget: Budget = Budget()
     read_only: bool = False
-    """Requests with a safe method only (RFC 9110, section 9.2.1; RFC 4918, 9.1; RFC 3253, 3.6), and no streams but of logins that can be
-    held to reading: for previews."""
+    """For previews: requests with a safe method only (RFC 9110, section 9.2.1; RFC 4918, 9.1; RFC 3253, 3.6), and no streams but
+    those with a login that can be held to reading."""
 
 
 class StepValue(msgspec.Struct, frozen=True, kw_only=True):
