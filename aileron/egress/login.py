@@ -79,7 +79,7 @@ from aileron.logins.messages import (
 )
 from aileron.model.commands import is_granted, only_reads
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 from aileron.model.secret import Secret
@@ -113,6 +113,10 @@ class LoginTalk(Protocol):
         """This end of what is logged in; does not block."""
         ...
 
+    async def begin(self, order: Order, service: socket.socket) -> None:
+        """Log in at a connected socket, which is closed here. OSError."""
+        ...
+
     async def hear(self) -> FromLogin | None:
         """The next thing that it says; None where it has gone."""
         ...
@@ -129,8 +133,8 @@ class LoginTalk(Protocol):
 class LoginDoor(Protocol):
     """What logs in: aileron/logins/keeper.py."""
 
-    async def begin(self, order: Order, service: socket.socket) -> LoginTalk:
-        """Order a login at a connected socket, which is closed here. OSError."""
+    async def prepare(self, protocol: LoginProtocol) -> LoginTalk:
+        """A login that waits for its order. OSError."""
         ...
 
 
@@ -384,10 +388,13 @@ class LoginOpening(Passage[Stream]):
             which = await within(self._deadline, "queue", destination, lambda: stack.enter_async_context(turn))
             if (pause_s := attempts.pause_s(which)) > 0:
                 raise self._pausing(destination, pause_s)
+            talk = (
+                self._talk
+            ) = await self._prepared()  # its process begins while the rest is written down and connected to
             path = self._request.command or ""
             await self._write_down(RequestIntent(self._number, self._method, destination, path, str(self._use.binding)))
             wire, address = await connected(self._deadline, destination, addresses, None)
-            talk = self._talk = await self._begin(lent, wire.detach())
+            await self._begin(talk, lent, wire.detach())
             heard = await within(self._deadline, "connect", destination, talk.hear)
             if isinstance(heard, Failed) and heard.problem is Problem.REFUSED_CREDENTIAL:
                 attempts.refused(which)
@@ -398,7 +405,16 @@ class LoginOpening(Passage[Stream]):
         self._stream = LoginStream(talk, address, destination, self._meter, self._deadline, self._noted, self._failure)
         return self._stream
 
-    async def _begin(self, lent: LentCredential, service: socket.socket) -> LoginTalk:
+    async def _prepared(self) -> LoginTalk:
+        problem = "nothing logs in here"
+        if self._means.door is not None:
+            try:
+                return await self._means.door.prepare(self._target.protocol)
+            except OSError as error:
+                problem = error.strerror or str(error)
+        raise self._unmade(problem)
+
+    async def _begin(self, talk: LoginTalk, lent: LentCredential, service: socket.socket) -> None:
         left_s = max(0.0, min(self._deadline - anyio.current_time(), MAX_STREAM_S))
         order = Order(
             target=self._target,
@@ -413,15 +429,14 @@ class LoginOpening(Passage[Stream]):
             previewed=self._is_previewed,
             seen=None if self._grant.read_only else self._meter.seen,
         )
-        if self._means.door is not None:
-            try:
-                return await self._means.door.begin(order, service)
-            except OSError as error:
-                problem = error.strerror or str(error)
-        else:
-            problem = "nothing logs in here"
-        service.close()
-        raise AileronError(FailureClass.INTERNAL_ERROR, f"no login at {self._target.destination} was made: {problem}")
+        try:
+            return await talk.begin(order, service)
+        except OSError as error:
+            problem = error.strerror or str(error)
+        raise self._unmade(problem)
+
+    def _unmade(self, problem: str) -> AileronError:
+        return AileronError(FailureClass.INTERNAL_ERROR, f"no login at {self._target.destination} was made: {problem}")
 
     async def _noted(self, note: Note) -> None:
         """On disk when this returns."""

@@ -1,7 +1,7 @@
 """One login, as a process: reads its order, does it, says what became of it, and ends.
 
-Forked by process.py. It has its three descriptors, one secret, and no way to anything else. Not here: the login (perform.py),
-what it may do (confine.py).
+Forked by process.py, with one descriptor; two more come with the order. It has these, one secret, and no way to anything else.
+Not here: the login (perform.py), what it may do (confine.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final, NoReturn
 
+from aileron.hidden.packets import received_with
 from aileron.logins.confine import Confinement
 from aileron.logins.messages import (
     MAX_PACKET,
-    MAX_STREAM_S,
     FromLogin,
     LoginError,
     Note,
@@ -68,12 +68,15 @@ class Logins:
         return made(order)
 
 
-def be_login(descriptors: list[int], logins: Logins, confinement: Confinement) -> NoReturn:
-    """In the fork. Never returns."""
+def be_login(descriptor: int, logins: Logins, confinement: Confinement) -> NoReturn:
+    """In the fork, with the control socket of the login. Never returns."""
     try:
-        confinement.confine_login(descriptors, MAX_STREAM_S)
-        control, service, stream = (socket.socket(fileno=one) for one in descriptors)
-        order = decode_order(control.recv(MAX_PACKET))
+        confinement.confine_login(descriptor)
+        control = socket.socket(fileno=descriptor)
+        packet, passed, _ = received_with(control, MAX_PACKET, 2)
+        order = decode_order(packet)
+        confinement.end_after(order.stream_s)
+        service, stream = (socket.socket(fileno=one) for one in passed)
         service.setblocking(True)
         stream.setblocking(True)
         perform(logins.of, order, service, stream, logins.tls, _teller(control), _noter(control))

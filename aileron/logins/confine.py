@@ -30,6 +30,8 @@ LOG_BYTES: Final = 32 << 20
 """RLIMIT_FSIZE: standard error is the daemon's log, which is put aside at 5 MiB."""
 CPU_S: Final = 600
 """RLIMIT_CPU of each process by itself: a stream of hours costs minutes. For what goes round in circles."""
+ORDER_S: Final = 60.0
+"""For its order to come: what is written down and connected to meanwhile has shorter deadlines."""
 _GRACE_S: Final = 5.0
 _OTHERS: Final = 3  # behind standard input, output and error
 
@@ -49,15 +51,16 @@ class Confinement:
         gc.collect()
         gc.freeze()  # what is there is shared with each fork until one writes to it
 
-    def confine_login(self, keep: list[int], within_s: float) -> None:
-        """In the fork, first of all: `keep` are its descriptors, and it ends after `within_s` seconds if it has not by itself."""
+    def confine_login(self, keep: int) -> None:
+        """In the fork, first of all: `keep` is its one descriptor."""
         die_with_parent()
-        signal.alarm(math.ceil(within_s + _GRACE_S))
+        self.end_after(ORDER_S)
         os.dup2(1, 2)  # what it has to say it says to the daemon: a traceback could quote anything
-        first = _OTHERS
-        for descriptor in sorted(keep):
-            if first < descriptor:
-                kernel.close_range(first, descriptor - 1)
-            first = descriptor + 1
-        kernel.close_range(first)
+        if keep > _OTHERS:
+            kernel.close_range(_OTHERS, keep - 1)
+        kernel.close_range(keep + 1)
         self._login.install()
+
+    def end_after(self, seconds: float) -> None:
+        """It ends then, if it has not by itself."""
+        signal.alarm(math.ceil(seconds + _GRACE_S))

@@ -6,7 +6,7 @@ library that takes a third of a second to import and 60 MiB, which nobody pays f
     idle ──(a login)──► started ──(it ends)──► idle
 
 Rules
-- An order goes over a socket that is made for it, and that only the forked process reads.
+- An order goes over a socket that is made for it, with the two that are connected, and only the forked process reads it.
 - Nothing is said before the process has hidden: what it is started with may be somebody else's as well (hidden/process.py).
 - A process that ends is started again with the next login; the logins of the old one have ended with it.
 
@@ -40,11 +40,17 @@ _log = logging.getLogger(__name__)
 
 
 class Begun:
-    """One login that was ordered. `stream` is the daemon's end of it; both sockets are closed by `close`."""
+    """One login, forked and waiting for its order. `stream` is the daemon's end of it; `close` ends it."""
 
-    def __init__(self, stream: socket.socket, control: socket.socket) -> None:
-        self.stream: Final = stream
+    def __init__(self, control: socket.socket) -> None:
         self._control: Final = control
+        self.stream, self._far = socket.socketpair()
+        self.stream.setblocking(False)
+
+    async def begin(self, order: Order, service: socket.socket) -> None:
+        """Log in at a connected socket, which is the login's from now on and closed here. OSError."""
+        with service, self._far:
+            await _send_with(self._control, array.array("i", [service.fileno(), self._far.fileno()]), encode(order))
 
     async def hear(self) -> FromLogin | None:
         """The next thing that the login says; None where it has gone without another word."""
@@ -63,6 +69,7 @@ class Begun:
     def close(self) -> None:
         """The login ends, if it has not."""
         self.stream.close()
+        self._far.close()
         self._control.close()
 
 
@@ -73,11 +80,9 @@ class Keeper:
         self._usual: Final = _Process(_USUAL, ca_pem)
         self._ssh: Final = _Process(_SSH, ca_pem)
 
-    async def begin(self, order: Order, service: socket.socket) -> Begun:
-        """Order a login at a connected socket, which is the login's from now on and closed here. OSError."""
-        with service:
-            process = self._ssh if order.target.protocol == "ssh" else self._usual
-            return await process.begin(order, service)
+    async def prepare(self, protocol: LoginProtocol) -> Begun:
+        """A login that is forked meanwhile, and waits for its order. OSError."""
+        return await (self._ssh if protocol == "ssh" else self._usual).prepare()
 
     async def start(self, protocols: frozenset[LoginProtocol]) -> None:
         """Have the processes for these protocols ready, for who is about to log in. OSError."""
@@ -101,16 +106,12 @@ class _Process:
         self._starting: anyio.Lock | None = None
         self._running: tuple[subprocess.Popen[bytes], socket.socket] | None = None
 
-    async def begin(self, order: Order, service: socket.socket) -> Begun:
+    async def prepare(self) -> Begun:
         control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        stream, its_stream = socket.socketpair()
-        begun = Begun(stream, control)
+        begun = Begun(control)
         try:
-            with theirs, its_stream:
-                stream.setblocking(False)
-                await send(control, encode(order))  # is there when the login looks for it
-                passed = array.array("i", [theirs.fileno(), service.fileno(), its_stream.fileno()])
-                await self._pass(passed)
+            with theirs:
+                await self._pass(array.array("i", [theirs.fileno()]))
         except BaseException:
             begun.close()
             raise
@@ -176,11 +177,11 @@ def _execute(control: int, words: tuple[str, ...]) -> subprocess.Popen[bytes]:
     return execute_program("aileron.logins", control, *words)
 
 
-async def _send_with(control: socket.socket, passed: array.array[int]) -> None:
+async def _send_with(control: socket.socket, passed: array.array[int], packet: bytes = b"x") -> None:
     """One packet with descriptors."""
     while True:
         try:
-            control.sendmsg([b"x"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)], socket.MSG_DONTWAIT)
+            control.sendmsg([packet], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, passed)], socket.MSG_DONTWAIT)
         except BlockingIOError:
             await anyio.wait_writable(control)
         else:

@@ -1,6 +1,6 @@
 """What the daemon and a login say to each other: typed messages over a sequenced-packet socket, one message a packet.
 
-    Order                              daemon → login   with two descriptors: the service's socket, the jail's end of the stream
+    Order                              daemon → login   with two descriptors: the service's socket, the far end of the stream
     LoggedIn | Failed                  login → daemon   once
     Note, answered by Noted            login → daemon   before what it tells of is done
     Over                               login → daemon   last

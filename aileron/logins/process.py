@@ -4,7 +4,7 @@ Imports what logging in takes, reads the authorities that certificates are verif
 begins in two milliseconds. It never reads an order: it passes on the socket over which that comes, so no secret is ever in its
 memory, nor in that of another login.
 
-    daemon ── a packet, three descriptors: the login's control socket, the service, the stream ──► fork
+    daemon ── a packet with one descriptor: the control socket of a login ──► fork
 
 One thread, so that a fork is whole. Ends with the daemon.
 
@@ -29,7 +29,6 @@ from aileron.tls import client_context
 
 __all__ = ["serve_control"]
 
-_DESCRIPTORS: Final = 3
 _REAP_S: Final = 5.0
 """How long a process that has ended may wait to be forgotten; it has no memory any more."""
 
@@ -46,15 +45,15 @@ def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
     waiting.register(control, select.POLLIN)
     while True:
         if waiting.poll(_REAP_S * 1000 if running else None):
-            packet, passed, _ = received_with(control, 16, _DESCRIPTORS)
+            packet, passed, _ = received_with(control, 16, 1)
             if not packet:
                 return 0
-            if len(passed) == _DESCRIPTORS and running < MAX_LOGINS:
-                if os.fork() == 0:
-                    be_login(passed, logins, confinement)
-                running += 1
-            for one in passed:  # of which the daemon hears: a socket that nobody has is at its end
-                os.close(one)
+            for one in passed:
+                if running < MAX_LOGINS:
+                    if os.fork() == 0:
+                        be_login(one, logins, confinement)
+                    running += 1
+                os.close(one)  # of which the daemon hears where nobody else has it: it is at its end
         running -= _reap()
 
 

@@ -43,7 +43,8 @@ SERVICE = b"220 it greets whoever connects\r\n"
 class Talk:
     """One login that says what the test lets it; its stream's other end is `far`."""
 
-    def __init__(self, script: list[FromLogin | None]) -> None:
+    def __init__(self, script: list[FromLogin | None], door: Door) -> None:
+        self._door = door
         self.stream, self.far = socket.socketpair()
         self.stream.setblocking(False)
         self.far.settimeout(10)
@@ -55,6 +56,12 @@ class Talk:
 
     def say(self, what: FromLogin | None) -> None:
         self._said.put_nowait(what)
+
+    async def begin(self, order: Order, service: socket.socket) -> None:
+        self._door.orders.append(order)
+        await anyio.wait_readable(service)
+        self._door.heard.append(service.recv(100))
+        service.close()
 
     async def hear(self) -> FromLogin | None:
         return await self._said.get()
@@ -77,13 +84,9 @@ class Door:
         self.talks: list[Talk] = []
         self.heard: list[bytes] = []
 
-    async def begin(self, order: Order, service: socket.socket) -> Talk:
-        self.orders.append(order)
-        await anyio.wait_readable(service)
-        self.heard.append(service.recv(100))
-        service.close()
+    async def prepare(self, protocol: str) -> Talk:
         script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
-        self.talks.append(Talk(script))
+        self.talks.append(Talk(script, self))
         return self.talks[-1]
 
 
@@ -465,10 +468,8 @@ async def test_a_denial_that_is_found_out_when_the_connector_has_gone_still_ends
 async def test_without_a_process_that_logs_in_nothing_does() -> None:
     """As in `connector test`."""
     world = World(None)
-    with service() as (port, listening):
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(greet, listening)
-            error = await refused(world, port, grant_at(port))
+    with service() as (port, _):
+        error = await refused(world, port, grant_at(port))
     assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
 
 

@@ -70,7 +70,8 @@ async def logged_in(
     )
     with anyio.fail_after(DEADLINE_S):
         service = socket.create_connection(("127.0.0.1", where.destination.port))
-        begun = await keeper.begin(order, service)
+        begun = await keeper.prepare(where.protocol)
+        await begun.begin(order, service)
         assert await begun.hear() == LoggedIn(mechanism=mechanism)
         begun.stream.settimeout(DEADLINE_S)
         yield begun.stream

@@ -98,9 +98,16 @@ async def until(found: object) -> None:
         await anyio.sleep(0.01)
 
 
+async def ordered(keeper: Keeper, what: Order, service: socket.socket) -> Begun:
+    """A login under way."""
+    begun = await keeper.prepare(what.target.protocol)
+    await begun.begin(what, service)
+    return begun
+
+
 async def logged_in(keeper: Keeper, service: socket.socket, theirs: socket.socket) -> Begun:
     """One login, to the point where its stream is open."""
-    begun = await keeper.begin(order(), theirs)
+    begun = await ordered(keeper, order(), theirs)
     await anyio.to_thread.run_sync(answer_login, service)
     assert isinstance(await begun.hear(), LoggedIn)
     return begun
@@ -217,7 +224,7 @@ async def test_a_refused_login_says_so_and_what_is_not_made_here_is_refused() ->
     """By reason."""
     async with keeping() as keeper:
         with logging_in() as (theirs, service):
-            begun = await keeper.begin(order(), theirs)
+            begun = await ordered(keeper, order(), theirs)
             service.recv(1000)
             service.sendall(b"-WRONGPASS invalid username-password pair\r\n")
             failed = await begun.hear()
@@ -230,7 +237,7 @@ async def test_a_login_that_nobody_answers_ends_in_its_time() -> None:
     """Whatever the service does."""
     async with keeping() as keeper:
         with logging_in() as (theirs, _service):
-            begun = await keeper.begin(order(login_s=0.3), theirs)
+            begun = await ordered(keeper, order(login_s=0.3), theirs)
             failed = await begun.hear()
             assert isinstance(failed, Failed)
             assert failed.problem is Problem.TOO_SLOW
@@ -270,13 +277,13 @@ def fork():
 
 stage, port = sys.argv[1], int(sys.argv[2])
 stream = socket.socket()
-out = os.fdopen(os.dup(1), "w")
+out = os.fdopen(1, "w", closefd=False)
 tried = {}
 if stage != "free":
     confinement = Confinement()
     confinement.confine_process()
     if stage == "login":
-        confinement.confine_login([stream.fileno(), out.fileno()], 60)
+        confinement.confine_login(stream.fileno())
 everything()
 out.write(json.dumps(tried))
 out.flush()
