@@ -359,6 +359,24 @@ def test_cut_anywhere_it_is_the_same_as_whole(said: list[bytes], data: st.DataOb
     assert outcome(whole, [stream]) == outcome(cut, pieces)
 
 
+ROWS: Final = st.lists(st.binary(max_size=30).map(lambda data: wire.message(b"D", data)), max_size=6).map(b"".join)
+
+
+@given(ROWS, st.data())
+def test_what_the_service_says_is_the_same_cut_anywhere(rows: bytes, data: st.DataObject) -> None:
+    """Rows as they are, in runs or in pieces; without the answers to what was sent besides."""
+    own = wire.message(b"1") + wire.message(b"2")
+    stream = own + wire.message(b"T", b"x") + rows + wire.message(b"C", b"SELECT 1\0") + wire.ready(b"T")
+    frame = Frame(only_reads=True)
+    to_server(frame.up(query("SELECT 1")))
+    heard = b""
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        heard += to_client(frame.down(stream[:size]))
+        stream = stream[size:]
+    assert heard == wire.message(b"T", b"x") + rows + wire.message(b"C", b"SELECT 1\0") + wire.ready(b"I")
+
+
 @pytest.mark.parametrize(
     ("said", "words"),
     [

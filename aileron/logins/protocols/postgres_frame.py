@@ -214,7 +214,7 @@ class Frame(Filter):
         self._from_client: Final = wire.Cutter(
             {b"Q": MAX_STATEMENT, b"P": MAX_STATEMENT, b"B": _MAX_NAMES, b"E": _MAX_NAMES}, "the connector"
         )
-        self._from_server: Final = wire.Cutter({b"Z": 1, b"C": 256, b"E": wire.MAX_MESSAGE}, "the service")
+        self._from_server: Final = wire.Cutter({b"Z": 1, b"C": 256, b"E": wire.MAX_MESSAGE}, "the service", runs=b"Dd")
         self._cycles: Final[deque[_Cycle]] = deque()
         self._statements: Final[dict[bytes, Control]] = {}
         self._portals: Final[dict[bytes, Control]] = {}
@@ -231,7 +231,7 @@ class Frame(Filter):
         """Statements looked at; everything else as it is."""
         said = bytearray()
         for part in self._from_client.cut(data):
-            said += part.data if isinstance(part, wire.Rest) else self._of_client(part)
+            said += self._of_client(part) if isinstance(part, wire.Head) else part.data
             self._is_inside = not part.is_last
             said += self._due()
         return (Passed(to_server=bytes(said)),)  # at once: small pieces would wait for each other on the way
@@ -242,8 +242,8 @@ class Frame(Filter):
         for part in self._from_server.cut(data):
             if isinstance(part, wire.Head):
                 said += self._of_server(part)
-            elif not self._drops_rest:
-                said += part.data
+            elif isinstance(part, wire.Run) or not self._drops_rest:
+                said += part.data  # rows are of a question of the connector: ours has none
         return (Passed(to_client=bytes(said), to_server=self._due()),)
 
     def _due(self) -> bytes:

@@ -33,6 +33,7 @@ __all__ = [
     "Fields",
     "Head",
     "Rest",
+    "Run",
     "error_response",
     "message",
     "parse_error",
@@ -45,6 +46,7 @@ __all__ = [
 
 MAX_MESSAGE: Final = 64 << 10
 """Bytes of one message of a login; a server's longest is an error or the row of a check, of a few KiB."""
+_LENGTH: Final = struct.Struct("!i")
 _MAX_LENGTH: Final = (1 << 30) - 1
 """What PostgreSQL itself takes for a message (PQ_LARGE_MESSAGE_LIMIT)."""
 
@@ -133,25 +135,39 @@ class Rest(NamedTuple):
     is_last: bool
 
 
+class Run(NamedTuple):
+    """Whole messages of a kind of which nobody looks at one alone: the rows of a result."""
+
+    data: bytes
+    is_last: bool = True
+
+
 class Cutter:
     """Messages out of a stream. Keeps at most a header and what was asked for of one body; the rest passes in pieces."""
 
-    def __init__(self, keep: Mapping[bytes, int], who: str) -> None:
-        """`keep`: kind → bytes of a body that come together with its head, or the whole of it if it is shorter."""
+    def __init__(self, keep: Mapping[bytes, int], who: str, runs: bytes = b"") -> None:
+        """`keep`: kind → bytes of a body that come together with its head, or the whole of it if it is shorter. `runs`: the kinds
+        that come in runs, as far as they are there as a whole.
+        """
         self._keep: Final = keep
+        self._runs: Final = frozenset(runs)
         self._who: Final = who
         self._waiting = bytearray()
         self._left = 0
 
-    def cut(self, data: bytes) -> list[Head | Rest]:
+    def cut(self, data: bytes) -> list[Head | Rest | Run]:
         """What has become known with these bytes. LoginError where they are no messages."""
         self._waiting += data
         return list(self._cut())
 
-    def _cut(self) -> Iterator[Head | Rest]:
+    def _cut(self) -> Iterator[Head | Rest | Run]:
         at = 0
         waiting = memoryview(bytes(self._waiting))
         while True:
+            end = at if self._left or not self._runs else self._end_of_run(waiting, at)
+            if end > at:
+                yield Run(bytes(waiting[at:end]))
+                at = end
             if self._left:
                 if at == len(waiting):
                     break
@@ -177,3 +193,13 @@ class Cutter:
             at += wanted
             yield Head(kind, size, body)
         self._waiting = bytearray(waiting[at:])
+
+    def _end_of_run(self, waiting: memoryview, at: int) -> int:
+        """Behind the last of the messages that come in a run, begin here, and are here as a whole."""
+        runs, unpack, last = self._runs, _LENGTH.unpack_from, len(waiting) - 5
+        while at <= last and waiting[at] in runs:
+            (length,) = unpack(waiting, at + 1)
+            if not 4 <= length <= last - at + 4:
+                break
+            at += length + 1
+        return at
