@@ -94,8 +94,13 @@ def imap(answering: dict[str, bytes]) -> Script:
 SELECTED = b"* 1 EXISTS\r\n* OK [UIDVALIDITY 7] valid\r\n"
 
 
-def reading(structure: bytes, header: bytes = b"Subject: x\r\n\r\n", body: bytes = b"hello") -> Script:
-    """A folder with one message."""
+def reading(
+    structure: bytes,
+    header: bytes = b"Subject: x\r\n\r\n",
+    body: bytes = b"hello",
+    bodies: dict[str, bytes] | None = None,
+) -> Script:
+    """A folder with one message: `bodies` by part, `body` for any other."""
 
     def fetched(peer: socket.socket) -> None:
         peer.sendall(b"* OK [CAPABILITY IMAP4rev1] ready\r\n")
@@ -108,7 +113,8 @@ def reading(structure: bytes, header: bytes = b"Subject: x\r\n\r\n", body: bytes
                 said = b"* 1 FETCH (UID 1 FLAGS () RFC822.SIZE 5 BODYSTRUCTURE %s BODY[HEADER]<0> {%d}\r\n%s)\r\n"
                 said = said % (structure, len(header), header)
             elif found := re.search(rb"BODY\.PEEK\[([0-9.]+)\]", line):
-                said = b"* 1 FETCH (UID 1 BODY[%s]<0> {%d}\r\n%s)\r\n" % (found[1], len(body), body)
+                text = (bodies or {}).get(found[1].decode(), body)
+                said = b"* 1 FETCH (UID 1 BODY[%s]<0> {%d}\r\n%s)\r\n" % (found[1], len(text), text)
             peer.sendall(said + tag + b" OK done\r\n")
 
     return fetched
@@ -117,49 +123,48 @@ def reading(structure: bytes, header: bytes = b"Subject: x\r\n\r\n", body: bytes
 TEXT = b'("TEXT" "PLAIN" ("CHARSET" "%s") NIL NIL "%s" 5 1)'
 
 
-@pytest.mark.parametrize(
-    ("structure", "body", "text"),
-    [
-        (TEXT % (b"utf-8", b"7BIT"), b"hello", "hello"),
-        (TEXT % (b"x-none", b"8BIT"), b"gr\xfc\xdfe", "gr\ufffd\ufffde"),
-        (TEXT % (b"zip", b"BASE64"), b"aGVsbG8=", "hello"),
-        (TEXT % (b"utf-16", b"7BIT"), b"\xff\xfeh\0i\0\0", "hi\ufffd"),
-        (TEXT % (b"utf-8", b"BASE64"), b"aGVs*bG8", "hello"),
-        (TEXT % (b"utf-8", b"QUOTED-PRINTABLE"), b"a=C3=BC=\r\nb=Z", "aüb=Z"),
-        (TEXT % (b"utf-8", b"X-UUENCODE"), b"begin", "begin"),
-        (TEXT % (b"utf-8", b"7BIT"), b"a\0\x1b[31mb\x7f", "a\ufffd\ufffd[31mb\ufffd"),
-        (b'("TEXT" "HTML" NIL NIL NIL "7BIT" 9 1)', b"<p>a<script>b</script>c", "ac"),
-        (
-            b'(("TEXT" "PLAIN" NIL NIL NIL "7BIT" 0 0)("TEXT" "HTML" NIL NIL NIL "7BIT" 9 1) "ALTERNATIVE")',
-            b"<b>b</b>",
-            "b",
-        ),
-        (b'(("APPLICATION" "PDF" NIL NIL NIL "BASE64" 4) "MIXED")', b"", ""),
-    ],
-)
-def test_a_text_in_any_form_is_text(program: Path, structure: bytes, body: bytes, text: str) -> None:
-    """By whatever charset and encoding it claims to have."""
-    assert run(program, reading(structure, body=body), "read_message", **READ).output["text"] == text
+FORMS = [
+    (TEXT % (b"utf-8", b"7BIT"), b"hello", "hello"),
+    (TEXT % (b"x-none", b"8BIT"), b"gr\xfc\xdfe", "gr\ufffd\ufffde"),
+    (TEXT % (b"zip", b"BASE64"), b"aGVsbG8=", "hello"),
+    (TEXT % (b"utf-16", b"7BIT"), b"\xff\xfeh\0i\0\0", "hi\ufffd"),
+    (TEXT % (b"utf-8", b"BASE64"), b"aGVs*bG8", "hello"),
+    (TEXT % (b"utf-8", b"QUOTED-PRINTABLE"), b"a=C3=BC=\r\nb=Z", "aüb=Z"),
+    (TEXT % (b"utf-8", b"X-UUENCODE"), b"begin", "begin"),
+    (TEXT % (b"utf-8", b"7BIT"), b"a\0\x1b[31mb\x7f", "a\ufffd\ufffd[31mb\ufffd"),
+    (b'("TEXT" "HTML" NIL NIL NIL "7BIT" 9 1)', b"<p>a<script>b</script>c", "ac"),
+]
 
 
-@pytest.mark.parametrize(
-    ("header", "fields"),
-    [
-        (b"Subject: =?utf-8?q?a=0D=0ABcc:_x?=\r\n\r\n", {"subject": "a Bcc: x"}),
-        (
-            b"From: =?utf-8?q?boss=40example.com=3E?= <eve@evil.example>\r\n\r\n",
-            {"from": '"boss@example.com>" <eve@evil.example>'},
-        ),
-        (b"Subject: \x00\x1b]0;x\x07\xff\r\n\r\n", {"subject": "]0;x \ufffd"}),
-        (b"Subject: a\r\n\tb\r\nSubject: c\r\n\r\n", {"subject": "a b, c"}),
-        (b"no colon\r\n:\r\n\r\n", {"subject": "", "from": ""}),
-        (b"Subject: " + b"x" * 20_000 + b"\r\n\r\n", {"subject": "x" * 10_000 + "… (cut: it has 20000 characters)"}),
-    ],
-)
-def test_a_field_is_one_line(program: Path, header: bytes, fields: dict[str, str]) -> None:
+def test_a_text_in_any_form_is_text(program: Path) -> None:
+    """By whatever charset and encoding each part claims to have."""
+    structure = b'(%s("APPLICATION" "PDF" NIL NIL NIL "BASE64" 4) "MIXED")' % b"".join(form[0] for form in FORMS)
+    bodies = {str(number): body for number, (_, body, _) in enumerate(FORMS, 1)}
+    found = run(program, reading(structure, bodies=bodies), "read_message", **READ).output
+
+    assert found["text"].split("\n") == [text for _, _, text in FORMS]
+    assert [one["part"] for one in found["attachments"]] == [str(len(FORMS) + 1)]
+
+
+def test_of_several_forms_the_one_with_a_text_is_taken(program: Path) -> None:
+    """What the sender wrote as text, unless it is empty."""
+    forms = b'(("TEXT" "PLAIN" NIL NIL NIL "7BIT" 0 0)("TEXT" "HTML" NIL NIL NIL "7BIT" 9 1) "ALTERNATIVE")'
+    found = run(program, reading(forms, bodies={"2": b"<b>b</b>"}), "read_message", **READ).output
+    assert (found["text"], found["text_from"]) == ("b", "html")
+
+
+def test_a_field_is_one_line(program: Path) -> None:
     """Whatever is in it, and no name passes for an address."""
+    header = (
+        b"Subject: =?utf-8?q?a=0D=0ABcc:_x?=\r\nSubject: \x00\x1b]0;x\x07\xff\r\n\tc\r\nno colon\r\n:\r\n"
+        b"From: =?utf-8?q?boss=40example.com=3E?= <eve@evil.example>\r\nTo: " + b"x" * 20_000 + b"\r\n\r\n"
+    )
     found = run(program, reading(TEXT % (b"utf-8", b"7BIT"), header), "read_message", **READ).output
-    assert {name: found[name] for name in fields} == fields
+
+    assert found["subject"] == "a Bcc: x, ]0;x \ufffd c"
+    assert found["from"] == '"boss@example.com>" <eve@evil.example>'
+    assert found["to"] == "x" * 10_000 + "… (cut: it has 20000 characters)"
+    assert (found["bcc"], found["date"]) == ("", "")
 
 
 def test_what_is_long_is_cut_and_says_so(program: Path) -> None:
