@@ -7,7 +7,6 @@ Not here: the login (perform.py), what it may do (confine.py).
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 import socket
 import ssl
@@ -52,9 +51,7 @@ class Logins:
     def __init__(self, protocols: Sequence[str], tls: ssl.SSLContext) -> None:
         """Imports them. KeyError for one that there is not."""
         self.tls: Final = tls
-        self._classes: Final = {
-            name: _class_of(*CLASSES[name]) for name in CLASSES if name in protocols and _is_here(name)
-        }
+        self._classes: Final = {name: _class_of(*CLASSES[name]) for name in CLASSES if name in protocols}
 
     def of(self, order: Order) -> Login:
         """The login for an order. LoginError where this process has not the protocol, or the protocol cannot keep the order."""
@@ -106,10 +103,6 @@ def _noter(control: socket.socket) -> Callable[[Note], None]:
             raise LoginError(Problem.CLOSED, "what is sent could not be written down")
 
     return note
-
-
-def _is_here(name: LoginProtocol) -> bool:
-    return importlib.util.find_spec(f"aileron.logins.protocols.{CLASSES[name][0]}") is not None
 
 
 def _class_of(module: str, name: str) -> type[Login]:
