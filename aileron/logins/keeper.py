@@ -119,10 +119,12 @@ class _Process:
 
     async def _pass(self, passed: array.array[int]) -> None:
         """To the process; once more to a new one, if it turns out that the old one has just gone."""
+        control = await self.control()
         try:
-            await _send_with(await self.control(), passed)
+            await _send_with(control, passed)
         except OSError:
-            await self.aclose()
+            if self._running is not None and self._running[1] is control:  # nobody else has found out yet
+                await self.aclose()
             await _send_with(await self.control(), passed)
 
     async def control(self) -> socket.socket:
