@@ -166,8 +166,8 @@ class Part(NamedTuple):
 
     @property
     def decoded_size(self) -> int:
-        """Bytes, about."""
-        return self.size * 3 // 4 if self.encoding == "base64" else self.size
+        """Bytes, about, and not more than there are: in base64, a line of 78 stands for 57 (RFC 2045 section 6.8)."""
+        return self.size * 57 // 78 if self.encoding == "base64" else self.size
 
 
 class Group(NamedTuple):

@@ -14,7 +14,7 @@ import quopri
 import re
 from typing import Any, Final, NamedTuple
 
-from answers import AnswerError, Fetched, Group, Part, parts_of
+from answers import Fetched, Group, Part, parts_of
 from imap import MAX_HEADER_BYTES, Folder
 
 from aileron_connector import BadInput
@@ -210,20 +210,23 @@ def attachment(folder: Folder, uid: int, section: str) -> dict[str, Any]:
     return {**found, "encoding": "base64", "content": base64.b64encode(data).decode("ascii"), "is_cut": False}
 
 
-def attached_bytes(folder: Folder, uid: int, section: str, limit_bytes: int) -> tuple[Part, bytes]:
-    """A part and its content. BadInput if there is no such part, or it is larger."""
+def attached_bytes(
+    folder: Folder, uid: int, section: str, limit_bytes: int, argument: str = "part"
+) -> tuple[Part, bytes]:
+    """A part and its content. BadInput about `argument` if there is no such part, or it is larger."""
     found = folder.fetch_one(uid, "UID BODYSTRUCTURE")
     part = next((one for one in _all(parts(found)) if one.section == section), None)
     if part is None:
         known = ", ".join(one.section for one in attachments_of(parts(found))[:20]) or "none"
-        raise BadInput(f"the message has no part {section[:20]!r}; its attachments are {known}", argument="part")
-    if part.decoded_size > limit_bytes:
-        words = f"the attachment has {part.decoded_size} bytes; at most {limit_bytes} can be used here"
-        raise BadInput(words, argument="part")
-    encoded = folder.part(uid, part, limit_bytes * 2)
-    if len(encoded) >= limit_bytes * 2:
-        raise AnswerError("a part is larger than the server said")
-    return part, content(encoded, part)[:limit_bytes]
+        raise BadInput(f"the message has no part {section[:20]!r}; its attachments are {known}", argument=argument)
+    data = b""
+    if part.decoded_size <= limit_bytes:
+        # Twice as much as may come of it: encoded, it is longer. What the server said of its size may be wrong.
+        data = content(folder.part(uid, part, limit_bytes * 2), part)
+    if max(part.decoded_size, len(data)) > limit_bytes:
+        words = f"the attachment has more than the {limit_bytes} bytes that can be used here"
+        raise BadInput(words, argument=argument)
+    return part, data
 
 
 def _all(structure: Part | Group) -> list[Part]:

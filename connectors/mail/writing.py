@@ -206,7 +206,7 @@ def text_attachment(one: Attachment) -> Attached:
 
 def mailbox_attachment(one: Attachment, folder: Folder, uid: int, room: int) -> Attached:
     """A part of a message; of `room` bytes at most."""
-    part, data = attached_bytes(folder, uid, one.part or "", room)
+    part, data = attached_bytes(folder, uid, one.part or "", room, "attachments")
     name = one.filename or re.sub(r"[/\\]", "_", part.filename)[:MAX_NAME_CHARACTERS] or f"part-{part.section}"
     # A message in a message would have to be one that the `email` package can read; as a file it is what it is.
     kind = (

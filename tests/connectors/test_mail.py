@@ -306,10 +306,10 @@ def test_attachments_are_read_by_their_number(account: Account) -> None:
 def test_an_attachment_too_large_for_an_answer_is_refused(account: Account) -> None:
     """By its size, before it is fetched."""
     message = mail("see below")
-    message.add_attachment(b"x" * (600 << 10), maintype="application", subtype="zip", filename="a.zip")
+    message.add_attachment(b"x" * ((512 << 10) + 1), maintype="application", subtype="zip", filename="a.zip")
     failed = account.failure("read_attachment", message_id=account.put(message), part="2")
     assert failed[0] == "bad_input"
-    assert "at most 524288" in failed[1]
+    assert "more than the 524288 bytes" in failed[1]
 
 
 def test_an_id_never_means_another_message(account: Account) -> None:

@@ -52,11 +52,20 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def run(program: Path, script: Script, op: str, **args: Any) -> Report:
-    """One operation at a server that does what the script says, once the login is over."""
+def run(
+    program: Path,
+    script: Script,
+    op: str,
+    hosts: list[GrantedHost] = HOSTS,
+    asked: list[int] | None = None,
+    **args: Any,
+) -> Report:
+    """One operation at a server that does what the script says, once the login is over. `asked` gets the ports."""
     threads = []
 
-    def connect(_asked: TcpOpen) -> socket.socket:
+    def connect(wanted: TcpOpen) -> socket.socket:
+        if asked is not None:
+            asked.append(wanted.port)
         ours, theirs = socket.socketpair()
         theirs.settimeout(10)
 
@@ -69,7 +78,7 @@ def run(program: Path, script: Script, op: str, **args: Any) -> Report:
         return ours
 
     try:
-        return PlainHost(program, hosts=HOSTS, streams=connect).call(op, **args)
+        return PlainHost(program, hosts=hosts, streams=connect).call(op, **args)
     finally:
         for thread in threads:
             thread.join(10)
@@ -295,6 +304,26 @@ def test_what_became_of_a_message_is_said(
     assert (report.failure.failure_class, words in report.failure.message) == (failure_class, True), report.failure
     assert ("may_have_been_sent" in report.failure.details) == ("may have been" in words)
     assert "\x1b" not in report.failure.message
+
+
+def test_a_part_larger_than_the_server_said_is_refused(program: Path) -> None:
+    """By what came; and one that is as large as it may be is given whole."""
+    structure = b'("IMAGE" "PNG" NIL NIL NIL "8BIT" 5)'
+    fits, more = (
+        run(program, reading(structure, body=b"x" * size), "read_attachment", **READ, part="1")
+        for size in (512 << 10, (512 << 10) + 1)
+    )
+    assert fits.output["size"] == 512 << 10
+    assert (more.failure.failure_class, more.failure.details) == ("bad_input", {"argument": "part"})
+
+
+def test_the_servers_are_told_apart_by_their_ports(program: Path) -> None:
+    """Whichever comes first in the manifest."""
+    for hosts in (HOSTS, HOSTS[::-1]):
+        asked: list[int] = []
+        run(program, imap({}), "list_folders", hosts=hosts, asked=asked)
+        run(program, smtp(), "send_message", **SEND, hosts=hosts, asked=asked)
+        assert asked == [993, 465]
 
 
 def test_an_address_in_letters_needs_smtputf8(program: Path) -> None:
