@@ -23,6 +23,7 @@ from reading import Fields, Said, attached_bytes, parts, said
 
 from aileron_connector import BadInput, ExternalApiError, idempotency_key
 from aileron_connector.mail import (
+    MAX_FIELD_CHARACTERS,
     MAX_NAME_CHARACTERS,
     Address,
     address_field,
@@ -60,6 +61,7 @@ MAX_REFERENCES: Final = 20
 MAX_ATTACHMENTS: Final = 10
 ATTACHMENTS_BYTES: Final = 10 << 20
 """Of all attachments: many servers take messages of 25 MB at most, and base64 makes them larger."""
+_BETWEEN_COMMAS: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^,])+')
 _CRLF: Final = "\r\n"
 _POLICY: Final = email.policy.SMTP.clone(cte_type="7bit")
 _HEADER: Final = "UID FLAGS INTERNALDATE RFC822.SIZE BODYSTRUCTURE BODY.PEEK[HEADER]<0.131072>"
@@ -143,9 +145,14 @@ class Parent(NamedTuple):
         return to, list(copies.values())
 
     def _mailboxes(self, name: str) -> list[Address]:
-        """Those of a field that mail can go to; names as they read, addresses as they are written."""
-        found = {}
-        for shown, address in email.utils.getaddresses([self.fields.raw(name)]):
+        """Those of a field that mail can go to; names as they read, addresses as they are written. ExternalApiError."""
+        field = self.fields.raw(name)
+        if len(field) > MAX_FIELD_CHARACTERS:
+            raise ExternalApiError(f"the message names more people than can be answered: its {name} is too long")
+        found: dict[str, Address] = {}
+        # One at a time: newer versions of getaddresses() give nothing at all where one of them cannot be read.
+        for piece in _BETWEEN_COMMAS.findall(field):
+            shown, address = email.utils.parseaddr(piece)
             if is_mailbox(address, utf8=True):
                 readable_name = readable(shown, is_address=False)[:MAX_NAME_CHARACTERS]
                 found.setdefault(address.lower(), Address(readable_name, address))

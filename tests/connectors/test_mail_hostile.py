@@ -396,3 +396,35 @@ def test_any_structure_is_parts_or_refused(node: Any) -> None:
     if isinstance(found, answers.Part):
         assert not re.search(r"[\x00-\x1f]", found.filename)
         json.dumps(found)
+
+
+TRICK = b"From: eve@evil.example\r\nReply-To: =?utf-8?q?boss=40example=2Ecom?= <eve@evil.example>\r\n"
+MANY = b'From: a@example.com (Ann)\r\nCc: "x, y" <b@example.com>, broken <>, c@\r\n'
+
+
+@pytest.mark.parametrize(
+    ("header", "to", "cc"),
+    [
+        (MANY, "Ann <a@example.com>", '"x, y" <b@example.com>'),
+        (TRICK, '"boss@example.com" <eve@evil.example>', None),
+        (b"From: mira@example.com\r\nTo: Noor <noor@example.com>\r\n", "Noor <noor@example.com>", None),
+        (b"From: <a@example.com\r\n b@example.com>\r\nReply-To: undisclosed\r\n", None, None),
+        (b"From: a@example.com\r\nCc: " + b'"\\"' * 6_000 + b"\r\n", None, None),
+    ],
+)
+def test_an_answer_goes_to_addresses_and_nothing_else(
+    program: Path, header: bytes, to: str | None, cc: str | None
+) -> None:
+    """Those that can be read; where there is none, or too much to read, nobody is answered."""
+    ports: list[int] = []
+    mailbox, server = reading(TEXT % (b"utf-8", b"7BIT"), header + b"\r\n"), smtp(*HELLO, *[OK] * 5)
+
+    def either(peer: socket.socket) -> None:
+        (mailbox if ports[-1] == 993 else server)(peer)
+
+    asked = {"from_address": "mira@example.com", **READ, "body": "x", "reply_all": True}
+    report = run(program, either, "check_recipients", asked=ports, **asked)
+    if to is None:
+        assert report.failure.failure_class == "external_api_error"
+    else:
+        assert (report.output["to"], report.output["cc"]) == (to, cc)

@@ -1,96 +1,76 @@
-"""smtplib, imaplib and poplib in a connector, on a stream that is logged in: with STARTTLS of their own or without."""
+"""The SDK's part of mail: addresses that are one thing to everybody, and fields that nothing gets into."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import email.policy
+import re
+from email.parser import BytesHeaderParser
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aileron_sandbox.frames import Chunk, Failed, GrantedHost, Result, TcpOpen, TcpOpened
-from tests.support.plain_host import ConnectorProcess, invoke
+from aileron_connector import BadInput, mail
 
-PROGRAM = """
-import imaplib, poplib, smtplib
-from aileron_connector import hosts, op, run
-
-@op
-def smtp():
-    with smtplib.SMTP(hosts()[0].host, hosts()[0].port) as client:
-        code, _words = client.starttls()
-        client.login("any", "any")
-        return [code, hosts()[0].login]
-
-@op
-def imap():
-    client = imaplib.IMAP4(hosts()[0].host, hosts()[0].port)
-    said, _words = client.starttls()
-    return [said, client.login("any", "any")[0]]
-
-@op
-def pop3():
-    client = poplib.POP3(hosts()[0].host, hosts()[0].port)
-    said = client.stls()[:3].decode()
-    client.user("any")
-    return [said, client.pass_("any")[:3].decode()]
-
-run()
-"""
-SAYS = {
-    "smtp": (
-        b"220 hi\r\n",
-        {b"ehlo": b"250-hi\r\n250 AUTH PLAIN\r\n", b"AUTH": b"235 ok\r\n", b"QUIT": b"221 bye\r\n"},
-    ),
-    "imap": (b"* OK hi\r\n", {b"CAPABILITY": b"* CAPABILITY IMAP4rev1\r\n%s OK done\r\n", b"LOGIN": b"%s OK done\r\n"}),
-    "pop3": (b"+OK hi\r\n", {b"USER": b"+OK\r\n", b"PASS": b"+OK\r\n"}),
-}
+SEEN = st.characters(exclude_categories=("Cs", "Cc", "Zl", "Zp"))
+NAMES = st.text(SEEN, max_size=60).map(lambda text: " ".join(text.split()))
+PLAIN = st.from_regex(r"[a-z]{1,10}@[a-z]{1,10}\.example", fullmatch=True)
 
 
-@pytest.fixture
-def program(tmp_path: Path) -> Path:
-    """A connector of the three libraries."""
-    path = tmp_path / "connector.py"
-    path.write_text(PROGRAM, encoding="utf-8")
-    return path
+@given(st.lists(st.builds(mail.Address, NAMES, PLAIN), min_size=1, max_size=5))
+def test_what_a_person_is_shown_reads_back_as_the_same_people(people: list[mail.Address]) -> None:
+    """A name that spells an address, or has a comma, is in quotes."""
+    assert mail.addresses(", ".join(map(str, people)), "to") == people
 
 
-def _talk(program: Path, protocol: str, host: GrantedHost) -> tuple[Result | Failed, list[bytes]]:
-    """What came of the operation, and the commands that its library sent."""
-    greeting, answers = SAYS[protocol]
-    commands: list[bytes] = []
-    with ConnectorProcess(program, invoke(protocol, hosts=[host])) as process:
-        assert isinstance(process.receive().message, TcpOpen)
-        process.send(TcpOpened(id=1))
-        process.send(Chunk(id=1), greeting)
-        while True:
-            frame = process.receive()
-            if isinstance(frame.message, Result | Failed):
-                return frame.message, commands
-            if not isinstance(frame.message, Chunk) or not frame.body:
-                continue
-            words = bytes(frame.body).split()
-            name = words[1] if protocol == "imap" else words[0]
-            commands.append(name)
-            said = answers.get(name, b"500 what\r\n")
-            process.send(Chunk(id=1), said % words[0] if b"%s" in said else said)
+@given(st.text(max_size=200), st.lists(st.builds(mail.Address, NAMES, PLAIN), min_size=1, max_size=5))
+def test_a_field_is_one_field(text: str, people: list[mail.Address]) -> None:
+    """Whatever its text: no other field begins in it, and no line is too long for a server."""
+    try:
+        mail.check_line(text, "subject")
+    except BadInput:
+        return
+    lines = [mail.text_field("Subject", text), mail.address_field("To", people)]
+    data = ("\r\n".join(lines) + "\r\n\r\n").encode("ascii")
+
+    assert BytesHeaderParser(policy=email.policy.compat32).parsebytes(data).keys() == ["Subject", "To"]
+    assert max(map(len, data.split(b"\r\n"))) < 998
 
 
 @pytest.mark.parametrize(
-    ("protocol", "output"), [("smtp", [220, "smtp"]), ("imap", ["OK", "OK"]), ("pop3", ["+OK", "+OK"])]
+    ("text", "is_ascii", "is_utf8"),
+    [
+        ("noor@example.com", True, True),
+        ("n.o-o+r@mail.example.com", True, True),
+        ("jürgen@example.com", False, True),
+        ("伊藤@example.com", False, True),
+        ("noor@köln.example", False, False),
+        ("noor@example", False, False),
+        ("noor@@example.com", False, False),
+        ("no or@example.com", False, False),
+        ('"noor"@example.com', False, False),
+        ("noor@[127.0.0.1]", False, False),
+        ("noor\u202e@example.com", False, False),
+        ("noor\n@example.com", False, False),
+        ("a" * 65 + "@example.com", False, False),
+        ("a@" + "b." * 130 + "example", False, False),
+    ],
 )
-def test_starttls_of_a_library_is_left_out_where_the_host_has_logged_in(
-    program: Path, protocol: str, output: list[object]
-) -> None:
-    """TLS is spoken outside of the jail by then: nothing is sent for it, and the library goes on."""
-    came, commands = _talk(program, protocol, GrantedHost("mail.example.com", 587, False, protocol))
-
-    assert isinstance(came, Result)
-    assert came.output == output
-    assert {b"STARTTLS", b"STLS"}.isdisjoint(commands)
+def test_an_address_is_one_or_none(text: str, is_ascii: bool, is_utf8: bool) -> None:
+    """Letters outside of ASCII only where they are asked for, and never in a domain."""
+    assert (mail.is_mailbox(text), mail.is_mailbox(text, utf8=True)) == (is_ascii, is_utf8)
 
 
-@pytest.mark.parametrize("protocol", ["smtp", "imap", "pop3"])
-def test_starttls_is_not_pretended_where_nobody_has_logged_in(program: Path, protocol: str) -> None:
-    """On a plain stream a library that asks for TLS must not go on without."""
-    came, _commands = _talk(program, protocol, GrantedHost("127.0.0.1", 2525, True))
+@given(st.text(max_size=300))
+def test_anything_is_readable_on_one_line(value: str) -> None:
+    """Never an exception, never a control character."""
+    assert not re.search(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]", mail.readable(value, is_address=True))
 
-    assert isinstance(came, Failed)
+
+@given(
+    st.binary(max_size=100),
+    st.text(max_size=20) | st.sampled_from(["utf-8", "utf-16", "hz", "zip", "idna", "iso-2022-jp"]),
+)
+def test_any_bytes_are_text_by_any_charset(data: bytes, charset: str) -> None:
+    """Never an exception."""
+    assert isinstance(mail.decoded(data, charset), str)

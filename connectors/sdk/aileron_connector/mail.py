@@ -63,6 +63,7 @@ _DOMAIN: Final = rf"{_LABEL}(?:\.{_LABEL})+"
 _LENGTHS: Final = r"(?=[^@]{1,64}@)(?=.{1,254}\Z)"
 _ADDRESS: Final = re.compile(rf"{_LENGTHS}{_ATOM}(?:\.{_ATOM})*@{_DOMAIN}")
 _ADDRESS_UTF8: Final = re.compile(rf"{_LENGTHS}{_ATOM_UTF8}(?:\.{_ATOM_UTF8})*@{_DOMAIN}")
+_IS_SPECIAL: Final = re.compile(r'[<>@,;:"\\()\[\]]')  # RFC 5322 section 3.2.3, without the dot
 _ITEM: Final = re.compile(
     r'\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"\s*(?=<)|(?P<plain>[^"<>,;:\\@]*))<(?P<address>[^<>]*)>\s*'
 )
@@ -75,7 +76,11 @@ class Address(NamedTuple):
     address: str
 
     def __str__(self) -> str:
-        return self.address if not self.name else f"{self.name} <{self.address}>"
+        """For people: a name that could be taken for an address, or for two, is in quotes."""
+        if not self.name:
+            return self.address
+        name = quoted(self.name) if _IS_SPECIAL.search(self.name) else self.name
+        return f"{name} <{self.address}>"
 
 
 def is_mailbox(text: str, *, utf8: bool = False) -> bool:
@@ -180,7 +185,7 @@ def readable(value: str, *, is_address: bool) -> str:
 
     def said(run: re.Match[str]) -> str:
         text = _decoded_words(run.group())
-        if is_address and re.search(r'[<>@,;:"\\()\[\]]', text):
+        if is_address and _IS_SPECIAL.search(text):
             # As words they were a name, whatever they spell: they must not become an address by being decoded.
             return quoted(text)
         return text
