@@ -69,12 +69,14 @@ def compared(objects: Objects, changes: list[TreeChange], max_characters: int) -
 
 
 def stat_lines(found: dict[str, Any]) -> str:
-    """The files as lines: ` M path  +3 -1`, and their sum."""
-    lines = [f"{_SIGNS[one['change']]} {one['path']}  {_counted(one)}" for one in found["files"]]
-    more = found["files_in_all"] - len(found["files"])
-    if more:
-        lines.append(f"… and {more} more files")
-    return "\n".join([*lines, f"{found['files_in_all']} files, +{found['added']} -{found['deleted']} lines"])
+    """The files as lines: `M path: +3 -1`, and their sum."""
+    lines = [f"{_SIGNS[one['change']]} {one['path']}: {_counted(one)}" for one in found["files"]]
+    count = found["files_in_all"]
+    if more := count - len(found["files"]):
+        lines.append(f"… and {more} more")
+    return "\n".join(
+        [*lines, f"{count} {'file' if count == 1 else 'files'}, +{found['added']} -{found['deleted']} lines"]
+    )
 
 
 _SIGNS: Final = {"add": "A", "modify": "M", "delete": "D"}

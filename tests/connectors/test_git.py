@@ -206,9 +206,9 @@ def test_the_commit_that_was_shown_is_the_one_that_is_pushed(host: GitHost, repo
     assert pushed == {"branch": "main", "from": before, "to": shown["to"]}
     assert tip(repositories) == shown["to"]
     assert shown["stat"].splitlines() == [
-        "D docs/logo.bin  binary, 256 → 0 bytes",
-        "M readme.txt  +1 -4",
-        "A src/run  +1 -0",
+        "D docs/logo.bin: binary, 256 → 0 bytes",
+        "M readme.txt: +1 -4",
+        "A src/run: +1 -0",
         "3 files, +2 -4 lines",
     ]
     assert git("log", "-1", "--format=%an <%ae> %cI %P %B", at=repositories / "site.git").strip() == (
@@ -326,7 +326,7 @@ def test_commits_of_a_working_copy_are_pushed_as_a_bundle(host: GitHost, reposit
 
     assert [line.split(" (")[0][13:] for line in shown["commits"].splitlines()] == ["local 2", "local 1"]
     assert (shown["fast_forward"], shown["lost"]) == ("yes", None)
-    assert shown["stat"].splitlines()[-1] == "1 files, +501 -5 lines"
+    assert shown["stat"].splitlines()[-1] == "1 file, +501 -5 lines"
     assert pushed["to"] == shown["to"] == git("rev-parse", "main", at=work) == tip(repositories)
     git("fsck", "--strict", at=repositories / "site.git")
 

@@ -162,7 +162,7 @@ def test_an_approved_push_lands_with_the_id_that_was_shown(office: Office) -> No
 
     assert untouched == before
     assert shown["From"] == before
-    assert shown["Changes"].splitlines()[-1] == "3 files, +2 -2 lines"
+    assert shown["Changed files"].splitlines()[-1] == "3 files, +2 -2 lines"
     assert done["status"] == "completed", done
     assert done["result"]["to"] == shown["To"] == tip(repositories)
     git("fsck", "--strict", at=repositories / "site.git")
