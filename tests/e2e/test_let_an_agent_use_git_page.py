@@ -1,0 +1,138 @@
+"""The page that lets an agent use git, done as it stands: its commands at a terminal, at a real sshd with git behind it.
+
+What differs from the reader's machine: the server is one of the test's, on its own port and for the user of the test; and dulwich
+is copied from where the tests have it, as there may be no network.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from tests.cli.command import Answers, Command
+from tests.connectors.test_git import clone, commit, tip
+from tests.e2e.test_tutorial import Command as Typed
+from tests.e2e.test_tutorial import missing, steps
+from tests.support.canary import scan
+from tests.support.git_host import git, program_of
+from tests.support.plain_host import ROOT
+from tests.support.sshd import HOST_KEYS, USER, Sshd, needs_sshd
+
+pytestmark = [pytest.mark.slow, pytest.mark.jail, pytest.mark.timeout(180), needs_sshd]
+PAGE = ROOT / "docs" / "how-to" / "let-an-agent-use-git.md"
+PASSPHRASE = "a passphrase of a reader"
+APPROVER = "another passphrase of theirs"
+ANSWERS: dict[str, Answers] = {
+    "aileron vault init": [("assphrase", PASSPHRASE), ("gain", PASSPHRASE)],
+    "aileron binding setup": [("[y/N]", "y"), ("[y/N]", "y")],
+    "aileron approver init": [
+        ("[y/N]", "y"),
+        ("Vault passphrase: ", PASSPHRASE),
+        ("New approver passphrase: ", APPROVER),
+        ("again: ", APPROVER),
+    ],
+    "aileron approve ": [("Approver passphrase: ", APPROVER), ("[y/N]", "y")],
+}
+"""What the reader types at the questions of a command that begins so."""
+COMMAND_S = 60.0
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """The reader's, in a short path: a socket's path is short."""
+    path = Path(tempfile.mkdtemp(prefix="reader-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def repositories(tmp_path: Path) -> Iterator[Path]:
+    """The server's, with one commit; in a short path, which is shown whole."""
+    folder = Path(tempfile.mkdtemp(prefix="git-"))
+    (folder / "team").mkdir()
+    git("init", "-q", "--bare", "-b", "main", "team/website.git", at=folder)
+    work = clone(folder / "team" / "website.git", tmp_path)
+    (work / "readme.txt").write_text("Welcome\n")
+    commit(work, "first")
+    git("push", "-q", "origin", "main", at=work)
+    yield folder
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture
+def sshd(tmp_path: Path) -> Iterator[Sshd]:
+    """The server."""
+    (tmp_path / "sshd").mkdir()
+    with Sshd(tmp_path / "sshd") as running:
+        yield running
+
+
+@pytest.fixture
+def reader(folder: Path, sshd: Sshd) -> Iterator[Command]:
+    """A shell in the reader's folder, at a terminal, with the connector's sources."""
+    home = folder / ".aileron"
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(f'[egress]\nprivate = ["localhost:{sshd.port}"]\n')
+    (folder / "bin").mkdir()
+    launcher = folder / "bin" / "aileron"
+    launcher.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m aileron "$@"\n')
+    launcher.chmod(0o755)
+    (folder / "connectors").mkdir()
+    program_of(folder / "connectors")
+    begin = f'cd "{folder}" && PATH="{folder / "bin"}:$PATH"; eval "$1"'
+    made = Command(home, program=["bash", "-c", begin, "bash"], deadline_s=COMMAND_S)
+    yield made
+    made.at_terminal("aileron daemon stop")
+
+
+def test_the_page_leads_from_nothing_to_commits_that_were_approved(
+    reader: Command, sshd: Sshd, repositories: Path, folder: Path
+) -> None:
+    """Every command in order. What was approved is at the server, with the ids that were shown, and nothing before."""
+    website = repositories / "team" / "website.git"
+    text = PAGE.read_text(encoding="utf-8").replace("git.example.com:22", f"localhost:{sshd.port}")
+    text = text.replace("--username git ", f"--username {USER} ").replace("team/website.git", str(website))
+    tips, status, printed, secret = [tip(repositories, repository="team/website.git")], 0, "", b""
+    for step in steps(text):
+        assert isinstance(step, Typed), step
+        if step.text == "echo $?":
+            assert step.shown == (str(status),)
+            continue
+        if step.text.startswith("pip install "):
+            continue
+        if step.text.startswith("aileron approve "):
+            assert tip(repositories, repository="team/website.git") == tips[-1]
+        answers = next((found for start, found in ANSWERS.items() if step.text.startswith(start)), ())
+        said = reader.at_terminal(step.text, answers=answers, NO_COLOR="1")
+        status, printed = said.code, printed + said.out
+        assert status in ((0, 75) if "is waiting for approval" in said.out else (0,)), f"{step.text}: {said}"
+        left = re.sub(
+            r"[^\n]*\x1b\[K", "", said.out
+        )  # of a command that takes its time, without the clock that it shows
+        assert (line := missing(step.shown, left)) is None, f"{step.text}: no {line!r} in {said}"
+        if step.text.startswith("ssh-keygen"):
+            secret = (folder / "deploy-key").read_bytes()
+            sshd.allow(asyncssh.import_private_key(secret))
+        if step.text.startswith("aileron approve "):
+            tips.append(tip(repositories, repository="team/website.git"))
+            assert tips[-1] in said.out.replace("\n", ""), said
+
+    assert len(set(tips)) == 3
+    assert any(sshd.host_keys[name].get_fingerprint() in printed for name in HOST_KEYS)
+    assert git("log", "--format=%s", "main", at=website).splitlines() == [
+        "Say who made this",
+        "Greet everybody",
+        "first",
+    ]
+    for line in secret.splitlines()[3:5]:
+        assert line.decode() not in printed
+        assert scan([folder], line) == {}
+    assert os.listdir(folder / "website") != []
