@@ -136,7 +136,10 @@ class Approver:
         preview: dict[str, Any] = json.loads(opened)
         if preview["fields"] is not None:
             digest = plan_digest or self.shown(home, approval_id)["digest"]
-            assert preview["digest"] == digest_with_preview(digest, preview_digest({"fields": preview["fields"]}))
+            shown = preview_digest({"fields": preview["fields"]})
+            for effects in (field["effects"] for field in preview["fields"] if "effects" in field):
+                shown = preview_digest({"effects": effects, "fields": shown})
+            assert preview["digest"] == digest_with_preview(digest, shown)
         return preview
 
     def preview_statement(self, approval_id: str, recipient: str) -> PreviewStatement:

@@ -1,0 +1,125 @@
+"""One PostgreSQL database: read it as a role that cannot write, and change rows that a person has seen.
+
+Runs inside the jail, bound to one server when it is built. The supervisor logs in; this code has no password, and its `BEGIN` and
+`COMMIT` are carried out only as far as the supervisor lets them: `execute` commits where its effects are those of the preview.
+
+Not handled: COPY, large objects, notifications, more than one statement in a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+from answers import as_text, rows
+from wire import DatabaseError, Session
+
+from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, op, run
+
+TIMEOUT_S: Final = 20
+"""For one statement at the server."""
+MAX_ROWS: Final = 1000
+_TABLES: Final = """
+SELECT n.nspname AS schema, c.relname AS "table",
+       CASE c.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' ELSE 'table' END
+           AS kind,
+       CASE WHEN c.reltuples < 0 THEN NULL ELSE c.reltuples::bigint END AS about_rows,
+       obj_description(c.oid, 'pg_class') AS comment
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition AND n.nspname !~ '^pg_'
+  AND n.nspname <> 'information_schema'
+  AND ($1::text IS NULL OR n.nspname = $1) AND has_table_privilege(c.oid, 'SELECT')
+ORDER BY 1, 2"""
+_COLUMNS: Final = """
+SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, NOT a.attnotnull AS nullable,
+       pg_get_expr(d.adbin, d.adrelid) AS "default", col_description(a.attrelid, a.attnum) AS comment
+FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum
+WHERE a.attrelid = to_regclass($1) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+_CONSTRAINTS: Final = """
+SELECT conname AS name, pg_get_constraintdef(oid) AS definition FROM pg_constraint WHERE conrelid = to_regclass($1)
+ORDER BY contype <> 'p', conname"""
+
+
+@op
+def query(sql: str, values: list[Any] | None = None, limit: int = 100) -> dict[str, Any]:
+    """The rows of one statement that reads, at most `limit`."""
+    with _session() as session:
+        result = session.run(sql, _texts(values), max_rows=limit)
+    return {"rows": rows(result), "row_count": len(result.rows), "more": result.is_cut}
+
+
+@op
+def list_tables(schema: str | None = None) -> dict[str, Any]:
+    """Tables and views that the role may read, with about how many rows they have."""
+    with _session() as session:
+        result = session.run(_TABLES, [schema], max_rows=MAX_ROWS)
+    return {"tables": rows(result), "more": result.is_cut}
+
+
+@op
+def describe_table(table: str) -> dict[str, Any]:
+    """The columns and constraints of one table, named as in SQL: `customers`, `shop.customers`."""
+    with _session() as session:
+        columns = session.run(_COLUMNS, [table])
+        constraints = session.run(_CONSTRAINTS, [table])
+    if not columns.rows:
+        raise BadInput(f"there is no table {table[:64]!r} that the role can see", argument="table")
+    return {"table": table, "columns": rows(columns), "constraints": rows(constraints)}
+
+
+@op
+def execute(sql: str, values: list[Any] | None = None) -> dict[str, Any]:
+    """One INSERT, UPDATE or DELETE that ends with RETURNING *; committed where it does what was shown."""
+    return _changed(sql, values)
+
+
+@op
+def preview_execute(sql: str, values: list[Any] | None = None) -> dict[str, Any]:
+    """The same, to be seen: the supervisor rolls it back."""
+    return _changed(sql, values)
+
+
+def _changed(sql: str, values: list[Any] | None) -> dict[str, Any]:
+    with _session() as session:
+        session.control("BEGIN")
+        result = session.run(sql, _texts(values))
+        done = session.control("COMMIT")
+    return {"rows": rows(result), "row_count": len(result.rows), "committed": done == "COMMIT"}
+
+
+@contextmanager
+def _session() -> Iterator[Session]:
+    granted = hosts()
+    if len(granted) != 1:
+        raise ConnectorError(
+            "connector_runtime_error",
+            f"this connector is for exactly one server, and {len(granted)} are granted: "
+            "build it with `aileron connector build --host NAME:PORT`",
+        )
+    try:
+        with Session.open(granted[0].host, granted[0].port, timeout_s=TIMEOUT_S) as session:
+            yield session
+    except DatabaseError as error:
+        raise _failure(error) from error
+
+
+def _texts(values: list[Any] | None) -> list[str | None]:
+    return [as_text(value) for value in values or ()]
+
+
+def _failure(error: DatabaseError) -> ConnectorError:
+    words = f"{error.message}{f' ({error.hint})' if error.hint else ''}"[:1000]
+    match error.sqlstate[:2]:
+        case "22" | "23" | "42":  # data, a constraint, syntax or a name
+            return BadInput(f"PostgreSQL: {words}", argument="sql")
+        case "0A" | "25":  # not in a transaction that only reads
+            return BadInput(f"PostgreSQL: {words}; to change rows use execute-sql", argument="sql")
+        case "57":
+            return ExternalApiError(f"PostgreSQL: {words}; a statement has {TIMEOUT_S} s", status=504)
+        case _:
+            return ExternalApiError(f"PostgreSQL: {words}", details={"sqlstate": error.sqlstate})
+
+
+if __name__ == "__main__":
+    run()

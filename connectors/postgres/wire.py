@@ -1,0 +1,213 @@
+"""PostgreSQL's protocol behind a login that somebody else has done: one statement at a time, values and rows as text.
+
+    session = Session.open(host, port, timeout_s=20)
+    result = session.run("SELECT name FROM ship WHERE masts > $1", [3], max_rows=100)
+
+Runs inside the jail. The user name that it starts with is a placeholder, which the supervisor drops. What comes is a server's:
+lengths are checked before anything is kept.
+
+Source: PostgreSQL's manual, "Message Flow" (extended query) and "Message Formats". Not here: what rows are as JSON (answers.py).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from aileron_connector import NetworkError, tcp
+
+MAX_BYTES: Final = 768 << 10
+"""Of the rows of one answer: with names and quotes it is less than the 1 MiB that a result may have."""
+_MAX_MESSAGE: Final = 16 << 20
+_PORTAL_AND_ALL: Final = b"\0" + bytes(4)
+
+
+class Column(NamedTuple):
+    """Its name, and the number that PostgreSQL has for its type."""
+
+    name: str
+    type_number: int
+
+
+class Result(NamedTuple):
+    """What came of one statement. `is_cut`: there were more rows than were asked for, or fit."""
+
+    columns: list[Column]
+    rows: list[list[str | None]]
+    tag: str
+    is_cut: bool
+
+
+class DatabaseError(Exception):
+    """The server refused a statement. `sqlstate` is its five characters; the words are the server's."""
+
+    def __init__(self, sqlstate: str, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.sqlstate: Final = sqlstate
+        self.message: Final = message
+        self.hint: Final = hint
+
+
+class Session:
+    """One session, and one statement at a time."""
+
+    def __init__(self, stream: tcp.Stream) -> None:
+        self._stream: Final = stream
+        self._waiting = bytearray()
+
+    @classmethod
+    def open(cls, host: str, port: int, *, timeout_s: int) -> Session:
+        """Begin. Statements end after `timeout_s`. NetworkError, DatabaseError."""
+        try:
+            session = cls(tcp.connect(host, port))
+        except ConnectionError as error:
+            raise NetworkError(str(error)) from error
+        parameters = {
+            "user": "placeholder",
+            "application_name": "aileron",
+            "client_encoding": "UTF8",
+            "DateStyle": "ISO",
+            "statement_timeout": f"{timeout_s}s",
+        }
+        body = (
+            struct.pack("!i", 3 << 16) + b"".join(_text(word) for pair in parameters.items() for word in pair) + b"\0"
+        )
+        session._send(struct.pack("!i", len(body) + 4) + body)
+        session._until_ready([])
+        return session
+
+    def run(self, sql: str, values: Sequence[str | None] = (), *, max_rows: int = 0) -> Result:
+        """One statement, with `$1` and so on in it. `max_rows`: as many as are read; 0 for all of them."""
+        bound = b"".join(_value(value) for value in values)
+        self._send(
+            _message(b"P", b"\0" + _text(sql) + struct.pack("!h", 0))
+            + _message(b"B", b"\0\0" + struct.pack("!hh", 0, len(values)) + bound + struct.pack("!h", 0))
+            + _message(b"D", b"P\0")
+            + _message(b"E", b"\0" + struct.pack("!i", max_rows + 1 if max_rows else 0))
+            + _message(b"S")
+        )
+        return self._result(max_rows)
+
+    def control(self, word: str) -> str:
+        """BEGIN, COMMIT or ROLLBACK; what the server says that it did."""
+        self._send(_message(b"Q", _text(word)))
+        return self._result(0).tag
+
+    def _result(self, max_rows: int) -> Result:
+        found: list[tuple[bytes, bytes]] = []
+        self._until_ready(found)
+        columns: list[Column] = []
+        rows: list[list[str | None]] = []
+        tag, is_cut = "", False
+        size = 0
+        for kind, body in found:
+            if kind == b"T":
+                columns = _columns(body)
+            elif kind == b"D":
+                size += len(body)
+                if size > MAX_BYTES or (max_rows and len(rows) == max_rows):
+                    is_cut = True
+                else:
+                    rows.append(_row(body))
+            elif kind == b"C":
+                tag = body.rstrip(b"\0").decode()
+        return Result(columns, rows, tag, is_cut)
+
+    def _until_ready(self, found: list[tuple[bytes, bytes]]) -> None:
+        failed: DatabaseError | None = None
+        while True:
+            kind, body = self._read()
+            if kind == b"E":
+                failed = _error(body)
+                if body[:1] == b"S" and body[1:6] == b"FATAL":
+                    raise failed
+            elif kind == b"Z":
+                break
+            elif kind in (b"T", b"D", b"C"):
+                found.append((kind, body))
+        if failed is not None:
+            raise failed
+
+    def _send(self, data: bytes) -> None:
+        try:
+            self._stream.sendall(data)
+        except ConnectionError as error:
+            raise NetworkError(str(error)) from error
+
+    def _read(self) -> tuple[bytes, bytes]:
+        kind, length = struct.unpack("!ci", self._exactly(5))
+        if not 4 <= length <= _MAX_MESSAGE:
+            raise NetworkError("the server sent what is no message of PostgreSQL's protocol, or one that is too long")
+        return kind, self._exactly(length - 4)
+
+    def _exactly(self, size: int) -> bytes:
+        while len(self._waiting) < size:
+            try:
+                piece = self._stream.recv(64 << 10)
+            except ConnectionError as error:
+                raise NetworkError(str(error)) from error
+            if not piece:
+                raise NetworkError("the server closed the connection")
+            self._waiting += piece
+        found = bytes(self._waiting[:size])
+        del self._waiting[:size]
+        return found
+
+    def close(self) -> None:
+        """Say so, and close."""
+        try:
+            self._stream.sendall(_message(b"X"))
+        except ConnectionError:
+            pass
+        finally:
+            self._stream.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _message(kind: bytes, body: bytes = b"") -> bytes:
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+def _text(word: str) -> bytes:
+    return word.encode().replace(b"\0", b"") + b"\0"
+
+
+def _value(value: str | None) -> bytes:
+    if value is None:
+        return struct.pack("!i", -1)
+    data = value.encode()
+    return struct.pack("!i", len(data)) + data
+
+
+def _columns(body: bytes) -> list[Column]:
+    (count,) = struct.unpack_from("!h", body)
+    found = []
+    at = 2
+    for _ in range(count):
+        end = body.index(b"\0", at)
+        found.append(Column(body[at:end].decode("utf-8", "replace"), struct.unpack_from("!I", body, end + 7)[0]))
+        at = end + 19
+    return found
+
+
+def _row(body: bytes) -> list[str | None]:
+    (count,) = struct.unpack_from("!h", body)
+    found: list[str | None] = []
+    at = 2
+    for _ in range(count):
+        (size,) = struct.unpack_from("!i", body, at)
+        at += 4
+        found.append(None if size < 0 else body[at : at + size].decode("utf-8", "replace"))
+        at += max(size, 0)
+    return found
+
+
+def _error(body: bytes) -> DatabaseError:
+    parts = {part[:1]: part[1:].decode("utf-8", "replace") for part in body.split(b"\0") if part}
+    return DatabaseError(parts.get(b"C", ""), parts.get(b"M", "no reason was given"), parts.get(b"H", ""))

@@ -1,0 +1,66 @@
+"""docs/how-to/let-an-agent-use-a-database.md, done as it stands: its SQL and its commands, at Debian's PostgreSQL."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
+from tests.support.canary import scan
+from tests.support.postgresql import PostgreSQL
+from tests.support.upstream import Authority
+
+__all__ = ["home", "shell"]  # fixtures
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow]
+PAGE = ROOT / "docs" / "how-to" / "let-an-agent-use-a-database.md"
+READER, WRITER = "a long random password", "another long random password"
+
+
+@pytest.fixture
+def server(authority: Authority) -> Iterator[PostgreSQL]:
+    """The reader's database."""
+    with PostgreSQL(authority) as running:
+        with running.admin() as admin:
+            admin.run("CREATE DATABASE shop")
+        with running.admin("shop") as admin:
+            admin.run("CREATE TABLE customers (id int PRIMARY KEY, name text, city text)")
+            admin.run("INSERT INTO customers VALUES (1, 'Ada', 'Bergen'), (2, 'Bo', 'Bergen')")
+        yield running
+
+
+def test_the_page_does_what_it_says(shell: Shell, home: Path, server: PostgreSQL, authority: Authority) -> None:
+    """Every command, from the roles to the question; nothing is changed, and the passwords stay where they were put."""
+    place = f"localhost:{server.port}"
+    text = PAGE.read_text(encoding="utf-8")
+    (roles,) = re.findall(r"```sql\n(.*?)```", text, re.DOTALL)
+    with server.admin("shop") as admin:
+        admin.run(roles)
+    (home / "connectors").symlink_to(ROOT / "connectors")
+    (home / "reader.txt").write_text(READER)
+    (home / "writer.txt").write_text(WRITER)
+    for before in (
+        f"aileron config set egress.private {place}",
+        f"aileron config set egress.ca_file {authority.ca_file}",
+        "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
+    ):
+        status, printed = shell.run(before)
+        assert status == 0, printed
+
+    assert "--host db.example.com:5432" in text
+    todo = list(steps(text.replace("--host db.example.com:5432", f"--host {place}")))
+    for step, after in zip(todo, [*todo[1:], None], strict=True):
+        if not isinstance(step, Command):
+            continue
+        status, printed = shell.run(step.text)
+        is_asked = isinstance(after, Command) and after.text == "echo $?"
+        assert (status == 0) or is_asked, f"{step.text}: {printed}"
+        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+
+    with server.admin("shop") as admin:
+        assert admin.run("SELECT city FROM customers") == [["Bergen"], ["Bergen"]]
+    assert scan([home / ".aileron"], b"Bergen"), "the scan finds nothing that is there"
+    assert scan([home / ".aileron"], WRITER.encode()) == {}

@@ -1,0 +1,235 @@
+"""The PostgreSQL connector as it is built, through all of it: actions, a person, the jail, a login at a real server."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from aileron.model.login import LoginTarget
+from aileron.registry.build import build
+from tests.support.approver import Approver
+from tests.support.canary import scan
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.postgresql import PostgreSQL
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+CONNECTOR: Final = "github://aileron/connector-postgres"
+SOURCE: Final = Path(__file__).resolve().parents[2] / "connectors" / "postgres"
+PASSWORD: Final = "the password of both roles 7f3a"
+UPDATE: Final = "UPDATE customers SET city = $1 WHERE city = $2 RETURNING *"
+SCHEMA: Final = f"""
+CREATE TABLE customers (id int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL, city text,
+    credit numeric(9, 2), tags jsonb);
+CREATE TABLE orders (id int PRIMARY KEY, customer int REFERENCES customers ON DELETE CASCADE);
+COMMENT ON TABLE customers IS 'who buys';
+CREATE ROLE reader LOGIN PASSWORD '{PASSWORD}';
+CREATE ROLE writer LOGIN PASSWORD '{PASSWORD}';
+REVOKE TEMPORARY ON DATABASE postgres FROM PUBLIC;
+GRANT SELECT ON customers, orders TO reader;
+GRANT SELECT, INSERT, UPDATE, DELETE ON customers, orders TO writer;
+"""
+ROWS: Final = """
+TRUNCATE customers, orders RESTART IDENTITY;
+INSERT INTO customers (name, city, credit, tags) VALUES ('Ada', 'Bergen', 1.50, '["a"]'),
+    ('Bo', 'Bergen', NULL, NULL), ('Cy', 'Rome', 2, NULL);
+INSERT INTO orders VALUES (10, 1), (11, 1), (12, 2);
+"""
+
+
+class Seen(NamedTuple):
+    """A preview: its lines by label, or the problem; and the digest that a decision is about."""
+
+    lines: dict[str, str]
+    problem: str
+    digest: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Shop:
+    """A database, and a home whose agent may use it; the approver decides."""
+
+    server: PostgreSQL
+    home: DaemonHome
+    person: Approver
+
+    def sql(self, text: str) -> list[list[Any]]:
+        """As the owner, beside everything."""
+        with self.server.admin() as admin:
+            return list(admin.run(text) or [])
+
+    def ask(self, action: str, **args: Any) -> str:
+        """The question about an action that is gated."""
+        answer = self.home.run(action, args)
+        assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
+        return str(answer.body["approval_id"])
+
+    def preview(self, question: str) -> Seen:
+        """What the person sees of the effect."""
+        shown: dict[str, Any] = self.person.preview(self.home, question)
+        lines = {line["label"]: line["value"] for line in shown["fields"] or ()}
+        return Seen(lines, shown.get("problem") or "", shown.get("digest"))
+
+    def approve(self, question: str, seen: Seen | None = None) -> dict[str, Any]:
+        """What came of it, with what was seen or without a look."""
+        decided = self.person.decide(self.home, question, "approve", digest=None if seen is None else seen.digest)
+        assert decided.status == 200, decided.body
+        return self.home.result({"approval_id": question}, wait=20.0)
+
+
+@pytest.fixture(scope="module")
+def shop(authority: Authority) -> Iterator[Shop]:
+    """The connector as it is built, all of its actions, a role that reads and one that writes."""
+    with PostgreSQL(authority) as server, daemon_home() as home:
+        with server.admin() as admin:
+            admin.run(SCHEMA)
+        login = LoginTarget.parse(f"postgres://localhost:{server.port}")
+        home.configure(f'[egress]\nprivate = ["{login.destination}"]\nca_file = "{authority.ca_file}"\n')
+        home.ask("GET", "/healthz")
+        archive = home.path / "postgres.tar.gz"
+        archive.write_bytes(build(SOURCE, logins=[login]).archive)
+        home.must("POST", "/v1/connectors", {"path": str(archive)})
+        home.unlock(PASSWORD.encode())
+        for name, user, details in (
+            ("login/shop/reader", "reader", {"database": "postgres", "read_only": True}),
+            ("login/shop/writer", "writer", {"database": "postgres"}),
+        ):
+            binding = {"connector": CONNECTOR, "name": name, "username": user, "secret": "pw", "details": details}
+            home.must("POST", "/v1/bindings", binding)
+        for path in sorted((SOURCE / "actions").glob("*/action.md")):
+            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+        person = Approver()
+        person.appoint(home)
+        yield Shop(server, home, person)
+        assert scan([home.path], PASSWORD.encode()) == {}
+
+
+@pytest.fixture(autouse=True)
+def rows(shop: Shop) -> None:
+    """As they are before each test."""
+    shop.sql(ROWS)
+
+
+def cities(shop: Shop) -> list[list[Any]]:
+    """What is in the table."""
+    return shop.sql("SELECT id, city FROM customers ORDER BY id")
+
+
+def test_it_is_read_without_asking(shop: Shop) -> None:
+    """Rows with their types, tables and columns, as the role that only reads."""
+    answer = shop.home.run(
+        "query-database", {"sql": "SELECT * FROM customers WHERE id <= $1 ORDER BY id", "values": [1]}
+    )
+    assert answer.status == 200, answer.body
+    assert answer.body["result"] == {
+        "rows": [{"id": 1, "name": "Ada", "city": "Bergen", "credit": "1.50", "tags": ["a"]}],
+        "row_count": 1,
+        "more": False,
+    }
+    sent = [one for one in shop.home.events(answer.body["audit_id"]) if one["type"] == "egress.sending"]
+    assert [(one["method"], one["credential"]) for one in sent] == [("POSTGRES", "login/shop/reader")]
+    limited = shop.home.run("query-database", {"sql": "SELECT id FROM customers ORDER BY id", "limit": 2})
+    assert (limited.body["result"]["row_count"], limited.body["result"]["more"]) == (2, True)
+    listed = shop.home.run("list-database-tables", {}).body["result"]["tables"]
+    assert [(one["table"], one["comment"]) for one in listed] == [("customers", "who buys"), ("orders", None)]
+    told = shop.home.run("describe-database-table", {"table": "orders"}).body["result"]
+    assert [one["name"] for one in told["columns"]] == ["id", "customer"]
+    assert any("ON DELETE CASCADE" in one["definition"] for one in told["constraints"])
+
+
+def test_a_query_cannot_write(shop: Shop) -> None:
+    """The database refuses it; the same is done where a person has seen it."""
+    sql = "UPDATE customers SET city = 'Oslo' WHERE id = 1 RETURNING *"
+    refused = shop.home.run("query-database", {"sql": sql})
+    assert refused.body["error"]["class"] == "bad_input", refused.body
+    inside = shop.home.run("query-database", {"sql": f"WITH gone AS ({sql}) SELECT * FROM gone"})
+    assert inside.body["error"]["class"] == "bad_input", inside.body
+    assert cities(shop)[0] == [1, "Bergen"]
+
+    question = shop.ask("execute-sql", sql=sql)
+    assert shop.approve(question, shop.preview(question))["status"] == "completed"
+    assert cities(shop)[0] == [1, "Oslo"]
+
+
+def test_a_change_is_seen_and_then_made(shop: Shop) -> None:
+    """Nothing before the yes; the rows are the database's own words."""
+    question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    seen = shop.preview(question)
+    assert seen.lines["Changes"].splitlines() == [
+        "2 rows of public.customers updated:",
+        '  id: 1, name: Ada, city: Oslo, credit: 1.50, tags: "[\\"a\\"]"',
+        "  id: 2, name: Bo, city: Oslo, credit: NULL, tags: NULL",
+    ]
+    assert seen.lines["Rows"] == "2"
+    assert cities(shop) == [[1, "Bergen"], [2, "Bergen"], [3, "Rome"]]
+    settled = shop.approve(question, seen)
+    assert settled["status"] == "completed", settled
+    assert (settled["result"]["committed"], settled["result"]["row_count"]) == (True, 2)
+    assert cities(shop) == [[1, "Oslo"], [2, "Oslo"], [3, "Rome"]]
+    kinds = [one["type"] for one in shop.home.events(settled["audit_id"])]
+    assert kinds.index("egress.sending") < kinds.index("egress.effects") < kinds.index("egress.finished")
+
+
+def test_rows_that_changed_since_are_asked_about_again(shop: Shop) -> None:
+    """Nothing is committed, and the second question shows them."""
+    question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    seen = shop.preview(question)
+    shop.sql("UPDATE customers SET city = 'Bergen' WHERE id = 3")
+    failed = shop.approve(question, seen)
+    assert (failed["status"], failed["error"]["class"]) == ("failed", "hash_mismatch"), failed
+    assert failed["error"]["details"]["reason"] == "effects_changed"
+    assert "nothing was changed" in failed["error"]["message"]
+    assert [city for _, city in cities(shop)] == ["Bergen"] * 3
+
+    again = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    seen = shop.preview(again)
+    assert seen.lines["Changes"].startswith("3 rows of public.customers")
+    assert shop.approve(again, seen)["status"] == "completed"
+    assert [city for _, city in cities(shop)] == ["Oslo"] * 3
+
+
+def test_what_the_database_deletes_besides_is_shown(shop: Shop) -> None:
+    """By table, with the number of rows."""
+    question = shop.ask("execute-sql", sql="DELETE FROM customers WHERE name = $1 RETURNING *", values=["Ada"])
+    seen = shop.preview(question)
+    assert "2 rows deleted in public.orders" in seen.lines["Changes"]
+    assert shop.approve(question, seen)["status"] == "completed"
+    assert shop.sql("SELECT id FROM orders") == [[12]]
+
+
+def test_an_insert_that_leaves_its_number_to_the_database(shop: Shop) -> None:
+    """The preview has used one, and the run has another."""
+    question = shop.ask("execute-sql", sql="INSERT INTO customers (name) VALUES ($1) RETURNING *", values=["Di"])
+    seen = shop.preview(question)
+    assert "Filled in anew by the database when it is done: id" in seen.lines["Changes"]
+    assert shop.approve(question, seen)["status"] == "completed"
+    assert shop.sql("SELECT name FROM customers WHERE id > 3") == [["Di"]]
+
+
+def test_a_yes_without_a_preview_changes_nothing(shop: Shop) -> None:
+    """And says what to do; with one it does."""
+    args = {"sql": UPDATE, "values": ["Oslo", "Bergen"]}
+    failed = shop.approve(shop.ask("execute-sql", **args))
+    assert (failed["error"]["class"], failed["error"]["details"]["reason"]) == ("capability_denied", "not_seen"), failed
+    assert "look at the preview" in failed["error"]["message"]
+    assert cities(shop)[0] == [1, "Bergen"]
+    question = shop.ask("execute-sql", **args)
+    assert shop.approve(question, shop.preview(question))["status"] == "completed"
+
+
+@pytest.mark.parametrize(
+    ("sql", "why"),
+    [
+        ("UPDATE customers SET city = 'x'", "RETURNING *"),
+        ("DROP TABLE orders", "DROP cannot be shown"),
+        ("DELETE FROM nothing RETURNING *", "does not exist"),
+    ],
+)
+def test_what_cannot_be_shown_has_no_preview(shop: Shop, sql: str, why: str) -> None:
+    """With the reason, and nothing is changed."""
+    assert why in shop.preview(shop.ask("execute-sql", sql=sql)).problem
+    assert len(shop.sql("SELECT id FROM orders")) == 3
