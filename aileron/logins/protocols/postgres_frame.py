@@ -242,8 +242,9 @@ class Frame(Filter):
         for part in self._from_server.cut(data):
             if isinstance(part, wire.Head):
                 said += self._of_server(part)
-            elif isinstance(part, wire.Run) or not self._drops_rest:
-                said += part.data  # rows are of a question of the connector: ours has none
+            elif not self._drops_rest:
+                said += part.data
+            self._drops_rest = self._drops_rest and not part.is_last
         return (Passed(to_client=bytes(said), to_server=self._due()),)
 
     def _due(self) -> bytes:

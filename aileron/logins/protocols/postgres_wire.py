@@ -33,7 +33,6 @@ __all__ = [
     "Fields",
     "Head",
     "Rest",
-    "Run",
     "error_response",
     "message",
     "parse_error",
@@ -129,17 +128,10 @@ class Head(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """More of the body whose head came before. `is_last`: the message is over."""
+    """More of the body whose head came before, or a run of whole messages. `is_last`: the message is over."""
 
     data: bytes
     is_last: bool
-
-
-class Run(NamedTuple):
-    """Whole messages of a kind of which nobody looks at one alone: the rows of a result."""
-
-    data: bytes
-    is_last: bool = True
 
 
 class Cutter:
@@ -147,7 +139,7 @@ class Cutter:
 
     def __init__(self, keep: Mapping[bytes, int], who: str, runs: bytes = b"") -> None:
         """`keep`: kind → bytes of a body that come together with its head, or the whole of it if it is shorter. `runs`: the kinds
-        that come in runs, as far as they are there as a whole.
+        of which nobody looks at one alone, as the rows of a result; as many as are here as a whole come as one `Rest`.
         """
         self._keep: Final = keep
         self._runs: Final = frozenset(runs)
@@ -155,18 +147,18 @@ class Cutter:
         self._waiting = bytearray()
         self._left = 0
 
-    def cut(self, data: bytes) -> list[Head | Rest | Run]:
+    def cut(self, data: bytes) -> list[Head | Rest]:
         """What has become known with these bytes. LoginError where they are no messages."""
         self._waiting += data
         return list(self._cut())
 
-    def _cut(self) -> Iterator[Head | Rest | Run]:
+    def _cut(self) -> Iterator[Head | Rest]:
         at = 0
         waiting = memoryview(bytes(self._waiting))
         while True:
             end = at if self._left or not self._runs else self._end_of_run(waiting, at)
             if end > at:
-                yield Run(bytes(waiting[at:end]))
+                yield Rest(bytes(waiting[at:end]), is_last=True)
                 at = end
             if self._left:
                 if at == len(waiting):
