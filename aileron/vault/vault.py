@@ -387,6 +387,12 @@ class Vault:
         """Store a value under a name, new or in place of the one there is. AileronError(bad_input) says why not."""
         self._change(lambda current: current.with_secret(name, value, int(self._clock() * 1000)))
 
+    def check_storable(self, name: str, value: Secret) -> None:
+        """Return if `set_secret` would take it now; nothing is written. AileronError as it says, and (vault_locked)."""
+        self.check_unlocked()
+        with self._using, self._translated():
+            self._required().with_secret(name, value, int(self._clock() * 1000))
+
     def remove_secret(self, name: str) -> None:
         """Forget a secret. AileronError(not_found), or (invalid_request) while a binding uses it.
 

@@ -218,9 +218,12 @@ def test_where_somebody_signs_they_sign_what_was_said_of_the_login(home: DaemonH
     before = home.must("GET", "/v1/bindings")["bindings"]
     approver.agree(home, waiting)
     shown = home.must("GET", "/v1/bindings/login/git/me")
+    encoded = base64.b64encode(b"a tab\tin a password").decode()
+    unfit = home.ask("PUT", "/v1/secrets/key", {"value_base64": encoded})
 
     assert question["subject"]["details"] == {"host_key": HOST_KEY}
     assert question["subject"]["wire"].startswith("login ssh+tls://git.example:22 ")
     assert before == []
     assert shown["details"] == {"host_key": HOST_KEY}
     assert failure(bind(home, GIT, "login/git/you"))["class"] == "bad_input"  # refused before anybody is asked
+    assert failure(unfit)["class"] == "bad_input"

@@ -59,6 +59,8 @@ class SecretStore:
             bindings = sorted(str(one.name) for one in self._vault.bindings() if one.secret == name)
             used_by = (*bindings, *self._agreements.settings_naming(name))
             if used_by and self._approver.consents() is not None:
+                if not self._vault.is_locked:  # nobody is asked about what could not be stored anyway
+                    await anyio.to_thread.run_sync(self._vault.check_storable, name, value)
                 commitment = self._consents.hold(value)
                 return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
             return await self._consents.put_secret(name, value)
