@@ -26,6 +26,7 @@ BENCHMARKS: Final = (
     "noise",
     "flood",
     "egress",
+    "logins",
     "gateway",
     "client",
     "relay",
