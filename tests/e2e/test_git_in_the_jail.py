@@ -82,7 +82,7 @@ def key_lines(sshd: Sshd) -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
-    """Everything as the README has it; and at the end no part of the key is in any file of the home."""
+    """Everything as the README has it, git's version 2 too; and at the end no part of the key is in any file of the home."""
     where = tmp_path_factory.mktemp("git")
     (where / "sshd").mkdir()
     repositories = where / "repositories"
@@ -95,7 +95,8 @@ def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
         (work / "readme.txt").write_text("".join(f"line {line}\n" for line in range(number)))
         commit(work, f"number {number}", day=number)
     git("push", "-q", "origin", "main", at=work)
-    with Sshd(where / "sshd") as sshd, daemon_home() as home:
+    git("config", "uploadpack.allowFilter", "true", at=repositories / "site.git")
+    with Sshd(where / "sshd", "AcceptEnv GIT_PROTOCOL") as sshd, daemon_home() as home:
         place = f"localhost:{sshd.port}"
         home.configure(f'[egress]\nprivate = ["{place}"]\n')
         home.ask("GET", "/healthz")

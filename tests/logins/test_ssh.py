@@ -495,6 +495,23 @@ def test_dulwich_clones_fetches_and_pushes(sshd: Sshd, tmp_path: Path, monkeypat
         assert "does not appear to be a git repository" in stream.over().said
 
 
+@needs_sshd
+def test_git_is_asked_for_version_2_of_its_protocol(sshd: Sshd, tmp_path: Path) -> None:
+    """Where the server lets that in; where it does not, git begins as ever. Other commands get no environment."""
+    served = tmp_path / "served.git"
+    subprocess.run(["git", "init", "--bare", "-b", "main", served], check=True, capture_output=True)
+    (tmp_path / "accepts").mkdir()
+    command = f"git-upload-pack '{served}'"
+    with Sshd(tmp_path / "accepts", "AcceptEnv *") as accepts:
+        for server, begins in ((accepts, b"000eversion 2\n"), (sshd, b"0")):
+            with login(server, command) as stream:
+                said = stream.client.recv(14, socket.MSG_WAITALL)
+                assert said.startswith(begins)
+                assert (b"version 2" in said) is (server is accepts)
+        with login(accepts, "env") as stream:
+            assert b"GIT_PROTOCOL" not in everything(stream.client)
+
+
 @pytest.mark.parametrize("command", [None, ""])
 def test_a_login_without_a_command_is_none(command: str | None) -> None:
     """There is no shell to be had."""

@@ -10,7 +10,9 @@ Rules
 - Algorithms that have no known weakness, and no choice: AES-GCM alone. ChaCha20-Poly1305 is only safe where both ends know strict
   key exchange (CVE-2023-48795), which the library does and does not tell; RSA signs with SHA-2.
 - Nothing comes from this machine: no configuration, known hosts, agent, default keys, GSSAPI.
-- One channel, without a terminal, environment, agent or X11. What the server wants to open towards here is refused.
+- One channel, without a terminal, agent or X11. What the server wants to open towards here is refused.
+- The environment is empty, except that git is asked for version 2 of its protocol, which a server may drop: only with that can a
+  client leave out what it does not need.
 - One attempt by one method. Keyboard-interactive is another method, and not used.
 - Before the login a server may send MAX_LOGIN_BYTES; after it, what the channel's window holds. Of stderr the last MAX_STDERR
   bytes are kept.
@@ -72,6 +74,9 @@ _SIGNATURES: Final = (
     "rsa-sha2-512",
     "rsa-sha2-256",
 )
+_GIT_READS: Final = "git-upload-pack "
+_GIT_V2: Final[dict[bytes | str, bytes | str]] = {"GIT_PROTOCOL": "version=2"}
+"""gitprotocol-v2(5), "SSH and file transports"; a client that knows version 1 alone is none that is still kept."""
 _PLAIN_KEYS: Final = frozenset(_SIGNATURES[:4]) | {"ssh-rsa"}
 
 
@@ -364,7 +369,7 @@ class _Tunnel:
             lambda: _Session(near),
             None if subsystem else self._command,
             subsystem=subsystem,
-            env={},
+            env=_GIT_V2 if self._command.startswith(_GIT_READS) else {},
             send_env=(),
             request_pty=False,
             x11_forwarding=False,
