@@ -131,7 +131,8 @@ class Remote:
     def push(self, change: Callable[[dict[bytes, bytes]], dict[bytes, bytes]], objects: list[Any]) -> None:
         """Move refs, with `objects` (dulwich's) as the pack. `change` sees the server's refs, and raises to leave them alone.
 
-        The server moves a ref only where it still is as `change` saw it. ExternalApiError where the server refuses.
+        The server moves a ref only where it still is as `change` saw it. ExternalApiError where the server refuses, and where
+        nobody knows what it did.
         """
         wanted: dict[bytes, bytes] = {}
 
@@ -143,8 +144,15 @@ class Remote:
             return pack_objects_to_data([(one, None) for one in objects], deltify=False)
 
         client, wire = self._client(MAX_REFS_BYTES)
-        with said():
-            found = client.send_pack(self._path.encode(), choose, pack)
+        try:
+            with said():
+                found = client.send_pack(self._path.encode(), choose, pack)
+        except (ConnectorError, OSError) as error:
+            if not wanted or isinstance(error.__cause__, SendPackError):
+                raise  # nothing was asked for yet, or the server says no
+            names = ", ".join(map(_shown, wanted))
+            words = f"{_shown(error)}; whether {names} was moved is not known: look with list_refs"
+            raise ExternalApiError(words) from error
         wire.close()
         told = found.ref_status or {}
         for name in wanted:

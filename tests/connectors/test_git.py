@@ -309,6 +309,19 @@ def test_what_the_server_refuses_is_said_in_its_words(host: GitHost, repositorie
     assert tip(repositories) == before
 
 
+def test_a_server_that_goes_after_the_push_leaves_it_unknown(host: GitHost, repositories: Path) -> None:
+    """The branch has moved here, and nobody said so: the failure says where to look, and not that it failed."""
+    before = tip(repositories)
+    hook = repositories / "site.git" / "hooks" / "post-receive"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text("#!/bin/sh\nkill -9 $PPID\n")
+    hook.chmod(0o755)
+    lost = host.call("push_commit", **change(repositories)).failure
+
+    assert tip(repositories) != before
+    assert "whether refs/heads/main was moved is not known: look with list_refs" in lost.message
+
+
 # Pushing a bundle
 
 
