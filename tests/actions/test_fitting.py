@@ -183,3 +183,34 @@ def test_an_operation_that_names_no_credential_is_not_asked_which(action_text: T
     assert refused.value.failure.failure_class is FailureClass.BINDING_REQUIRED
     with pytest.raises(AileronError):
         plan(action_text(), {"to": "ann"}, idle, vault=vault, binding="nobody")
+
+
+PREVIEW = '[approval.preview]\nop = "look"\ninputs.to = "${args.to}"\nrender.A = "a"\n'
+CHANGE = msgspec.structs.replace(SEND, login="previewed")
+LOOK = Operation(name="look", parameters=(TO,))
+
+
+def with_preview(action_text: Text, preview: str = PREVIEW) -> str:
+    """The action with a preview by `look`."""
+    return action_text(
+        ('expires_in = "10m"\n', f'expires_in = "10m"\n\n{preview}'),
+        ('capabilities = ["send_email"]', 'capabilities = ["send_email", "look"]'),
+    )
+
+
+def test_a_change_that_has_to_be_seen_is_shown_by_its_preview(action_text: Text) -> None:
+    """By an operation that is rolled back, and not by one that only says something."""
+    seen = msgspec.structs.replace(LOOK, login="previewed")
+
+    checked(with_preview(action_text), mail(CHANGE, seen))
+    assert "changes only what a person saw" in refusal(action_text(), mail(CHANGE)).failure.message
+    assert "[approval.preview]" in refusal(with_preview(action_text), mail(CHANGE, LOOK)).failure.message
+
+
+def test_the_line_of_the_changes_is_nobody_elses(action_text: Text) -> None:
+    """An author's of that name could be taken for it; where there are no such changes it means nothing."""
+    seen = msgspec.structs.replace(LOOK, login="previewed")
+    text = with_preview(action_text, PREVIEW.replace("render.A", "render.changes"))
+
+    checked(text, mail(SEND, LOOK))
+    assert "shown by Aileron" in refusal(text, mail(CHANGE, seen)).failure.message

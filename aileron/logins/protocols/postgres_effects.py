@@ -74,7 +74,7 @@ _CLEAN: Final = (
     "pg_catalog.current_setting('is_superuser'), pg_catalog.current_setting('client_encoding')"
 )
 _DEFERRED: Final = "SET CONSTRAINTS ALL IMMEDIATE"
-_OUR_PATH: Final = "SET LOCAL search_path = pg_catalog"
+_OUR_PATH: Final = "SET LOCAL search_path = pg_catalog, pg_temp"  # by itself, pg_temp would come first
 _LOCKS: Final = (
     "SELECT l.relation::regclass FROM pg_locks l LEFT JOIN pg_class c ON c.oid = l.relation WHERE l.pid = pg_backend_pid() "
     "AND l.locktype = 'relation' AND l.mode = 'AccessExclusiveLock' ORDER BY c.relkind = 'r' DESC LIMIT 1"
