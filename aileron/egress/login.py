@@ -314,6 +314,8 @@ class LoginOpening(Passage[Stream]):
         self._stack.enter_context(self._place)
         self._talk: LoginTalk | None = None
         self._stream: LoginStream | None = None
+        self._commits = False
+        """What was seen is being committed, or is."""
 
     async def _run(self) -> Stream:
         self._number = self._meter.count_request()
@@ -456,6 +458,7 @@ class LoginOpening(Passage[Stream]):
         if not self._grant.read_only:
             self._meter.commit(note.digest)
         await written(lambda: self._journal.effects(effects))
+        self._commits = not self._grant.read_only
 
     def _pausing(self, destination: HostPort, pause_s: float) -> AileronError:
         message = (
@@ -471,6 +474,9 @@ class LoginOpening(Passage[Stream]):
         if problem is Problem.NOT_ALLOWED:
             reason = Reason.READ_ONLY if self._grant.read_only else Reason.NOT_ALLOWED
             return self._denied(RefusedError(reason, text))
+        if problem is Problem.OUTCOME_UNKNOWN or (ended is _LOST and self._commits):
+            details = {"reason": Problem.OUTCOME_UNKNOWN.value}
+            return AileronError(FailureClass.OUTCOME_UNKNOWN, text, details=details)
         if problem is Problem.EFFECTS_CHANGED:
             details = {"reason": problem.value}
             return AileronError(FailureClass.HASH_MISMATCH, text, boundary=Boundary.USER, details=details)

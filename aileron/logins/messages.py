@@ -97,6 +97,8 @@ class Problem(enum.StrEnum):
     """The service closed the connection."""
     TOO_SLOW = "too_slow"
     """The deadline came first."""
+    OUTCOME_UNKNOWN = "outcome_unknown"
+    """The connection broke between a commit and its answer."""
     EFFECTS_CHANGED = "effects_changed"
     """What would have been committed is not what a person saw; nothing was."""
 

@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import anyio
+import msgspec
 import pytest
 
 from aileron.egress import Meter
-from aileron.egress.journal import MailIntent, MailReport, RequestIntent, RequestReport
+from aileron.egress.journal import EffectsReport, MailIntent, MailReport, RequestIntent, RequestReport
 from aileron.egress.login import PAUSE_MOST_S, PAUSE_S, Attempts
 from aileron.egress.rules import EgressRequest
 from aileron.egress.stream import StreamRequest
 from aileron.logins.messages import (
+    Effects,
     Envelope,
     Failed,
     FromLogin,
@@ -373,6 +375,101 @@ async def test_mail_is_on_record_before_it_leaves_and_a_record_that_fails_stops_
     assert "the disk is full" in error.failure.message
     assert door.talks[-1].acks == 0
     assert door.talks[-1].is_closed
+
+
+def previewed_at(port: int, **more: Any) -> Grant:
+    """As `grant_at`, for an operation that changes only what a person saw."""
+    grant = grant_at(port, "postgres", **more)
+    assert grant.credential is not None
+    return msgspec.structs.replace(grant, credential=msgspec.structs.replace(grant.credential, login="previewed"))
+
+
+async def test_a_change_is_committed_where_it_was_seen_and_is_on_record_before() -> None:
+    """Once; a second stream of the step is refused, and so is one of a step of which nothing was seen."""
+    effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
+    door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
+    world = a_world(door)
+    with service() as (port, listening):
+        grant = previewed_at(port)
+        meter = Meter(grant.budget, effects.digest)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            tasks.start_soon(end_of, door)
+            await opened(world, port, grant, meter=meter)
+        again = await refused(world, port, grant, meter=meter)
+        never = await refused(world, port, grant)
+    [order] = door.orders
+    assert (order.previewed, order.reads_only, order.seen) == (True, False, effects.digest)
+    assert world.journal.told == [EffectsReport(1, effects.digest, effects.text)]
+    assert door.talks[-1].acks == 1
+    assert reason_of(again) == reason_of(never) == "not_seen"
+
+
+async def test_other_effects_than_those_that_were_seen_are_not_let_through() -> None:
+    """Whatever the process that logs in says: it gets no acknowledgement, and commits nothing. Nor for another operation."""
+    effects = Effects(digest=f"sha256:{'2' * 64}", text="all rows of t deleted")
+    for seen in (f"sha256:{'1' * 64}", None):
+        door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
+        world = a_world(door)
+        with service() as (port, listening):
+            grant = grant_at(port, "postgres") if seen is None else previewed_at(port)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                await refused(world, port, grant, meter=Meter(grant.budget, seen))
+        assert world.journal.told == []
+        assert door.talks[-1].acks == 0
+
+
+async def test_a_preview_tells_of_its_effects_and_commits_none() -> None:
+    """It needs nothing that was seen before."""
+    effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
+    door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, Over(scrubbed=0)])
+    world = a_world(door)
+    with service() as (port, listening):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            tasks.start_soon(end_of, door)
+            await opened(world, port, previewed_at(port, read_only=True))
+    [order] = door.orders
+    assert (order.previewed, order.reads_only, order.seen) == (True, True, None)
+    assert [report.digest for report in world.journal.told] == [effects.digest]
+
+
+async def test_a_login_that_goes_while_it_commits_leaves_it_unknown() -> None:
+    """It was killed, and nobody knows whether before or after; of a preview nothing is unknown."""
+    effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")
+    for read_only, failure in ((False, FailureClass.OUTCOME_UNKNOWN), (True, FailureClass.NETWORK_ERROR)):
+        door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), effects, None])
+        world = a_world(door)
+        with service() as (port, listening):
+            grant = previewed_at(port, read_only=read_only)
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                tasks.start_soon(end_of, door)
+                error = await refused(world, port, grant, meter=Meter(grant.budget, effects.digest))
+        assert error.failure.failure_class is failure
+
+
+@pytest.mark.parametrize(
+    ("problem", "failure"),
+    [
+        (Problem.EFFECTS_CHANGED, FailureClass.HASH_MISMATCH),
+        (Problem.OUTCOME_UNKNOWN, FailureClass.OUTCOME_UNKNOWN),
+    ],
+)
+async def test_a_commit_that_was_not_made_and_one_of_which_nobody_knows(
+    problem: Problem, failure: FailureClass
+) -> None:
+    """Neither is repeated by itself."""
+    door = Door([LoggedIn(mechanism="SCRAM-SHA-256"), Over(scrubbed=0, problem=problem, message="so it is")])
+    world = a_world(door)
+    with service() as (port, listening):
+        grant = previewed_at(port)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            tasks.start_soon(end_of, door)
+            error = await refused(world, port, grant, meter=Meter(grant.budget, f"sha256:{'1' * 64}"))
+    assert (error.failure.failure_class, error.failure.retriable) == (failure, False)
 
 
 async def test_a_refused_secret_is_not_tried_again_at_once_and_another_is() -> None:

@@ -7,10 +7,11 @@ import struct
 from collections.abc import Iterable
 from typing import Final
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aileron.logins.messages import Effects, LoginError
+from aileron.logins.messages import Effects, LoginError, Problem
 from aileron.logins.protocol import Passed
 from aileron.logins.protocols import postgres_rows as rows
 from aileron.logins.protocols import postgres_wire as wire
@@ -186,6 +187,24 @@ def test_whatever_a_connector_says_only_what_was_seen_is_committed(said: bytes, 
         assert all(bind(b"7").endswith(values) or b"7" in values for _, values in written)
     assert len(service.committed) <= 1
     assert [note.digest for note in notes] == [digest] * len(service.committed)
+
+
+def test_a_service_that_goes_before_it_has_answered_a_commit_leaves_it_unknown() -> None:
+    """Before that, and after it, nothing is."""
+    transaction, service = Transaction(shown()), Service()
+    said = [b"".join(HONEST)]
+    while said:
+        transaction.down_ended()
+        answers = service.answer(b"".join(passed.to_server for passed in list(transaction.up(said.pop()))))
+        while answers and not service.committed:
+            transaction.down_ended()
+            answers = service.answer(b"".join(passed.to_server for passed in list(transaction.down(answers))))
+    assert [[sql for sql, _ in written] for written in service.committed] == [[SEEN]]
+    with pytest.raises(LoginError) as caught:
+        transaction.down_ended()
+    assert caught.value.problem is Problem.OUTCOME_UNKNOWN
+    assert any(passed.to_client for passed in list(transaction.down(answers)))
+    assert transaction.down_ended() == ()
 
 
 def test_what_was_seen_is_committed_however_it_is_cut() -> None:

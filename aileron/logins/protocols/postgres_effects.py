@@ -154,6 +154,7 @@ class Transaction(Filter):
         """Name → what it says, and what goes into the digest beside it."""
         self._has_failed = False
         self._asked = 0
+        self._is_committing = False
         self._session: Final = self._run()
         self._step: _Step | None = next(self._session)
 
@@ -169,6 +170,15 @@ class Transaction(Filter):
         """The answers to what the connector asked."""
         self._server.extend(self._from_server.cut(data))
         return self._advance()
+
+    def down_ended(self) -> Iterable[Passed]:
+        """LoginError where nobody can say whether a commit took effect."""
+        if self._is_committing:
+            raise LoginError(
+                Problem.OUTCOME_UNKNOWN,
+                "the connection broke while the change was committed: check whether it took effect before you request it again",
+            )
+        return ()
 
     def _advance(self) -> Iterable[Passed]:
         while True:
@@ -339,11 +349,14 @@ class Transaction(Filter):
             )
 
     def _commit(self) -> _Session:
+        self._is_committing = True
         yield Passed(to_server=wire.message(b"Q", b"COMMIT\0"))
         while True:
             part = yield _SERVER
+            if is_over := isinstance(part, wire.Head) and part.kind == b"Z":
+                self._is_committing = False
             yield Passed(to_client=_bytes(part))
-            if isinstance(part, wire.Head) and part.kind == b"Z":
+            if is_over:
                 return
 
     def _back(self) -> _Session:
