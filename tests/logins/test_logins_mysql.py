@@ -207,15 +207,15 @@ def test_an_account_that_can_write_is_not_taken_for_one_that_only_reads(
     ("user", "password", "database", "problem"),
     [
         ("writer", "another", "shop", Problem.REFUSED_CREDENTIAL),
-        ("no_such_user", PASSWORD, "shop", Problem.REFUSED_CREDENTIAL),
-        ("locked", PASSWORD, "shop", Problem.REFUSED_CREDENTIAL),
-        ("writer", PASSWORD, "nothing", Problem.UNUSABLE_CREDENTIAL),
+        ("no_such_user", None, "shop", Problem.REFUSED_CREDENTIAL),
+        ("locked", None, "shop", Problem.REFUSED_CREDENTIAL),
+        ("writer", None, "nothing", Problem.UNUSABLE_CREDENTIAL),
         ("writer", "with\nline", "shop", Problem.UNUSABLE_CREDENTIAL),
     ],
 )
-def test_what_is_no_login_is_said(at: At, user: str, password: str, database: str, problem: Problem) -> None:
-    """Each in its class."""
-    with at(user, password, details=LoginDetails(database=database)) as login:
+def test_what_is_no_login_is_said(at: At, user: str, password: str | None, database: str, problem: Problem) -> None:
+    """Each in its class. `password` None: the right one."""
+    with at(user, password or PASSWORD, details=LoginDetails(database=database)) as login:
         failed = login.failed()
         assert failed.problem is problem, failed
         assert ("--database" in failed.message) == (database == "nothing")
