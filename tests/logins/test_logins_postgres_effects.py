@@ -269,6 +269,32 @@ def test_rows_of_partitions_are_those_of_their_table(opens: Opens, admin: Admin)
     assert seen.text.splitlines() == ["1 row of shop.days inserted:", "  day: 2026-02-03, what: tea"]
 
 
+@pytest.mark.parametrize(
+    ("sql", "says"),
+    [
+        (
+            "UPDATE shop.customers AS c SET city = 'x' FROM shop.orders AS o WHERE o.customer = c.id AND o.id = 12 RETURNING *",
+            "updated",
+        ),
+        (
+            "DELETE FROM shop.customers AS c USING shop.orders AS o WHERE o.customer = c.id AND o.id = 12 RETURNING *",
+            "deleted",
+        ),
+        (
+            "DELETE FROM shop.customers AS c USING shop.customers AS o WHERE o.id = 3 AND c.id = 2 RETURNING *",
+            "deleted",
+        ),
+    ],
+)
+def test_the_table_that_changes_is_named_and_its_columns_come_first(
+    opens: Opens, admin: Admin, sql: str, says: str
+) -> None:
+    """Whatever else the statement reads, and by whatever name."""
+    first, row = effects(opens, sql).text.splitlines()[:2]
+    assert first == f"1 row of shop.customers {says}:"
+    assert row.startswith("  id: 2, name: Bo, ")
+
+
 def test_nothing_is_changed_where_no_row_fits(opens: Opens, admin: Admin) -> None:
     """Which may be seen, and carried out."""
     sql = "DELETE FROM shop.customers WHERE id = 99 RETURNING *"

@@ -130,6 +130,8 @@ class Service:
             return _row(b"f" if self.written else b"t", b"on", b"off", b"UTF8")
         if b"pg_class c JOIN" in sql:
             return _row(b"99", b"public", b"t", b"t")
+        if b"pg_stat_xact_all_tables" in sql and self.written:
+            return _row(b"99", b"99", b"public", b"t", b"0", b"1", b"0")
         if b"pg_attribute" in sql:
             return _row(b"1", b"a", b"f")
         return b""

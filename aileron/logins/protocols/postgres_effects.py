@@ -378,6 +378,10 @@ class Transaction(Filter):
             return made(None, (), None, tables, ())
         columns = columns_of(write.description)
         target = yield from self._target(write, columns)
+        if write.rows and not any(one.root == target.root for one in tables):
+            raise not_allowed(
+                "the rows that came are of a table that was not changed: end the statement with RETURNING *"
+            )
         listed = ", ".join(str(one.oid) for one in tables) or "0"
         triggers = yield from self._ask(_TRIGGERS.format(listed))
         return made(write, columns, target, tables, [text_of(row[0]) for row in triggers])
