@@ -1,0 +1,122 @@
+"""The PostgreSQL connector, as it is built, by its operations: values, bounds and errors, at a real server behind a login."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aileron.logins.protocols.postgres import PostgresLogin
+from aileron.model.login import LoginDetails, LoginTarget
+from aileron.registry.build import build
+from aileron_sandbox.frames import GrantedHost, TcpOpen
+from tests.support.logins import LoginAt, trusting
+from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.postgresql import ADMIN, ADMIN_PASSWORD, PostgreSQL
+from tests.support.upstream import Authority
+
+SOURCE: Final = ROOT / "connectors" / "postgres"
+
+
+class Database:
+    """The connector behind logins as the owner: what it may do is not what is looked at here."""
+
+    def __init__(self, server: PostgreSQL, program: Path, ca_pem: str) -> None:
+        self._tls = trusting(ca_pem)
+        self._undo = contextlib.ExitStack()
+        self._host = PlainHost(program, hosts=[GrantedHost("localhost", server.port, False)], streams=self._connect)
+
+    def call(self, op: str, **args: Any) -> Report:
+        """One operation."""
+        with self._undo:
+            return self._host.call(op, **args)
+
+    def _connect(self, asked: TcpOpen) -> socket.socket:
+        target = f"postgres://localhost:{asked.port}"
+        details = LoginDetails(database="postgres")
+        login = LoginAt(PostgresLogin, target, ADMIN, ADMIN_PASSWORD.encode(), tls=self._tls, details=details)
+        return self._undo.enter_context(login).client.dup()
+
+
+@pytest.fixture(scope="module")
+def database(authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Database]:
+    """A server of its own."""
+    program = tmp_path_factory.mktemp("connector") / "connector.zip"
+    with PostgreSQL(authority) as server:
+        program.write_bytes(build(SOURCE, logins=[LoginTarget.parse(f"postgres://localhost:{server.port}")]).connector)
+        yield Database(server, program, authority.ca_pem)
+
+
+@pytest.mark.parametrize(
+    ("expression", "found"),
+    [
+        ("7::int8", 7),
+        ("9007199254740993::int8", "9007199254740993"),
+        ("1.10::numeric", "1.10"),
+        ("0.5::float8", 0.5),
+        ("'NaN'::float8", "NaN"),
+        ("true", True),
+        ("""'{"a": [1, null]}'::jsonb""", {"a": [1, None]}),
+        ("NULL::int", None),
+        ("'2026-02-03'::date", "2026-02-03"),
+        ("ARRAY[1, 2]", "{1,2}"),
+        ("'Zoë'", "Zoë"),
+        ("''", ""),
+    ],
+)
+def test_a_value_is_one_of_json(database: Database, expression: str, found: Any) -> None:
+    """As long as no digit is lost by it."""
+    [row] = database.call("query", sql=f"SELECT {expression} AS a").output["rows"]
+    assert row == {"a": found}
+
+
+def test_values_go_beside_the_statement(database: Database) -> None:
+    """Of each kind, and none is read as SQL."""
+    values = ["'; DROP TABLE x; --", 7, 0.5, True, None]
+    sql = "SELECT $1::text AS a, $2::int AS b, $3::float8 AS c, $4::bool AS d, $5::int AS e, $1::text AS a"
+    [row] = database.call("query", sql=sql, values=values).output["rows"]
+    assert row == dict(zip("abcde", values, strict=True)) | {"a_2": values[0]}
+
+
+def test_no_more_comes_than_was_asked_for_or_fits(database: Database) -> None:
+    """And it is said that there is more."""
+    two = database.call("query", sql="SELECT * FROM generate_series(1, 3) AS n", limit=2).output
+    assert (two["rows"], two["row_count"], two["more"]) == ([{"n": 1}, {"n": 2}], 2, True)
+    all_of_it = database.call("query", sql="SELECT * FROM generate_series(1, 3) AS n", limit=3).output
+    assert (all_of_it["row_count"], all_of_it["more"]) == (3, False)
+    large = database.call("query", sql="SELECT repeat('x', 300000) FROM generate_series(1, 9)").output
+    assert (large["row_count"], large["more"]) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("sql", "failure", "words"),
+    [
+        ("SELEC 1", "bad_input", "syntax error"),
+        ("SELECT * FROM nothing", "bad_input", "does not exist"),
+        ("SELECT 1; SELECT 2", "bad_input", "multiple commands"),
+        ("SELECT 1 / 0", "bad_input", "division by zero"),
+        ("SELECT pg_terminate_backend(pg_backend_pid())", "external_api_error", "terminating connection"),
+    ],
+)
+def test_an_error_of_the_server_says_who_can_mend_it(database: Database, sql: str, failure: str, words: str) -> None:
+    """In the server's words."""
+    failed = database.call("query", sql=sql).failure
+    assert failed.failure_class == failure, failed
+    assert words in failed.message
+
+
+def test_a_table_that_is_not_there_is_said(database: Database) -> None:
+    """Beside one that is."""
+    told = database.call("describe_table", table="pg_catalog.pg_class").output
+    assert told["columns"][0] == {
+        "name": "oid",
+        "type": "oid",
+        "nullable": False,
+        "default": None,
+        "comment": None,
+    }
+    assert "no table 'nothing'" in database.call("describe_table", table="nothing").failure.message
