@@ -252,6 +252,95 @@ def test_what_the_database_deletes_by_its_own_rules_is_counted(opens: Opens, adm
     assert admin.run("SELECT id FROM shop.orders") == [[12]]
 
 
+TREE: Final = """
+DROP TABLE IF EXISTS shop.tree, shop.balance;
+CREATE TABLE shop.tree (id int PRIMARY KEY, above int REFERENCES shop.tree ON DELETE CASCADE);
+INSERT INTO shop.tree VALUES (1, NULL), (2, 1), (3, 1), (4, NULL);
+CREATE TABLE shop.balance (id int PRIMARY KEY, amount int);
+INSERT INTO shop.balance VALUES (1, 10), (2, 20), (3, 30);
+CREATE OR REPLACE FUNCTION shop.balances() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    IF pg_trigger_depth() = 1 AND NEW.amount = 0 THEN UPDATE shop.balance SET amount = 0 WHERE id <> NEW.id; END IF;
+    RETURN NEW; END $$;
+CREATE TRIGGER balances AFTER UPDATE ON shop.balance FOR EACH ROW EXECUTE FUNCTION shop.balances();
+GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
+"""
+
+
+@pytest.mark.parametrize(
+    ("sql", "unlisted"),
+    [
+        ("DELETE FROM shop.tree WHERE id = 1 RETURNING *", "3 rows deleted in shop.tree"),
+        ("DELETE FROM shop.tree WHERE id = 4 RETURNING *", None),
+        ("UPDATE shop.balance SET amount = 0 WHERE id = 1 RETURNING *", "3 rows updated in shop.balance"),
+        ("UPDATE shop.balance SET amount = 5 WHERE id = 1 RETURNING *", None),
+        (
+            "INSERT INTO shop.balance VALUES (1, 9) ON CONFLICT (id) DO UPDATE SET amount = 9 RETURNING *",
+            "1 row updated in shop.balance",
+        ),
+        ("INSERT INTO shop.balance VALUES (4, 9) ON CONFLICT (id) DO UPDATE SET amount = 9 RETURNING *", None),
+    ],
+)
+def test_what_changes_unlisted_in_the_table_itself_is_counted(
+    opens: Opens, admin: Admin, sql: str, unlisted: str | None
+) -> None:
+    """A foreign key to the same table, a trigger of it, a row that is overwritten: RETURNING has none of these."""
+    admin.run(TREE)
+    said = f"In all, the database counts {unlisted}: not all that changed is listed here"
+    assert (said in effects(opens, sql).text) is (unlisted is not None)
+
+
+def test_what_is_described_behind_the_rows_is_not_taken_for_their_table(server: PostgreSQL, admin: Admin) -> None:
+    """A connector that asks for the columns of another table, so that its row seems to be of that."""
+    admin.run("GRANT ALL ON ALL TABLES IN SCHEMA shop TO by_trust")
+    write = (
+        wire.message(b"P", wire.text("w", "INSERT INTO shop.log VALUES ('x') RETURNING *") + bytes(2))
+        + wire.message(b"B", wire.text("", "w") + bytes(6))
+        + wire.message(b"E", wire.text("") + bytes(4))
+    )
+    other = (
+        wire.message(b"P", wire.text("r", "SELECT name FROM shop.customers") + bytes(2))
+        + wire.message(b"B", wire.text("p", "r") + bytes(6))
+        + wire.message(b"D", b"P" + wire.text("p"))
+    )
+    with ready(server, preview=True) as (login, library):
+        library.run("BEGIN")
+        for asked in (write + other + wire.message(b"S"), wire.message(b"Q", wire.text("COMMIT"))):
+            login.client.sendall(asked)
+            heard = b""
+            while wire.message(b"Z", b"T") not in heard and wire.ready(b"I") not in heard:
+                heard += login.client.recv(10_000)
+        (noted,) = login.notes
+    assert isinstance(noted, Effects)
+    assert noted.text.startswith("1 row of shop.log inserted:\n  said: x")
+
+
+def test_a_temporary_view_does_not_hide_what_changed(opens: Opens, admin: Admin) -> None:
+    """By the names of what is asked about locks and rows; made by a function of the database, as a trigger."""
+    admin.run("""
+        DROP TABLE IF EXISTS shop.hiding;
+        CREATE TABLE shop.hiding (id int);
+        CREATE OR REPLACE FUNCTION shop.hides() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+            CREATE TEMP VIEW pg_stat_xact_all_tables AS SELECT * FROM pg_catalog.pg_stat_xact_all_tables WHERE false;
+            CREATE TEMP VIEW pg_locks AS SELECT * FROM pg_catalog.pg_locks WHERE false;
+            INSERT INTO shop.log VALUES ('unseen'); RETURN NEW; END $$;
+        CREATE TRIGGER hides AFTER INSERT ON shop.hiding FOR EACH ROW EXECUTE FUNCTION shop.hides();
+        GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
+    """)
+    insert = "INSERT INTO shop.hiding VALUES (1) RETURNING *"
+    assert "is changed as a whole" in refused(opens, "BEGIN", insert, "COMMIT")
+    admin.run("ALTER TABLE shop.hiding DISABLE TRIGGER hides")
+    assert effects(opens, insert).text == "1 row of shop.hiding inserted:\n  id: 1"
+
+
+def test_nothing_is_behind_the_end_of_a_statement(server: PostgreSQL, admin: Admin) -> None:
+    """Where the service would read types of parameters, and what looks at the text the words that it wants to see."""
+    with ready(server, preview=True) as (login, library):
+        library.run("BEGIN")
+        login.client.sendall(wire.message(b"Q", b"DELETE FROM shop.log\0\0\0 RETURNING *\0"))
+        assert "something behind it" in login.over().message
+    assert admin.run("SELECT said FROM shop.log") == [["first"]]
+
+
 def test_an_insert_may_leave_columns_to_the_database(opens: Opens, admin: Admin) -> None:
     """A number and a time are others each time, and are said to be."""
     sql = "INSERT INTO shop.customers (name, city) VALUES ('Di', 'Nice') RETURNING *"

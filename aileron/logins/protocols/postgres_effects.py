@@ -14,9 +14,9 @@ Rules
   changes anything unseen.
 - The write shows all its rows: it ends with RETURNING *, has no comment that could say so in its place and no WITH, and as
   many rows came as the service counts. The first columns are all of a table's, which has no rules and is no view.
-- What the write set off (foreign keys, triggers) is known by number and table: the service's statistics of this transaction,
-  asked once deferred constraints were checked. A change that is not counted in rows (DDL, TRUNCATE) leaves a lock, and is
-  refused.
+- What the write set off (foreign keys, triggers), in its own table too, is known by number and table: the service's statistics
+  of this transaction, asked once deferred constraints were checked. A change that is not counted in rows (DDL, TRUNCATE) leaves
+  a lock, and is refused.
 - The digest is over the statement, its values, the columns, every row and those numbers. Columns that an INSERT leaves to their
   defaults are not in it: a number or a time that the database fills in is another one each time.
 - What does not fit into the text that a person reads cannot be committed.
@@ -476,6 +476,8 @@ class Transaction(Filter):
             parts[place] += _bytes(head)
 
     def _simple(self, sql: bytes) -> _Cycle:
+        if b"\0" in sql:
+            raise not_allowed("a statement has no end, or something behind it")
         try:
             wish = control(sql)
         except ValueError as error:
@@ -525,7 +527,7 @@ class Transaction(Filter):
 
 def _note(write: Write, part: wire.Head) -> None:
     match part.kind:
-        case b"T" if part.is_last:
+        case b"T" if part.is_last and not write.tag:  # behind it the connector may ask for that of another portal
             write.description = part.body  # the last before the rows
         case b"D":
             write.add(part.body, part.size)

@@ -269,12 +269,28 @@ def _lines(
     if target.filled:
         names = ", ".join(_said(columns[place].name) for place in sorted(target.filled))
         yield f"Filled in anew by the database when it is done: {names}"
-    for table in tables:
-        if table.root != target.root:
-            changed = [f"{_rows(count)} {what}" for count, what in zip(table.counts, _COUNTED, strict=True) if count]
-            yield f"By rules of the database, and not listed here: {', '.join(changed)} in {table.name}"
+    yield from _unlisted(verb, len(write.rows), target, tables)
     if named := ", ".join(_said(trigger) for trigger in triggers):
         yield f"Triggers run, and may do more outside of this database: {named}"
+
+
+def _unlisted(verb: str, listed: int, target: Target, tables: Sequence[Table]) -> Iterable[str]:
+    """What the service counts beside the rows that came: in other tables, and in the same one (a trigger, a foreign key to
+    itself, ON CONFLICT).
+    """
+    own = [
+        sum(counts)
+        for counts in zip((0, 0, 0), *(one.counts for one in tables if one.root == target.root), strict=True)
+    ]
+    if any(own) and own != [listed if what == verb else 0 for what in _COUNTED]:
+        yield f"In all, the database counts {_changed(own)} in {target.name}: not all that changed is listed here"
+    for table in tables:
+        if table.root != target.root:
+            yield f"By rules of the database, and not listed here: {_changed(table.counts)} in {table.name}"
+
+
+def _changed(counts: Iterable[int]) -> str:
+    return ", ".join(f"{_rows(count)} {what}" for count, what in zip(counts, _COUNTED, strict=True) if count)
 
 
 def _bounded(lines: Iterable[str]) -> str:
