@@ -27,7 +27,18 @@ from typing import Final
 import anyio
 
 from aileron.hidden.start import control_of, ended, execute_program, received, send, started
-from aileron.logins.messages import MAX_PACKET, READY, FromLogin, MessageError, Noted, Order, decode_from_login, encode
+from aileron.logins.messages import (
+    MAX_NOTE_BYTES,
+    READY,
+    Failed,
+    FromLogin,
+    MessageError,
+    Noted,
+    Order,
+    Over,
+    decode_from_login,
+    encode,
+)
 from aileron.model.login import LoginProtocol
 
 __all__ = ["Begun", "Keeper"]
@@ -40,26 +51,34 @@ _log = logging.getLogger(__name__)
 
 
 class Begun:
-    """One login, forked and waiting for its order. `stream` is the daemon's end of it; `close` ends it."""
+    """One login, forked and waiting for its order. `stream` is the daemon's end of it; `close` ends it.
+
+    The daemon keeps the service's socket as well, to end it: a login that waits for a service hears of nothing else.
+    """
 
     def __init__(self, control: socket.socket) -> None:
         self._control: Final = control
         self.stream, self._far = socket.socketpair()
         self.stream.setblocking(False)
+        self._service: socket.socket | None = None
 
     async def begin(self, order: Order, service: socket.socket) -> None:
         """Log in at a connected socket, which is the login's from now on and closed here. OSError."""
         with service, self._far:
+            self._service = service.dup()
             await _send_with(self._control, array.array("i", [service.fileno(), self._far.fileno()]), encode(order))
 
     async def hear(self) -> FromLogin | None:
         """The next thing that the login says; None where it has gone without another word."""
+        said: FromLogin | None = None
         try:
-            packet = await received(self._control, MAX_PACKET)
-            return decode_from_login(packet) if packet else None
+            packet = await received(self._control, MAX_NOTE_BYTES)
+            said = decode_from_login(packet) if packet else None
         except (OSError, MessageError) as error:
             _log.error("a login ended, or said what is none of its messages: %s", error)
-            return None
+        if said is None or isinstance(said, Failed | Over):
+            self._let_go()
+        return said
 
     async def noted(self) -> None:
         """Its note is on disk."""
@@ -68,9 +87,19 @@ class Begun:
 
     def close(self) -> None:
         """The login ends, if it has not."""
+        if self._service is not None:
+            with contextlib.suppress(OSError):  # it is over already
+                self._service.shutdown(socket.SHUT_RDWR)
+        self._let_go()
         self.stream.close()
         self._far.close()
         self._control.close()
+
+    def _let_go(self) -> None:
+        """The login ends by itself, and the connection with it."""
+        if self._service is not None:
+            self._service.close()
+            self._service = None
 
 
 class Keeper:

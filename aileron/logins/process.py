@@ -31,6 +31,8 @@ __all__ = ["serve_control"]
 
 _REAP_S: Final = 5.0
 """How long a process that has ended may wait to be forgotten; it has no memory any more."""
+_MAX_RUNNING: Final = 2 * MAX_LOGINS
+"""One that the daemon has let go of counts here until it is gone, which takes it a moment."""
 
 
 def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
@@ -44,17 +46,18 @@ def serve_control(descriptor: int, protocols: Sequence[str]) -> int:
     waiting = select.poll()
     waiting.register(control, select.POLLIN)
     while True:
-        if waiting.poll(_REAP_S * 1000 if running else None):
+        is_asked = waiting.poll(_REAP_S * 1000 if running else None)
+        running -= _reap()
+        if is_asked:
             packet, passed, _ = received_with(control, 16, 1)
             if not packet:
                 return 0
             for one in passed:
-                if running < MAX_LOGINS:
-                    if os.fork() == 0:
+                if running < _MAX_RUNNING and (pid := _forked()) is not None:
+                    if pid == 0:
                         be_login(one, logins, confinement)
                     running += 1
                 os.close(one)  # of which the daemon hears where nobody else has it: it is at its end
-        running -= _reap()
 
 
 def _authorities(control: socket.socket) -> str | None:
@@ -64,6 +67,14 @@ def _authorities(control: socket.socket) -> str | None:
         return None
     with open(passed[0], "rb") as file:
         return file.read().decode("ascii", "ignore")
+
+
+def _forked() -> int | None:
+    """As fork(2); None where the machine has no room for another process. The logins that there are go on."""
+    try:
+        return os.fork()
+    except OSError:
+        return None
 
 
 def _reap() -> int:

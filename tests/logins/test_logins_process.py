@@ -19,7 +19,7 @@ import anyio
 import pytest
 
 from aileron.logins.keeper import Begun, Keeper
-from aileron.logins.messages import Failed, LoggedIn, Order, Over, Problem
+from aileron.logins.messages import MAX_LOGINS, Failed, LoggedIn, Order, Over, Problem
 from aileron.model.login import LoginDetails, LoginTarget
 
 pytestmark = [pytest.mark.anyio, pytest.mark.jail]
@@ -242,6 +242,21 @@ async def test_a_login_that_nobody_answers_ends_in_its_time() -> None:
             assert isinstance(failed, Failed)
             assert failed.problem is Problem.TOO_SLOW
             begun.close()
+
+
+async def test_logins_that_were_let_go_of_end_at_once_and_leave_room() -> None:
+    """A connector that asks and hangs up, again and again, at a service that says nothing: whose time is not up by far."""
+    async with keeping() as keeper:
+        with logging_in() as (theirs, service):
+            for _ in range(2 * MAX_LOGINS + 1):
+                with logging_in() as (at_silent, silent):
+                    begun = await ordered(keeper, order(login_s=DEADLINE_S), at_silent)
+                    assert SECRET in await anyio.to_thread.run_sync(silent.recv, 1000)
+                    begun.close()
+                    assert await anyio.to_thread.run_sync(silent.recv, 1000) == b""
+            begun = await logged_in(keeper, service, theirs)
+            begun.close()
+        await until(lambda: not running(forker()))
 
 
 _TRIES = """
