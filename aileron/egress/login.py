@@ -11,7 +11,9 @@ Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet leaves.
 - The connector's `tls` means nothing here: how the connection is encrypted is in the manifest.
 - With one secret one login is tried at a time. After the service refused it none is for PAUSE_S, and twice as long after each
-  further refusal: whatever asks again and again locks no account.
+  further refusal: whatever asks again and again locks no account. Who hangs up before the answer changes nothing about that;
+  where there is none within VERDICT_S, it counts as a refusal.
+- A message that is sent counts as a request, and so do effects that are told of: what one stream puts on record has a bound.
 - Of the secret nothing stays here but, after a refusal, a keyed digest.
 - Every wait ends at the deadline of the step. Where 6 was reached 11 follows, cancellation included; where a rule said no, that
   is written down before the error rises.
@@ -96,6 +98,8 @@ _FINISH_S: Final = 6.0
 """For a login to send on what the connector had sent before it hung up (aileron/logins/relay.py), and to say that it is over."""
 _BROKEN_S: Final = 1.0
 """The same where the step has failed or is over."""
+VERDICT_S: Final = 4.0
+"""For a service to say what it makes of a secret, where the step is over: many wait some seconds before they refuse one."""
 _SAID: Final = 200
 """Characters of the service's own words in a failure."""
 _ENDS: Final = "oauth2"
@@ -316,6 +320,8 @@ class LoginOpening(Passage[Stream]):
         self._stream: LoginStream | None = None
         self._commits = False
         """What was seen is being committed, or is."""
+        self._unanswered = 0
+        """Messages that were begun, and of whose end the login has not told."""
 
     async def _run(self) -> Stream:
         self._number = self._meter.count_request()
@@ -397,15 +403,31 @@ class LoginOpening(Passage[Stream]):
             await self._write_down(RequestIntent(self._number, self._method, destination, path, str(self._use.binding)))
             wire, address = await connected(self._deadline, destination, addresses, None)
             await self._begin(talk, lent, wire.detach())
-            heard = await within(self._deadline, "connect", destination, talk.hear)
-            if isinstance(heard, Failed) and heard.problem is Problem.REFUSED_CREDENTIAL:
-                attempts.refused(which)
-            elif isinstance(heard, LoggedIn):
-                attempts.accepted(which)
+            heard = await self._first_heard(talk, destination, which)
         if not isinstance(heard, LoggedIn):
             raise self._failure(heard if isinstance(heard, Failed) else _LOST, "connect")
         self._stream = LoginStream(talk, address, destination, self._meter, self._deadline, self._noted, self._failure)
         return self._stream
+
+    async def _first_heard(self, talk: LoginTalk, destination: HostPort, which: bytes) -> FromLogin | None:
+        """What the service made of the secret, which has been sent by now. It counts also where nobody is there any more to hear
+        of it: who asks and hangs up, again and again, locks an account as well.
+        """
+        is_heard = False
+        heard: FromLogin | None = None
+        try:
+            heard = await within(self._deadline, "connect", destination, talk.hear)
+            is_heard = True
+        finally:
+            if not is_heard:
+                with anyio.move_on_after(VERDICT_S, shield=True):
+                    heard = await talk.hear()
+                    is_heard = True
+            if not is_heard or (isinstance(heard, Failed) and heard.problem is Problem.REFUSED_CREDENTIAL):
+                self._means.attempts.refused(which)
+            elif isinstance(heard, LoggedIn):
+                self._means.attempts.accepted(which)
+        return heard
 
     async def _prepared(self) -> LoginTalk:
         problem = "nothing logs in here"
@@ -443,17 +465,25 @@ class LoginOpening(Passage[Stream]):
     async def _noted(self, note: Note) -> None:
         """On disk when this returns."""
         if isinstance(note, Envelope):
+            self._meter.count_request()
+            self._unanswered += 1
             intent = MailIntent(self._number, note.sender, note.recipients, note.size)
             await written(lambda: self._journal.mail_sending(intent))
         elif isinstance(note, Effects):
             await self._note_effects(note)
         else:
+            if not self._unanswered:
+                raise AileronError(
+                    FailureClass.INTERNAL_ERROR, "a login told of the end of a message that was not begun"
+                )
+            self._unanswered -= 1
             report = MailReport(self._number, note.size, note.code)
             await written(lambda: self._journal.mail_sent(report))
 
     async def _note_effects(self, note: Effects) -> None:
         if not self._is_previewed:
             raise AileronError(FailureClass.INTERNAL_ERROR, "a login told of effects that nobody asked it for")
+        self._meter.count_request()
         effects = EffectsReport(self._number, note.digest, note.text)
         if not self._grant.read_only:
             self._meter.commit(note.digest)
@@ -462,8 +492,8 @@ class LoginOpening(Passage[Stream]):
 
     def _pausing(self, destination: HostPort, pause_s: float) -> AileronError:
         message = (
-            f"{destination} refused the credential {self._use.binding}, and it is not tried again for {math.ceil(pause_s)} s, "
-            f"so that no account is locked; {self._fix()}"
+            f"{destination} did not accept the credential {self._use.binding}, and it is not tried again for "
+            f"{math.ceil(pause_s)} s, so that no account is locked; {self._fix()}"
         )
         details = {"reason": Problem.REFUSED_CREDENTIAL.value}
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)

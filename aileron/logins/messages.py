@@ -23,10 +23,12 @@ from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
 
 __all__ = [
     "CAN_READ_ONLY",
+    "MAX_ADDRESS",
     "MAX_EFFECTS",
     "MAX_LOGINS",
     "MAX_NOTE_BYTES",
     "MAX_PACKET",
+    "MAX_RECIPIENTS",
     "MAX_STREAM_S",
     "MAX_WORDS",
     "READY",
@@ -55,6 +57,10 @@ MAX_WORDS: Final = 500
 """Characters that are kept of what a service says."""
 MAX_NOTE_BYTES: Final = 64 << 10
 """Of one note: an envelope of a hundred recipients is some 10 KiB; effects are MAX_EFFECTS, which JSON could double."""
+MAX_RECIPIENTS: Final = 100
+"""What every server has to take (RFC 5321 section 4.5.3.1.8); a note of more would be too large."""
+MAX_ADDRESS: Final = 600
+"""Characters of a sender or recipient, quoted: RFC 5321 section 4.5.3.1 has 64 and 255 octets."""
 MAX_EFFECTS: Final = 24 << 10
 """Bytes of the effects of a transaction as text, which a person reads: some ten screens."""
 
@@ -70,6 +76,7 @@ READY: Final = b"ready"
 
 _T = TypeVar("_T")
 Words = Annotated[str, msgspec.Meta(max_length=MAX_WORDS)]
+Address = Annotated[str, msgspec.Meta(max_length=MAX_ADDRESS)]
 
 
 class Problem(enum.StrEnum):
@@ -153,8 +160,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):
     """`smtp`: who a message is from and for, as the server took them, before the message itself is sent."""
 
-    sender: str
-    recipients: tuple[str, ...]
+    sender: Address
+    recipients: Annotated[tuple[Address, ...], msgspec.Meta(max_length=MAX_RECIPIENTS)]
     size: int | None = None
     """Bytes that the client announced (RFC 1870)."""
 

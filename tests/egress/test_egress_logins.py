@@ -34,7 +34,7 @@ from aileron.logins.messages import (
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.login import LoginTarget
 from aileron.model.names import HostPort
-from aileron.model.plan import Grant
+from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
 from tests.egress.conftest import CANARY, HOST, World, need, reason_of, use
 
@@ -491,6 +491,70 @@ async def test_a_refused_secret_is_not_tried_again_at_once_and_another_is() -> N
             tasks.start_soon(last_end_of, door, 2)
             await opened(world, port, grant_at(port))
     assert len(door.orders) == 2
+
+
+@pytest.mark.parametrize(
+    ("verdict", "pause"),
+    [
+        ([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], True),
+        ([], True),
+        ([LoggedIn(mechanism="PLAIN")], False),
+        ([Failed(problem=Problem.CLOSED, message="gone")], False),
+    ],
+)
+async def test_who_hangs_up_before_the_answer_does_not_try_a_refused_secret_again(
+    verdict: list[FromLogin | None], pause: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service has counted it. Where it says nothing either, that counts, too; an accepted secret and a service that hangs up
+    are the control.
+    """
+    monkeypatch.setattr("aileron.egress.login.VERDICT_S", 0.3)
+    door = Door([], list(LOGS_IN))
+    world = a_world(door)
+    with service() as (port, listening):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            tasks.start_soon(opened, world, port, grant_at(port))
+            while not door.heard:
+                await anyio.sleep(0.01)
+            tasks.cancel_scope.cancel()
+            for one in verdict:
+                door.talks[0].say(one)
+        assert door.talks[0].is_closed
+        if pause:
+            again = await refused(world, port, grant_at(port))
+            assert "is not tried again for 30 s" in again.failure.message
+        else:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                tasks.start_soon(last_end_of, door, 2)
+                await opened(world, port, grant_at(port))
+    assert len(door.orders) == (1 if pause else 2)
+
+
+async def test_messages_count_as_requests_and_each_ends_once() -> None:
+    """What a stream puts on record has a bound: of a client that sends and sends, and of a login that is somebody else's."""
+    mail: list[FromLogin] = [
+        Envelope(sender="a@example.com", recipients=("b@example.com",)),
+        Submitted(size=1, code=250),
+    ]
+    for notes, failure, kept in (
+        (mail * 2, None, 4),
+        (mail * 3, FailureClass.RESOURCE_LIMIT_EXCEEDED, 4),
+        ([*mail, mail[1]], FailureClass.INTERNAL_ERROR, 2),
+    ):
+        door = Door([LoggedIn(mechanism="PLAIN"), *notes, Over(scrubbed=0)])
+        world = a_world(door)
+        with service() as (port, listening):
+            grant = grant_at(port, "smtp", budget=Budget(requests=3))
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                if failure is None:
+                    tasks.start_soon(end_of, door)
+                    await opened(world, port, grant)
+                else:
+                    assert (await refused(world, port, grant)).failure.failure_class is failure
+        assert len(world.journal.mail) == kept
 
 
 async def last_end_of(door: Door, count: int) -> None:

@@ -24,7 +24,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final, NamedTuple
 
-from aileron.logins.messages import Envelope, LoginError, Order, Problem, Submitted
+from aileron.logins.messages import MAX_RECIPIENTS, Envelope, LoginError, Order, Problem, Submitted
 from aileron.logins.protocol import Filter, Login, Passed
 from aileron.logins.protocols import sasl
 from aileron.logins.side import MAX_LINE, Side
@@ -39,10 +39,8 @@ _MAX_AHEAD: Final = 64 << 10
 """Bytes that a library may send ahead of an answer. It was not offered to, and a message is not counted."""
 _MAX_COMMAND: Final = 512
 """With CR LF (RFC 4954 section 3): what an initial response does not fit into, it is not sent in."""
-_MAX_RECIPIENTS: Final = 100
-"""What every server has to take (RFC 5321 section 4.5.3.1.8); a note of more would be too large."""
 _MAX_RECIPIENT_BYTES: Final = 12 << 10
-"""Of all of them together; JSON can double it, and a note has 32 KiB."""
+"""Of all of them together; JSON can double it, and a note has 64 KiB."""
 _EXTENSIONS: Final = frozenset(
     "SIZE 8BITMIME SMTPUTF8 DSN ENHANCEDSTATUSCODES VRFY EXPN HELP DELIVERBY FUTURERELEASE MT-PRIORITY REQUIRETLS".split()
 )
@@ -352,7 +350,7 @@ class SmtpFilter(Filter):
 
     def _is_full(self, path: bytes) -> bool:
         size = sum(len(known) for known in self._recipients) + len(path)
-        return len(self._recipients) >= _MAX_RECIPIENTS or size > _MAX_RECIPIENT_BYTES
+        return len(self._recipients) >= MAX_RECIPIENTS or size > _MAX_RECIPIENT_BYTES
 
     def _data(self, rest: bytes) -> Passed:
         if self._reads_only:
