@@ -344,6 +344,19 @@ def test_no_second_login_and_no_compression(command: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "line", [b" SEARCH DELETE x", b"\tx SEARCH DELETE", b"x\tDELETE SEARCH x", b"a SEARCH\tx", b"a", b"+ NOOP"]
+)
+@pytest.mark.parametrize("reads_only", [True, False])
+def test_a_line_that_a_service_may_read_otherwise_is_no_command(line: bytes, reads_only: bool) -> None:
+    """One that skips blanks in front, or takes a tab for one, would find another command in it."""
+    with pytest.raises(LoginError, match="no command of IMAP"):
+        _imap_up(ImapFilter(reads_only=reads_only), line + b"\r\n")
+    through = ImapFilter(reads_only=False)
+    usual = b"a IDLE\r\nDONE\r\n\r\nb X-GM.EXT1 1\r\nc UID  NOOP\r\n"
+    assert _imap_up(through, usual) == usual
+
+
+@pytest.mark.parametrize(
     "command",
     [
         b"EXAMINE INBOX",

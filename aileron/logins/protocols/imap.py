@@ -43,6 +43,8 @@ _LITERAL_END: Final = re.compile(_LITERAL.pattern + rb"$")
 _CAPABILITY: Final = re.compile(rb"\[CAPABILITY ([^\]]*)\]", re.IGNORECASE)
 _TAG: Final = re.compile(rb"[\x21\x23\x24\x26\x27\x2c-\x5b\x5d-\x7a\x7c-\x7e]{1,64}")
 """An astring of RFC 3501 without `+`."""
+_NAME: Final = re.compile(rb"[A-Z0-9][A-Z0-9._-]{0,63}")
+"""Of a command, without what some service could take for the blank behind it."""
 _OTHER_LOGINS: Final = frozenset({b"LOGIN", b"AUTHENTICATE", b"STARTTLS", b"COMPRESS", b"UNAUTHENTICATE"})
 _READING: Final = frozenset(
     b"CAPABILITY NOOP LOGOUT ID EXAMINE LIST LSUB STATUS SEARCH SORT THREAD FETCH NAMESPACE UNSELECT "
@@ -381,6 +383,12 @@ class ImapFilter(Filter):
         self._tag, _, rest = line.partition(b" ")
         name, _, arguments = rest.lstrip(b" ").partition(b" ")
         name = name.upper()
+        is_tagless = not rest and (not line or line.upper() == b"DONE")  # the end of IDLE
+        if not is_tagless and (_TAG.fullmatch(self._tag) is None or _NAME.fullmatch(name) is None):
+            raise LoginError(
+                Problem.NOT_ALLOWED,
+                "a line is no command of IMAP: it begins with a tag, a blank and the command's name",
+            )
         if name in _OTHER_LOGINS:
             raise LoginError(
                 Problem.NOT_ALLOWED, f"{name.decode()} after the login: the stream is logged in, and is not compressed"
