@@ -81,7 +81,7 @@ from aileron.logins.messages import (
 )
 from aileron.model.commands import is_granted, only_reads
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
+from aileron.model.login import HAVE_PREVIEWED, HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 from aileron.model.secret import Secret
@@ -355,6 +355,13 @@ class LoginOpening(Passage[Stream]):
         if self._grant.read_only and target.protocol not in CAN_READ_ONLY:
             raise RefusedError(
                 Reason.READ_ONLY, f"a preview can only read, and a stream of {target.protocol} could do more than that"
+            )
+        if (self._is_previewed and target.protocol not in HAVE_PREVIEWED) or (
+            self._use.login == "read_only" and target.protocol not in HAVE_ROLES
+        ):
+            raise RefusedError(
+                Reason.LOGIN_ROLE,
+                f'{target.protocol} has nothing to hold this operation to its login = "{self._use.login}"',
             )
         if self._is_previewed and not self._grant.read_only and self._meter.seen is None:
             raise RefusedError(

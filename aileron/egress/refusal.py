@@ -40,6 +40,7 @@ class Reason(enum.StrEnum):
     STREAM_CREDENTIAL = "stream_credential"
     LOGIN_COMMAND = "login_command"
     LOGIN_REQUEST = "login_request"
+    LOGIN_ROLE = "login_role"
     NOT_ALLOWED = "not_allowed"
     NOT_SEEN = "not_seen"
     METHOD = "method"

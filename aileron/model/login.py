@@ -20,6 +20,8 @@ import msgspec
 from aileron.model.names import HostPort
 
 __all__ = [
+    "HAVE_PREVIEWED",
+    "HAVE_ROLES",
     "LOGIN_TARGET",
     "MAX_COMMANDS",
     "MAX_COMMAND_PATTERN",
@@ -41,6 +43,10 @@ PROTOCOLS: Final[tuple[LoginProtocol, ...]] = get_args(LoginProtocol)
 LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|plain))?://([^/]+)")
 _STARTTLS_PORTS: Final = frozenset({("smtp", 25), ("smtp", 587), ("imap", 143), ("pop3", 110)})
 """RFC 8314 section 7.3, RFC 6409 section 3.1: where the protocol begins without TLS."""
+HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
+"""Whose servers say what a role may do."""
+HAVE_PREVIEWED: Final = frozenset[LoginProtocol]({"postgres"})
+"""Whose transactions are held to what a person saw."""
 _HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
 MAX_LOGINS: Final = 8
 """Of one connector: a person reads each before agreeing; a mail account has three at most."""

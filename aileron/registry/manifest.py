@@ -33,7 +33,15 @@ from msgspec import UNSET
 from aileron.model.commands import check_command_pattern
 from aileron.model.document import MAX_NUMBER, Field, Kind, Table, read_document, refusal
 from aileron.model.failure import Boundary
-from aileron.model.login import MAX_COMMAND_PATTERN, MAX_COMMANDS, MAX_LOGINS, PROTOCOLS, LoginTarget
+from aileron.model.login import (
+    HAVE_PREVIEWED,
+    HAVE_ROLES,
+    MAX_COMMAND_PATTERN,
+    MAX_COMMANDS,
+    MAX_LOGINS,
+    PROTOCOLS,
+    LoginTarget,
+)
 from aileron.model.manifest import (
     ConnectorManifest,
     CredentialKind,
@@ -120,10 +128,6 @@ _RESERVED_HEADERS: Final = frozenset(
 _FORMAT: Final = re.compile(r"[\x20-\x7e]*\{key\}[\x20-\x7e]*")
 _QUERY: Final = re.compile(r"[A-Za-z0-9._~-]{1,64}")  # RFC 3986 section 2.3, unreserved: needs no escaping
 _HAVE_XOAUTH2: Final = frozenset({"smtp", "imap", "pop3"})
-_HAVE_ROLES: Final = frozenset({"postgres", "mysql"})
-"""Protocols whose servers say what a role may do."""
-_HAVE_PREVIEWED: Final = frozenset({"postgres"})
-"""Protocols whose transactions are held to what a person saw."""
 _LOGIN_KINDS: Final = frozenset({"login", "oauth2"})
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1"})
 
@@ -830,11 +834,16 @@ def _operations(table: Table, need: CredentialNeed | None, allow_unbound: bool) 
         return None
     protocols = set[str]() if need is None else {login.protocol for login in need.logins}
     if need is not None and allow_unbound and not need.logins:
-        protocols = set(_HAVE_ROLES)
+        protocols = set(HAVE_PREVIEWED)  # those that it is built for are checked then
     found = tuple(_operation(one, protocols) for one in table.tables("operations"))
     if not 1 <= len(found) <= MAX_OPERATIONS or len({one.name for one in found}) != len(found):
         raise table.refuse("operations", f"{len(found)} operations; 1 to {MAX_OPERATIONS}, each once")
     return found
+
+
+def _only(protocols: Set[str], among: Set[str]) -> bool:
+    """One credential serves all logins: what an operation promises holds at each of them, or it does not."""
+    return bool(protocols) and protocols <= among
 
 
 def _operation(table: Table, protocols: Set[str]) -> Operation:
@@ -844,11 +853,15 @@ def _operation(table: Table, protocols: Set[str]) -> Operation:
     parameters = tuple(map(_parameter, table.tables("parameters")))
     if len(parameters) > MAX_PARAMETERS or len({one.name for one in parameters}) != len(parameters):
         raise table.refuse("parameters", f"{len(parameters)} parameters; at most {MAX_PARAMETERS}, each once")
-    if "login" in table and not protocols & _HAVE_ROLES:
-        problem = "login without a postgres or mysql login in [capabilities.credential] logins; leave it out"
+    if "login" in table and not _only(protocols, HAVE_ROLES):
+        problem = (
+            "login needs postgres or mysql logins in [capabilities.credential] logins, and no others; leave it out"
+        )
         raise table.refuse("login", f"{problem}: only their servers say what a role may do")
-    if table.maybe_string("login") == "previewed" and not protocols & _HAVE_PREVIEWED:
-        problem = 'login = "previewed" without a postgres login in [capabilities.credential] logins; leave it out'
+    if table.maybe_string("login") == "previewed" and not _only(protocols, HAVE_PREVIEWED):
+        problem = (
+            'login = "previewed" needs postgres logins in [capabilities.credential] logins, and no others; leave it out'
+        )
         raise table.refuse("login", f"{problem}: of other protocols no transaction is held to what was seen")
     if "login" in table and not table.boolean("credential", True):
         raise table.refuse("login", "login and credential = false: an operation without a credential logs in nowhere")

@@ -28,7 +28,7 @@ import msgspec
 
 from aileron.model.credential import Candidate, OAuthGrant, Reach
 from aileron.model.host_key import check_host_key
-from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
+from aileron.model.login import HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.manifest import CredentialKind
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.text import hidden_at, spelled
@@ -60,7 +60,6 @@ LATEST_S: Final = 253402300799.0  # the last second of the year 9999, past which
 LATEST_MS: Final = int(LATEST_S) * 1000
 _REDIS_DATABASE: Final = re.compile(r"[0-9]{1,5}")
 _HAVE_DATABASES: Final = frozenset[LoginProtocol]({"postgres", "mysql", "redis"})
-_HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
 _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token; and an error code without its spaces
 
 
@@ -199,7 +198,7 @@ def _check_login(binding: Binding) -> None:
         raise ValueError(f"a database, host key or role is only for kind login, not for {binding.kind}; leave it out")
     if said.database is not None:
         _check_database(said.database, protocols)
-    if said.read_only and not protocols & _HAVE_ROLES:
+    if said.read_only and not protocols <= HAVE_ROLES:
         raise ValueError(f"{_listed(protocols)} cannot say what a role may do; leave --read-only out")
     if (said.host_key is not None) != ("ssh" in protocols):
         if said.host_key is not None:

@@ -384,6 +384,37 @@ def previewed_at(port: int, **more: Any) -> Grant:
     return msgspec.structs.replace(grant, credential=msgspec.structs.replace(grant.credential, login="previewed"))
 
 
+@pytest.mark.parametrize(
+    ("protocol", "login", "is_let"),
+    [
+        ("postgres", "previewed", True),
+        ("mysql", "previewed", False),
+        ("imap", "previewed", False),
+        ("mysql", "read_only", True),
+        ("redis", "read_only", False),
+    ],
+)
+async def test_an_operation_is_held_to_its_login_at_each_place_or_has_no_stream(
+    protocol: str, login: str, is_let: bool
+) -> None:
+    """Also where the manifest was read before this was asked of it: nobody is connected to."""
+    door = Door(list(LOGS_IN))
+    world = a_world(door)
+    with service() as (port, listening):
+        grant = grant_at(port, protocol)
+        assert grant.credential is not None
+        grant = msgspec.structs.replace(grant, credential=msgspec.structs.replace(grant.credential, login=login))
+        meter = Meter(grant.budget, f"sha256:{'1' * 64}")
+        if is_let:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                tasks.start_soon(end_of, door)
+                await opened(world, port, grant, meter=meter)
+        else:
+            assert reason_of(await refused(world, port, grant, meter=meter)) == "login_role"
+    assert len(door.orders) == int(is_let)
+
+
 async def test_a_change_is_committed_where_it_was_seen_and_is_on_record_before() -> None:
     """Once; a second stream of the step is refused, and so is one of a step of which nothing was seen."""
     effects = Effects(digest=f"sha256:{'1' * 64}", text="1 row of t updated")

@@ -179,7 +179,23 @@ WRONG = [
         MAIL,
         "[capabilities.runtime]",
         '[[operations]]\nname = "a"\nlogin = "read_only"\n[capabilities.runtime]',
-        "login wit",
+        "login needs postgres or mysql logins",
+    ),
+    (
+        DATABASE.replace('["bound-at-build"]', '["a.b:1", "a.b:2"]').replace(
+            '"postgres://bound-at-build"', '"postgres://a.b:1", "redis://a.b:2"'
+        ),
+        "x",
+        "x",
+        "login needs postgres or mysql logins in [capabilities.credential] logins, and no others",
+    ),
+    (
+        DATABASE.replace('["bound-at-build"]', '["a.b:1", "a.b:2"]').replace(
+            '"postgres://bound-at-build"', '"postgres://a.b:1", "mysql://a.b:2"'
+        ),
+        'login = "read_only"',
+        'login = "previewed"',
+        'login = "previewed" needs postgres logins in [capabilities.credential] logins, and no others',
     ),
     (GIT, '"subsystem sftp"', '"subsystem\\tsftp"', "hidden character"),
     (GIT, '"subsystem sftp"', '"subsystem sftp "', ":12: commands: 'subsystem sftp ' begins or ends with a blank"),
