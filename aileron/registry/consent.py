@@ -173,13 +173,21 @@ def _commands(need: CredentialNeed | None) -> set[str]:
     return set() if need is None else set(need.commands)
 
 
+_ROLES: Final = ("read_only", "previewed", UNSET)
+"""`login` of an operation, from what can do least on."""
+_ROLE_WORDS: Final = {"read_only": "only reads", "previewed": "changes what a person saw"}
+
+
 def _roles(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
-    """Operations that ran as a role that only reads, and would run as one that writes; and the other way round."""
+    """Operations that ran as a role that only reads, or changed what a person saw alone, and could do more; and the other way
+    round.
+    """
     for operation in before.operations or ():
         was, would_be = operation.login, after.operation(operation.name).login
         if was != would_be:
-            words = [None if login is UNSET else "only reads" for login in (was, would_be)]
-            yield Change.of(f"role of {operation.name}", words[0], words[1], widens=would_be is UNSET)
+            words = [None if login is UNSET else _ROLE_WORDS[login] for login in (was, would_be)]
+            widens = _ROLES.index(would_be) > _ROLES.index(was)
+            yield Change.of(f"role of {operation.name}", words[0], words[1], widens=widens)
 
 
 def _yes(value: bool) -> str:

@@ -111,9 +111,9 @@ def test_each_login_is_told_and_another_widens(
 def test_another_command_widens_and_so_does_a_role_that_may_write() -> None:
     """What ssh may execute, and as what an operation runs."""
     less, more = (logging_in(("ssh://a.b:22",), commands=commands) for commands in (("ls",), ("ls", "rm *")))
-    reading, writing = (
+    reading, seen, writing = (
         msgspec.structs.replace(logging_in(("postgres://a.b:1",)), operations=(Operation(name="query", login=login),))
-        for login in ("read_only", msgspec.UNSET)
+        for login in ("read_only", "previewed", msgspec.UNSET)
     )
 
     assert capability_changes(less, more) == (Change(where="executes", before=None, after="rm *", widens=True),)
@@ -124,3 +124,13 @@ def test_another_command_widens_and_so_does_a_role_that_may_write() -> None:
     assert capability_changes(writing, reading) == (
         Change(where="role of query", before=None, after="only reads", widens=False),
     )
+    shown = "changes what a person saw"
+    for before, after, was, would_be, widens in (
+        (reading, seen, "only reads", shown, True),
+        (seen, reading, shown, "only reads", False),
+        (seen, writing, shown, None, True),
+        (writing, seen, None, shown, False),
+    ):
+        assert capability_changes(before, after) == (
+            Change(where="role of query", before=was, after=would_be, widens=widens),
+        )
