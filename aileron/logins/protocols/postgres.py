@@ -32,6 +32,7 @@ from aileron.logins.protocols import sasl
 from aileron.logins.protocols.postgres_effects import Transaction
 from aileron.logins.protocols.postgres_frame import Frame
 from aileron.logins.protocols.postgres_rights import rights_query
+from aileron.logins.protocols.postgres_rows import row_of
 from aileron.logins.side import Side
 
 __all__ = ["PostgresLogin"]
@@ -215,7 +216,7 @@ class PostgresLogin(Login):
             kind, body = wire.read(server)
             match kind:
                 case b"D" if len(rows) < _MAX_ROWS:
-                    rows.append(_row(body))
+                    rows.append(row_of(body))
                 case b"E":
                     failed = LoginError(Problem.PROTOCOL, otherwise, wire.parse_error(body).said[:MAX_WORDS])
                 case b"Z" if failed is not None:
@@ -256,24 +257,6 @@ def _texts(row: list[bytes | None]) -> tuple[str, str]:
         "".join(c if c.isprintable() else " " for c in (data or b"").decode("utf-8", "replace")) for data in row
     )
     return what, fix
-
-
-def _row(body: bytes) -> list[bytes | None]:
-    """DataRow. LoginError."""
-    try:
-        (count,) = struct.unpack_from("!h", body)
-        values: list[bytes | None] = []
-        at = 2
-        for _ in range(count):
-            (size,) = struct.unpack_from("!i", body, at)
-            at += 4
-            values.append(None if size < 0 else body[at : at + size])
-            at += max(size, 0)
-    except struct.error:
-        at = -1
-    if at != len(body):
-        raise LoginError(Problem.PROTOCOL, "the service sent a row that is none")
-    return values
 
 
 def _begin_tls(server: Side) -> None:
