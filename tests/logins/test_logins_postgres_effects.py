@@ -253,7 +253,11 @@ def test_what_the_database_deletes_by_its_own_rules_is_counted(opens: Opens, adm
 
 
 TREE: Final = """
-DROP TABLE IF EXISTS shop.tree, shop.balance;
+DROP TABLE IF EXISTS shop.tree, shop.balance, shop.parts;
+CREATE TABLE shop.parts (part int) PARTITION BY LIST (part);
+CREATE TABLE shop.parts_1 PARTITION OF shop.parts FOR VALUES IN (1);
+CREATE TABLE shop.parts_2 PARTITION OF shop.parts FOR VALUES IN (2);
+INSERT INTO shop.parts VALUES (1), (2);
 CREATE TABLE shop.tree (id int PRIMARY KEY, above int REFERENCES shop.tree ON DELETE CASCADE);
 INSERT INTO shop.tree VALUES (1, NULL), (2, 1), (3, 1), (4, NULL);
 CREATE TABLE shop.balance (id int PRIMARY KEY, amount int);
@@ -278,6 +282,7 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
             "1 row updated in shop.balance",
         ),
         ("INSERT INTO shop.balance VALUES (4, 9) ON CONFLICT (id) DO UPDATE SET amount = 9 RETURNING *", None),
+        ("UPDATE shop.parts SET part = 2 WHERE part = 1 RETURNING *", None),
     ],
 )
 def test_what_changes_unlisted_in_the_table_itself_is_counted(
@@ -285,8 +290,9 @@ def test_what_changes_unlisted_in_the_table_itself_is_counted(
 ) -> None:
     """A foreign key to the same table, a trigger of it, a row that is overwritten: RETURNING has none of these."""
     admin.run(TREE)
-    said = f"In all, the database counts {unlisted}: not all that changed is listed here"
-    assert (said in effects(opens, sql).text) is (unlisted is not None)
+    found = effects(opens, sql).text
+    assert ("In all, the database counts" in found) is (unlisted is not None)
+    assert f"In all, the database counts {unlisted}: not all that changed is listed here" in found or unlisted is None
 
 
 def test_what_is_described_behind_the_rows_is_not_taken_for_their_table(server: PostgreSQL, admin: Admin) -> None:
