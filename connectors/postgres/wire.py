@@ -15,7 +15,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from aileron_connector import NetworkError, tcp
+from aileron_connector import BadInput, NetworkError, tcp
 
 MAX_BYTES: Final = 768 << 10
 """Of the rows of one answer: with names and quotes it is less than the 1 MiB that a result may have."""
@@ -116,8 +116,13 @@ class Session:
 
     def _until_ready(self, found: list[tuple[bytes, bytes]]) -> None:
         failed: DatabaseError | None = None
+        size = 0
         while True:
             kind, body = self._read()
+            if kind == b"D":
+                if size > MAX_BYTES:
+                    continue  # the one before did not fit either
+                size += len(body)
             if kind == b"E":
                 failed = _error(body)
                 if body[:1] == b"S" and body[1:6] == b"FATAL":
@@ -175,7 +180,9 @@ def _message(kind: bytes, body: bytes = b"") -> bytes:
 
 
 def _text(word: str) -> bytes:
-    return word.encode().replace(b"\0", b"") + b"\0"
+    if "\0" in word:
+        raise BadInput("a statement cannot have a NUL character")
+    return word.encode() + b"\0"
 
 
 def _value(value: str | None) -> bytes:

@@ -120,3 +120,10 @@ def test_a_table_that_is_not_there_is_said(database: Database) -> None:
         "comment": None,
     }
     assert "no table 'nothing'" in database.call("describe_table", table="nothing").failure.message
+
+
+def test_a_statement_has_no_character_that_a_server_would_end_it_at(database: Database) -> None:
+    """Nor is it run without it."""
+    failed = database.call("query", sql="SELECT 1\0").failure
+    assert (failed.failure_class, "NUL" in failed.message) == ("bad_input", True)
+    assert database.call("query", sql="SELECT 1").output["rows"]

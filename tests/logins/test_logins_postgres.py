@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import secrets
 import struct
 from collections.abc import Iterator
@@ -574,3 +575,16 @@ def test_a_session_parameter_alone_would_be_no_wall(at: At, server: PostgreSQL) 
         for sql in ("SELECT set_config('transaction_read_only', 'off', false)", "SET TRANSACTION READ WRITE"):
             assert errors(raw.query(sql))[0].sqlstate == "25001"
     _nothing_is_written(server)
+
+
+def test_who_finds_out_the_savepoint_of_a_frame_cannot_write_either(at: At) -> None:
+    """Another session of the same role sees the statement that made it, for as long as it was the last one."""
+    with at.reading() as login, at.reading() as beside:
+        raw, other = Raw(login), Raw(beside)
+        raw.start(user="x")
+        other.start(user="x")
+        shown = other.query("SELECT query FROM pg_stat_activity WHERE query LIKE 'BEGIN%SAVEPOINT aileron%'")
+        name = re.search(rb"aileron_[0-9a-f]+", b"".join(body for _, body in shown))
+        assert name is not None, shown
+        assert kinds(raw.query(f"RELEASE SAVEPOINT {name[0].decode()}")) == "CZ"
+        assert errors(raw.query("SET TRANSACTION READ WRITE"))[0].sqlstate == "25001"

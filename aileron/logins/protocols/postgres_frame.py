@@ -209,7 +209,9 @@ class Frame(Filter):
         self._only_reads: Final = only_reads
         savepoint = f"aileron_{secrets.token_hex(8)}"
         mode = " READ ONLY" if only_reads else ""
-        self.begin: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED{mode}; SAVEPOINT {savepoint}"
+        # After a query a transaction can no longer be made one that writes, also by who reads the savepoint's name in
+        # pg_stat_activity and releases it.
+        self.begin: Final = f"BEGIN ISOLATION LEVEL READ COMMITTED{mode}; SELECT 1; SAVEPOINT {savepoint}"
         self._back: Final = f"ROLLBACK TO SAVEPOINT {savepoint}".encode()
         self._from_client: Final = wire.Cutter(
             {b"Q": MAX_STATEMENT, b"P": MAX_STATEMENT, b"B": _MAX_NAMES, b"E": _MAX_NAMES}, "the connector"
