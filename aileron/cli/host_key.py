@@ -21,6 +21,15 @@ __all__ = ["fetched_host_key"]
 
 _WAIT_S = 10.0
 """For a connection and the exchange of keys: a person waits."""
+_ALGORITHMS = (
+    "ssh-ed25519",
+    "ecdsa-sha2-nistp256",
+    "ecdsa-sha2-nistp384",
+    "ecdsa-sha2-nistp521",
+    "rsa-sha2-512",
+    "rsa-sha2-256",
+)
+"""In the order of OpenSSH's client: the person compares the key that `ssh` would show them, and it is the shortest."""
 
 
 def fetched_host_key(target: LoginTarget) -> str:
@@ -30,7 +39,7 @@ def fetched_host_key(target: LoginTarget) -> str:
     host, port = target.destination.host, target.destination.port
 
     async def fetch() -> bytes | None:
-        key = await asyncssh.get_server_host_key(host, port, config=None)
+        key = await asyncssh.get_server_host_key(host, port, server_host_key_algs=_ALGORITHMS, config=None)
         return None if key is None else key.export_public_key("openssh")
 
     try:

@@ -526,17 +526,21 @@ class LoginOpening(Passage[Stream]):
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
     def _fix(self, problem: Problem = Problem.REFUSED_CREDENTIAL) -> str:
-        binding, connector = self._use.binding, self._use.connector
-        again = f"`aileron binding revoke {binding}`, then `aileron binding setup {connector}`"
+        binding = self._use.binding
+        rebind = f"`aileron binding rebind {binding}"
         match problem:
             case Problem.HOST_KEY:
-                return f"if its operator confirms the new key: {again} with --host-key"
+                return f"if the server's owner confirms the new key: {rebind} --host-key 'TYPE BASE64'`"
             case Problem.MAY_WRITE:
-                return f"give it a role that has no right to write: {again} with --read-only"
+                return f"or use another role: {rebind} --username USER --secret NAME`"
             case _ if self._use.need.kind == _ENDS:
                 return f"sign in again: `aileron binding reauthorize {binding}`"
             case _:
-                return f"check it at the service, then `aileron secret set` and {again}"
+                named = f"(`aileron binding inspect {binding}` shows the name)"
+                return (
+                    f"store the right secret with `aileron secret set NAME` {named}; "
+                    f"if the user name is wrong: {rebind} --username USER`"
+                )
 
     def _denied(self, refused: RefusedError) -> AileronError:
         asked = str(self._destination or f"{self._request.host}:{self._request.port}")

@@ -190,7 +190,7 @@ async def test_a_login_is_lent_for_written_down_and_ordered_and_what_is_behind_i
     [
         (Problem.REFUSED_CREDENTIAL, FailureClass.BINDING_FAILED, "aileron secret set"),
         (Problem.UNUSABLE_CREDENTIAL, FailureClass.BINDING_FAILED, "aileron secret set"),
-        (Problem.MAY_WRITE, FailureClass.BINDING_FAILED, "--read-only"),
+        (Problem.MAY_WRITE, FailureClass.BINDING_FAILED, "or use another role: `aileron binding rebind"),
         (Problem.HOST_KEY, FailureClass.BINDING_FAILED, "--host-key"),
         (Problem.CERTIFICATE, FailureClass.NETWORK_ERROR, "why"),
         (Problem.NOT_ENCRYPTED, FailureClass.NETWORK_ERROR, "why"),

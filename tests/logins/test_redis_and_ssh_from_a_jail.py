@@ -307,3 +307,4 @@ def test_another_host_key_is_a_binding_that_has_to_be_made_anew(ssh_home: Daemon
     error = failed(ssh_home, "execute", command="echo hello")
     assert error["class"] == "binding_failed"
     assert sshd.host_keys["ssh-ed25519"].get_fingerprint() in error["message"]
+    assert error["message"].endswith("`aileron binding rebind login/git/me --host-key 'TYPE BASE64'`")

@@ -21,9 +21,10 @@ import pytest
 from dulwich import porcelain
 from dulwich.client import SSHVendor
 
+from aileron.cli.host_key import fetched_host_key
 from aileron.logins.messages import Failed, Over, Problem
 from aileron.logins.protocols.ssh import SshLogin
-from aileron.model.login import LoginDetails
+from aileron.model.login import LoginDetails, LoginTarget
 from tests.support.logins import LoginAt
 from tests.support.sshd import HOST_KEYS, USER, Sshd, SshPeer, needs_sshd, public_line
 
@@ -172,12 +173,19 @@ def test_the_pinned_host_key_is_asked_for_whichever_it_is(sshd: Sshd, name: str)
 
 
 @needs_sshd
+def test_of_several_host_keys_the_one_that_a_person_compares_is_the_one_that_ssh_shows(sshd: Sshd) -> None:
+    """The shortest, which is also first in the list of what is asked for."""
+    target = LoginTarget.parse(f"ssh://localhost:{sshd.port}")
+    assert fetched_host_key(target) == public_line(sshd.host_keys["ssh-ed25519"])
+
+
+@needs_sshd
 def test_another_host_key_is_nobody_to_log_in_at(sshd: Sshd, key: asyncssh.SSHKey) -> None:
-    """The message has the one that the server shows, and what to do; the server hears no user name."""
+    """The message has the one that the server shows; the server hears no user name."""
     error = refused(login(sshd, "true", host_key=public_line(key), user="unheard-of"))
     assert error.problem is Problem.HOST_KEY
     assert sshd.host_keys["ssh-ed25519"].get_fingerprint() in error.message
-    assert "--host-key" in error.message
+    assert "somebody may be in between" in error.message
     assert "unheard-of" not in sshd.log
     assert refused(login(sshd, "true", user="unheard-of")).problem is Problem.REFUSED_CREDENTIAL
     sshd.wait_logged("unheard-of")

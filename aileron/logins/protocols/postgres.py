@@ -246,7 +246,7 @@ class PostgresLogin(Login):
         others = f" ({more} more)" if more else ""
         raise LoginError(
             Problem.MAY_WRITE,
-            f"the role is bound as one that only reads, but {what}{others}; as an owner: {fix}"[:MAX_WORDS],
+            f"the role is bound as one that only reads, but {what}{others}; as an owner: `{fix}`"[:MAX_WORDS],
         )
 
 

@@ -507,9 +507,8 @@ def _signatures_of(key: asyncssh.SSHKey) -> list[str]:
 def _other_host_key(host: str, key: asyncssh.SSHKey) -> LoginError:
     return LoginError(
         Problem.HOST_KEY,
-        f"{host} shows another host key than the one that is pinned: {key.get_algorithm()} {key.get_fingerprint()}. Somebody "
-        "may be in between. If its operator confirms that this is the new one, bind again: aileron binding setup … --host-key "
-        "'ssh-ed25519 AAAA…'",
+        f"{host} shows another host key than the one that is pinned: {key.get_algorithm()} {key.get_fingerprint()} "
+        "(somebody may be in between)",
     )
 
 
