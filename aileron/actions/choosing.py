@@ -69,6 +69,15 @@ class _Need(msgspec.Struct, frozen=True, kw_only=True):
     """Its operations, as far as the action uses them, name no credential."""
     only_reads: bool = False
     """Its operations run only as a role that only reads."""
+    others: int = 0
+    """Bindings of the connector for the other role, which these operations never use."""
+
+    @property
+    def other_role(self) -> str:
+        """For a message: what is bound, and is not for this."""
+        if not self.others:
+            return ""
+        return " (what is bound can write)" if self.only_reads else " that can write (what is bound only reads)"
 
     @property
     def serving(self) -> tuple[Candidate, ...]:
@@ -148,23 +157,23 @@ def _spellings(uses: list[Candidate]) -> Iterator[str]:
 def _needs(
     manifests: Mapping[str, ConnectorManifest], bindings: Bindings, idle: frozenset[str], reading: frozenset[str]
 ) -> dict[str, _Need]:
-    return {
-        key: _Need(
+    needs = {}
+    for key, manifest in manifests.items():
+        if manifest.credential is None:
+            continue
+        made = bindings.candidates(str(manifest.name), manifest.credential.kind)
+        bound = _ordered(candidate for candidate in made if candidate.read_only == (key in reading))
+        needs[key] = _Need(
             connector=str(manifest.name),
             version=manifest.version,
             need=manifest.credential,
             asked=Reach.of(manifest),
-            bound=_ordered(
-                candidate
-                for candidate in bindings.candidates(str(manifest.name), manifest.credential.kind)
-                if candidate.read_only == (key in reading)
-            ),
+            bound=bound,
             is_idle=key in idle,
             only_reads=key in reading,
+            others=len(made) - len(bound),
         )
-        for key, manifest in manifests.items()
-        if manifest.credential is not None
-    }
+    return needs
 
 
 def _chosen(needs: Mapping[str, _Need], wanted: str | None) -> dict[str, Candidate]:
@@ -219,7 +228,7 @@ def _unbound(need: _Need) -> AileronError:
     wanted = (
         f"a credential of kind {need.need.kind}{', as a role that only reads,' if role else ''} ({need.need.scope})"
     )
-    message = f"{need.connector} needs {wanted} and has none: {setup}"
+    message = f"{need.connector} needs {wanted} and has none{need.other_role}: {setup}"
     return _required(message, need, setup=setup)
 
 

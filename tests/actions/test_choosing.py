@@ -110,6 +110,16 @@ def test_none_says_how_to_bind_one(need: CredentialNeed, options: str):
     assert need.scope in failure.message
 
 
+def test_one_that_only_reads_is_not_said_to_be_none():
+    """Operations that write are not offered it, and the message says why: it is bound, and only reads."""
+    reader = bound("reader", kind="login", read_only=True)
+    database = manifest(credential=CredentialNeed(kind="login", scope="s"), oauth2=None)
+
+    failure = refused(None, database, mail=[reader])
+
+    assert "and has none that can write (what is bound only reads): aileron binding setup" in failure.message
+
+
 def test_several_are_named_with_whose_they_are():
     """By name, in order, with the accounts that are known; and each can then be named, in full or by identity."""
     failure = refused(None, mail=[WORK, HOME])

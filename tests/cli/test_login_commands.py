@@ -259,6 +259,7 @@ def test_a_run_that_needs_a_reader_binds_one(tmp_path: Path):
         bound = aileron("binding", "inspect", "login/database/reader", "--json")
 
     assert script.code == 4
+    assert "and has none (what is bound can write)" in " ".join(script.err.split()), script.err
     assert (
         f"aileron binding setup {DATABASE} --name login/SERVICE/IDENTITY --username USER --secret NAME --read-only"
         in (" ".join(script.err.split()))
