@@ -12,9 +12,9 @@ import pytest
 from aileron.api.approvals import ApprovalEntry, Question
 from aileron.model.consent import ActionFileConsent, Change, Subject
 from aileron.model.decision import MismatchError
-from aileron.model.manifest import ApprovalRule
+from aileron.model.manifest import ApprovalRule, CredentialNeed
 from aileron.model.names import BindingName, HostPort
-from aileron.model.plan import Filled, StepValue
+from aileron.model.plan import CredentialUse, Filled, StepValue
 from aileron.model.preview import Preview, PreviewField
 from aileron.review.card import Card, Line, Section, Tone, Weight
 from aileron.review.decision_flow import Review, as_told, review_of
@@ -188,6 +188,22 @@ def test_a_preview_stands_before_the_arguments_and_the_agents_words_after_both()
     assert [section.is_said for section in one.sections] == [False, False, True]
     assert told(one.proof) == ["how it runs", "what you sign"]
     assert one.alarms == ()
+
+
+def test_rows_that_were_changed_for_a_preview_alone_are_not_called_the_current_state() -> None:
+    """Of an operation that changes what was seen, the preview is what it would do: nothing of it has happened."""
+    shown = previewed()
+    use = CredentialUse(
+        connector=str(shown.steps[0].connector.name),
+        binding=BindingName("login", "shop", "writer"),
+        need=CredentialNeed(kind="login", scope="s"),
+        login="previewed",
+    )
+    grant = msgspec.structs.replace(shown.steps[0].grant, credential=use)
+    steps = (msgspec.structs.replace(shown.steps[0], grant=grant), *shown.steps[1:])
+    one = card(question(msgspec.structs.replace(shown, steps=steps)), found(("Rows", "2")))
+
+    assert told(one.sections)[0] == "what it would do, tried and rolled back 2026-11-21T04:00:01Z"
 
 
 @pytest.mark.parametrize("label", ["To", "to", "TO"])
