@@ -164,7 +164,10 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     username = given.username
     if username is None and (wanted.kind == "basic" or wanted.logins):
         username = ask("User name")
-    details = _asked_details(wanted, given.details) if wanted.kind == "login" else given.details
+    details = given.details
+    if wanted.kind == "login":
+        is_whole = given.username is not None and given.secret is not None
+        details = _asked_details(wanted, details, asks_role=not is_whole)
     binding = AddBinding(
         connector=wanted.connector,
         name=name,
@@ -177,8 +180,11 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     return _bind_typed(supervisor, binding, wanted, finish)
 
 
-def _asked_details(wanted: BindRequest, given: LoginDetails) -> LoginDetails:
-    """What is known of the login, and what the person here says of it. Problem where they do not know the server's key."""
+def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:
+    """What is known of the login, and what the person here says of it. Problem where they do not know the server's key.
+
+    Whoever gave user name and secret by options has one for the role as well, and is not asked.
+    """
     replace = msgspec.structs.replace
     if not can_ask():
         return given
@@ -187,7 +193,7 @@ def _asked_details(wanted: BindRequest, given: LoginDetails) -> LoginDetails:
     if given.database is None and any(login.protocol in _HAVE_DATABASES for login in wanted.logins):
         name = ask_now("Database (empty for the server's default): ")
         given = replace(given, database=name or None)
-    if wanted.has_readers and not given.read_only:
+    if asks_role and wanted.has_readers and not given.read_only:
         given = replace(given, read_only=_is_yes("Is this a role that only reads? [y/N] "))
     return given
 

@@ -180,7 +180,8 @@ def exchanged(sock: socket.socket, data: bytes, size: int) -> bytes:
         try:
             got += sock.recv(65536)
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            select.select([sock], [sock] if rest else [], [], 10)
+            if rest or len(got) < size:
+                select.select([sock], [sock] if rest else [], [], 10)
     sock.settimeout(10)
     return bytes(got)
 
