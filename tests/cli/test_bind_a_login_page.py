@@ -68,10 +68,12 @@ def test_the_commands_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
             (source / "__main__.py").write_text("pass\n")
             home.install(source)
         lines = [line.removeprefix("$ ") for block in blocks("console") for line in block.splitlines()]
-        assert len(lines) == 10
+        assert len(lines) == 13
         for line in lines:
             command, _, file = line.partition(" < ")
             program, *words = shlex.split(command)
+            if words[0] in ("config", "daemon"):
+                continue  # for a server of the reader's own network, with an authority of its own
             if program == "ssh-keygen":
                 subprocess.run([program, *words], check=True, timeout=20)
                 continue
