@@ -13,6 +13,10 @@ JAIL_TESTS := tests/daemon tests/runs tests/cli tests/launch tests/trial tests/f
 COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
+# At servers of Debian's, which are not in the root with a newer Python.
+SERVER_TESTS := $(addprefix tests/connectors/test_,mail.py postgres.py) $(addprefix tests/logins/test_,databases_from_a_jail.py \
+    logins_confined.py logins_mysql.py logins_postgres.py logins_postgres_effects.py mail_from_a_jail.py mail_servers.py redis.py \
+    redis_and_ssh_from_a_jail.py ssh.py)
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks
@@ -63,7 +67,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 
 fast-tests: $(VENV)/.dev
-	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
+	$(PYTEST) $(BY_FILE) tests $(foreach path,$(JAIL_TESTS) $(COUNTED_TESTS) $(SERVER_TESTS) $(FROM_NPM) $(LEFT_OUT),--ignore=$(path))
 
 test-newer:
 	.ci/on-debian $(NEWER) sh -c 'make demo && HYPOTHESIS_PROFILE=few make fast-tests LEFT_OUT="$(FILE_TESTS)"'
