@@ -26,6 +26,7 @@ from aileron.logins.messages import (
 from aileron.logins.protocol import Login
 from aileron.logins.relay import relay
 from aileron.logins.side import Side
+from aileron.logins.words import printable
 
 __all__ = ["perform"]
 
@@ -95,7 +96,7 @@ class _Words:
         raw = text.encode("utf-8", "replace")
         clean = (mask.feed(raw) + mask.finish()).decode("utf-8", "replace")
         self.hits += mask.hits
-        return "".join(one if one.isprintable() else " " for one in clean)[:MAX_WORDS].strip()
+        return printable(clean)[:MAX_WORDS].strip()
 
 
 def _name(error: Exception) -> str:

@@ -37,6 +37,7 @@ from aileron.logins.protocols import sasl
 from aileron.logins.protocols.mysql_proofs import CHALLENGE_BYTES, PROOFS
 from aileron.logins.protocols.mysql_rights import more_than_reading
 from aileron.logins.side import Side
+from aileron.logins.words import printable
 
 __all__ = ["Commands", "MysqlLogin"]
 
@@ -192,7 +193,7 @@ class MysqlLogin(Login):
         reader = wire.Reader(said[1:])
         plugin = reader.string().decode("ascii", "replace") if len(said) > 1 else "mysql_old_password"
         if plugin not in PROOFS:
-            shown = "".join(one if one.isprintable() else " " for one in plugin)[:60]
+            shown = printable(plugin)[:60]
             raise LoginError(
                 Problem.WEAK_LOGIN,
                 f"the service wants the plugin {shown}, which shows the password or is not known here; "

@@ -18,6 +18,7 @@ from typing import Final
 
 from aileron.logins.messages import LoginError, Problem
 from aileron.logins.side import Side
+from aileron.logins.words import printable
 
 __all__ = ["GOES_ON", "Failure", "Reader", "failure_of", "failure_packet", "packet", "read"]
 
@@ -94,7 +95,7 @@ def failure_of(body: bytes) -> Failure:
     has_state = body[3:4] == b"#"
     state = body[4:9].decode("ascii", "replace") if has_state else ""
     said = body[9 if has_state else 3 :].decode("utf-8", "replace")
-    return Failure(number, state, "".join(one if one.isprintable() else " " for one in said))
+    return Failure(number, state, printable(said))
 
 
 def failure_packet(number: int, code: int, sqlstate: str, words: str) -> bytes:

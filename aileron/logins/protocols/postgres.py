@@ -34,6 +34,7 @@ from aileron.logins.protocols.postgres_frame import Frame
 from aileron.logins.protocols.postgres_rights import rights_query
 from aileron.logins.protocols.postgres_rows import row_of
 from aileron.logins.side import Side
+from aileron.logins.words import printable
 
 __all__ = ["PostgresLogin"]
 
@@ -253,9 +254,7 @@ class PostgresLogin(Login):
 def _texts(row: list[bytes | None]) -> tuple[str, str]:
     if len(row) != 2:
         raise LoginError(Problem.PROTOCOL, "the service answered something else than it was asked")
-    what, fix = (
-        "".join(c if c.isprintable() else " " for c in (data or b"").decode("utf-8", "replace")) for data in row
-    )
+    what, fix = (printable((data or b"").decode("utf-8", "replace")) for data in row)
     return what, fix
 
 

@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 
 from aileron.logins.messages import LoginError, Problem
 from aileron.logins.side import Side
+from aileron.logins.words import printable
 
 __all__ = [
     "MAX_MESSAGE",
@@ -99,8 +100,7 @@ def parse_error(body: bytes) -> Fields:
     found = {part[:1]: part[1:] for part in body.split(b"\0") if part}
     said = found.get(b"M", b"").decode("utf-8", "replace")
     sqlstate = found.get(b"C", b"").decode("ascii", "replace")
-    printable = "".join(character if character.isprintable() else " " for character in said)
-    return Fields(sqlstate if sqlstate.isalnum() and len(sqlstate) == 5 else "", printable)
+    return Fields(sqlstate if sqlstate.isalnum() and len(sqlstate) == 5 else "", printable(said))
 
 
 def error_response(sqlstate: str, words: str, *, fatal: bool) -> bytes:

@@ -31,6 +31,7 @@ from scramp import ScramClient, ScramException
 
 from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.side import Side
+from aileron.logins.words import printable
 
 __all__ = [
     "Accepted",
@@ -392,5 +393,4 @@ def decode(text: bytes) -> bytes:
 
 def words(said: bytes) -> str:
     """A service's words, for a message: printable, and bounded."""
-    text = said.decode("utf-8", "replace")
-    return "".join(character if character.isprintable() else " " for character in text)[:MAX_WORDS].strip()
+    return printable(said.decode("utf-8", "replace"))[:MAX_WORDS].strip()

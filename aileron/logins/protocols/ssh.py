@@ -41,6 +41,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 from aileron.logins.messages import MAX_WORDS, LoginError, Order, Problem
 from aileron.logins.protocol import Login, Passed, Unchanged
 from aileron.logins.side import MAX_LOGIN_BYTES, Side
+from aileron.logins.words import printable
 from aileron.model.commands import only_reads, subsystem_of
 
 __all__ = ["MAX_STDERR", "SSH_THREAD", "SshLogin"]
@@ -544,4 +545,4 @@ def _unusable(why: str) -> LoginError:
 
 
 def _printable(text: str, most: int) -> str:
-    return "".join(character if character.isprintable() else " " for character in text).strip()[:most]
+    return printable(text).strip()[:most]
