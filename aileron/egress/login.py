@@ -58,13 +58,12 @@ from aileron.egress.steps import (
     check_reachable,
     connected,
     enter,
-    failure_class,
     fit_for_use,
     look_up,
     within,
     written,
 )
-from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest
+from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest, stream_report
 from aileron.logins.messages import (
     CAN_READ_ONLY,
     MAX_STREAM_S,
@@ -562,14 +561,4 @@ class LoginOpening(Passage[Stream]):
             raise late
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        stream = self._stream
-        return RequestReport(
-            number=self._number,
-            status=None,
-            bytes_up=0 if stream is None else stream.bytes_up,
-            bytes_down=0 if stream is None else stream.bytes_down,
-            ms=(anyio.current_time() - started_at) * 1000,
-            address=None if stream is None else stream.address,
-            scrubbed=0 if stream is None else stream.scrubbed,
-            failure=failure_class(error),
-        )
+        return stream_report(self._number, self._stream, started_at, error)

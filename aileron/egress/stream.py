@@ -13,11 +13,12 @@ import anyio
 
 from aileron.egress.dial import Wire
 from aileron.egress.failures import ConnectionProblem, unreachable
+from aileron.egress.journal import RequestReport
 from aileron.egress.meter import Meter
-from aileron.egress.steps import within
+from aileron.egress.steps import failure_class, within
 from aileron.model.names import HostPort
 
-__all__ = ["MAX_DESTINATION", "Stream", "StreamRequest"]
+__all__ = ["MAX_DESTINATION", "Stream", "StreamRequest", "stream_report"]
 
 MAX_DESTINATION: Final = 300
 """Characters of a refused destination that are written down, as failures.py has it."""
@@ -59,6 +60,11 @@ class Stream:
         self.bytes_up = 0
         self.bytes_down = 0
 
+    @property
+    def scrubbed(self) -> int:
+        """Occurrences of a secret that were masked: none, where nobody looks for one."""
+        return 0
+
     async def send(self, data: bytes) -> None:
         """All of it. AileronError: network_error, or resource_limit_exceeded before anything of it is sent."""
         self._meter.count_up(len(data))
@@ -98,3 +104,17 @@ class Stream:
             self._destination,
             ConnectionProblem("TLS failed: the server requests new keys but does not read"),
         )
+
+
+def stream_report(number: int, stream: Stream | None, started_at: float, error: BaseException | None) -> RequestReport:
+    """How the stream of that `number` ended; None: it never was open. `started_at` as in `anyio.current_time()`."""
+    return RequestReport(
+        number=number,
+        status=None,
+        bytes_up=0 if stream is None else stream.bytes_up,
+        bytes_down=0 if stream is None else stream.bytes_down,
+        ms=(anyio.current_time() - started_at) * 1000,
+        address=None if stream is None else stream.address,
+        scrubbed=0 if stream is None else stream.scrubbed,
+        failure=failure_class(error),
+    )

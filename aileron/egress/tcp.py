@@ -39,8 +39,8 @@ from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
-from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, look_up
-from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest
+from aileron.egress.steps import Passage, check_reachable, connected, enter, look_up
+from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest, stream_report
 from aileron.model.failure import AileronError
 from aileron.model.names import HostPort, check_host
 from aileron.model.plan import Grant
@@ -172,14 +172,4 @@ class _Opening(Passage[Stream]):
         await self._write_down_end(error)
 
     def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
-        stream = self._stream
-        return RequestReport(
-            number=self._number,
-            status=None,
-            bytes_up=0 if stream is None else stream.bytes_up,
-            bytes_down=0 if stream is None else stream.bytes_down,
-            ms=(anyio.current_time() - started_at) * 1000,
-            address=None if stream is None else stream.address,
-            scrubbed=0,
-            failure=failure_class(error),
-        )
+        return stream_report(self._number, self._stream, started_at, error)
