@@ -22,7 +22,8 @@ __all__ = ["MAX_DESTINATION", "Stream", "StreamRequest", "stream_report"]
 
 MAX_DESTINATION: Final = 300
 """Characters of a refused destination that are written down, as failures.py has it."""
-_PIECE_BYTES: Final = 64 << 10  # what one read of a socket brings
+_PIECE_BYTES: Final = 248 << 10
+"""Of one read of a socket: with its header a frame that an empty pipe to a jail takes whole (256 KiB)."""
 
 _T = TypeVar("_T")
 

@@ -43,6 +43,10 @@ from aileron.model.login import LoginProtocol
 
 __all__ = ["Begun", "Keeper"]
 
+_BUFFER_BYTES: Final = 1 << 20
+"""Between a login and the daemon, each way: four pieces, so that one goes on while the other has work of its own. The kernel
+gives less where net.core.wmem_max is lower.
+"""
 START_S: Final = 20.0
 """For a process to import what it needs and to confine itself: half a second where nothing else runs."""
 _USUAL: Final[tuple[LoginProtocol, ...]] = ("smtp", "imap", "pop3", "postgres", "mysql", "redis")
@@ -59,6 +63,8 @@ class Begun:
     def __init__(self, control: socket.socket) -> None:
         self._control: Final = control
         self.stream, self._far = socket.socketpair()
+        for end in (self.stream, self._far):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _BUFFER_BYTES)
         self.stream.setblocking(False)
         self._service: socket.socket | None = None
 

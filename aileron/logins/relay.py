@@ -36,9 +36,10 @@ from aileron.logins.side import Side
 
 __all__ = ["HELD_BYTES", "relay"]
 
-HELD_BYTES: Final = 256 << 10
-"""What waits in one direction: a few times what one read of a socket brings."""
-_PIECE_BYTES: Final = 64 << 10
+HELD_BYTES: Final = 1 << 20
+"""What waits in one direction: four pieces."""
+_PIECE_BYTES: Final = 248 << 10
+"""Of one end at a time, as the daemon takes it (egress/stream.py): each costs it and the jail a turn."""
 _READS: Final = 8
 """Of one end before the other has its turn."""
 _LEAVING_S: Final = 5.0
@@ -64,6 +65,7 @@ class _End:
         self.sock: Final = sock
         self.who: Final = who
         self.out = bytearray()
+        self._buffer: Final = memoryview(bytearray(_PIECE_BYTES))
         self.is_tls: Final = isinstance(sock, ssl.SSLSocket)
         self.has_ended = False
         """Nothing more comes from it."""
@@ -76,19 +78,19 @@ class _End:
 
     def read(self) -> bytes | None:
         """Some bytes, none at the end; None where there is nothing now. Of TLS several records: each piece is searched."""
-        first = self._read_once()
-        if not first or not self.is_tls:
-            return first
-        parts, size = [first], len(first)
-        while size < _PIECE_BYTES and (more := self._read_once()):
-            parts.append(more)
-            size += len(more)
-        return b"".join(parts)  # an end is met again by the next read
+        size = self._read_once(0)
+        if size is None:
+            return None
+        if size and self.is_tls:
+            while size < _PIECE_BYTES and (more := self._read_once(size)):
+                size += more
+        return bytes(self._buffer[:size])  # an end is met again by the next read
 
-    def _read_once(self) -> bytes | None:
+    def _read_once(self, at: int) -> int | None:
+        """How many bytes came in, behind the first `at` that did."""
         self.read_waits_to_write = False
         try:
-            return self.sock.recv(_PIECE_BYTES)
+            return self.sock.recv_into(self._buffer[at:])
         except (BlockingIOError, ssl.SSLWantReadError):
             return None
         except ssl.SSLWantWriteError:
@@ -96,7 +98,7 @@ class _End:
             return None
         except OSError:  # of TLS too; what it quotes is nobody's business
             self.is_cut = True
-            return b""
+            return 0
 
     def put(self, data: bytes) -> None:
         """To be written, at once where that is possible."""

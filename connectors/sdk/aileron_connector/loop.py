@@ -60,6 +60,8 @@ MAX_KEPT_BYTES: Final = 8 << 20
 
 _SMALL_READ_BYTES: Final = 4096
 _LARGE_READ_BYTES: Final = 1 << 20
+_PIPE_BYTES: Final = 256 << 10
+"""What the host's pipe holds: asked for while more comes than a small read takes, so that it is emptied at once."""
 _MAX_WRAPPED: Final = 16
 """Exceptions around one another; requests around urllib3 around ours are five."""
 _MAX_MESSAGE_CHARACTERS: Final = 2000
@@ -84,6 +86,7 @@ class Conversation:
         self._thread: Final = _thread.get_ident()
         self._kept: Final[dict[int, deque[Frame]]] = {}
         self._kept_bytes = 0
+        self._reading = _SMALL_READ_BYTES
         self._last_id = 0
         self._is_torn = False
         self.on_heard: Callable[[], None] | None = None
@@ -241,8 +244,9 @@ class Conversation:
         return bool(self._incoming.poll(within_s * 1000))
 
     def _read(self) -> bytes:
-        wanted = min(max(self._decoder.missing_bytes, _SMALL_READ_BYTES), _LARGE_READ_BYTES)
+        wanted = min(max(self._decoder.missing_bytes, self._reading), _LARGE_READ_BYTES)
         data = os.read(self._in, wanted)
+        self._reading = _PIPE_BYTES if len(data) >= _SMALL_READ_BYTES else _SMALL_READ_BYTES
         if not data:
             raise HostGoneError("end of frames")
         return data
