@@ -114,6 +114,11 @@ class Account:
             _, found = client.fetch("1:*", "(BODY.PEEK[])")
         return [read(piece[1]) for piece in found if isinstance(piece, tuple)]
 
+    def settled(self, user: str) -> int:
+        """How many messages somebody has, once what earlier tests sent has arrived."""
+        wait_until(lambda: not self.postfix.has_waiting(), f"a message waits: {self.postfix.log()}")
+        return len(self.dovecot.messages(user))
+
     def arrived(self, user: str, count: int) -> list[EmailMessage]:
         """What somebody got, once it is so many."""
         wait_until(lambda: len(self.dovecot.messages(user)) >= count, f"{user} got no mail: {self.postfix.log()}")
@@ -370,7 +375,7 @@ def test_a_draft_lies_in_the_folder_that_the_server_names(account: Account) -> N
 
 def test_a_message_arrives_and_a_copy_of_it_is_kept(account: Account) -> None:
     """Nobody sees who got a blind copy; what was taken is noted before the message left."""
-    before = len(account.dovecot.messages("noor"))
+    before = account.settled("noor")
     sent = account.done(
         "send_message",
         from_address=FROM,
@@ -404,7 +409,7 @@ def test_a_part_of_a_message_is_sent_on(account: Account) -> None:
     """By its id and number: the bytes go from the mailbox into the new message."""
     message = mail("see below")
     message.add_attachment(bytes(range(256)) * 20, maintype="image", subtype="png", filename="b.png")
-    before = len(account.dovecot.messages("noor"))
+    before = account.settled("noor")
     wanted = {"message_id": account.put(message), "part": "2"}
     account.done("send_message", from_address=FROM, to="noor@example.com", subject="on", body="x", attachments=[wanted])
 
@@ -416,7 +421,7 @@ def test_a_part_of_a_message_is_sent_on(account: Account) -> None:
 def test_where_one_recipient_is_refused_nobody_gets_it(account: Account) -> None:
     """Asked before, the server says whom; sent all the same, it goes to nobody. Without that one it goes."""
     people = {"from_address": FROM, "to": "noor@example.com, nobody@example.com", "subject": "x", "body": "y"}
-    before = len(account.dovecot.messages("noor"))
+    before = account.settled("noor")
     asked = account.previewed("check_recipients", **people)
     failed = account.call("send_message", **people).failure
     account.done("send_message", **people | {"to": "noor@example.com", "save_copy": False})
@@ -454,7 +459,7 @@ def test_an_answer_goes_to_whom_the_message_asks_for(account: Account) -> None:
         To="Mira <MIRA@example.com>, mira@example.com",
         Cc="Locked <locked@example.com>, broken <>, NOOR@example.com",
     )
-    message_id, before = account.put(message), len(account.dovecot.messages("noor"))
+    message_id, before = account.put(message), account.settled("noor")
     reply = {"from_address": FROM, "message_id": message_id, "body": "yes", "reply_all": True}
     shown = account.previewed("check_recipients", **reply)
     sent = account.done("reply_to_message", **reply)

@@ -97,6 +97,11 @@ class Postfix:
             self._process.send_signal(signal.SIGTERM)  # which its master passes on to all of its session
             self._process.wait(20)
 
+    def has_waiting(self) -> bool:
+        """Whether a message that it took is not delivered yet."""
+        folders = (self.folder / "queue" / name for name in ("maildrop", "incoming", "active", "deferred"))
+        return any(file.is_file() for folder in folders for file in folder.rglob("*"))
+
     def log(self) -> str:
         """What it has said so far."""
         with contextlib.suppress(FileNotFoundError):
