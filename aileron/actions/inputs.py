@@ -6,6 +6,7 @@ shown to a model that is not held. Patterns are RE2's, whose time is linear in t
 Rules
 - A scalar's rule is in keys of its own (`enum`, `pattern`, `minimum` …); an array's or object's is `schema`.
 - What a default says has to fit its own rule; with a default an argument is always there.
+- What does not fit a pattern is told with the input's description, which says in words what to write.
 - A rule that takes what another takes, and perhaps less, is narrower: only where that is plain, keyword by keyword.
 
 Source: docs/reference/action-file.md; JSON Schema 2020-12, Validation; https://github.com/google/re2/wiki/Syntax. Not here: which
@@ -67,6 +68,8 @@ _MAX_DEPTH: Final = 32
 """Levels of one argument: twice what a rule can describe."""
 _SHOWN: Final = 200
 """Characters of a refused value's place and rule that are told."""
+_DESCRIBED: Final = 500
+"""Characters of an input's description that are told with its pattern: what tools say of an argument is shorter."""
 
 EXPECTED: Final = {
     "string": "a string",
@@ -238,7 +241,10 @@ def argument_problem(spec: InputSpec, value: object) -> str | None:
     if not _IS_OF_TYPE[spec.type](value):
         hint = "; leave an optional input out" if value is None and not spec.required else ""
         return f"{_found(value)}; expected {EXPECTED[spec.type]}{hint}"
-    return _rule_problem(spec.type, spec.rule, value)
+    problem = _rule_problem(spec.type, spec.rule, value)
+    if problem is not None and "pattern" in spec.rule:  # which says what is wrong, and hardly what to write instead
+        return f"{problem}; expected: {spec.description[:_DESCRIBED]}"
+    return problem
 
 
 def _found(value: object) -> str:

@@ -240,7 +240,7 @@ SCHEMA: Final = {
             "pattern": Field(
                 Kind.STRING,
                 says="what a string has to contain, in [RE2's syntax](https://github.com/google/re2/wiki/Syntax): write `^…$` "
-                "for the whole of it",
+                "for the whole of it. A caller whose value does not fit is told the description as well",
                 bounds=range(1, MAX_PATTERN + 1),
                 example="^[a-z]+$",
             ),

@@ -227,6 +227,16 @@ def test_a_call_is_held_against_the_rule(
     assert problem in failure.details["arguments"]["count"]
 
 
+def test_what_does_not_fit_a_pattern_is_told_in_words(declared: Callable[[str], str]) -> None:
+    """With the input's description, in which the author says what to write; a number out of bounds says it itself."""
+    told = 'type = "string"\npattern = "^[A-Z]{3}$"'
+    said = spec_of(declared(told)).description
+    for lines, bad, is_told in ((told, "euro", True), ('type = "integer"\nmaximum = 2', 3, False)):
+        with pytest.raises(AileronError) as refused:
+            planned(declared(lines), count=bad)
+        assert refused.value.failure.message.endswith(f"; expected: {said}") == is_told
+
+
 def test_deep_arguments_are_refused_and_not_followed(declared: Callable[[str], str]) -> None:
     """32 levels are far more than any rule describes."""
     deep: Any = []

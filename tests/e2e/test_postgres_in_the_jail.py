@@ -373,16 +373,23 @@ def test_a_yes_without_a_preview_changes_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sql", "why"),
-    [
-        ("UPDATE customers SET city = 'x'", "RETURNING *"),
-        ("DROP TABLE orders", "DROP cannot be shown"),
-        ("DELETE FROM nothing RETURNING *", "does not exist"),
-    ],
+    "sql",
+    ["UPDATE customers SET city = 'x'", "DROP TABLE orders", "DELETE FROM orders; DELETE FROM customers RETURNING *"],
+    ids=["no returning", "schema", "two statements"],
 )
-def test_what_cannot_be_shown_has_no_preview(shop: Shop, sql: str, why: str) -> None:
-    """With the reason, and nothing is changed."""
-    assert why in shop.preview(shop.ask("execute-sql", sql=sql)).problem
+def test_an_agent_is_told_at_once_what_cannot_be_shown(shop: Shop, sql: str) -> None:
+    """With what to write instead; nobody is asked. What can be shown waits."""
+    before = shop.home.must("GET", "/v1/action-approvals")
+    refused = shop.home.run("execute-sql", {"sql": sql})
+    assert refused.body["error"]["class"] == "bad_input", refused.body
+    assert "ends with RETURNING *" in refused.body["error"]["message"]
+    assert shop.home.must("GET", "/v1/action-approvals") == before
+    shop.ask("execute-sql", sql=f"{sql.partition(';')[0].replace('DROP TABLE', 'DELETE FROM')} RETURNING *")
+
+
+def test_what_the_database_refuses_has_no_preview(shop: Shop) -> None:
+    """With its reason, and nothing is changed."""
+    assert "does not exist" in shop.preview(shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")).problem
     assert len(shop.sql("SELECT id FROM orders")) == 3
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,10 +12,15 @@ from typing import Final
 
 import pg8000.native
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from aileron.logins.messages import Effects, Problem
+from aileron.actions.inputs import argument_problem
+from aileron.actions.manifest import parse_action
+from aileron.logins.messages import Effects, LoginError, Problem
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols.postgres import PostgresLogin
+from aileron.logins.protocols.postgres_rows import changes_rows, check_statement
 from aileron.logins.side import Side
 from aileron.model.login import LoginDetails
 from tests.support.logins import LoginAt, trusting
@@ -589,3 +595,117 @@ def ready(server: PostgreSQL, *, preview: bool = False, seen: str | None = None)
     login = LoginAt(WithoutProof, target, "by_trust", b"none", previewed=True, reads_only=preview, seen=seen)
     with login, library_at(login) as library:
         yield login, library
+
+
+ACTION: Final = Path(__file__).resolve().parents[2] / "connectors/postgres/actions/execute-sql/action.md"
+SQL_INPUT: Final = parse_action(ACTION.read_text(encoding="utf-8"), file=str(ACTION), allow_placeholder=True).inputs[0]
+SHOWN: Final = {
+    "update": UPDATE,
+    "delete": "DELETE FROM shop.customers WHERE id = 1 RETURNING *",
+    "insert": "INSERT INTO shop.log (said) VALUES ('b') RETURNING *",
+    "small letters": "update shop.customers set city = 'Oslo' where id = 1 returning *",
+    "semicolon at the end": "DELETE FROM shop.log RETURNING * ; \n",
+    "several lines": "\n  UPDATE shop.customers\r\n\tSET city = 'Oslo'\n WHERE id = 1\nRETURNING\n*\n",
+    "no blank before a name": 'DELETE FROM"shop"."log"RETURNING *',
+    "minus and division": "UPDATE shop.customers SET id = -id - -4 / +2 * 1 WHERE id = 1 AND 4/2 > -1 RETURNING *",
+    "other letters": "UPDATE shop.customers SET name = 'Å – 北' WHERE id = 1 RETURNING *",
+    "a read within": "DELETE FROM shop.customers WHERE id IN (WITH a AS (SELECT 1 AS id) SELECT id FROM a) RETURNING *",
+    "words in a text": "UPDATE shop.log SET said = 'WITH RETURNING *' RETURNING *",
+}
+UNSHOWN: Final = {
+    "no returning": "DELETE FROM shop.customers",
+    "returning some": "DELETE FROM shop.customers RETURNING id",
+    "returning more": "DELETE FROM shop.customers RETURNING *, id",
+    "returning qualified": "DELETE FROM shop.customers AS c RETURNING c.*",
+    "returning as a part of a word": "DELETE FROM shop.customers xRETURNING *",
+    "two statements": "DELETE FROM shop.log; DELETE FROM shop.customers RETURNING *",
+    "two that are shown": "DELETE FROM shop.log RETURNING *; DELETE FROM shop.customers RETURNING *",
+    "semicolon in a text": "UPDATE shop.customers SET name = 'a; b' WHERE id = 1 RETURNING *",
+    "two semicolons": "DELETE FROM shop.log RETURNING *;;",
+    "semicolon first": "; DELETE FROM shop.log RETURNING *",
+    "with": "WITH gone AS (DELETE FROM shop.log RETURNING *) DELETE FROM shop.customers RETURNING *",
+    "comment behind": "DELETE FROM shop.customers -- RETURNING *",
+    "comment before": "/* the old ones */ DELETE FROM shop.log RETURNING *",
+    "comment within": "DELETE FROM shop.log /* RETURNING */ RETURNING *",
+    "comment in a text": "UPDATE shop.customers SET name = 'a--b' WHERE id = 1 RETURNING *",
+    "comment after a division": "UPDATE shop.customers SET id = id //* 1 */ 2 RETURNING *",
+    "schema": "DROP TABLE shop.log",
+    "truncate": "TRUNCATE shop.log",
+    "copy": "COPY shop.log FROM STDIN",
+    "merge": "MERGE INTO shop.log USING shop.customers ON true WHEN MATCHED THEN DELETE",
+    "procedure": "DO $$ BEGIN DELETE FROM shop.log; END $$",
+    "control": "COMMIT",
+    "nul": "DELETE FROM shop.log WHERE said = '\0' RETURNING *",
+}
+READS: Final = {"select": "SELECT 1", "parenthesis": "(SELECT 1)", "values": "VALUES (1)", "table": "TABLE shop.log"}
+
+
+def is_shown(sql: str) -> bool:
+    """Whether the text alone, of a statement that changes rows, is such that a stream can show what it does."""
+    try:
+        check_statement(sql.encode())
+    except LoginError:
+        return False
+    return changes_rows(sql.encode()) and "\0" not in sql
+
+
+@pytest.mark.parametrize("sql", SHOWN.values(), ids=SHOWN)
+def test_what_the_action_takes_the_database_previews(opens: Opens, admin: Admin, sql: str) -> None:
+    """Each form of a statement, to its effects."""
+    assert argument_problem(SQL_INPUT, sql) is None
+    assert is_shown(sql)
+    assert "shop." in effects(opens, sql).text
+    assert cities(admin) == BEFORE
+
+
+@pytest.mark.parametrize("sql", UNSHOWN.values(), ids=UNSHOWN)
+def test_what_cannot_be_previewed_the_action_refuses_and_says_what_to_write(opens: Opens, sql: str) -> None:
+    """Each form that a stream refuses, told to whoever asks; the stream refuses it, too."""
+    problem = argument_problem(SQL_INPUT, sql)
+    assert problem is not None
+    assert "ends with RETURNING *" in problem
+    assert not is_shown(sql)
+    if "\0" not in sql and sql != "COMMIT":  # which a library cannot say, or says to end the transaction
+        with opens(preview=True) as (login, library):
+            with contextlib.suppress(pg8000.exceptions.Error, OSError):
+                carried_out(library, sql)
+            assert [one for one in login.notes if "No row is changed." not in one.text] == []
+
+
+@pytest.mark.parametrize("sql", READS.values(), ids=READS)
+def test_a_read_is_no_change_to_be_decided(opens: Opens, sql: str) -> None:
+    """It would be a question about nothing, so the agent is sent to the other action."""
+    assert "query-database" in (argument_problem(SQL_INPUT, sql) or "")
+    assert effects(opens, sql).text == "No row is changed."
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                "DELETE",
+                "update",
+                "WITH",
+                "RETURNING",
+                "returning",
+                "*",
+                " ",
+                "\n",
+                ";",
+                "-",
+                "/",
+                "'",
+                "a",
+                "é",
+                "\0",
+                "(",
+            ]
+        ),
+        max_size=14,
+    ),
+    st.sampled_from(["", "RETURNING *", " RETURNING * ;"]),
+)
+def test_action_and_stream_agree_on_every_text(parts: list[str], end: str) -> None:
+    """What one of them takes, the other takes; but for a verb without a blank behind it, which begins no statement."""
+    sql = "".join(parts) + end
+    assert (argument_problem(SQL_INPUT, sql) is None) == (is_shown(sql) and re.match(r"\s*\w+\s", sql) is not None)

@@ -6,6 +6,8 @@ granted but that the service tells of its own tables and rows as they are.
 Rules
 - `check_statement` knows from the text alone that every row of a write is returned: RETURNING * at its very end, where there
   is no comment, is a part of the statement itself, since a string or a name that began before it would have to end behind it.
+- What it says of a write's text, a regular expression can say as well: an action refuses the same when an agent asks
+  (connectors/postgres/actions/execute-sql).
 - The digest is SHA-256 over parts that each have their length before them, under a line of its own.
 - A column that an INSERT does not name, and that has a default or an identity, is in the text and not in the digest.
 
@@ -56,6 +58,7 @@ _READS: Final = frozenset(("", "SELECT", "SHOW", "TABLE", "VALUES", "WITH"))
 _WRITES: Final = {"INSERT": "inserted", "UPDATE": "updated", "DELETE": "deleted"}
 _COUNTED: Final = ("inserted", "updated", "deleted")
 _SHOWS_ALL: Final = re.compile(rb"\bRETURNING\s+\*\s*;?\s*\Z", re.IGNORECASE)
+_BEHIND: Final = b" \t\n\r\f\v;"
 _NAME: Final = rb'(?:"(?:[^"]|"")+"|[A-Za-z_\x80-\xff][A-Za-z0-9_$\x80-\xff]*)'
 _INSERTED: Final = re.compile(
     rb"\s*INSERT\s+INTO\s+" + _NAME + rb"(?:\s*\.\s*" + _NAME + rb")*(?:\s+AS\s+" + _NAME + rb")?"
@@ -154,6 +157,11 @@ def check_statement(sql: bytes) -> None:
     if b"--" in sql or b"/*" in sql:
         raise not_allowed(
             "a statement that changes rows has no comments here, and no -- or /* in a string: give it as a value"
+        )
+    if b";" in sql.rstrip(_BEHIND):
+        raise not_allowed(
+            "a statement that changes rows stands alone and has a semicolon only at its end here, and none in a string: "
+            "give it as a value"
         )
     if not _SHOWS_ALL.search(sql):
         raise not_allowed(
