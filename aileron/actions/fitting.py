@@ -7,6 +7,7 @@ publisher's: it can make a call impossible, and never possible. Where a manifest
     check_action   what no call of this file could mend: for the author, when the file is added, validated or released
     check_call     what this very call cannot do: for the caller, before anybody is asked
     check_seen     a change that a person has to see is shown to them before
+    seen_steps     which steps are such changes
     value_problem  the same of one argument
 
 Source: docs/reference/action-file.md, docs/adr/0037-operations-are-recorded.md. Not here: how operations are recorded
@@ -31,12 +32,13 @@ from aileron.model.manifest import (
     InputSpec,
     Operation,
     Parameter,
+    StepSpec,
 )
 from aileron.model.names import Fqn
 from aileron.model.plan import ConnectorPin, Step
 from aileron.model.preview import EFFECTS_LABEL
 
-__all__ = ["check_action", "check_call", "check_seen", "value_problem"]
+__all__ = ["check_action", "check_call", "check_seen", "seen_steps", "value_problem"]
 
 _MAX_NAMED: Final = 20
 """Operations that a message lists; all of them are in its details."""
@@ -74,13 +76,7 @@ def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | N
 
     AileronError(invalid_request).
     """
-    previewed = {
-        (name, operation.name)
-        for name, manifest in manifests.items()
-        for operation in (() if manifest is None else manifest.operations or ())
-        if operation.login == "previewed"
-    }
-    changing = [step for step in action.steps if (step.connector, step.op) in previewed]
+    previewed, changing = _previewed(manifests), seen_steps(action, manifests)
     if not changing:
         return
     rule = action.preview
@@ -98,6 +94,21 @@ def check_seen(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | N
             f"[approval.preview] with an operation of {changing[0].connector} that shows it, and is the only such step",
             boundary=Boundary.ACTION,
         )
+
+
+def seen_steps(action: ActionFile, manifests: Mapping[Fqn, ConnectorManifest | None]) -> list[StepSpec]:
+    """The steps that change only what the preview showed that a person approved (`login = "previewed"`)."""
+    previewed = _previewed(manifests)
+    return [step for step in action.steps if (step.connector, step.op) in previewed]
+
+
+def _previewed(manifests: Mapping[Fqn, ConnectorManifest | None]) -> set[tuple[Fqn, str]]:
+    return {
+        (name, operation.name)
+        for name, manifest in manifests.items()
+        for operation in (() if manifest is None else manifest.operations or ())
+        if operation.login == "previewed"
+    }
 
 
 def check_call(step: Step, manifest: ConnectorManifest) -> None:

@@ -9,6 +9,7 @@ Matches only if
 3. it is not past `until`
 4. every constraint holds of the plan's own arguments; an argument that is not given fulfils `absent` alone
 5. the action can be undone
+6. what it changes does not have to be seen first
 
 Values compare as JSON does, without conversion: text exactly (case and all), numbers as numbers, and a boolean is no number.
 
@@ -57,6 +58,7 @@ def matches(grant: StandingGrant, plan: Plan, now: float) -> bool:
         and now < grant.until  # 3
         and all(_holds(constraint, plan.args) for constraint in grant.constraints)  # 4
         and not plan.approval.irreversible  # 5
+        and not plan.changes_only_seen  # 6: without a preview that was approved, it would change nothing
     )
 
 

@@ -44,7 +44,7 @@ __all__ = [
     "usable_until",
 ]
 
-Why = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope"]
+Why = Literal["unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope", "preview"]
 """What is wrong with a decision, as the record has it (`approval.refused`)."""
 
 CLOCK_S: Final = 60.0

@@ -446,7 +446,18 @@ class ApprovalDecided(_Event, frozen=True, kw_only=True, tag="approval.decided")
 
 RefusedTry = Literal["approve", "deny", "preview", "appoint", "unlock", "page"]
 RefusedReason = Literal[
-    "unsigned", "key", "kind", "signature", "time", "digest", "decided", "locked", "scope", "passphrase", "process"
+    "unsigned",
+    "key",
+    "kind",
+    "signature",
+    "time",
+    "digest",
+    "decided",
+    "locked",
+    "scope",
+    "preview",
+    "passphrase",
+    "process",
 ]
 
 

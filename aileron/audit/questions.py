@@ -296,6 +296,20 @@ class Questions:
         await self._settle(write)
         return both
 
+    async def preview_failure(self, approval_id: str, plan_digest: str) -> FailureClass | None:
+        """Why the newest preview of this plan of the question failed; None where it showed something, or none was read.
+
+        AileronError(not_found).
+        """
+
+        def look(snapshot: Snapshot) -> FailureClass | None:
+            since = EventFilter(since_us=_approval(snapshot, approval_id).created_us, limit=_MAX_PREVIEWED)
+            read = (found.event for found in snapshot.events_of(ApprovalPreviewed, since))
+            newest = next((one for one in read if (one.approval, one.plan_digest) == (approval_id, plan_digest)), None)
+            return None if newest is None else newest.failure_class
+
+        return await self._ledger.read(look)
+
     async def check_decidable(self, approval_id: str) -> Question:
         """A question that waits, with the digests a decision may be about: to check a decision before it is handed in.
 

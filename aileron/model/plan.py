@@ -132,6 +132,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     accepted: str | UnsetType = UNSET
     """The digest (`sha256:…`) of a tool that its server changed and a person accepted; absent for every other operation."""
 
+    @property
+    def changes_only_seen(self) -> bool:
+        """Whether it changes what the preview showed that a person approved, and nothing else (`login = "previewed"`)."""
+        return self.grant.credential is not None and self.grant.credential.login == "previewed"
+
 
 class PlannedPreview(msgspec.Struct, frozen=True, kw_only=True):
     """What is read for the person before they decide, and which parts of it they see: label → dotted path, in order."""
@@ -157,6 +162,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def digest(self) -> str:
         """`sha256:…` over the canonical JSON of this plan."""
         return sha256_digest(canonical_json(self.to_json()))
+
+    @property
+    def changes_only_seen(self) -> bool:
+        """Whether a step of it does nothing but what its preview showed: approved without one, it would change nothing."""
+        return any(step.changes_only_seen for step in self.steps)
 
     def to_json(self) -> dict[str, Any]:
         """The plan as JSON values, sets sorted: what is frozen in the ledger and what the digest is made of."""

@@ -322,10 +322,7 @@ def _run_sections(
 ) -> Iterator[Section]:
     if preview is not None and preview.fields is not None:
         found = tuple(found_facts(preview.fields)) or (_fact("found", "nothing"),)
-        is_rehearsal = any(
-            step.grant.credential is not None and step.grant.credential.login == "previewed" for step in plan.steps
-        )
-        what = "what it would do, tried and rolled back" if is_rehearsal else "current state, loaded"
+        what = "what it would do, tried and rolled back" if plan.changes_only_seen else "current state, loaded"
         yield Section(f"{what} {when(preview.taken_at)}", found)
     arguments = tuple(argument_fact(one, than.arguments.get(one.name)) for one in given)
     gone = tuple(

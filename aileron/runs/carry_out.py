@@ -143,8 +143,7 @@ class CarryOut:
 
 def _effects_of(journal: PreviewJournal, planned: PlannedPreview) -> list[PreviewField]:
     """What the supervisor itself has seen of the changes, where only that may be changed."""
-    use = planned.step.grant.credential
-    if use is None or use.login != "previewed":
+    if not planned.step.changes_only_seen:
         return []
     match journal.effects:
         case [only]:

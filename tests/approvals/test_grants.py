@@ -48,6 +48,15 @@ def test_a_grant_is_for_one_action_as_its_file_was(plan: Plan) -> None:
     assert not matches(found, msgspec.structs.replace(plan, action_digest="sha256:" + "2" * 64), NOW)
 
 
+def test_no_grant_is_for_what_changes_only_what_was_seen(plan: Plan) -> None:
+    """A person looks at each; a step that only reads as another role is let through."""
+    for login, is_let in (("previewed", False), ("read_only", True)):
+        credential = msgspec.structs.replace(use("home"), login=login)
+        subject = msgspec.structs.replace(plan, steps=(step(credential=credential),))
+        assert subject.changes_only_seen != is_let
+        assert matches(grant(subject), subject, NOW) == is_let
+
+
 def test_a_grant_ends(plan: Plan) -> None:
     """At `until`, to the second."""
     found = grant(plan)

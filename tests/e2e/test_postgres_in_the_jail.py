@@ -108,6 +108,7 @@ description = "How."
 
 [approval]
 required = true
+irreversible = false
 
 [approval.preview]
 op = "show"
@@ -361,15 +362,38 @@ def test_an_insert_that_leaves_its_number_to_the_database(shop: Shop) -> None:
     assert shop.sql("SELECT name FROM customers WHERE id > 3") == [["Di"]]
 
 
-def test_a_yes_without_a_preview_changes_nothing(shop: Shop) -> None:
-    """And says what to do; with one it does."""
-    args = {"sql": UPDATE, "values": ["Oslo", "Bergen"]}
-    failed = shop.approve(shop.ask("execute-sql", **args))
-    assert (failed["error"]["class"], failed["error"]["details"]["reason"]) == ("capability_denied", "not_seen"), failed
-    assert "look at the preview" in failed["error"]["message"]
-    assert cities(shop)[0] == [1, "Bergen"]
-    question = shop.ask("execute-sql", **args)
+def test_a_yes_without_a_preview_is_not_taken(shop: Shop) -> None:
+    """It says what to do, and the question waits: with the preview it is taken."""
+    question = shop.ask("execute-sql", sql=UPDATE, values=["Oslo", "Bergen"])
+    refused = shop.person.decide(shop.home, question)
+    assert (refused.status, refused.body["error"]["class"]) == (400, "invalid_request"), refused.body
+    assert "none was loaded: load it first" in refused.body["error"]["message"]
+    assert shop.person.shown(shop.home, question)["status"] == "pending_approval"
+    (row,) = shop.home.must("GET", "/v1/audit?type=approval.refused&limit=1")["events"]
+    assert (row["approval"], row["reason"]) == (question, "preview")
     assert shop.approve(question, shop.preview(question))["status"] == "completed"
+    assert cities(shop)[0] == [1, "Oslo"]
+
+
+def test_a_yes_after_a_preview_that_failed_is_not_taken_and_a_no_is(shop: Shop) -> None:
+    """The agent is told the person's reason."""
+    question = shop.ask("execute-sql", sql="DELETE FROM nothing RETURNING *")
+    assert "does not exist" in shop.preview(question).problem
+    refused = shop.person.decide(shop.home, question)
+    assert refused.status == 400, refused.body
+    assert "this one failed (bad_input)" in refused.body["error"]["message"]
+    assert "deny it with a reason" in refused.body["error"]["message"]
+    denied = shop.person.decide(shop.home, question, "deny", reason="there is no such table")
+    assert denied.status == 200, denied.body
+    assert "no such table" in shop.home.result({"approval_id": question})["error"]["message"]
+
+
+def test_no_grant_stands_in_for_a_look(shop: Shop) -> None:
+    """What changes only what was seen would do nothing without it, so none is asked for; the other reasons are told before."""
+    for action, why in (("lie", "each run is approved with its preview"), ("query-database", "asks nobody")):
+        answer = shop.home.ask("POST", "/v1/grants", {"action": action, "constraints": [], "uses": 2, "for_s": 600})
+        assert answer.body["error"]["class"] == "invalid_request", answer.body
+        assert why in answer.body["error"]["message"]
 
 
 @pytest.mark.parametrize(

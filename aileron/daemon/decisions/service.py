@@ -7,6 +7,7 @@ Rules
 - A decision that does not count changes nothing and is on record with the reason, however often it is tried.
 - A preview is read with the person's own credential, and its content leaves this process only sealed for the key that an
   approver named in a signed request; the ledger gets its digest.
+- Where a run changes only what its preview showed, a yes to anything else would change nothing, so it does not count.
 - A request for a preview is answered once (`nonce`), and only about now. Where what is there was read again, and is another, a
   yes to what was there before does not count (previews.py).
 
@@ -44,6 +45,7 @@ from aileron.audit.moves import MAX_MESSAGE_CHARACTERS
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.decisions.previews import PreviewRegistry
+from aileron.ledger import CandidateRow
 from aileron.model.consent import ConsentKind
 from aileron.model.decision import PreviewStatement, Signature, held_until
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -97,7 +99,9 @@ class DecisionService:
             raise
         try:
             signed = self._counted(decision, approval_id, question.row.kind)
-            self._check_digest(decision, question)
+            candidate = self._check_digest(decision, question)
+            if decision.decision == "approve":
+                await self._check_seen(question, candidate)
         except AileronError as error:
             await self._refused(approval_id, decision.decision, error, surface, decision.key_id)
             raise
@@ -128,8 +132,8 @@ class DecisionService:
         until = held_until((row.decided_us or 0) / 1_000_000, row.signed_at, hold_s)
         return msgspec.structs.replace(settled, held_until=utc(until))
 
-    def _check_digest(self, decision: Decision, question: Question) -> None:
-        """Return if it is about what could be shown of this question; a yes, to what the newest preview showed. NotCounted."""
+    def _check_digest(self, decision: Decision, question: Question) -> CandidateRow:
+        """What it is about, which could be shown of this question; a yes, to what the newest preview showed. NotCounted."""
         candidate = next((one for one in question.candidates if one.digest == decision.digest), None)
         if candidate is None:
             raise NotCounted(
@@ -139,6 +143,34 @@ class DecisionService:
             )
         if decision.decision == "approve" and candidate.preview is not None:
             self._readings.check_newest(question.row.id, candidate.plan_digest, candidate.digest)
+        return candidate
+
+    async def _check_seen(self, question: Question, candidate: CandidateRow) -> None:
+        """Return if this can be done as it is: what changes only what a preview showed has been shown. NotCounted.
+
+        What a service said of a preview that failed is not told here: only an approver may read that, and their surface has it.
+        """
+        name = question.row.id
+        if question.row.kind != ConsentKind.ACTION or candidate.preview is not None:
+            return
+        if not (await self._audit.frozen(name, candidate.plan_digest)).plan.changes_only_seen:
+            return
+        if self._approver.consents() is None:
+            raise NotCounted(
+                "preview",
+                "only what a preview showed is changed, previews are for the approver, and this home has none: "
+                f"aileron approver init, then aileron approve {name}",
+                FailureClass.CONSENT_REQUIRED,
+            )
+        failure = await self._audit.preview_failure(name, candidate.plan_digest)
+        problem = (
+            f"only what a preview showed is changed, and none was loaded: load it first (aileron approve {name}, or p in the "
+            "console), then decide"
+            if failure is None
+            else f"only what a preview showed is changed, and this one failed ({failure}): load it again, or deny it with a "
+            "reason, which tells the agent"
+        )
+        raise NotCounted("preview", problem, FailureClass.INVALID_REQUEST)
 
     async def preview(self, approval_id: str, asked: PreviewRequest, scope: Scope) -> SealedPreview:
         """Read what the action's preview names, for the approver who asks; only they can open the answer.

@@ -12,6 +12,7 @@ import time
 import anyio
 import anyio.to_thread
 
+from aileron.actions.fitting import seen_steps
 from aileron.actions.resolve import used_credentials
 from aileron.actions.store import ActionStore
 from aileron.api.approvals import ConsentAnswer
@@ -23,6 +24,8 @@ from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.model.consent import Constraint, GrantConsent
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.manifest import ActionFile
+from aileron.model.plan import ConnectorPin
 from aileron.model.timestamp import utc
 from aileron.registry.content import ContentStore
 from aileron.vault.vault import Vault
@@ -81,6 +84,7 @@ class GrantService:
         async with self._changing:
             action = await anyio.to_thread.run_sync(self._actions.load, action_name)
             check_grant(action, constraints, uses, for_s)
+            await anyio.to_thread.run_sync(self._check_needs_no_look, action)
             if (missing := await anyio.to_thread.run_sync(self._agreements.missing, action)) is not None:
                 raise AileronError(
                     FailureClass.CONSENT_REQUIRED,
@@ -105,6 +109,18 @@ class GrantService:
                     boundary=Boundary.USER,
                 )
             return answer
+
+    def _check_needs_no_look(self, action: ActionFile) -> None:
+        """Return if a run of it does something that nobody looked at before. AileronError(invalid_request)."""
+        pins = {one.name: ConnectorPin(str(one.name), one.version, one.hash) for one in action.connectors}
+        found = seen_steps(action, {name: self._connectors.maybe_manifest(pin) for name, pin in pins.items()})
+        if found:
+            raise AileronError(
+                FailureClass.INVALID_REQUEST,
+                f"action {action.name!r} changes only what its preview showed ({found[0].op}), so each run is approved with its "
+                "preview: a grant would let it through, and it would change nothing",
+                boundary=Boundary.ACTION,
+            )
 
     async def revoke(self, grant_id: str) -> None:
         """End a grant. AileronError(not_found), (vault_locked)."""
