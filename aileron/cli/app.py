@@ -243,7 +243,7 @@ _COMMANDS: dict[str, _Command | _Group] = {
         "Manage the vault, the encrypted file that holds your secrets.",
         "vault.init vault.unlock vault.lock vault.status vault.rotate vault.backup vault.restore",
     ),
-    "config": _Group("Read and change settings.", "config.get config.set_ config.edit"),
+    "config": _Group("Read and change settings.", "config.get config.set_ config.add config.remove config.edit"),
     "audit": _Group(
         "Inspect, export and verify the audit trail.", "audit.list_ audit.show audit.tail audit.verify audit.export"
     ),

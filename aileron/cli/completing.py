@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from aileron.client import Client, DaemonUnreachable, home_directory
 
-__all__ = ["COMPLETING", "KNOWS_MARK", "MARK", "TAKES", "answer", "input_words", "words_of"]
+__all__ = ["COMPLETING", "KNOWS_MARK", "MARK", "TAKES", "answer", "input_words", "plain_words", "words_of"]
 
 COMPLETING: Final = "_AILERON_COMPLETE"
 """Set by the shell's script while words are completed, to `complete_SHELL`."""
@@ -77,7 +77,7 @@ _SEVERAL: Final = frozenset({"approve", "deny"})
 def words_of(kind: str, incomplete: str) -> list[str]:
     """Those of this kind that a running daemon knows and that begin so; none where none runs."""
     listing = _LISTINGS[kind]
-    words = _beginning(incomplete, (one.get(listing.word) for one in _listed(listing)))
+    words = plain_words(incomplete, (one.get(listing.word) for one in _listed(listing)))
     return words or _no_files(incomplete)
 
 
@@ -92,7 +92,7 @@ def input_words(action: str, given: Iterable[str], incomplete: str) -> list[str]
     entries = [one for one in _listed(_LISTINGS["action"]) if one.get("name") == action]
     inputs = [spec for entry in entries for spec in entry.get("inputs") or [] if isinstance(spec, dict)]
     keys = (spec.get("name") for spec in inputs if spec.get("name") not in has_value)
-    return _beginning(incomplete, (f"{key}=" for key in keys)) or _no_files(incomplete)
+    return plain_words(incomplete, (f"{key}=" for key in keys)) or _no_files(incomplete)
 
 
 def answer() -> tuple[str, int] | None:
@@ -174,6 +174,7 @@ def _no_files(incomplete: str) -> list[str]:
     return [incomplete + MARK] if os.environ.get(KNOWS_MARK) else []
 
 
-def _beginning(incomplete: str, words: Iterable[Any]) -> list[str]:
+def plain_words(incomplete: str, words: Iterable[Any]) -> list[str]:
+    """Those of the words that begin so and that a shell may be given, each once."""
     found = dict.fromkeys(word for word in words if isinstance(word, str))
     return [word for word in found if word.startswith(incomplete) and _PLAIN.fullmatch(word)]

@@ -56,7 +56,7 @@ _LONGEST_WORD = 200
 _LEAST_INDENT = 2
 _BETWEEN = 2
 """Cells between the columns of a table."""
-_TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "aileron ")
+_TO_COPY = ("fix: ", "look: ", "approve: ", "deny: ", "cancel: ", "review: ", "undo: ", "aileron ")
 """What begins a line that stays whole, because its end is copied."""
 _COMMANDS = ("aileron ", "sudo ", "systemd-run ")
 _nobody_reads = False

@@ -14,7 +14,7 @@ Source: docs/reference/configuration.md. Not here: the commands (commands/config
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -23,7 +23,17 @@ from aileron.cli.problem import Problem
 from aileron.config import FIELDS, MAX_CONFIG_BYTES, Settings, parse_settings, written_settings
 from aileron.model.document import Kind
 
-__all__ = ["ABSENT", "Words", "changed", "kind_of", "read_text", "value_of", "write_text"]
+__all__ = [
+    "ABSENT",
+    "Words",
+    "changed",
+    "entries_of",
+    "kind_of",
+    "list_in_force",
+    "read_text",
+    "value_of",
+    "write_text",
+]
 
 Words = Literal["true or false", "a number", "a list, separated by commas", "text"]
 _WORDS: Final[dict[Kind, Words]] = {
@@ -57,6 +67,23 @@ def value_of(key: str, word: str) -> Any:
             return [part.strip() for part in word.split(",") if part.strip()]
         case "text":
             return word
+
+
+def entries_of(key: str, words: Sequence[str]) -> list[str]:
+    """The words as entries of this list, each once. Problem where the setting is no list, or where there is no entry."""
+    kind = kind_of(key)
+    if kind != "a list, separated by commas":
+        raise Problem.usage(f"{key} is not a list", why=f"it is {kind}", fix=f"aileron config set {key} VALUE")
+    entries = list(dict.fromkeys(entry for word in words for entry in value_of(key, word)))
+    if not entries:
+        raise Problem.usage("give a VALUE", fix=f"aileron config get {key}")
+    return entries
+
+
+def list_in_force(key: str, text: str, path: Path) -> list[str]:
+    """The entries that this text makes of the setting: as they are written, or the default. AileronError."""
+    written = written_settings(text, path)
+    return list(written[key] if key in written else parse_settings(text, path).values()[key])
 
 
 def _wrong(key: str, word: str, kind: Words) -> Problem:
@@ -115,7 +142,20 @@ def _edited(text: str, changes: Mapping[str, Any]) -> str:
             place = place.setdefault(table, tomlkit.table(is_super_table=table != tables[-1]))
         else:
             if value is not ABSENT:
-                place[name] = value
+                _put(place, name, value)
             elif name in place:
                 del place[name]
     return tomlkit.dumps(document)
+
+
+def _put(place: Any, name: str, value: Any) -> None:
+    """A list that is there is edited, not replaced: the entries that stay keep their layout and their comments."""
+    there = place.get(name)
+    if isinstance(value, list) and isinstance(there, list):
+        staying = [entry for entry in there if entry in value]
+        if value[: len(staying)] == staying:
+            for gone in [entry for entry in there if entry not in value]:
+                there.remove(gone)
+            there.extend(value[len(staying) :])
+            return
+    place[name] = value

@@ -135,11 +135,11 @@ def remarks(origin: Origin) -> list[str]:
 def _permission(origin: Origin) -> str:
     """How to allow what egress refuses: a host on this machine may have no TLS, and nobody has said so."""
     name = origin.host
-    allow = "it is refused until you allow it\n  fix: aileron config set egress."
+    allow = "it is refused until you allow it\n  fix: aileron config add egress."
     if origin.is_plain:
         return f"{name} has no TLS, so {allow}private_plain {name}"
     if name.host in ("localhost", "127.0.0.1"):
-        plain = f"aileron config set egress.private_plain {name}"
+        plain = f"aileron config add egress.private_plain {name}"
         return f"{name} is on this machine, so {allow}private {name}\n  or, if it has no TLS: {plain}"
     return f"{name} is in a private network, so {allow}private {name}"
 

@@ -195,6 +195,17 @@ def test_ids_and_names_of_every_kind_are_completed(fake: FakeDaemon, aileron: Co
     assert said[1:] == (["run-1"] if route == "audit" else [])
 
 
+def test_settings_and_the_entries_of_a_list_are_completed(aileron: Command, home: Path):
+    """Without a daemon; what takes lists is offered lists, and `remove` what is in the list."""
+    assert aileron("config", "add", "egress.private", "a.lan:1", "b.lan:2").code == 0
+
+    assert complete(aileron, "aileron config set egress.c") == ["egress.ca_file"]
+    assert complete(aileron, "aileron config add egress.") == ["egress.private", "egress.private_plain"]
+    assert complete(aileron, "aileron config remove egress.private ") == ["a.lan:1", "b.lan:2"]
+    assert complete(aileron, "aileron config remove egress.private_plain ") == []
+    assert not (home / "run").exists()
+
+
 def test_what_is_completed_is_what_the_commands_take(monkeypatch: pytest.MonkeyPatch):
     """The table in front of typer says of each command what the command itself says."""
     monkeypatch.setattr(completing, "words_of", lambda kind, incomplete: [f"{kind}:"])

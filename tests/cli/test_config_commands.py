@@ -165,6 +165,91 @@ def test_what_the_daemon_would_not_read_is_not_written(aileron: Command, file: P
     assert [path.name for path in file.parent.iterdir()] == ["config.toml"]
 
 
+def test_an_entry_is_added_to_a_list_and_the_others_stay(aileron: Command, file: Path):
+    """With their layout and their comments; several at once, and each once however often it is named."""
+    first = aileron("config", "add", "egress.private", "db.lan:5432")
+    again = aileron("config", "add", "egress.private", "db.lan:5432", "nas.lan:443")
+    aileron("config", "add", "egress.private", "a.lan:1,b.lan:2", "a.lan:1")
+
+    assert (first.code, first.out, again.code) == (0, "", 0)
+    assert f"changed {file}\negress.private: nas.lan:443, db.lan:5432\n" in first.err
+    assert again.err.startswith(f"nothing changed in {file}\n")
+    added = "".join(f'  "{entry}",\n' for entry in ("db.lan:5432", "a.lan:1", "b.lan:2"))
+    assert file.read_text() == TEXT.replace("# the NAS\n", f"# the NAS\n{added}")
+
+
+def test_an_entry_is_removed_from_a_list_and_the_others_stay(aileron: Command, file: Path):
+    """What is not in it is no mistake; the last one leaves an empty list."""
+    aileron("config", "add", "egress.private", "db.lan:5432", "b.lan:2")
+    assert aileron("config", "remove", "egress.private", "b.lan:2", "db.lan:5432", "c.lan:1").code == 0
+    assert file.read_text() == TEXT
+    again = aileron("config", "remove", "egress.private", "db.lan:5432")
+    assert (again.code, again.err.splitlines()[0]) == (0, f"nothing changed in {file}")
+
+    assert "egress.private: an empty list\n" in aileron("config", "remove", "egress.private", "nas.lan:443").err
+    assert tomllib.loads(file.read_text())["egress"] == {"private": []}
+
+
+def test_a_list_that_is_not_in_the_file_begins_with_its_default(aileron: Command, home: Path):
+    """What was in force stays in force, and the file is made if there is none."""
+    default = parse_settings("", Path("x")).values()["forges.gitlab.storage"]
+    assert aileron("config", "remove", "forges.gitlab.storage", "https://a.example").code == 0
+    assert not (home / "config.toml").exists()
+
+    assert aileron("config", "add", "forges.gitlab.storage", "https://a.example").code == 0
+    assert aileron("config", "get", "forges.gitlab.storage", "--json").json["value"] == [*default, "https://a.example"]
+
+
+@pytest.mark.parametrize("verb", ["add", "remove"])
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (
+            ("daemon.port", "8080"),
+            "daemon.port is not a list\n  why: it is a number\n  fix: aileron config set daemon.port",
+        ),
+        (("notify.dekstop", "true"), "unknown setting 'notify.dekstop'\n  why: did you mean 'notify.desktop'?"),
+        (("egress.private", " , "), "give a VALUE\n  fix: aileron config get egress.private"),
+        (("egress.private",), "missing argument"),
+    ],
+    ids=["a number", "no setting", "no entry", "no word"],
+)
+def test_only_entries_of_lists_are_added_and_removed(
+    aileron: Command, file: Path, verb: str, words: tuple[str, ...], told: str
+):
+    """Anything else is said, with what to do instead."""
+    said = aileron("config", verb, *words)
+
+    assert (said.code, told in said.err) == (2, True), said
+    assert file.read_text() == TEXT
+
+
+def test_what_the_daemon_would_not_read_is_not_added(aileron: Command, file: Path):
+    """As with set."""
+    for entry, told in (("nas.lan", "'nas.lan' has no port"), ("*.lan:443", "wildcards are not allowed")):
+        said = aileron("config", "add", "egress.private", "b.lan:2", entry)
+        assert (said.code, told in said.err) == (2, True), said
+    assert file.read_text() == TEXT
+
+
+def test_what_a_new_list_drops_is_said_with_how_to_have_it_back(aileron: Command, file: Path):
+    """For somebody who meant to add; nothing is said where nothing is lost."""
+    kept = aileron("config", "set", "egress.private", "nas.lan:443,db.lan:5432")
+    lost = aileron("config", "set", "egress.private", "b.lan:2")
+
+    assert "no longer" not in kept.err
+    undo = "  undo: aileron config add egress.private nas.lan:443 db.lan:5432\n"
+    assert f"no longer in egress.private: nas.lan:443 db.lan:5432\n{undo}" in lost.err
+
+
+def test_what_is_added_waits_for_the_approver_as_what_is_set(fake: FakeDaemon, aileron: Command, file: Path):
+    """The daemon asks, whichever command wrote the file."""
+    fake.settings_waiting = ["egress.private"]
+    for verb in ("add", "remove"):
+        said = aileron("config", verb, "egress.private", "b.lan:443").err
+        assert "egress.private: not in effect, needs your approval: aileron approval list" in " ".join(said.split())
+
+
 def test_settings_that_need_each_other_are_set_in_one_step(aileron: Command, file: Path):
     """The webhook and what signs it."""
     url = "https://hooks.example.com/a?b=c"

@@ -121,7 +121,7 @@ def test_the_author_signs_in_and_what_was_found_is_frozen(
 
     assert running.returncode == 0, err
     assert "a sign-in (OAuth 2) at localhost" in " ".join(out.split())
-    assert f"aileron config set egress.private_plain localhost:{world.provider.port}" in err
+    assert f"aileron config add egress.private_plain localhost:{world.provider.port}" in err
     assert (asked["code_challenge_method"], asked["resource"]) == ("S256", world.address)
     assert (asked["client_id"], asked["scope"]) == ("registered-1", "notes.read notes.write")
     (exchanged,) = world.forms("/token")

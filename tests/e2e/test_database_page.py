@@ -43,7 +43,7 @@ def test_the_page_does_what_it_says(shell: Shell, home: Path, server: PostgreSQL
     (home / "reader.txt").write_text(READER)
     (home / "writer.txt").write_text(WRITER)
     for before in (
-        f"aileron config set egress.private {place}",
+        f"aileron config add egress.private {place}",
         f"aileron config set egress.ca_file {authority.ca_file}",
         "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
     ):

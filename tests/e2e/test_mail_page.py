@@ -37,7 +37,7 @@ def test_the_page_does_what_it_says(
     (home / "app-password.txt").write_text(PASSWORD)
     dovecot.deliver("mira", b"From: noor@example.com\r\nSubject: hello\r\n\r\nhello\r\n")
     for before in (
-        f"aileron config set egress.private {imap},{smtp}",
+        f"aileron config add egress.private {imap} {smtp}",
         f"aileron config set egress.ca_file {authority.ca_file}",
         "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
     ):

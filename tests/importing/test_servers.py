@@ -118,9 +118,9 @@ def test_variables_of_variables_are_bounded(default: str) -> None:
         ("https://metadata.internal", ["in a private network"]),
         (
             "https://localhost",
-            ["egress.private localhost:443\n  or, if it has no TLS: aileron config set egress.private_plain"],
+            ["egress.private localhost:443\n  or, if it has no TLS: aileron config add egress.private_plain"],
         ),
-        ("http://localhost:8765", ["fix: aileron config set egress.private_plain localhost:8765"]),
+        ("http://localhost:8765", ["fix: aileron config add egress.private_plain localhost:8765"]),
         ("https://intranet", ["in a private network"]),
         ("http://api.example.com", ["no TLS"]),
     ],

@@ -1,4 +1,4 @@
-"""`aileron completion`: the shells' scripts, and for typer what completes words that only the daemon knows (completing.py)."""
+"""`aileron completion`: the shells' scripts, and for typer what completes words: of settings, and of what the daemon knows."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ __all__ = [
     "connector_names",
     "grant_ids",
     "input_words",
+    "list_entries",
+    "list_names",
     "run_ids",
     "secret_names",
     "session_ids",
+    "setting_names",
 ]
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -124,6 +127,38 @@ def session_ids(incomplete: str) -> list[str]:
 def grant_ids(incomplete: str) -> list[str]:
     """The ids of grants."""
     return completing.words_of("grant", incomplete)
+
+
+def setting_names(incomplete: str) -> list[str]:
+    """The names of all settings."""
+    from aileron.config import SETTINGS
+
+    return [key for key in SETTINGS if key.startswith(incomplete)]
+
+
+def list_names(incomplete: str) -> list[str]:
+    """The names of the settings that are lists."""
+    from aileron.cli.settings import kind_of
+
+    return [key for key in setting_names(incomplete) if kind_of(key) == "a list, separated by commas"]
+
+
+def list_entries(context: typer.Context, incomplete: str) -> list[str]:
+    """What is in the list that is named; nothing where the file cannot be read."""
+    from aileron.cli.settings import list_in_force, read_text
+    from aileron.config import Home
+    from aileron.model.failure import AileronError
+
+    key = str(context.params.get("key"))
+    if key not in list_names(""):
+        return []
+    path = Home.from_environment().config
+    try:
+        found = list_in_force(key, read_text(path), path)
+    except (AileronError, Problem, OSError):
+        return []
+    given = context.params.get("values") or []
+    return completing.plain_words(incomplete, (entry for entry in found if entry not in given))
 
 
 def input_words(context: typer.Context, incomplete: str) -> list[str]:

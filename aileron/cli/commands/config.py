@@ -6,6 +6,7 @@ No daemon is needed, and none is started: one that runs is asked what it has rea
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -14,21 +15,34 @@ import typer
 
 from aileron.api.daemon import Status
 from aileron.cli import output
+from aileron.cli.commands.completion import list_entries, list_names, setting_names
 from aileron.cli.commands.options import AsJson
 from aileron.cli.problem import Problem, local_work
 from aileron.cli.prompts import ask, can_ask, edit_text
 from aileron.cli.supervisor import Supervisor
 from aileron.model.visible import visible
 
-__all__ = ["edit", "get", "set_"]
+__all__ = ["add", "edit", "get", "remove", "set_"]
 
 _TEMPLATE = "# The settings: docs/reference/configuration.md, or `aileron config get`.\n"
 
-Key = Annotated[str, typer.Argument(metavar="KEY", help="Name of the setting, such as notify.desktop.")]
+Key = Annotated[
+    str,
+    typer.Argument(metavar="KEY", help="Name of the setting, such as notify.desktop.", autocompletion=setting_names),
+]
+ListKey = Annotated[
+    str,
+    typer.Argument(
+        metavar="KEY", help="Name of a setting that is a list, such as egress.private.", autocompletion=list_names
+    ),
+]
 
 
 def get(
-    key: Annotated[str | None, typer.Argument(metavar="[KEY]", help="Setting to show. Default: all settings.")] = None,
+    key: Annotated[
+        str | None,
+        typer.Argument(metavar="[KEY]", help="Setting to show. Default: all settings.", autocompletion=setting_names),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show settings, their values, and where each is set."""
@@ -71,8 +85,8 @@ def set_(
 ) -> None:
     """Change a setting in config.toml.
 
-    Comments and other settings stay as they are. The file is written only if it is valid as a whole, so change settings that
-    depend on each other in one step.
+    A list is replaced as a whole; to change single entries, use add and remove. Comments and other settings stay as they are. The
+    file is written only if it is valid as a whole, so change settings that depend on each other in one step.
     """
     from aileron.cli.settings import changed, read_text, write_text
     from aileron.config import Home
@@ -85,9 +99,78 @@ def set_(
         before = read_text(path)
         text = changed(before, changes, path)
         write_text(path, before, text)
-    output.note(f"{'nothing changed in' if text == before else 'changed'} {visible(str(path))}")
+    _tell_changed(path, before, text, list(changes))
+    _tell_dropped(before, changes, path)
+
+
+def add(
+    key: ListKey,
+    values: Annotated[
+        list[str],
+        typer.Argument(metavar="VALUE...", help="Entries to add. Separate them with spaces or commas."),
+    ],
+) -> None:
+    """Add entries to a setting that is a list.
+
+    The entries in the list stay, and none is added twice. As with set, the file is written only if
+    it is valid as a whole.
+    """
+    _change_list(key, values, lambda there, given: [*there, *(entry for entry in given if entry not in there)])
+
+
+def remove(
+    key: ListKey,
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="VALUE...",
+            help="Entries to remove. Separate them with spaces or commas.",
+            autocompletion=list_entries,
+        ),
+    ],
+) -> None:
+    """Remove entries from a setting that is a list.
+
+    The other entries stay. Nothing changes if the entry is not in the list.
+    """
+    _change_list(key, values, lambda there, given: [entry for entry in there if entry not in given])
+
+
+def _change_list(key: str, words: list[str], change: Callable[[list[str], list[str]], list[str]]) -> None:
+    from aileron.cli.settings import changed, entries_of, list_in_force, read_text, write_text
+    from aileron.config import Home
+
+    _check_known(key)
+    given = entries_of(key, words)
+    path = Home.from_environment().config
+    with local_work():
+        before = read_text(path)
+        there = list_in_force(key, before, path)
+        wanted = change(there, given)
+        text = before if wanted == there else changed(before, {key: wanted}, path)
+        if text != before:
+            write_text(path, before, text)
+    _tell_changed(path, before, text, [key], f"{key}: {visible(', '.join(wanted)) or 'an empty list'}")
+
+
+def _tell_changed(path: Path, before: str, text: str, keys: list[str], *now: str) -> None:
+    output.note("\n".join([f"{'nothing changed in' if text == before else 'changed'} {visible(str(path))}", *now]))
     if text != before:
-        _tell_what_is_needed(list(changes))
+        _tell_what_is_needed(keys)
+
+
+def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
+    """Which entries a new list no longer has: somebody who meant to add one sees that the others are gone."""
+    from aileron.config import written_settings
+
+    written = written_settings(before, path)
+    for key, value in changes.items():
+        there = written.get(key)
+        if not (isinstance(value, list) and isinstance(there, list)):
+            continue
+        if gone := [entry for entry in there if entry not in value]:
+            entries = visible(" ".join(gone))
+            output.note(f"no longer in {key}: {entries}\n  undo: aileron config add {key} {entries}")
 
 
 def edit() -> None:

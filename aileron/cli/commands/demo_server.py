@@ -47,16 +47,15 @@ def _listen(port: int) -> socket.socket:
 def _introduce(address: str, key: str) -> None:
     """What a person needs to use it, at once: a newcomer has read nothing yet."""
     output.print_facts([("address", f"http://{address}"), ("API key", key)])
-    allowed = _allowed()
-    if address not in allowed:
+    if address not in _allowed():
         output.note(
             "\nThis server speaks HTTP without TLS, which Aileron refuses unless you allow it. In another terminal:\n\n"
-            f"  aileron config set egress.private_plain {visible(','.join([*allowed, address]))}"
+            f"  aileron config add egress.private_plain {address}"
         )
     output.note("\nRequests appear below. Press Ctrl-C to stop.\n")
 
 
-def _allowed() -> list[str]:
+def _allowed() -> set[str]:
     """What config.toml of this home already lets Aileron reach without TLS; nothing where it cannot be read."""
     from aileron.cli.settings import read_text
     from aileron.config import Home, parse_settings
@@ -64,9 +63,9 @@ def _allowed() -> list[str]:
 
     path = Home.from_environment().config
     try:
-        return sorted(map(str, parse_settings(read_text(path), path).egress_private_plain))
-    except (AileronError, Problem):  # `config set` says what is wrong with it
-        return []
+        return set(map(str, parse_settings(read_text(path), path).egress_private_plain))
+    except (AileronError, Problem):  # `config add` says what is wrong with it
+        return set()
 
 
 async def _serve(listener: socket.socket, address: str) -> None:
