@@ -211,6 +211,7 @@ def _use(need: _Need, candidate: Candidate) -> CredentialUse:
         need=need.need,
         account=candidate.account,
         login="read_only" if need.only_reads else UNSET,
+        bound=candidate.login if need.need.logins and candidate.login is not None else UNSET,
     )
 
 

@@ -16,6 +16,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from msgspec import UNSET
+
 from aileron.model.consent import Change
 from aileron.model.plan import CredentialUse, Plan, Step
 
@@ -79,7 +81,7 @@ def _credentials(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Ch
     for connector, use in _uses(now).items():
         was = known.get(connector)
         if was is None or _is_another(was, use):
-            yield Change.of(f"credential of {connector}", None if was is None else _whose(was), _whose(use))
+            yield Change.of(f"credential of {connector}", None if was is None else was.whose, use.whose)
 
 
 def _connectors(before: tuple[Step, ...], now: tuple[Step, ...]) -> Iterator[Change]:
@@ -93,13 +95,14 @@ def _uses(steps: tuple[Step, ...]) -> dict[str, CredentialUse]:
 
 
 def _is_another(one: CredentialUse, other: CredentialUse) -> bool:
-    """By its binding; and by its account where both are known, since somebody else may have signed in under the same name."""
+    """By its binding; and by its account or login where both are known, since the same name may have been bound for another."""
     is_named = one.account is not None and other.account is not None
-    return one.binding != other.binding or (is_named and one.account != other.account)
-
-
-def _whose(use: CredentialUse) -> str:
-    return str(use.binding) if use.account is None else f"{use.account} ({use.binding})"
+    is_known = one.bound is not UNSET and other.bound is not UNSET
+    return (
+        one.binding != other.binding
+        or (is_named and one.account != other.account)
+        or (is_known and one.bound != other.bound)
+    )
 
 
 def _pins(steps: tuple[Step, ...]) -> dict[str, str]:

@@ -21,8 +21,8 @@ from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
 import msgspec
 
-from aileron.model.host_key import fingerprint
-from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.host_key import shown_fingerprint
+from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -164,19 +164,12 @@ def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
     )
 
 
-def _maybe_fingerprint(host_key: str) -> str:
-    try:
-        return fingerprint(host_key)
-    except ValueError:  # of a question that anybody wrote
-        return "NOT A KEY"
-
-
 def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
     """What was said of a login when it was bound: names and values, as `wire_facts`."""
     said = LoginDetails() if details is None else details
     return (
         ("database", said.database),
-        ("host key", None if said.host_key is None else [said.host_key, _maybe_fingerprint(said.host_key)]),
+        ("host key", None if said.host_key is None else [said.host_key, shown_fingerprint(said.host_key)]),
         ("role", "only reads, which is checked after each login" if said.read_only else None),
     )
 
@@ -190,6 +183,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Whose credential it is, as the provider or the user said it; for people."""
     read_only: bool = False
     """It was bound as a role that only reads: it serves operations that ask for one, and no others."""
+    login: BoundLogin | None = None
+    """Who logs in with it, where it was agreed to log in somewhere."""
 
 
 class OAuthGrant(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

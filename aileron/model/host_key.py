@@ -17,7 +17,7 @@ import hashlib
 import re
 from typing import Final
 
-__all__ = ["HOST_KEY_TYPES", "check_host_key", "fingerprint"]
+__all__ = ["HOST_KEY_TYPES", "check_host_key", "fingerprint", "shown_fingerprint"]
 
 HOST_KEY_TYPES: Final = ("ssh-ed25519", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521", "ssh-rsa")
 MAX_HOST_KEY: Final = 2800
@@ -35,6 +35,14 @@ def fingerprint(text: str) -> str:
     """`SHA256:…`, as `ssh-keygen -l` prints it. ValueError as `check_host_key`."""
     digest = hashlib.sha256(_blob(text)).digest()
     return f"SHA256:{base64.b64encode(digest).decode().rstrip('=')}"
+
+
+def shown_fingerprint(text: str) -> str:
+    """The same for a person to read, of what anybody may have written."""
+    try:
+        return fingerprint(text)
+    except ValueError:
+        return "NOT A KEY"
 
 
 def _blob(text: str) -> bytes:

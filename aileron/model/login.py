@@ -13,10 +13,12 @@ Source: docs/reference/connector-manifest.md, docs/reference/logins.md. Not here
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, Literal, Self, get_args
 
 import msgspec
 
+from aileron.model.host_key import shown_fingerprint
 from aileron.model.names import HostPort
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "MAX_COMMAND_PATTERN",
     "MAX_LOGINS",
     "PROTOCOLS",
+    "BoundLogin",
     "Encryption",
     "LoginDetails",
     "LoginProtocol",
@@ -118,3 +121,39 @@ class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """`ssh`: the server's public key as OpenSSH writes it, `ssh-ed25519 AAAA…`; what any other key is refused by."""
     read_only: bool = False
     """`postgres`, `mysql`: the role has no right to write, which is checked after each login."""
+
+
+class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Who logs in and with what, as a binding says it: what a plan is made with, and is held to. No secret.
+
+    It has the details whole, so that whatever is added to them is in what a person approves.
+    """
+
+    username: str
+    details: LoginDetails = LoginDetails()
+
+    def words(self, logins: Iterable[LoginTarget]) -> str:
+        """Which account that is, at these logins, for a person.
+
+        >>> BoundLogin(username="ada", details=LoginDetails(database="shop")).words([LoginTarget.parse("postgres://db.example:5432")])
+        'ada on shop at db.example:5432'
+        """
+        said = self.details
+        database = "" if said.database is None else f" on {'database ' * said.database.isdecimal()}{said.database}"
+        where = " and ".join(str(login.destination) for login in logins)
+        host_key = "" if said.host_key is None else f", host key {shown_fingerprint(said.host_key)}"
+        return f"{self.username}{database} at {where}{host_key}"
+
+    def changed_to(self, now: BoundLogin) -> tuple[str, ...]:
+        """What is another thing by now, each in words.
+
+        >>> BoundLogin(username="ada").changed_to(BoundLogin(username="eve", details=LoginDetails(database="shop")))
+        ('user name', 'database')
+        """
+        before, after = self.details, now.details
+        differ = [name for name in before.__struct_fields__ if getattr(before, name) != getattr(after, name)]
+        user = () if self.username == now.username else ("user name",)
+        return (*user, *(_DETAIL_WORDS.get(name, name.replace("_", " ")) for name in differ))
+
+
+_DETAIL_WORDS: Final = {"host_key": "host key", "read_only": "role"}

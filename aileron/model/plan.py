@@ -15,6 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.model.canonical import canonical_json, sha256_digest
+from aileron.model.login import BoundLogin
 from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec, OperationLogin
 from aileron.model.names import BindingName, HostPort
 
@@ -61,6 +62,18 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
     """Whose it is, as the provider or the user said it: for people."""
     login: OperationLogin | UnsetType = UNSET
     """`read_only`: only as a role that cannot write. `previewed`: to change what a person saw, and nothing else."""
+    bound: BoundLogin | UnsetType = UNSET
+    """What the binding says of its login, to which the loan is held; absent where nothing logs in, and in older plans."""
+
+    @property
+    def whose(self) -> str:
+        """The account and the binding's name, for people; of a login also where it is."""
+        account = self.account
+        if self.bound is not UNSET:
+            account = self.bound.words(self.need.logins)
+            if self.account is not None and self.account != self.bound.username:
+                account += f", signed in as {self.account}"
+        return str(self.binding) if account is None else f"{account} ({self.binding})"
 
 
 class Budget(msgspec.Struct, frozen=True, kw_only=True):

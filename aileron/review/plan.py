@@ -280,6 +280,5 @@ def _credential(use: CredentialUse | None, more: str | None) -> list[str]:
     """Whose it is, what it is called, and what its connector wants it for; nothing where none is used."""
     if use is None:
         return []
-    whose = str(use.binding) if use.account is None else f"{use.account} ({use.binding})"
-    whose += ", which only reads" if use.login == "read_only" else ""
+    whose = f"{use.whose}{', which only reads' if use.login == 'read_only' else ''}"
     return cut("", f"{whose}: {use.need.scope}", more)

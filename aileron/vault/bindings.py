@@ -28,7 +28,7 @@ import msgspec
 
 from aileron.model.credential import Candidate, OAuthGrant, Reach
 from aileron.model.host_key import check_host_key
-from aileron.model.login import HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
+from aileron.model.login import HAVE_ROLES, BoundLogin, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.manifest import CredentialKind
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.text import hidden_at, spelled
@@ -89,6 +89,14 @@ class Binding(msgspec.Struct, frozen=True):
     def login_name(self) -> str | None:
         """Who logs in: as the user said, else the account of the sign-in."""
         return self.username if self.username is not None or self.grant is None else self.grant.account
+
+    @property
+    def bound(self) -> BoundLogin | None:
+        """What a plan is held to; None where it was not agreed to log in anywhere. ValueError as `logins`."""
+        name = self.login_name
+        if name is None or not self.logins:
+            return None
+        return BoundLogin(username=name, details=LoginDetails() if self.details is None else self.details)
 
     @property
     def account(self) -> str | None:
@@ -158,6 +166,7 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
             reach=binding.reach,
             account=binding.account,
             read_only=binding.details is not None and binding.details.read_only,
+            login=binding.bound,
         )
         for binding in sorted(bindings, key=lambda binding: binding.name)
         if binding.connector == connector and binding.kind == kind

@@ -17,9 +17,9 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
-from aileron.vault.bindings import Binding
 from aileron.vault.login_secret import is_private_key
 from aileron.vault.opened import tokens_of
+from aileron.vault.unchanged import check_login
 from aileron.vault.vault import Vault
 
 __all__ = ["Loan", "VaultLender"]
@@ -44,7 +44,8 @@ class VaultLender:
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[Loan]:
         """The credential a plan names. AileronError(vault_locked), (binding_required) if it was revoked since, or
-        (binding_failed) if it is of another kind than the connector declares, or was bound to another connector or role since.
+        (binding_failed) if it is of another kind than the connector declares, or was bound to another connector, or with another
+        login (unchanged.py), since.
 
         Of a sign-in's tokens it is the access token, whatever its age: renewing comes before (oauth/).
 
@@ -63,7 +64,7 @@ class VaultLender:
                 f"`aileron binding setup {use.connector}`"
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
-        _check_role(binding, use)
+        check_login(binding, use)
         yield Loan(
             binding.kind,
             secret if binding.grant is None else tokens_of(binding, secret).access,
@@ -81,13 +82,3 @@ class VaultLender:
             message = f"secret {name!r} is a private key, which only an ssh login uses: aileron secret set {name}"
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         yield secret
-
-
-def _check_role(binding: Binding, use: CredentialUse) -> None:
-    """Return if the role is of the sort that the plan was made with: what only reads must not run as one that writes."""
-    is_read_only = binding.details is not None and binding.details.read_only
-    if is_read_only == (use.login == "read_only"):
-        return
-    said = "without --read-only" if use.login == "read_only" else "with --read-only"
-    message = f"{binding.name} is bound {said} by now, and the run was planned with the other: request it again"
-    raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

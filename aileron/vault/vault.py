@@ -65,6 +65,7 @@ from aileron.vault.opened import Mark, Opened
 from aileron.vault.recovery import MistypedError, generate
 from aileron.vault.sendable import KEPT_S, Bound, Own, Replaced, Sendables, could_reach, newest, replaced
 from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Unlockers, Way
+from aileron.vault.unchanged import check_still_bound
 
 __all__ = ["RECOVERY_CODES", "Restored", "Rotated", "SealedCopy", "Vault", "VaultCopy", "VaultFacts"]
 
@@ -481,20 +482,10 @@ class Vault:
         return candidates(self.bindings(), connector, kind)
 
     def check_unchanged(self, use: CredentialUse, since: float) -> None:
-        """For a plan resolved at `since` (s since the epoch): the binding it names is the one that was there then.
-
-        AileronError(binding_required) if it is gone, (binding_failed) if it was made anew. Also while it is locked.
+        """For a plan resolved at `since` (s since the epoch): the binding it names is still what was shown. As
+        unchanged.check_still_bound, also while it is locked.
         """
-        found = next((binding for binding in self.bindings() if binding.name == use.binding), None)
-        if found is None:
-            message = (
-                f"{use.binding} was revoked in the meantime: `aileron binding setup {use.connector}`, then ask again"
-            )
-            raise AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER)
-        # Kept to the millisecond, so one made in the very millisecond of the question is not later than it.
-        if found.connector != use.connector or found.created_at > since + 0.001:
-            message = f"{use.binding} is no longer the binding that was shown: ask again"
-            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        check_still_bound(next((one for one in self.bindings() if one.name == use.binding), None), use, since)
 
     def bind(self, binding: Binding, *, replace: bool = False) -> None:
         """Let a stored secret serve a connector. AileronError(bad_input) for what is not a binding, (not_found) for its

@@ -23,7 +23,7 @@ from aileron.config import Settings
 from aileron.model.credential import Candidate, Reach
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.invocation import Invocation, Scope
-from aileron.model.login import LoginTarget
+from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
 from aileron.model.manifest import (
     ConnectorManifest,
     CredentialNeed,
@@ -430,6 +430,46 @@ def test_a_preview_of_a_login_keeps_its_streams_and_reads_as_the_reader(action_t
     assert (step.grant.credential.binding, step.grant.credential.login) == (writer.name, msgspec.UNSET)
     assert (preview.grant.credential.binding, preview.grant.credential.login) == (reader.name, "read_only")
     assert Plan.from_json(found.to_json()) == found
+
+
+def test_what_a_binding_says_of_its_login_is_part_of_the_digest(action_text: Text):
+    """User, database, host key and role; a plan that says nothing of it, as older ones, still reads, and is another."""
+    need = CredentialNeed(kind="login", scope="All", logins=(LoginTarget.parse("postgres://nas.lan:443"),))
+    database = manifest(credential=need, imports=frozenset({HostFunction.TCP}))
+    logins = [
+        None,
+        BoundLogin(username="ada"),
+        BoundLogin(username="eve"),
+        BoundLogin(username="ada", details=LoginDetails(database="shop")),
+        BoundLogin(username="ada", details=LoginDetails(host_key="ssh-ed25519 AAAA")),
+        BoundLogin(username="ada", details=LoginDetails(read_only=True)),
+    ]
+    plans = []
+    for one in logins:
+        bound = Candidate(name=BindingName("login", "db", "me"), reach=Reach.of(database), login=one)
+        plans.append(plan(action_text(), {"to": "ann"}, database, vault=Vault(mail=[bound])))
+
+    assert len({one.digest for one in plans}) == len(plans)
+    assert [Plan.from_json(one.to_json()) for one in plans] == plans
+    uses = [one.to_json()["steps"][0]["grant"]["credential"] for one in plans]
+    assert [use.get("bound") for use in uses[:2]] == [None, {"username": "ada"}]
+
+
+def test_a_credential_that_logs_in_nowhere_says_nothing_of_a_login(action_text: Text):
+    """So its plan has the digest that it ever had."""
+    name = BindingName("basic", "mail", "me")
+    plans = [
+        plan(
+            action_text(),
+            {"to": "ann"},
+            manifest(credential=BASIC),
+            vault=Vault(mail=[Candidate(name=name, reach=reach("basic"), login=one)]),
+        )
+        for one in (None, BoundLogin(username="ada"))
+    ]
+
+    assert plans[0] == plans[1]
+    assert "bound" not in plans[0].to_json()["steps"][0]["grant"]["credential"]
 
 
 def test_a_preview_is_not_given_more_time_than_its_connector_takes(action_text: Text):

@@ -8,9 +8,12 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from aileron.approvals.difference import differences, most_similar
 from aileron.model.consent import Change
+from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
+from aileron.model.manifest import CredentialNeed
 from aileron.model.plan import Plan, PlannedPreview
 from tests.approvals.conftest import MAIL, POST, step, use
 
@@ -92,6 +95,27 @@ def test_another_account_under_the_same_binding_is_told(
     assert [(one.before, one.after) for one in differences(as_before, as_now)] == (
         [] if expected is None else [expected]
     )
+
+
+def test_another_login_under_the_same_binding_is_told(plan: Plan) -> None:
+    """Another database of the same user; not told is what an older plan does not say."""
+    target = LoginTarget.parse("postgres://db.example.com:5432")
+    need = CredentialNeed(kind="login", scope="Query", logins=(target,))
+    shop, test = (BoundLogin(username="ada", details=LoginDetails(database=name)) for name in ("shop", "test"))
+    in_shop, in_test, unsaid = (
+        msgspec.structs.replace(
+            plan, steps=(step(credential=msgspec.structs.replace(use("home"), need=need, bound=one)),)
+        )
+        for one in (shop, test, UNSET)
+    )
+
+    assert [(one.before, one.after) for one in differences(in_shop, in_test)] == [
+        (
+            "ada on shop at db.example.com:5432 (basic/mail/home)",
+            "ada on test at db.example.com:5432 (basic/mail/home)",
+        )
+    ]
+    assert differences(in_shop, in_shop) == differences(unsaid, in_shop) == ()
 
 
 def test_another_connector_is_told(plan: Plan) -> None:

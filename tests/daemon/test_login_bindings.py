@@ -192,6 +192,42 @@ def test_a_plan_for_the_reader_does_not_run_when_the_name_became_a_writer(home: 
     assert (ended["status"], ended["error"]["class"]) == ("failed", "binding_failed")
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"details": {"database": "test"}}, "with another database: request it again"),
+        ({"username": "eve"}, "with another user name: request it again"),
+        ({"secret": "new"}, None),
+    ],
+    ids=["database", "user name", "password"],
+)
+def test_what_was_approved_for_one_login_runs_as_no_other(
+    home: DaemonHome, tmp_path: Path, change: dict[str, Any], words: str | None
+) -> None:
+    """Bound anew while a person decides: another database is refused before anything begins; a new password is no other login."""
+    install_database(home, tmp_path)
+    home.add_probe_action("execute", name="asked", gated=True, connector=DATABASE)
+    bind(home, DATABASE, "login/db/me", database="shop")
+    home.must("PUT", "/v1/secrets/new", {"value_base64": base64.b64encode(b"a new password").decode()})
+    waiting = home.asked("asked")
+    plan = home.must("GET", f"/v1/action-approvals/{waiting['approval_id']}")["plan"]
+    home.must("PATCH", "/v1/bindings/login/db/me", change)
+
+    decided = home.decide(waiting, "approve")
+    ended = home.result(waiting)
+
+    bound = plan["steps"][0]["grant"]["credential"]["bound"]
+    assert (decided.status, bound) == (200, {"username": "me", "details": {"database": "shop"}})
+    if words is None:
+        assert (ended["status"], ended["result"]) == ("completed", {"done": "execute"})
+        return
+    assert (ended["status"], ended["error"]["class"]) == ("failed", "binding_failed")
+    assert words in ended["error"]["message"]
+    assert ended["error"]["details"]["reason"] == "binding_changed"
+    home.decide(again := home.asked("asked"), "approve")
+    assert home.result(again)["status"] == "completed"
+
+
 def test_another_command_suspends_and_binding_anew_keeps_the_host_key(home: DaemonHome, tmp_path: Path) -> None:
     """The old version runs on; the new one says which command it wants, until the person agrees."""
     install_git(home, tmp_path)

@@ -63,6 +63,13 @@ def whoami():
 
 
 @op
+def late():
+    time.sleep(1.5)
+    with connected() as stream:
+        return ask(stream, b"ACL", b"WHOAMI")
+
+
+@op
 def echo(text: str):
     with connected() as stream:
         return ask(stream, b"ECHO", bytes(one - 1 for one in text.encode()))
@@ -104,7 +111,7 @@ def home_at(server: RedisServer, authority: Authority, tmp_path: Path, secret: b
         made.configure(f'[egress]\nprivate = ["{at}"]\nca_file = "{authority.ca_file}"\n')
         made.ask("GET", "/healthz")
         made.install(source, at)
-        for name, inputs in {"whoami": (), "echo": ("text:string",), "hold": (), "by_http": ()}.items():
+        for name, inputs in {"whoami": (), "echo": ("text:string",), "late": (), "hold": (), "by_http": ()}.items():
             made.add_probe_action(name, *inputs, connector=CONNECTOR)
         made.unlock(secret)
         made.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": BINDING, "username": "me", "secret": "pw"})
@@ -160,6 +167,25 @@ def test_a_wrong_password_is_tried_once_and_the_right_one_at_once(
                 assert wrong not in path.read_bytes(), path
         home.must("PUT", "/v1/secrets/pw", {"value_base64": "aHVudGVyMi1odW50ZXIy"})
         assert home.run("whoami", {}).status == 200
+
+
+@pytest.mark.parametrize("is_other", [True, False], ids=["another database", "the same"])
+def test_a_binding_made_anew_while_a_step_runs_does_not_change_whose_login_it_is(
+    is_other: bool, server: RedisServer, authority: Authority, tmp_path: Path
+) -> None:
+    """What the plan says is compared when the secret is lent: nothing leaves for another database. For the same it goes on."""
+    with home_at(server, authority, tmp_path) as home:
+        run_id = home.run("late", {}, wait=0).body["run_id"]
+        home.must("PATCH", f"/v1/bindings/{BINDING}", {"details": {"database": "1"} if is_other else {}})
+        ended = home.must("GET", f"/v1/runs/{run_id}?wait=20", wait_s=20)
+        sent = [event for event in home.events(ended["audit_id"]) if event["type"] == "egress.sending"]
+
+    if not is_other:
+        assert (ended["status"], ended["result"], len(sent)) == ("completed", "$2\r\nme\r\n", 1)
+        return
+    assert (ended["status"], ended["error"]["class"], sent) == ("failed", "binding_failed", [])
+    assert ended["error"]["details"]["reason"] == "binding_changed"
+    assert f"{BINDING} was bound anew since the run was planned, with another database" in ended["error"]["message"]
 
 
 def logins_of(daemon: int) -> set[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from aileron.model.consent import BindingConsent, subject_digest
-from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
 from aileron.model.manifest import CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Step
@@ -56,13 +57,48 @@ def test_what_was_said_of_a_login_is_in_what_is_signed():
     assert forged["role"] == "only reads, which is checked after each login"
 
 
-def test_a_plan_says_where_it_logs_in_and_as_which_role():
-    """On the card the account, with its role; whole, the login itself."""
-    need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres+plain://localhost:5432"),))
-    use = CredentialUse(
-        connector=DATABASE, binding=BindingName("login", "db", "me"), need=need, account="reader", login="read_only"
-    )
-    step = Step(
+@pytest.mark.parametrize(
+    ("logins", "bound", "account", "words"),
+    [
+        (
+            ["postgres://db.example.com:5432"],
+            BoundLogin(username="ada", details=LoginDetails(database="shop")),
+            "ada",
+            "ada on shop at db.example.com:5432 (login/db/me): Query",
+        ),
+        (
+            ["redis://cache.example:6379"],
+            BoundLogin(username="ada", details=LoginDetails(database="3")),
+            "ada",
+            "ada on database 3 at cache.example:6379 (login/db/me): Query",
+        ),
+        (
+            ["ssh://git.example:22"],
+            BoundLogin(username="git", details=LoginDetails(host_key=HOST_KEY)),
+            "git",
+            "git at git.example:22, host key SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU (login/db/me): Query",
+        ),
+        (
+            ["imap://mail.example:993", "smtp://mail.example:465"],
+            BoundLogin(username="team@example.com"),
+            "ada@example.com",
+            "team@example.com at mail.example:993 and mail.example:465, signed in as ada@example.com (login/db/me): Query",
+        ),
+    ],
+    ids=["database", "number", "host key", "sign-in"],
+)
+def test_the_account_says_which_it_is_at_which_service(logins: list[str], bound: BoundLogin, account: str, words: str):
+    """Two databases of one user name are two accounts, and so are two servers."""
+    need = CredentialNeed(kind="login", scope="Query", logins=tuple(map(LoginTarget.parse, logins)))
+    name = BindingName("login", "db", "me")
+    use = CredentialUse(connector=DATABASE, binding=name, need=need, account=account, bound=bound)
+
+    assert accounts_of([querying(use)]) == [words]
+
+
+def querying(use: CredentialUse) -> Step:
+    """A step with that credential."""
+    return Step(
         id="one",
         connector=ConnectorPin(DATABASE, "1.0.0", "sha256:" + "ab" * 32),
         op="query",
@@ -71,6 +107,15 @@ def test_a_plan_says_where_it_logs_in_and_as_which_role():
         grant=Grant(credential=use),
         limits=LimitsSpec(),
     )
+
+
+def test_a_plan_says_where_it_logs_in_and_as_which_role():
+    """On the card the account, with its role; whole, the login itself."""
+    need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres+plain://localhost:5432"),))
+    use = CredentialUse(
+        connector=DATABASE, binding=BindingName("login", "db", "me"), need=need, account="reader", login="read_only"
+    )
+    step = querying(use)
 
     assert accounts_of([step]) == ["reader (login/db/me), which only reads: Query"]
     assert ("logs in at", ["localhost:5432 by PostgreSQL WITHOUT ENCRYPTION"]) in step_facts(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,6 +46,7 @@ class Refusals:
 
     failure_class: FailureClass | None = None
     message: str = ""
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 @contextlib.contextmanager
@@ -53,7 +55,8 @@ def refused(failure_class: FailureClass) -> Iterator[Refusals]:
     seen = Refusals()
     with pytest.raises(AileronError) as caught:
         yield seen
-    seen.failure_class, seen.message = caught.value.failure.failure_class, caught.value.failure.message
+    failure = caught.value.failure
+    seen.failure_class, seen.message, seen.details = failure.failure_class, failure.message, failure.details
     assert seen.failure_class == failure_class, seen.message
 
 

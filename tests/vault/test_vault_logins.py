@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from aileron.model.credential import Candidate, Client, OAuthGrant, Reach, TokenSet
 from aileron.model.failure import FailureClass
 from aileron.model.host_key import check_host_key, fingerprint
-from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName
 from aileron.model.plan import CredentialUse
@@ -95,7 +95,13 @@ def test_a_login_is_bound_stored_and_lent_with_what_was_said(vault: Vault, path:
             reader.details,
         )
     assert again.candidates(CONNECTOR, "login") == [
-        Candidate(name=reader.name, reach=DATABASE, account="me:too@example.test", read_only=True)
+        Candidate(
+            name=reader.name,
+            reach=DATABASE,
+            account="me:too@example.test",
+            read_only=True,
+            login=BoundLogin(username="me:too@example.test", details=LoginDetails(database="shop", read_only=True)),
+        )
     ]
     again.lock()
 
@@ -111,6 +117,77 @@ def test_a_role_that_changed_since_the_plan_is_not_lent(vault: Vault, is_reader:
     with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(vault).lend(use(bound, read_only=not is_reader)):
         pass
     assert "request it again" in refusal.message
+
+
+def planned(binding: Binding) -> CredentialUse:
+    """A plan's use of it, with what the binding says of its login."""
+    assert binding.bound is not None
+    return msgspec.structs.replace(use(binding), bound=binding.bound)
+
+
+SHOP = login(DATABASE, LoginDetails(database="shop"))
+PINNED = login(GIT, LoginDetails(host_key=HOST_KEY))
+OTHERS: dict[str, tuple[Binding, Binding, str]] = {
+    "user name": (SHOP, msgspec.structs.replace(SHOP, username="eve"), "with another user name: request it again"),
+    "database": (SHOP, login(DATABASE, LoginDetails(database="test")), "with another database: request it again"),
+    "no database": (SHOP, login(DATABASE), "with another database: request it again"),
+    "host key": (
+        PINNED,
+        login(GIT, LoginDetails(host_key=f"ssh-ed25519 {TOKEN[:-4]}AAA=")),
+        "with another host key: request it again",
+    ),
+    "role": (SHOP, login(DATABASE, LoginDetails(database="shop", read_only=True)), "with --read-only"),
+    "two": (
+        SHOP,
+        msgspec.structs.replace(login(DATABASE, LoginDetails(database="test")), username="eve"),
+        "with another user name and another database",
+    ),
+    "host": (SHOP, login(REDIS, LoginDetails(database="1")), "with another database"),
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_what_was_planned_for_one_login_is_not_lent_for_another(vault: Vault, what: str):
+    """Nor does what was approved begin; as it was bound it is lent, and with a new password."""
+    before, after, words = OTHERS[what]
+    vault.bind(before)
+    wanted = planned(before)
+    with VaultLender(vault).lend(wanted) as loan:
+        assert loan.details == before.details
+
+    vault.set_secret("other", Secret(b"another password of it"))
+    vault.bind(msgspec.structs.replace(before, secret="other"), replace=True)
+    with VaultLender(vault).lend(wanted) as loan:
+        assert loan.secret.reveal() == b"another password of it"
+
+    vault.bind(after, replace=True)
+    with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(vault).lend(wanted):
+        pass
+    assert words in refusal.message
+    assert refusal.details == {"reason": "binding_changed", "binding": "login/mail/me"}
+    vault.lock()
+    with refused(FailureClass.BINDING_FAILED) as refusal:
+        vault.check_unchanged(wanted, after.created_at)
+    assert words in refusal.message
+
+
+def test_a_password_changes_and_a_key_makes_another_account(vault: Vault):
+    """Bound anew after the question: the same login at a database is the same account. By ssh, where everybody is `git`, and in a
+    plan that does not say what it was made with, it may be another.
+    """
+    for number, (bound, wanted, is_same) in enumerate(
+        ((SHOP, planned(SHOP), True), (SHOP, use(SHOP), False), (PINNED, planned(PINNED), False))
+    ):
+        vault.bind(bound, replace=number > 0)
+        vault.check_unchanged(wanted, bound.created_at)
+        vault.bind(msgspec.structs.replace(bound, created_at=bound.created_at + 60.0), replace=True)
+        if is_same:
+            vault.check_unchanged(wanted, bound.created_at)
+            continue
+        with refused(FailureClass.BINDING_FAILED) as refusal:
+            vault.check_unchanged(wanted, bound.created_at)
+        assert "no longer the binding that was shown: ask again" in refusal.message
+        assert refusal.details["reason"] == "binding_changed"
 
 
 WRONG: list[tuple[Binding, str]] = [

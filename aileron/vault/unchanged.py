@@ -1,0 +1,79 @@
+"""Whether a binding is still the one that a plan was made with: what a person was shown is what is lent.
+
+Pure; runs in the daemon. Trusts neither the plan, which comes out of a file, nor the time since it was made: whoever binds anew
+in the meantime would change which account a decision acts on.
+
+Rules
+- A login is what its binding says of it: user name, database, host key, role. Those are in the plan, and another one is
+  refused. A new password for the same account is not, since the service tells whose it is.
+- Of everything else the secret says whose it is: of a token, a key in a header, a private key for ssh. So a binding made anew is
+  another one. So it is in a plan that does not say of its login what it was made with, as older ones.
+
+Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/reference/logins.md. Not here: the loan (lend.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET
+
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.plan import CredentialUse
+from aileron.vault.bindings import Binding
+
+__all__ = ["check_login", "check_still_bound"]
+
+_KEPT_S: Final = 0.001
+"""Times of bindings are kept to the millisecond, so one made in the very millisecond of the question is not later than it."""
+
+
+def check_still_bound(found: Binding | None, use: CredentialUse, since: float) -> None:
+    """Return if `found`, which has the name that a plan resolved at `since` (s since the epoch) uses, is what was there then.
+
+    AileronError(binding_required) if it is gone, (binding_failed) if it is another one.
+    """
+    if found is None:
+        message = f"{use.binding} was revoked in the meantime: `aileron binding setup {use.connector}`, then ask again"
+        raise AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER)
+    if found.connector == use.connector:
+        check_login(found, use)
+        if _is_told_by_its_login(found, use) or found.created_at <= since + _KEPT_S:
+            return
+    raise _changed(use, f"{use.binding} is no longer the binding that was shown: ask again")
+
+
+def check_login(binding: Binding, use: CredentialUse) -> None:
+    """Return if what is said of the login is what the plan was made with. AileronError(binding_failed) with what is not.
+
+    Quick: for the moment of the loan.
+    """
+    _check_role(binding, use)
+    if use.bound is UNSET or use.bound == binding.bound:
+        return
+    changed = ("login",) if binding.bound is None else use.bound.changed_to(binding.bound)
+    what = " and another ".join(changed)
+    raise _changed(
+        use, f"{binding.name} was bound anew since the run was planned, with another {what}: request it again"
+    )
+
+
+def _check_role(binding: Binding, use: CredentialUse) -> None:
+    """What only reads must not run as one that writes, nor the other way round; also of a plan that says no login."""
+    is_read_only = binding.details is not None and binding.details.read_only
+    if is_read_only == (use.login == "read_only"):
+        return
+    said = "without --read-only" if use.login == "read_only" else "with --read-only"
+    raise _changed(
+        use, f"{binding.name} is bound {said} by now, and the run was planned with the other: request it again"
+    )
+
+
+def _is_told_by_its_login(binding: Binding, use: CredentialUse) -> bool:
+    """Whether who logs in is known without the secret. By ssh everybody may be `git`, and the key says who."""
+    return use.bound is not UNSET and binding.kind == "login" and all(one.protocol != "ssh" for one in binding.logins)
+
+
+def _changed(use: CredentialUse, message: str) -> AileronError:
+    details = {"reason": "binding_changed", "binding": str(use.binding)}
+    return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)

@@ -1,0 +1,40 @@
+"""Digests of plans as earlier versions made them: what waits for a decision, and what is on record, stays what it was."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aileron.model.login import BoundLogin, LoginTarget
+from aileron.model.manifest import CredentialNeed
+from aileron.model.plan import Plan
+from tests.approvals.conftest import step, use
+
+PLAIN = "sha256:6de52fc42b883f424f86e8d8a9fcc17c34926741b17bd9c72a7304b40cf39faf"
+LOGIN = "sha256:05af27f10b142f20a1a82a635c273c6dae1ccef8ea7ffc46d3d1503663ae3a35"
+
+
+def with_login(plan: Plan) -> Plan:
+    """The same with a login, as a plan was made before it said who logs in."""
+    need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.example.com:5432"),))
+    return msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("me"), need=need)),))
+
+
+def test_a_plan_without_a_login_keeps_its_digest(plan: Plan) -> None:
+    """Byte for byte, as before plans said who logs in."""
+    assert plan.digest == PLAIN
+    assert Plan.from_json(plan.to_json()).digest == PLAIN
+
+
+def test_a_plan_of_before_that_logs_in_is_read_and_keeps_its_digest(plan: Plan) -> None:
+    """It says nothing of its login; one that does is another."""
+    before = with_login(plan)
+    (first,) = before.steps
+    credential = msgspec.structs.replace(use("me"), bound=BoundLogin(username="me"))
+    now = msgspec.structs.replace(
+        before,
+        steps=(msgspec.structs.replace(first, grant=msgspec.structs.replace(first.grant, credential=credential)),),
+    )
+
+    assert before.digest == LOGIN
+    assert Plan.from_json(before.to_json()).digest == LOGIN
+    assert now.digest != LOGIN
