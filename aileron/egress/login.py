@@ -10,9 +10,9 @@ socket and the one secret, and the daemon's end of the stream is a socket pair.
 Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet leaves.
 - The connector's `tls` means nothing here: how the connection is encrypted is in the manifest.
-- With one secret one login is tried at a time. After the service refused it none is for PAUSE_S, and twice as long after each
-  further refusal: whatever asks again and again locks no account. Who hangs up before the answer changes nothing about that;
-  where there is none within VERDICT_S, it counts as a refusal.
+- One login is tried at a time at each account, and after a refusal none for a while (attempts.py): whatever asks again and again
+  locks no account. Who hangs up before the answer changes nothing about that; where there is none within VERDICT_S, it counts as
+  a refusal.
 - A message that is sent counts as a request, and so do effects that are told of: what one stream puts on record has a bound.
 - Of the secret nothing stays here but, after a refusal, a keyed digest.
 - Every wait ends at the deadline of the step. Where 6 was reached 11 follows, cancellation included; where a rule said no, that
@@ -25,17 +25,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import math
-import os
 import socket
-import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 import anyio
 
+from aileron.egress.attempts import Account, Attempt, Attempts
 from aileron.egress.dial import Wire
 from aileron.egress.failures import ConnectionProblem, Phase, denied, unreachable
 from aileron.egress.inject import Lender, LentCredential, login_roots
@@ -83,16 +80,11 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import HAVE_PREVIEWED, HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
-from aileron.model.secret import Secret
 
-__all__ = ["Attempts", "LoginDoor", "LoginOpening", "LoginTalk", "Means", "login_at"]
+__all__ = ["LoginDoor", "LoginOpening", "LoginTalk", "Means", "login_at"]
 
 LOGIN_S: Final = 20.0
 """TLS, greetings and the login: a mail server may wait some seconds before it greets whom it does not know."""
-PAUSE_S, PAUSE_MOST_S = 30.0, 900.0
-"""After a refusal: what locks accounts counts ten of them in a quarter of an hour, or fewer."""
-MAX_REFUSED: Final = 1024
-"""Secrets whose refusal is remembered: more than a vault's bindings of logins; then the oldest is forgotten."""
 _FINISH_S: Final = 6.0
 """For a login to send on what the connector had sent before it hung up (aileron/logins/relay.py), and to say that it is over."""
 _BROKEN_S: Final = 1.0
@@ -148,49 +140,6 @@ def login_at(request: StreamRequest, grant: Grant) -> LoginTarget | None:
     wanted = (request.host.lower(), request.port)
     logins = grant.credential.need.logins
     return next((one for one in logins if (one.destination.host, one.destination.port) == wanted), None)
-
-
-class Attempts:
-    """Which secrets a service has refused, and one login at a time with each. One for each daemon."""
-
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now: Final = now
-        self._key: Final = os.urandom(32)
-        self._refused: Final[OrderedDict[bytes, tuple[int, float]]] = (
-            OrderedDict()
-        )  # how often, and when it may be tried
-        self._turns: Final[dict[bytes, tuple[anyio.Lock, int]]] = {}
-
-    @contextlib.asynccontextmanager
-    async def turn(self, binding: str, secret: Secret) -> AsyncIterator[bytes]:
-        """When nobody else tries this secret; what to call it by in `refused` and `accepted`."""
-        which = hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest() + binding.encode()
-        lock, waiting = self._turns.get(which, (anyio.Lock(), 0))
-        self._turns[which] = lock, waiting + 1
-        try:
-            async with lock:
-                yield which
-        finally:
-            lock, waiting = self._turns.pop(which)
-            if waiting > 1:
-                self._turns[which] = lock, waiting - 1
-
-    def pause_s(self, which: bytes) -> float:
-        """Seconds until it may be tried again; 0 where it may be now."""
-        _, again_at = self._refused.get(which, (0, 0.0))
-        return max(0.0, again_at - self._now())
-
-    def refused(self, which: bytes) -> None:
-        """By the service."""
-        times, _ = self._refused.pop(which, (0, 0.0))
-        pause_s = min(PAUSE_MOST_S, PAUSE_S * 2.0**times)
-        self._refused[which] = min(times + 1, 16), self._now() + pause_s
-        if len(self._refused) > MAX_REFUSED:
-            self._refused.popitem(last=False)
-
-    def accepted(self, which: bytes) -> None:
-        """By the service."""
-        self._refused.pop(which, None)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -394,13 +343,14 @@ class LoginOpening(Passage[Stream]):
         await enter(self._place, (self._means.slots,), destination, self._deadline)
 
     async def _logged_in(self, lent: LentCredential, destination: HostPort, addresses: tuple[str, ...]) -> Stream:
-        """Steps 5 to 8, one at a time with each secret."""
+        """Steps 5 to 8, one at a time for each account."""
         self._meter.remember(login_roots(lent))
         async with contextlib.AsyncExitStack() as stack:
             attempts = self._means.attempts
-            turn = attempts.turn(str(self._use.binding), lent.secret)
-            which = await within(self._deadline, "queue", destination, lambda: stack.enter_async_context(turn))
-            if (pause_s := attempts.pause_s(which)) > 0:
+            account = Account(self._target.protocol, destination, lent.username or "")
+            turn = attempts.turn(account, lent.secret)
+            attempt = await within(self._deadline, "queue", destination, lambda: stack.enter_async_context(turn))
+            if (pause_s := attempts.pause_s(attempt)) > 0:
                 raise self._pausing(destination, pause_s)
             talk = (
                 self._talk
@@ -409,13 +359,13 @@ class LoginOpening(Passage[Stream]):
             await self._write_down(RequestIntent(self._number, self._method, destination, path, str(self._use.binding)))
             wire, address = await connected(self._deadline, destination, addresses, None)
             await self._begin(talk, lent, wire.detach())
-            heard = await self._first_heard(talk, destination, which)
+            heard = await self._first_heard(talk, destination, attempt)
         if not isinstance(heard, LoggedIn):
             raise self._failure(heard if isinstance(heard, Failed) else _LOST, "connect")
         self._stream = LoginStream(talk, address, destination, self._meter, self._deadline, self._noted, self._failure)
         return self._stream
 
-    async def _first_heard(self, talk: LoginTalk, destination: HostPort, which: bytes) -> FromLogin | None:
+    async def _first_heard(self, talk: LoginTalk, destination: HostPort, attempt: Attempt) -> FromLogin | None:
         """What the service made of the secret, which has been sent by now. It counts also where nobody is there any more to hear
         of it: who asks and hangs up, again and again, locks an account as well.
         """
@@ -430,9 +380,9 @@ class LoginOpening(Passage[Stream]):
                     heard = await talk.hear()
                     is_heard = True
             if not is_heard or (isinstance(heard, Failed) and heard.problem is Problem.REFUSED_CREDENTIAL):
-                self._means.attempts.refused(which)
+                self._means.attempts.refused(attempt)
             elif isinstance(heard, LoggedIn):
-                self._means.attempts.accepted(which)
+                self._means.attempts.accepted(attempt)
         return heard
 
     async def _prepared(self) -> LoginTalk:

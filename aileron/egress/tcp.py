@@ -30,10 +30,11 @@ from typing import Final
 
 import anyio
 
+from aileron.egress.attempts import Attempts
 from aileron.egress.failures import denied
 from aileron.egress.inject import Lender
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
-from aileron.egress.login import Attempts, LoginDoor, LoginOpening, Means, login_at
+from aileron.egress.login import LoginDoor, LoginOpening, Means, login_at
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason, RefusedError

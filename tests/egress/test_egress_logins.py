@@ -16,8 +16,8 @@ import msgspec
 import pytest
 
 from aileron.egress import Meter
+from aileron.egress.attempts import MAX_SECRETS, PAUSE_MOST_S, PAUSE_S, Account, Attempts
 from aileron.egress.journal import EffectsReport, MailIntent, MailReport, RequestIntent, RequestReport
-from aileron.egress.login import PAUSE_MOST_S, PAUSE_S, Attempts
 from aileron.egress.rules import EgressRequest
 from aileron.egress.stream import StreamRequest
 from aileron.logins.messages import (
@@ -33,7 +33,7 @@ from aileron.logins.messages import (
 )
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.login import LoginTarget
-from aileron.model.names import HostPort
+from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
 from tests.egress.conftest import CANARY, HOST, World, need, reason_of, use
@@ -615,26 +615,118 @@ async def test_many_at_once_with_one_refused_secret_are_one_attempt() -> None:
     assert len(door.orders) == 1
 
 
+ACCOUNT = Account("imap", HostPort(HOST, 993), "me@example.com")
+OTHER_ACCOUNTS: dict[str, Account] = {
+    "user name": ACCOUNT._replace(username="you@example.com"),
+    "host": ACCOUNT._replace(destination=HostPort("other.test", 993)),
+    "port": ACCOUNT._replace(destination=HostPort(HOST, 1993)),
+    "protocol": ACCOUNT._replace(protocol="smtp"),
+}
+
+
+async def pause_of(attempts: Attempts, secret: bytes = CANARY, account: Account = ACCOUNT) -> float:
+    """Until that is tried there."""
+    async with attempts.turn(account, Secret(secret)) as attempt:
+        return attempts.pause_s(attempt)
+
+
+async def refuse(attempts: Attempts, secret: bytes = CANARY, account: Account = ACCOUNT) -> float:
+    """The pause after another refusal."""
+    async with attempts.turn(account, Secret(secret)) as attempt:
+        attempts.refused(attempt)
+        return attempts.pause_s(attempt)
+
+
 async def test_pauses_grow_up_to_a_quarter_of_an_hour_and_end_with_a_login_that_is_accepted() -> None:
     """With a clock of the test's. Nothing of the secret is in what is kept."""
     now = 0.0
     attempts = Attempts(lambda: now)
-    async with attempts.turn("login/a/b", Secret(CANARY)) as which:
-        assert CANARY not in which
+    async with attempts.turn(ACCOUNT, Secret(CANARY)) as attempt:
+        assert CANARY not in attempt.digest
         pauses = []
         for _ in range(8):
-            attempts.refused(which)
-            pauses.append(attempts.pause_s(which))
+            attempts.refused(attempt)
+            pauses.append(attempts.pause_s(attempt))
             now += pauses[-1]
-            assert attempts.pause_s(which) == 0
+            assert attempts.pause_s(attempt) == 0
         assert pauses == [PAUSE_S * 2**n for n in range(5)] + [PAUSE_MOST_S] * 3
-        attempts.refused(which)
-        attempts.accepted(which)
-        assert attempts.pause_s(which) == 0
-        attempts.refused(which)
-        assert attempts.pause_s(which) == PAUSE_S
-    async with attempts.turn("login/a/c", Secret(CANARY)) as other:
-        assert attempts.pause_s(other) == 0
+        attempts.refused(attempt)
+        attempts.accepted(attempt)
+        assert attempts.pause_s(attempt) == 0
+        attempts.refused(attempt)
+        assert attempts.pause_s(attempt) == PAUSE_S
+
+
+@pytest.mark.parametrize("what", OTHER_ACCOUNTS)
+async def test_another_account_is_another_series(what: str) -> None:
+    """As after `binding rebind --username`: it is tried at once, with the same secret; its refusal is a first one."""
+    attempts = Attempts(lambda: 0.0)
+    await refuse(attempts)
+    await refuse(attempts)
+
+    assert await pause_of(attempts) == 2 * PAUSE_S
+    assert await pause_of(attempts, account=OTHER_ACCOUNTS[what]) == 0
+    assert await refuse(attempts, account=OTHER_ACCOUNTS[what]) == PAUSE_S
+
+
+async def test_another_secret_of_an_account_is_tried_at_once_and_its_refusal_counts_with_the_others() -> None:
+    """A service counts refusals of the account. After some no secret is tried, whoever stores them."""
+    attempts = Attempts(lambda: 0.0)
+    pauses = []
+    for number in range(MAX_SECRETS):
+        assert await pause_of(attempts, b"secret-%d" % number) == 0
+        pauses.append(await refuse(attempts, b"secret-%d" % number))
+
+    assert pauses == [PAUSE_S * 2**n for n in range(MAX_SECRETS)]
+    assert await pause_of(attempts, b"secret-0") == pauses[-1]
+    assert await pause_of(attempts, b"the right one") == pauses[-1]
+
+
+async def test_an_old_secret_stays_refused_though_a_new_one_is_accepted() -> None:
+    """Two bindings of one account, of which one was forgotten: each run of the other would let it be tried again."""
+    attempts = Attempts(lambda: 0.0)
+    await refuse(attempts, b"the old one")
+    async with attempts.turn(ACCOUNT, Secret(CANARY)) as attempt:
+        attempts.accepted(attempt)
+
+    assert await pause_of(attempts) == 0
+    assert await pause_of(attempts, b"the old one") == PAUSE_S
+
+
+async def test_a_refusal_long_after_the_last_one_is_a_first_one() -> None:
+    """A password that is changed once a year does not begin with the longest pause; within the hour it goes on."""
+    now = 0.0
+    attempts = Attempts(lambda: now)
+    pauses = [await refuse(attempts), await refuse(attempts)]
+    now += pauses[-1] + 3600.0
+    pauses.append(await refuse(attempts))
+    now += pauses[-1] + 3600.1
+    pauses.append(await refuse(attempts))
+
+    assert pauses == [PAUSE_S, 2 * PAUSE_S, 4 * PAUSE_S, PAUSE_S]
+
+
+async def test_two_bindings_of_one_account_are_one_series_and_another_user_name_is_not() -> None:
+    """Refused with one, it is not tried with the other; for another user it is."""
+    door = Door([Failed(problem=Problem.REFUSED_CREDENTIAL, message="no")], list(LOGS_IN))
+    world = a_world(door)
+    with service() as (port, listening):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            await refused(world, port, grant_at(port))
+        grant = grant_at(port)
+        assert grant.credential is not None
+        name = BindingName("login", "example", "again")
+        second = msgspec.structs.replace(grant, credential=msgspec.structs.replace(grant.credential, binding=name))
+        again = await refused(world, port, second)
+        assert "is not tried again for 30 s" in again.failure.message
+        assert len(door.orders) == 1
+        world.vault.username = "you@example.com"
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(greet, listening)
+            tasks.start_soon(last_end_of, door, 2)
+            await opened(world, port, grant)
+    assert len(door.orders) == 2
 
 
 async def test_a_denial_that_is_found_out_when_the_connector_has_gone_still_ends_the_invocation() -> None:
