@@ -109,6 +109,8 @@ class BindOptions(NamedTuple):
     """Of a run, whose result alone belongs on standard output."""
     details: LoginDetails = LoginDetails()
     """Of a login."""
+    read_write: bool = False
+    """To bind anew: the role is not one that only reads any more."""
 
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
@@ -214,19 +216,21 @@ def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
     """Bind `name` anew, to what its connector asks for now; the exit code."""
     supervisor.open_vault()
-    details = None if given.details == LoginDetails() else _merged_details(supervisor, name, given.details)
+    says_nothing = given.details == LoginDetails() and not given.read_write
+    details = None if says_nothing else _merged_details(supervisor, name, given)
     body = ChangeBinding(secret=given.secret, username=given.username, details=details)
     answer = supervisor.change(BindingEntry, "PATCH", path_of("v1", "bindings", name), body)
     return _finish(supervisor, given, name)(answer)
 
 
-def _merged_details(supervisor: Supervisor, name: str, given: LoginDetails) -> LoginDetails:
+def _merged_details(supervisor: Supervisor, name: str, options: BindOptions) -> LoginDetails:
     """What was said of a login before, but for what is said now."""
+    given = options.details
     before = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name)).details or LoginDetails()
     return LoginDetails(
         database=before.database if given.database is None else given.database,
         host_key=before.host_key if given.host_key is None else given.host_key,
-        read_only=before.read_only or given.read_only,
+        read_only=(before.read_only or given.read_only) and not options.read_write,
     )
 
 
@@ -278,8 +282,8 @@ def mended(asked: RunCommand, problem: Problem) -> RunCommand | int:
     output.print_facts(facts_of(wanted), "stderr", column=COLUMN)
     if not _is_yes("\nBind one now and continue? [y/N] "):
         raise problem
-    is_reader = str(details["setup"]).endswith(" --read-only")
-    code = bind(supervisor, wanted, BindOptions(is_part=True, details=LoginDetails(read_only=is_reader)))
+    role = LoginDetails(read_only=details.get("read_only") is True)
+    code = bind(supervisor, wanted, BindOptions(is_part=True, details=role))
     output.note("")
     return asked if code == OK else code
 

@@ -163,6 +163,24 @@ def test_a_host_key_is_given_as_a_file_has_it(aileron: Command):
     assert after.json["details"] == {"host_key": other}
 
 
+def test_a_role_that_only_reads_is_bound_as_one_that_writes_and_back(aileron: Command):
+    """What is not said stays: the database through both; both at once are refused, and change nothing."""
+    name, rebind = "login/db/roles", ("binding", "rebind", "login/db/roles")
+    words = ("--name", name, "--username", "app", "--secret", "pw", "--database", "shop", "--read-only")
+    aileron("binding", "setup", DATABASE, *words)
+    found = []
+    for options in ((), ("--read-write",), ("--username", "owner"), ("--read-only",)):
+        assert aileron(*rebind, *options).code == 0, options
+        found.append(aileron("binding", "inspect", name, "--json").json)
+    both = aileron(*rebind, "--read-only", "--read-write")
+
+    reader, writer = {"database": "shop", "read_only": True}, {"database": "shop"}
+    assert [one["details"] for one in found] == [reader, writer, writer, reader]
+    assert [one["username"] for one in found] == ["app", "app", "owner", "owner"]
+    assert (both.code, both.err.splitlines()[0]) == (2, "error: --read-only and --read-write cannot be used together")
+    assert aileron("binding", "inspect", name, "--json").json["details"] == reader
+
+
 def test_at_a_terminal_the_key_is_fetched_and_compared(aileron: Command, peer: SshPeer, tmp_path: Path):
     """What is wanted first, then the user, the fingerprint to compare, and the file of the private key; a no binds nothing."""
     file = tmp_path / "id_ed25519"

@@ -45,6 +45,9 @@ _HostKey = Annotated[
 _ReadOnly = Annotated[
     bool, typer.Option("--read-only", help="Bind a database role that cannot write, which is checked at each login.")
 ]
+_ReadWrite = Annotated[
+    bool, typer.Option("--read-write", help="Bind a database role that can write, in place of --read-only.")
+]
 _Device = Annotated[bool, typer.Option("--device", help="Sign in with a code that you type on another device.")]
 _NoBrowser = Annotated[
     bool, typer.Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
@@ -151,6 +154,7 @@ def rebind(
     database: _Database = None,
     host_key: _HostKey = None,
     read_only: _ReadOnly = False,
+    read_write: _ReadWrite = False,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -160,10 +164,12 @@ def rebind(
     Use it for a suspended binding. Aileron shows what is new first. New scopes need the provider's consent: use `binding
     reauthorize`.
     """
+    if read_only and read_write:
+        raise Problem.usage("--read-only and --read-write cannot be used together")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only)
-    given = BindOptions(name, username, secret, How(as_json=as_json), yes, details=details)
+    given = BindOptions(name, username, secret, How(as_json=as_json), yes, details=details, read_write=read_write)
     is_new = print_new(shown.connector, shown.suspended)
     if secret is None and shown.grant and _needs_provider(shown):
         raise Problem(
