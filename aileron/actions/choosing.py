@@ -230,7 +230,7 @@ def _unbound(need: _Need) -> AileronError:
         f"a credential of kind {need.need.kind}{', as a role that only reads,' if role else ''} ({need.need.scope})"
     )
     message = f"{need.connector} needs {wanted} and has none{need.other_role}: {setup}"
-    return _required(message, need, setup=setup)
+    return _required(message, need, setup=setup, **({"read_only": True} if need.only_reads else {}))
 
 
 def _options(need: CredentialNeed) -> str:
@@ -260,14 +260,15 @@ def _several(need: _Need, several: tuple[Candidate, ...], wanted: str | None) ->
 def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> AileronError:
     agreed = candidate.reach
     signs_in = agreed is not None and (
-        set(need.asked.scopes) - set(agreed.scopes) or need.asked.client != agreed.client
+        not set(need.asked.scopes) <= set(agreed.scopes) or need.asked.client != agreed.client
     )
     setup = f"aileron binding {'reauthorize' if signs_in else 'rebind'} {candidate.name}"
     message = (
         f"{candidate.name} is suspended: {need.connector}@{need.version} asks for more than you approved "
         f"({'; '.join(new)}): {setup}"
     )
-    return _required(message, need, binding=str(candidate.name), widened=list(new), setup=setup)
+    facts: dict[str, Any] = {"binding": str(candidate.name), "widened": list(new), "setup": setup}
+    return _required(message, need, **facts, **({"signs_in": True} if signs_in else {}))
 
 
 def _unknown(everything: Iterable[Candidate], wanted: str) -> AileronError:

@@ -293,7 +293,7 @@ def _agreed(asked: RunCommand, problem: Problem, supervisor: Supervisor, name: s
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
     output.note(f"{visible(name)} is suspended")
     print_new(shown.connector, [str(words) for words in problem.details["widened"]])
-    signs_in = "binding reauthorize " in str(problem.details.get("setup"))
+    signs_in = problem.details.get("signs_in") is True
     if not _is_yes("Sign in again for all of this? [y/N] " if signs_in else "Approve all of this? [y/N] "):
         raise problem
     given = BindOptions(is_part=True)

@@ -211,6 +211,7 @@ def test_a_connector_that_asks_for_more_suspends_its_binding(new: str):
 
     assert failure.details["widened"] == [new]
     assert failure.details["setup"] == f"aileron binding {verb} oauth2/mail/home"
+    assert failure.details.get("signs_in") is (True if verb == "reauthorize" else None)
     assert failure.details["binding"] == "oauth2/mail/home"
     assert failure.message.endswith(f"asks for more than you approved ({new}): aileron binding {verb} oauth2/mail/home")
     assert used(None, mail=[HOME])

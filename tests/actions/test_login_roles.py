@@ -73,6 +73,7 @@ def test_what_is_missing_is_named_with_its_command(there: Candidate, missing: st
     assert failure.details["setup"] == (
         f"aileron binding setup {DATABASE} --name login/SERVICE/IDENTITY --username USER --secret NAME{missing}"
     )
+    assert failure.details.get("read_only") is (True if missing else None)
 
 
 def test_a_choice_between_readers_is_between_readers():
