@@ -27,7 +27,18 @@ from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Prov
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 
-__all__ = ["Candidate", "Client", "Flow", "OAuthGrant", "Reach", "TokenSet", "login_facts", "wire_facts", "wire_words"]
+__all__ = [
+    "Candidate",
+    "Client",
+    "Flow",
+    "OAuthGrant",
+    "Reach",
+    "TokenSet",
+    "login_facts",
+    "login_words",
+    "wire_facts",
+    "wire_words",
+]
 
 Flow = Literal["browser", "device"]
 """How a person signs in: on a page of this machine, which the provider sends the answer to; with a code, on any other device."""
@@ -147,6 +158,11 @@ def wire_words(wire: str) -> str:
             return wire
 
 
+def login_words(wire: str) -> list[str]:
+    """Where the supervisor logs in with it, each place in words; empty where it does not. Of a `Reach`."""
+    return [*map(_target_words, _Wire.parse(wire).logins)]
+
+
 def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
     """Where a credential goes, for a person: names and values, which are None where there is nothing to say. Of a `Reach`.
 
@@ -159,7 +175,7 @@ def wire_facts(wire: str) -> tuple[tuple[str, Any], ...]:
     never = f"the connector gets the stream behind the login, and never the {secret}"
     return (
         ("sent as", None if is_login else wire_words(wire) or None),
-        ("logs in at", [*map(_target_words, parts.logins), never] if parts.logins else None),
+        ("logs in at", [*login_words(wire), never] if parts.logins else None),
         ("executes", list(parts.commands) or None),
     )
 

@@ -32,7 +32,7 @@ from aileron.model.consent import (
     ToolChangeConsent,
     TrustedKeyConsent,
 )
-from aileron.model.credential import login_facts, wire_facts
+from aileron.model.credential import login_facts, login_words, wire_facts
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
@@ -40,7 +40,7 @@ from aileron.review.headline import Origin, Span, action_in, quoted
 from aileron.review.lookalike import looks_like
 from aileron.review.plan import FactRow, cut, host_line, host_name, missing_lines, text_lines
 
-__all__ = ["SYNCED", "conditions", "consent_headline", "subject_changes", "subject_facts"]
+__all__ = ["SYNCED", "binding_lines", "conditions", "consent_headline", "subject_changes", "subject_facts"]
 
 SYNCED: Final = {
     "no": "no, stays on one device",
@@ -101,6 +101,15 @@ def _said(subject: Subject) -> Iterator[str | tuple[str]]:
             yield from ("Install the connector ", (subject.name,), ", version ", (subject.version,))
         case BindingConsent() if subject.commitment is not None:
             yield from ("Let ", (subject.connector,), " use the account ", (subject.account or "of an unknown owner",))
+        case BindingConsent() if (places := login_words(subject.wire)) and subject.username:
+            yield from (
+                "Let ",
+                (subject.connector,),
+                " log in as ",
+                (subject.username,),
+                " at ",
+                (" and ".join(places),),
+            )
         case BindingConsent():
             yield from ("Let ", (subject.connector,), " use the secret ", (subject.secret,))
             if subject.account or subject.username:
@@ -188,6 +197,29 @@ def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
     if is_sign_in:
         yield "value", "not shown; approve only if you signed in just now"
         yield "commitment", subject.commitment
+
+
+def binding_lines(subject: BindingConsent) -> list[str]:
+    """One binding in a list of many: who may use which secret as whom, and on a second line for what.
+
+    >>> binding_lines(BindingConsent(name="basic/mail/me", connector="github://acme/mail", secret="pw", username="ada",
+    ...                              reaches=("mail.example:443",), wire="basic"))
+    ['basic/mail/me: github://acme/mail can use the secret pw as ada', '  goes to mail.example:443; sent as Authorization: Basic']
+    """
+    whose = subject.username or subject.account
+    secret = "the sign-in of" if subject.client is not None else f"the secret {subject.secret} as"
+    used = f"{secret} {whose}" if whose else secret.removesuffix(" as").removesuffix(" of")
+    facts: list[FactRow] = [
+        ("signed in as", subject.account if subject.username and subject.account != subject.username else None),
+        ("goes to", _hosts(subject)),
+        ("scopes", list(subject.scopes) or None),
+        *(fact for fact in wire_facts(subject.wire) if fact[0] != "logs in at"),
+        ("logs in at", login_words(subject.wire) or None),
+        *login_facts(subject.details or None),
+        ("application", subject.client),
+    ]
+    said = [f"{name} {value if isinstance(value, str) else ', '.join(value)}" for name, value in facts if value]
+    return [f"{subject.name}: {subject.connector} can use {used}", f"  {'; '.join(said)}"]
 
 
 def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[FactRow]:

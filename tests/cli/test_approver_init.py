@@ -159,6 +159,37 @@ def test_everything_that_counts_as_agreed_to_is_shown_and_harmless(world: World,
     assert "\u202e" not in shown
 
 
+def test_bindings_are_listed_in_words(world: World, aileron: Command) -> None:
+    """Who can use what as whom, and for what; one of which this version does not know everything is shown as it is."""
+    known: dict[str, Any] = {
+        "name": "login/shop/ada",
+        "connector": "github://o/db",
+        "secret": "pw",
+        "username": "ada",
+        "reaches": ["db.example.com:5432"],
+        "scopes": [],
+        "wire": "login postgres+tls://db.example.com:5432",
+        "client": None,
+        "replaces": False,
+        "account": None,
+        "details": {"database": "shop", "read_only": True},
+        "commitment": None,
+    }
+    newer = {**known, "name": "login/shop/eve", "opens": "everything"}
+    world.inventory = {**INVENTORY, "bindings": [known, newer]}
+    said = aileron.at_terminal("approver", "init", answers=[("[y/N]", "n")], NO_COLOR="1")
+    shown = flat(said.out)
+
+    assert (
+        "login/shop/ada: github://o/db can use the secret pw as ada goes to db.example.com:5432; "
+        "logs in at db.example.com:5432 by PostgreSQL over TLS; database shop; "
+        "role only reads, which is checked after each login"
+    ) in shown
+    assert "login/shop/eve; account: none;" in shown
+    assert "opens: everything" in shown
+    assert "account: none" not in shown.split("login/shop/eve")[0]
+
+
 def test_what_acts_stands_last_and_settings_at_their_defaults_in_a_line(world: World, aileron: Command) -> None:
     """Of a home with two actions, a terminal of 24 rows shows all of it."""
     defaults = msgspec.to_builtins(Settings().consented())

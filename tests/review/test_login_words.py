@@ -11,7 +11,7 @@ from aileron.model.manifest import CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Step
 from aileron.review.plan import accounts_of, step_facts
-from aileron.review.subject import subject_facts
+from aileron.review.subject import binding_lines, consent_headline, subject_facts
 
 GIT, DATABASE = "github://acme/git", "github://acme/db"
 HOST_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl"
@@ -43,6 +43,33 @@ def test_a_binding_says_where_it_logs_in_and_by_which_key_of_the_server():
     assert told["host key"] == [HOST_KEY, "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU"]
     assert told["user name"] == "git"
     assert "sent as" not in told
+
+
+def test_the_question_says_who_logs_in_where():
+    """And in a list of bindings, what each may do, in words; a sign-in is somebody's."""
+    headline = "".join(span.text for span in consent_headline(BINDING))
+    signed_in = msgspec.structs.replace(
+        BINDING,
+        name="oauth2/mail/ada",
+        username="team@mail.example",
+        account="ada@mail.example",
+        wire="oauth2 login imap+tls://mail.example:993",
+        reaches=("mail.example:993",),
+        client="c at https://a.example/token",
+        details=msgspec.UNSET,
+    )
+
+    assert headline == "Let “github://acme/git” log in as “git” at “git.example:22 by SSH”"
+    assert binding_lines(BINDING) == [
+        "login/git/me: github://acme/git can use the secret key as git",
+        "  goes to git.example:22; executes git-upload-pack x.git; logs in at git.example:22 by SSH; "
+        f"host key {HOST_KEY}, SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU",
+    ]
+    assert binding_lines(signed_in) == [
+        "oauth2/mail/ada: github://acme/git can use the sign-in of team@mail.example",
+        "  signed in as ada@mail.example; goes to mail.example:993; sent as Authorization: Bearer; "
+        "logs in at mail.example:993 by IMAP over TLS; application c at https://a.example/token",
+    ]
 
 
 def test_what_was_said_of_a_login_is_in_what_is_signed():

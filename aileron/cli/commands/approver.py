@@ -23,8 +23,9 @@ from aileron.cli.problem import FAILED, INTEGRITY, OK, UNKNOWN, UNREACHABLE, Pro
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signing import TRIES, ApproverStatus, alone, approver_status, as_shown, ask_until_right, text_of
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.consent import BindingConsent
 from aileron.model.visible import visible
-from aileron.review.subject import SYNCED
+from aileron.review.subject import SYNCED, binding_lines
 
 if TYPE_CHECKING:
     from aileron.approver.keyfile import ApproverKey
@@ -346,6 +347,8 @@ def _show(inventory: Any) -> None:
         part = parts[name]
         if name == "settings" and isinstance(part, dict):
             facts.append((name, _settings_lines(part)))
+        elif name == "bindings" and isinstance(part, list):
+            facts.append((name, [line for entry in part for line in _binding_lines(entry)] or "none"))
         elif isinstance(part, dict):
             facts.append((visible(str(name)), [f"{key}: {_shown(part[key])}" for key in sorted(part)] or "none"))
         elif isinstance(part, list):
@@ -367,6 +370,18 @@ def _settings_lines(settings: dict[str, Any]) -> list[str]:
         return others
     rest = f"the other {len(settings) - len(others)}" if others else f"all {len(settings)}"
     return [*others, f"{rest}: defaults (aileron config get)"]
+
+
+def _binding_lines(entry: Any) -> list[str]:
+    """In words, where this version knows all that is said of it; else as `_lines`, which leaves nothing out."""
+    try:
+        known = msgspec.convert({**entry, "kind": "binding"}, BindingConsent)
+    except (TypeError, msgspec.ValidationError):
+        return _lines(entry)
+    said = msgspec.json.decode(msgspec.json.encode(known))
+    if any(name not in said or said[name] != value for name, value in entry.items()):
+        return _lines(entry)
+    return binding_lines(known)
 
 
 def _lines(entry: Any) -> list[str]:
