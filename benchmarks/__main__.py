@@ -31,6 +31,7 @@ BENCHMARKS: Final = (
     "client",
     "relay",
     "console",
+    "decisions",
     "ledger",
     "load",
 )

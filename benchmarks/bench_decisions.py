@@ -1,0 +1,247 @@
+"""How many keys, and how long, does a decision take in the console? Five decisions, at a terminal of its own and in tmux.
+
+The console, the daemon and both terminals are real (80 by 24), and somebody signs. Each sample has a console of its own, where
+what is asked has stood on the screen long enough for keys to count. The approver's key is open, but not in tmux, which takes a
+passphrase for each yes, nor after an edit, because the editor had the terminal.
+
+A key is pressed as soon as the console takes it, so the time is the program's share and not a person's: from the first key to the
+time of the last decision in the record. Most of it is the 0.4 seconds in which a second step takes no key. A passphrase is typed
+at once where it is asked for and counts as no key; deriving the key from it is part of the time. The edit is made by a program
+that takes no keys, and only Enter counts of a reason. Goal: no more keys than the console was built for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import pty
+import re
+import select
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import termios
+import time
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from aileron.tui.guard import SETTLED_S
+from benchmarks import page
+from benchmarks.measure import Measured, Question, Variant, answer, at_most, interleave
+from tests.cli.command import Command
+from tests.cli.person import APPROVER, INIT, at_terminal
+from tests.support.home import DaemonHome, asking_home, probe_action
+
+ROUNDS: Final = 10
+OWN, TMUX = "at a terminal of its own", "in tmux"
+_DEADLINE_S: Final = 30.0
+_REST_S: Final = SETTLED_S * 1.2
+"""Longer than a key is dead after something came up: what is seen here was drawn a moment before."""
+_CARD: Final = "expires in"
+"""On the card, and not in the list."""
+_ACTION: Final = "send-note"
+_END, _ENTER = "\x1b[F", "\r"
+_PROMPT: Final = "Approver passphrase, to "
+_DRAWN: Final = re.compile(r"\x1b\[[0-9;?<>=$]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(\x07|\x1b\\)|\x1b[@-Z\\^_=>c()][B0]?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A key, what it brings on the screen, and whether the next one is dead for SETTLED_S from then on."""
+
+    key: str
+    shows: str = ""
+    rests: bool = False
+    typed: str = ""
+    """What is typed after it, which is counted apart."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Decision:
+    """One of those that are measured: about how many requests, by which keys, of which there may be so many."""
+
+    what: str
+    steps: tuple[Step, ...]
+    target: int
+    requests: int = 1
+    lines: int = 1
+    """Of what is asked; with nine of them it takes a second screen."""
+
+
+_YES: Final = (Step("A", "any other key", rests=True), Step("y"))
+_READ: Final = Step(_END, "WHAT DIFFERS", rests=True)
+DECISIONS: Final = (
+    Decision("approve one", _YES, 3),
+    Decision("approve one of two screens", (Step(" ", "▸ proof"), *_YES), 3, lines=9),
+    Decision("deny one with a reason", (Step("d", "Reason for the agent", typed="not today"), Step(_ENTER)), 4),
+    Decision("edit and approve", (Step("e", "edited", rests=True), *_YES), 4),
+    Decision("approve three alike", (Step("a", "●"), Step("A", "approve all 3"), _READ, Step("y")), 6, requests=3),
+)
+
+
+def main() -> None:
+    """Measure and report."""
+    pressed: dict[str, list[float]] = {one.what: [] for one in DECISIONS}
+    with asking_home() as home:
+        _add_action(home)
+        assert at_terminal(Command(home.path), "approver", "init", answers=INIT).code == 0
+        variants: dict[str, Variant] = {
+            f"{one.what}, {where}": _decided(home, one, where, pressed[one.what])
+            for one in DECISIONS
+            for where in _places()
+        }
+        taken = interleave(variants, ROUNDS, warm_ups=1)
+    seconds = [Question(f"a decision: {one.what}", f"{one.what}, {OWN}", f"{one.what}, {TMUX}") for one in DECISIONS]
+    answer(
+        "decisions.json", taken, seconds, missing={f"{one.what}, {TMUX}": "apt-get install tmux" for one in DECISIONS}
+    )
+    targets = {f"the target: {one.what}": [float(one.target)] for one in DECISIONS}
+    keys = [Question(f"keys: {one.what}", one.what, f"the target: {one.what}", at_most(1)) for one in DECISIONS]
+    answer("decisions-keys.json", pressed | targets, keys, unit="count")
+
+
+def _places() -> tuple[str, ...]:
+    return (OWN, TMUX) if shutil.which("tmux") else (OWN,)
+
+
+def _add_action(home: DaemonHome) -> None:
+    """One that says what it does, so that a yes is `y`."""
+    text = probe_action("give_back", "text:string", name=_ACTION, gated=True)
+    text = text.replace('op = "give_back"\n', 'op = "give_back"\neffect = "send"\n')
+    home.must("POST", "/v1/actions", {"text": text, "file": "a benchmark"})
+
+
+def _decided(home: DaemonHome, decision: Decision, where: str, pressed: list[float]) -> Variant:
+    def once() -> Measured:
+        more = "".join(f"\ncourse {number}" for number in range(1, decision.lines))
+        asked = [home.asked(_ACTION, {"text": f"lunch {number}{more}"}) for number in range(decision.requests)]
+        with _console(home.path, is_tmux=where == TMUX) as terminal:
+            terminal.until(f"{decision.requests} waiting", _CARD)
+            if where == OWN:
+                terminal.press("L")
+                terminal.type_passphrase()
+                terminal.until("key open", _CARD)
+            terminal.rest()
+            terminal.keys = 0
+            began = time.time()  # as the record has it
+            for step in decision.steps:
+                terminal.take(step)
+            terminal.until("nothing waiting")
+            pressed.append(float(terminal.keys))
+        return Measured([max(_decided_at(home, str(one["approval_id"])) for one in asked) - began])
+
+    return once
+
+
+def _decided_at(home: DaemonHome, approval_id: str) -> float:
+    """Seconds since 1970, to a millisecond."""
+    rows = home.must("GET", "/v1/audit?type=approval.decided&limit=10")["events"]
+    (at,) = (row["at"] for row in rows if row["approval"] == approval_id)
+    return datetime.fromisoformat(at).timestamp()
+
+
+@contextlib.contextmanager
+def _console(home: Path, *, is_tmux: bool) -> Iterator[_Terminal]:
+    """A console that begins; nothing of it is left."""
+    words = [sys.executable, "-m", "aileron", "console"]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
+    for name in ("TMUX", "STY", "ZELLIJ", "NO_COLOR", "VISUAL"):
+        kept.pop(name, None)
+    environment = {**kept, "AILERON_HOME": str(home), "TERM": "xterm-256color", "EDITOR": "sed -i s/lunch/dinner/"}
+    with contextlib.ExitStack() as stack:
+        if is_tmux:
+            words = stack.enter_context(_tmux(words))
+        pid, master = pty.fork()
+        if pid == 0:
+            try:
+                os.execvpe(words[0], words, environment)
+            finally:
+                os._exit(127)
+        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+        try:
+            yield _Terminal(master)
+        finally:
+            os.killpg(pid, signal.SIGKILL)  # of its own session: the console is two processes
+            os.close(master)
+            os.waitpid(pid, 0)
+
+
+@contextlib.contextmanager
+def _tmux(words: Sequence[str]) -> Iterator[list[str]]:
+    """The command line of a server of its own, with one window of 24 rows, which runs these words."""
+    folder = Path(tempfile.mkdtemp(prefix="ail-tmux-"))
+    (folder / "conf").write_text("set -g status off\nset -g default-terminal tmux-256color\n", encoding="utf-8")
+    server = ["tmux", "-S", str(folder / "s")]
+    try:
+        yield [*server, "-f", str(folder / "conf"), "new-session", "-x", "80", "-y", "24", shlex.join(words)]
+    finally:
+        subprocess.run([*server, "kill-server"], check=False, capture_output=True, timeout=_DEADLINE_S)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+class _Terminal:
+    """Keys go in, and what is drawn comes out, without colours and places. A passphrase is typed where it is asked for."""
+
+    def __init__(self, master: int) -> None:
+        self._master = master
+        self._raw = ""
+        self.keys = 0
+
+    def take(self, step: Step) -> None:
+        """Press it, and wait until the next one counts."""
+        self._raw = ""
+        self.press(step.key)
+        if step.shows:
+            self.until(step.shows)
+        if step.rests:
+            time.sleep(_REST_S)
+        if step.typed:
+            os.write(self._master, step.typed.encode())
+
+    def press(self, key: str) -> None:
+        """One key."""
+        self.keys += 1
+        os.write(self._master, key.encode())
+
+    def type_passphrase(self) -> None:
+        """Where it is asked for."""
+        self._read_until(_PROMPT)
+        self._raw = ""
+        os.write(self._master, f"{APPROVER}\r".encode())
+
+    def until(self, *wanted: str) -> None:
+        """Until all of these were drawn since the last key."""
+        while self._read_until(*wanted, or_at=_PROMPT):
+            self.type_passphrase()
+
+    def rest(self) -> None:
+        """Until nothing was drawn for so long that keys count; a countdown draws once a second."""
+        until = time.monotonic() + _DEADLINE_S
+        while select.select([self._master], [], [], _REST_S)[0]:
+            os.read(self._master, 65536)
+            if time.monotonic() > until:
+                raise TimeoutError("the screen does not come to rest")
+
+    def _read_until(self, *wanted: str, or_at: str | None = None) -> bool:
+        """Whether `or_at` was drawn instead."""
+        until = time.monotonic() + _DEADLINE_S
+        while not all(one in (text := _DRAWN.sub("", self._raw)) for one in wanted):
+            if or_at is not None and or_at in text:
+                return True
+            if not select.select([self._master], [], [], max(0.0, until - time.monotonic()))[0]:
+                raise TimeoutError(f"{wanted} are not to be seen: {text[-4000:]}")
+            self._raw += os.read(self._master, 65536).decode("utf-8", "replace")
+        return False
+
+
+if __name__ == "__main__":
+    main()
+    page.write()
