@@ -39,6 +39,7 @@ from aileron.review.changes import change_lines
 from aileron.review.headline import Origin, Span, action_in, quoted
 from aileron.review.lookalike import looks_like
 from aileron.review.plan import FactRow, cut, host_line, host_name, missing_lines, text_lines
+from aileron.review.weight import only_reads
 
 __all__ = ["SYNCED", "binding_lines", "conditions", "consent_headline", "subject_changes", "subject_facts"]
 
@@ -240,7 +241,7 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
     yield "allows", "installing and running it" if subject.install else "running the file as it is now"
     if subject.replace:
         yield "replaces", "the installed action of that name"
-    intent, when = _what_it_is(subject.text)
+    intent, when = _what_it_is(subject.text, is_wider=is_wider)
     yield "intent", intent
     yield "each run", when
     yield "goes to", _hosts(subject)
@@ -254,12 +255,19 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
         yield "text", missing_lines(len(text), "characters", more)
 
 
-def _what_it_is(text: str) -> tuple[str | None, str | None]:
-    """What it is for, and whether a run is asked about, out of the very text that is signed; None where that cannot be read."""
+def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
+    """What it is for, and whether a run is asked about, out of the very text that is signed; None where that cannot be read.
+
+    That nobody is asked is no alarm where every step only reads, as its author says; but for a file that allows more than before.
+    """
     action = action_in(text)
     if action is None:
         return None, None
-    return action.intent, "needs approval" if action.approval.required else "RUNS WITHOUT APPROVAL"
+    if action.approval.required:
+        return action.intent, "needs approval"
+    if not is_wider and only_reads(action):
+        return action.intent, "runs without approval: only reads (action file)"
+    return action.intent, "RUNS WITHOUT APPROVAL"
 
 
 def _of_connector(subject: ConnectorConsent, more: str | None) -> Iterator[FactRow]:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from aileron.model.manifest import ActionFile
     from aileron.model.plan import Plan
 
-__all__ = ["UNREADABLE", "Verdict", "Weight", "consent_verdict_of", "verdict_of"]
+__all__ = ["UNREADABLE", "Verdict", "Weight", "consent_verdict_of", "only_reads", "verdict_of"]
 
 
 class Weight(enum.StrEnum):
@@ -105,13 +105,13 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
     """By the subject alone, which is signed. Of a binding, a secret, a key, a passkey or settings nobody can say so."""
     match subject:
         case ActionFileConsent() if subject.before is None:
-            return _only_reads(action_in(subject.text))
+            return only_reads(action_in(subject.text))
         case ActionFileConsent() | ConnectorUpdateConsent():
             return not any(change.widens for change in subject.changes)
         case ConnectorConsent():
             return not subject.reaches and subject.credential is None
         case GrantConsent():
-            return _only_reads(granted)
+            return only_reads(granted)
         case BindingConsent() | PasskeyConsent() | SecretConsent() | SettingsConsent() | TrustedKeyConsent():
             return False
         case ToolChangeConsent():
@@ -120,7 +120,7 @@ def _allows_little(subject: Subject, granted: ActionFile | None) -> bool:
             assert_never(impossible)
 
 
-def _only_reads(action: ActionFile | None) -> bool:
+def only_reads(action: ActionFile | None) -> bool:
     """Whether its author says so of every step; not where the file cannot be read."""
     return action is not None and all(step.does is Effect.READ for step in action.steps)
 

@@ -127,6 +127,36 @@ def reading(effect: str) -> ActionFileConsent:
     return msgspec.structs.replace(SUBJECTS["action_file"], text=text, before=None, changes=())
 
 
+@pytest.mark.parametrize(
+    ("effect", "is_wider", "is_alarm"),
+    [
+        ('effect = "read"', False, False),
+        ('effect = "read"', True, True),
+        ('effect = "create"', False, True),
+        ("", False, True),
+    ],
+    ids=["reads", "reads, and allows more than before", "creates", "nobody says"],
+)
+def test_that_a_run_needs_no_approval_is_an_alarm_unless_it_only_reads(
+    effect: str, is_wider: bool, is_alarm: bool
+) -> None:
+    """Alarms are rare: most actions that need none only read. Whichever it is, it is said."""
+    change = Change(where="approval.required", before="true", after="false", widens=True)
+    subject = msgspec.structs.replace(reading(effect), changes=(change,) if is_wider else ())
+    one = card(subject_question(subject))
+    said = [line.text for line in one.alarms if "RUNS WITHOUT APPROVAL" in line.text]
+    each_run = [
+        line for section in one.sections for fact in section.facts if fact.name == "each run" for line in fact.lines
+    ]
+
+    assert said == (["! RUNS WITHOUT APPROVAL"] if is_alarm else [])
+    assert each_run == (
+        [Line("! RUNS WITHOUT APPROVAL", Tone.ALARM)]
+        if is_alarm
+        else [Line("runs without approval: only reads (action file)", Tone.PLAIN)]
+    )
+
+
 def narrower(kind: str) -> Subject:
     """A change that allows no more than what was agreed to before."""
     change = Change(where="match.intent", before="send a mail", after="send any mail", widens=False)
