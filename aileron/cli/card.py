@@ -12,6 +12,7 @@ Source: docs/reference/cli.md. Not here: what is said (review/), asking and sign
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -25,7 +26,7 @@ from aileron.review.plan import missing_lines
 from aileron.review.question import edit_lines
 from aileron.review.subject import subject_facts
 
-__all__ = ["show_card", "show_card_of_several", "show_subject"]
+__all__ = ["names_in_proof", "show_card", "show_card_of_several", "show_subject"]
 
 _MAX_LINES: Final = 12
 """Of one fact: half of a small terminal."""
@@ -35,6 +36,8 @@ _MAX_FACTS: Final = 40
 """Of one section: two screens; actions declare a handful of arguments."""
 _MAX_SAID: Final = 12
 """Facts of a conversation, the newest: six turns."""
+_AT: Final = {stream: functools.partial(output.local_time, stream=stream) for stream in ("stdout", "stderr")}
+"""How a moment is written where the card goes: a pipe and a terminal have it in different forms."""
 _STYLES: Final = {Tone.ALARM: "red", Tone.CHANGED: "bold", Tone.MARKED: "bold", Tone.SOFT: "dim"}
 
 
@@ -43,7 +46,7 @@ def show_card(review: Review, stream: str = "stderr", *, more: str | None = None
 
     Says nothing of its state: whoever asks knows that it waits.
     """
-    card = review.card(_when)
+    card = review.card(_AT[stream])
     _print_body(card, review.question.expires_at, stream, more)
     if (edits := edit_lines(review.edits, more)) is not None:
         _print_section(Section("your edits", (Fact("edits", tuple(map(Line, edits))),)), stream, more)
@@ -54,6 +57,11 @@ def show_card(review: Review, stream: str = "stderr", *, more: str | None = None
         output.write(output.styled(f"▸ proof: {visible(more)}", "dim", stream), stream)
 
 
+def names_in_proof(review: Review) -> set[str]:
+    """Of the facts that stand in the proof, which `show_card` prints where it has no `more`."""
+    return {fact.name for section in review.card(_AT["stdout"]).proof for fact in section.facts}
+
+
 def show_card_of_several(card: Card, expires_at: str, stream: str = "stderr") -> None:
     """Some that are decided together, whole: what was cut could hide one among them. `expires_at`: of the first that does."""
     _print_body(card, expires_at, stream, None)
@@ -62,7 +70,7 @@ def show_card_of_several(card: Card, expires_at: str, stream: str = "stderr") ->
 
 def show_subject(subject: Subject, stream: str = "stderr", *, more: str | None = None) -> None:
     """What would be agreed to, before there is a question about it."""
-    output.print_facts(subject_facts(subject, more, _when), stream, column=COLUMN)
+    output.print_facts(subject_facts(subject, more, _AT[stream]), stream, column=COLUMN)
 
 
 def _print_body(card: Card, expires_at: str, stream: str, more: str | None) -> None:
@@ -135,7 +143,3 @@ def _print_box(section: Section, stream: str, more: str | None) -> None:
         for text in _lines(fact, more):
             for row in output.folded(text.removeprefix(BAR), len(output.GUTTER)):
                 output.write(output.GUTTER + row, stream)
-
-
-def _when(moment: str | None) -> str:
-    return output.local_time(moment, "stderr")

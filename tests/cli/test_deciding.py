@@ -13,7 +13,7 @@ import pytest
 from aileron.cli.run import OPTIONS
 from aileron.review.question import state_words
 from tests.cli.command import Command, Said
-from tests.cli.questions import plan
+from tests.cli.questions import SUBJECTS, plan, subject_question
 from tests.support.fake_daemon import FakeDaemon, Reply, Seen, error
 
 ID = "act-20261121T040000-0123456789abcdefcafe"
@@ -498,6 +498,19 @@ def test_a_decided_question_shows_what_was_decided(fake: FakeDaemon, aileron: Co
     ]
     assert "decided" not in waits
     assert "signed" not in waits
+
+
+@pytest.mark.parametrize("is_consent", [False, True], ids=["a run", "a consent"])
+def test_what_is_printed_whole_says_nothing_twice(fake: FakeDaemon, aileron: Command, is_consent: bool):
+    """In a pipe the proof is always there; at a terminal it is folded, and its digest stands above."""
+    asked = subject_question(SUBJECTS["connector"], approval_id=ID) if is_consent else question()
+    fake.script("GET", ONE, (200, asked))
+    piped = [line for line in aileron("approval", "show", ID).out.splitlines() if line]
+
+    assert [line for line in piped if piped.count(line) > 1] == []
+    for name in ("asked", "digest"):
+        assert [line for line in piped if line.startswith(f"{name}\t")] != []
+    assert " ".join(aileron.at_terminal("approval", "show", ID).out.split()).count(str(asked["digest"])) == 1
 
 
 # A run, where a person is at the terminal

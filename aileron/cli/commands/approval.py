@@ -12,7 +12,7 @@ from msgspec import UNSET
 from aileron.api.approvals import ApprovalEntry, ApprovalList, AskBack, Asked, Edited, EditRequest, Question
 from aileron.cli import decision_dialogue, output
 from aileron.cli.arguments import from_json
-from aileron.cli.card import show_card
+from aileron.cli.card import names_in_proof, show_card
 from aileron.cli.commands.completion import approval_ids
 from aileron.cli.commands.done import tell_done
 from aileron.cli.commands.options import AsJson, PassphraseFile
@@ -203,6 +203,9 @@ def show(
         return
     if preview:
         raise typer.Exit(_with_preview(supervisor, entry))
+    review = as_told(entry)
+    more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)
+    below = names_in_proof(review) if more is None else set()
     output.print_facts(
         [
             ("approval", name),
@@ -212,15 +215,14 @@ def show(
             ("signed", _signature(entry)),
             ("through", entry.surface or None),
             ("reason", None if entry.reason is UNSET else entry.reason),
-            ("asked", output.local_time(entry.created_at)),
-            ("digest", entry.digest),
-            ("record", entry.audit_id or None),
+            ("asked", None if "asked" in below else output.local_time(entry.created_at)),
+            ("digest", None if "digest" in below else entry.digest),
+            ("record", None if "record" in below else entry.audit_id or None),
         ],
         column=COLUMN,
     )
     output.write("")
-    more = None if full or not output.is_terminal() else decision_dialogue.more_of(name)
-    show_card(as_told(entry), "stdout", more=more)
+    show_card(review, "stdout", more=more)
     if entry.has_preview and output.is_terminal("stderr"):
         output.note(f"\nload the current state:\n  aileron approval show {visible(name)} --preview")
 
