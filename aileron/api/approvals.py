@@ -98,7 +98,9 @@ class AnswerQuestion(Body, frozen=True, kw_only=True):
 
 
 class ChallengeRequest(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/action-approvals/{id}/challenge`: the decision exactly as it will be sent."""
+    """Request body of `POST /v1/action-approvals/{id}/challenge`: the decision that the passkeys are asked to sign.
+    `decision`, `digest` and `reason` must be the same when the decision is sent.
+    """
 
     decision: Literal["approve", "deny"]
     digest: str
@@ -106,9 +108,11 @@ class ChallengeRequest(Body, frozen=True, kw_only=True):
 
 
 class PreviewRequest(Body, frozen=True, kw_only=True):
-    """Request body of `POST /v1/action-approvals/{id}/preview`: the fields of `PreviewStatement` (model/decision.py),
-    and its signature. `recipient` is an X25519 public key, and `nonce` 16 random bytes, both in hexadecimal. If a
-    person edited the arguments, `digest` is that of the edited plan to preview. Default: the original plan.
+    """Request body of `POST /v1/action-approvals/{id}/preview`: a signed request for the current state.
+    `recipient` is the X25519 public key that the response is encrypted to, and `nonce` is 16 random bytes, both in
+    hexadecimal. `at` is the current time (UTC). `signature` is made with the key `key_id` over the id in the path and
+    these fields (`PreviewStatement`, model/decision.py). `digest` is not signed. It selects the plan to preview: an
+    edited one, or the original if it is absent.
     """
 
     recipient: str
@@ -169,7 +173,7 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Round(msgspec.Struct, frozen=True, kw_only=True):
-    """One question from a person to the agent, and the agent's answer once there is one."""
+    """A question that a person asked the agent. `answer` is the agent's answer. It is absent until there is one."""
 
     question: str
     answer: str | UnsetType = UNSET

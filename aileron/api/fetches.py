@@ -82,7 +82,7 @@ class Download(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsentSubject(msgspec.Struct, frozen=True, kw_only=True):
-    """What to show to a person before it is installed: docs/reference/consents.md."""
+    """What a person is shown before an installation. `subject` is described in docs/reference/consents.md."""
 
     kind: str
     subject: Subject

@@ -285,7 +285,7 @@ class PasskeyConsent(PasskeyKey, frozen=True, kw_only=True, tag_field="kind", ta
 
 
 class ToolChangeConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="tool_change"):
-    """The approval of going on with a tool that its server has changed. `definition` is all that the server says of it now."""
+    """The approval to keep using a tool that its server changed. `definition` is the server's complete current definition."""
 
     connector: str
     version: str

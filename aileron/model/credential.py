@@ -45,11 +45,12 @@ Flow = Literal["browser", "device"]
 
 
 class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a credential may be used for: `hosts` (HOST:PORT) and `scopes`, both sorted; how it travels; whose application asks.
+    """What a credential may be used for. `hosts` (`HOST:PORT`) and `scopes` are sorted.
 
-    `wire` is one line, as `header Authorization: Bearer {key}`; with logins `KIND login TARGET…`, sorted, without KIND where that
-    is `login`, then for ssh the commands as a JSON array. `client` is `CLIENT_ID at TOKEN_URL`, for oauth2, then ` for RESOURCE`
-    where the tokens are for one.
+    `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in, it is
+    `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as a JSON array.
+    `client` is the application that signs in, as `CLIENT_ID at TOKEN_URL`, followed by ` for RESOURCE` if the tokens are for one
+    resource. It is null unless the credential is a sign-in.
     """
 
     hosts: tuple[str, ...] = ()

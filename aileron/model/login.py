@@ -113,12 +113,12 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a person says of a login beside the user name, when they bind it."""
+    """What a login needs besides the user name and the secret. A person sets it with the binding."""
 
     database: str | None = None
     """`postgres`, `mysql`, and the number of a `redis` database."""
     host_key: str | None = None
-    """`ssh`: the server's public key as OpenSSH writes it, `ssh-ed25519 AAAA…`; what any other key is refused by."""
+    """`ssh`: the server's public key as OpenSSH writes it; the login is refused if the server has another."""
     read_only: bool = False
     """`postgres`, `mysql`: the role has no right to write, which is checked after each login."""
 

@@ -125,7 +125,9 @@ class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """`[limits]`: memory above the interpreter's own base, wall clock, and whether the connector may start processes."""
+    """`[limits]` of a connector: `memory_mb` in MiB, beyond what the interpreter itself takes, `timeout_s` in seconds of real
+    time, and `subprocess`, whether it may start processes.
+    """
 
     memory_mb: int = 64
     timeout_s: int = 30
@@ -135,7 +137,8 @@ class LimitsSpec(msgspec.Struct, frozen=True, kw_only=True):
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
     """One `[[operations.parameters]]` entry: the constraints on a JSON value. An empty or null field sets none.
 
-    `enum` and the counts are of strings, `enum` and the bounds of numbers, `items` of the members of an array.
+    `enum` applies to strings and numbers, the lengths to strings, `minimum` and `maximum` to numbers. `items` are the types of
+    the members of an array.
     """
 
     name: str
@@ -150,10 +153,10 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One `[[operations]]` entry: what a connector can do. `rest`: it accepts arguments that are not among its parameters.
+    """One `[[operations]]` entry: an operation of a connector. With `rest`, it accepts arguments besides its parameters.
 
-    `network` and `credential` say whether it may ask for a request, and for one with a credential; both are so unless the record
-    rules it out.
+    `network` says whether it may send requests, and `credential` whether it may send them with a credential. Both are true unless
+    the manifest says otherwise.
     """
 
     name: str
