@@ -80,6 +80,20 @@ _OF_STATUS = {
     "cancelled": "cancelled",
     "unknown": "outcome_unknown",
 }
+_OURS_IN_A_RUN = {
+    ("capability_denied", "address_not_public"),
+    ("capability_denied", "plain_http"),
+    ("binding_failed", "no_database"),
+}
+"""Failures of a run whose every word is the daemon's: no connector can report these classes (executor/endings.py), and no message
+of these reasons quotes what a connector or a service said (egress/addresses.py, egress/rules.py, egress/login.py)."""
+_ANYBODYS_FIX = "aileron config set egress.ca_file FILE"
+"""The fix that is taken from any message: nobody can put anything into it."""
+_FIX_OF_PHASE = {
+    "resolve": "correct the host, or fix name resolution on this machine",
+    "connect": "check that the service runs, and its host and port: aileron connector list",
+}
+"""Of a network error of a run. The message may be the connector's; these words are not."""
 _FIX_IS_IN_RECORD = {
     "outcome_unknown",
     "capability_denied",
@@ -211,8 +225,10 @@ class Problem(Exception):
         details = error.get("details")
         details = details if isinstance(details, dict) else {}
         # Else a connector may have written the message; and what a person said is for whoever asked, not for a shell.
-        is_ours = "step" not in details and name != "approval_denied"
-        what, cure = message_and_fix(error["message"]) if is_ours else (error["message"], None)
+        is_ours = ("step" not in details and name != "approval_denied") or _is_ours_in_a_run(name, details)
+        what, cure = message_and_fix(error["message"])
+        if not is_ours and cure != _ANYBODYS_FIX:
+            what, cure = error["message"], None
         log = details.get("log")
         approval = details.get("approval_id") if name == "consent_required" and is_ours else None
         approval = approval if isinstance(approval, str) and _ID.fullmatch(approval) else None
@@ -333,14 +349,27 @@ def _look_up(name: str, message: str, details: dict[str, Any]) -> str | None:
     )
 
 
+def _is_ours_in_a_run(name: str, details: dict[str, Any]) -> bool:
+    reason = details.get("reason")
+    return isinstance(reason, str) and (name, reason) in _OURS_IN_A_RUN
+
+
 def _usual_fix(name: str, error: dict[str, Any], action: str | None) -> str | None:
     if name == "bad_input" and action is not None:
         return f"aileron action show {action}"
+    if name == "network_error" and (fix := _fix_of_phase(error.get("details"))) is not None:
+        return fix
     if name in _FIX_IS_IN_RECORD and error.get("audit_id"):
         return f"aileron audit show {error['audit_id']}"
     if name == "hash_mismatch" and "file" in (error.get("details") or {}):
         return None  # of the vault or a key: its message says what mends it, and it is no connector
     return None if "`aileron " in error["message"] else _FIXES.get(name)  # it says itself what to do
+
+
+def _fix_of_phase(details: Any) -> str | None:
+    """None where a login says why, which is no matter of the way there."""
+    phase = details.get("phase") if isinstance(details, dict) and "reason" not in details else None
+    return _FIX_OF_PHASE.get(phase) if isinstance(phase, str) else None
 
 
 def _labelled(label: str, text: str) -> list[str]:

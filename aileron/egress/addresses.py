@@ -99,9 +99,9 @@ def check_addresses(destination: HostPort, addresses: Sequence[str], *, plain: b
         if plain and kind is not AddressKind.LOOPBACK:
             raise RefusedError(Reason.ADDRESS_NOT_LOOPBACK, f"{found}; without TLS only loopback addresses are allowed")
         if kind is not AddressKind.PUBLIC and not (plain or private):
-            fix = f'to allow it, add "{destination}" to egress.private in config.toml'
             if kind is AddressKind.LOOPBACK:
-                fix += ", or to egress.private_plain if it does not use TLS"
+                found += ": for a service without TLS, egress.private_plain is needed in place of egress.private"
+            fix = f"to allow it, run `aileron config add egress.private {destination}`"
             raise RefusedError(Reason.ADDRESS_NOT_PUBLIC, f"{found}; {fix}")
 
 

@@ -29,6 +29,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 
 __all__ = [
+    "OWN_AUTHORITY",
     "TOO_SLOW",
     "ConnectionProblem",
     "Phase",
@@ -54,6 +55,7 @@ class ConnectionProblem:
     retriable: bool = True
 
 
+OWN_AUTHORITY: Final = "for your own certificate authority, run `aileron config set egress.ca_file FILE`"
 TOO_SLOW: Final = ConnectionProblem("it took too long")
 
 
@@ -131,14 +133,16 @@ def describe(error: Exception) -> ConnectionProblem:
         case NoTlsError():
             return ConnectionProblem(f"{_NO_TLS[error.heard]}; {WITHOUT_TLS}", retriable=error.heard == "nothing")
         case ssl.SSLCertVerificationError():
-            fix = "for your own certificate authority, set egress.ca_file in config.toml"
-            return ConnectionProblem(f"its certificate is not trusted: {error.verify_message}; {fix}", retriable=False)
+            text = f"its certificate is not trusted: {error.verify_message}; {OWN_AUTHORITY}"
+            return ConnectionProblem(text, retriable=False)
         case ssl.SSLError():
             return ConnectionProblem(
                 f"TLS failed: {(error.reason or 'the connection was closed').lower().replace('_', ' ')}"
             )
         case socket.gaierror():
             return ConnectionProblem(f"name resolution failed: {error.strerror}")
+        case ConnectionRefusedError():
+            return ConnectionProblem("connection refused: nothing listens there")
         case OSError():
             return ConnectionProblem(f"no connection: {(error.strerror or type(error).__name__).lower()}")
         case httpcore2.NetworkError():

@@ -34,7 +34,7 @@ import anyio
 
 from aileron.egress.attempts import Account, Attempt, Attempts
 from aileron.egress.dial import Wire
-from aileron.egress.failures import ConnectionProblem, Phase, denied, unreachable
+from aileron.egress.failures import OWN_AUTHORITY, ConnectionProblem, Phase, denied, unreachable
 from aileron.egress.inject import Lender, LentCredential, login_roots
 from aileron.egress.journal import (
     EffectsReport,
@@ -96,7 +96,13 @@ _SAID: Final = 200
 _ENDS: Final = "oauth2"
 _LOST: Final = Over(scrubbed=0, problem=Problem.CLOSED, message="the login ended without saying why")
 _BINDING: Final = frozenset(
-    {Problem.REFUSED_CREDENTIAL, Problem.UNUSABLE_CREDENTIAL, Problem.MAY_WRITE, Problem.HOST_KEY}
+    {
+        Problem.REFUSED_CREDENTIAL,
+        Problem.UNUSABLE_CREDENTIAL,
+        Problem.NO_DATABASE,
+        Problem.MAY_WRITE,
+        Problem.HOST_KEY,
+    }
 )
 
 
@@ -291,9 +297,8 @@ class LoginOpening(Passage[Stream]):
         destination = self._destination = target.destination
         check_granted(destination, self._grant)
         if target.encryption == "plain" and destination not in self._grant.plain:
-            fix = (
-                f'leave +plain out of its manifest, or for a local service add "{destination}" to egress.private_plain'
-            )
+            allow = f"`aileron config add egress.private_plain {destination}`"
+            fix = f"leave +plain out of its manifest, or for a local service run {allow}"
             raise RefusedError(Reason.PLAIN_HTTP, f"a login at {destination} would not be encrypted; {fix}")
         if is_reserved_host(destination, self._grant.reserved):
             raise RefusedError(
@@ -468,6 +473,7 @@ class LoginOpening(Passage[Stream]):
             return AileronError(FailureClass.HASH_MISMATCH, text, boundary=Boundary.USER, details=details)
         if problem not in _BINDING:
             is_retriable = problem in (Problem.CLOSED, Problem.TOO_SLOW)
+            text += f"; {OWN_AUTHORITY}" if problem is Problem.CERTIFICATE else ""
             problem_text = ConnectionProblem(text, retriable=is_retriable)
             return unreachable(phase, self._destination, problem_text, reason=problem.value, said=ended.said[:_SAID])
         details = {"reason": problem.value} | ({"said": ended.said[:_SAID]} if ended.said else {})
@@ -480,6 +486,8 @@ class LoginOpening(Passage[Stream]):
         match problem:
             case Problem.HOST_KEY:
                 return f"if the server's owner confirms the new key: {rebind} --host-key 'TYPE BASE64'`"
+            case Problem.NO_DATABASE:
+                return f"name the right one: {rebind} --database NAME`"
             case Problem.MAY_WRITE:
                 return f"or use another role: {rebind} --username USER --secret NAME`"
             case _ if self._use.need.kind == _ENDS:

@@ -89,7 +89,7 @@ def check_destination(url: Url, grant: Grant) -> None:
     destination = url.destination
     check_granted(destination, grant)
     if url.scheme != "https" and destination not in grant.plain:
-        fix = f'use https, or for a local service add "{destination}" to egress.private_plain in config.toml'
+        fix = f"use https, or for a local service run `aileron config add egress.private_plain {destination}`"
         raise RefusedError(Reason.PLAIN_HTTP, f"http://{destination} is not encrypted; {fix}")
 
 

@@ -122,7 +122,7 @@ class _Opening(Passage[Stream]):
         if asked.command is not None:
             raise RefusedError(Reason.LOGIN_COMMAND, f"{destination} is no ssh login, which alone executes a command")
         if not asked.tls and destination not in self._grant.plain:
-            fix = f'use TLS, or for a local service add "{destination}" to egress.private_plain'
+            fix = f"use TLS, or for a local service run `aileron config add egress.private_plain {destination}`"
             raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
         if is_reserved_host(destination, self._grant.reserved):
             raise RefusedError(

@@ -86,6 +86,8 @@ class Problem(enum.StrEnum):
     """The service does not take this user name and secret, or has locked the account."""
     UNUSABLE_CREDENTIAL = "unusable_credential"
     """The secret or a detail cannot be used for this protocol: a private key that is none, no user name."""
+    NO_DATABASE = "no_database"
+    """The service has no database of this name, or not for this user."""
     MAY_WRITE = "may_write"
     """The role was bound as one that only reads, and can write."""
     CERTIFICATE = "certificate"

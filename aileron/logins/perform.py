@@ -27,6 +27,7 @@ from aileron.logins.protocol import Login
 from aileron.logins.relay import relay
 from aileron.logins.side import Side
 from aileron.logins.words import printable
+from aileron.model.login import HAVE_STARTTLS, LoginTarget
 
 __all__ = ["perform"]
 
@@ -51,7 +52,7 @@ def perform(
     destination = order.target.destination
     login: Login | None = None
     client = Side(connector, began + order.stream_s, CONNECTOR)
-    server = Side(service, began + min(order.login_s, order.stream_s), str(destination), tls, destination.host)
+    server = Side(service, began + min(order.login_s, order.stream_s), "the service", tls, destination.host)
     mask = Mask(())
     is_open = False
     try:
@@ -65,7 +66,7 @@ def perform(
         relay(client, server, through, began + order.stream_s, note, mask)
         end: Over | LoginError = Over(scrubbed=mask.hits)
     except LoginError as error:
-        end = error
+        end = error if is_open else _with_cure(error, order.target, server)
     except Exception as error:  # noqa: BLE001 - what a parser did not think of is the end of this stream, and quotes nothing
         end = LoginError(Problem.PROTOCOL, f"what was said at {destination} could not be handled ({_name(error)})")
     finally:
@@ -82,6 +83,18 @@ def perform(
             tell(Failed(problem=end.problem, message=message, said=said))
             return
     tell(end)
+
+
+def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginError:
+    """The same, and how the login has to be declared where the port is the other of the two: with TLS at once, or STARTTLS."""
+    if target.encryption == "tls" and target.protocol in HAVE_STARTTLS and error.problem is Problem.NOT_ENCRYPTED:
+        other, why = "starttls", "if it offers STARTTLS"
+    elif target.encryption == "starttls" and error.problem is Problem.TOO_SLOW and server.has_said_nothing:
+        other, why = "tls", "if it expects TLS at once"
+    else:
+        return error
+    declared = f"{target.protocol}+{other}://{target.destination}"
+    return LoginError(error.problem, f"{error}; {why}, build the connector with --login {declared}", error.said)
 
 
 class _Words:

@@ -30,6 +30,8 @@ MAX_LOGIN_BYTES: Final = 256 << 10
 MAX_LINE: Final = 16 << 10
 """RFC 4954 section 4 has lines of 12,288 octets, the longest of these protocols."""
 _PIECE: Final = 16 << 10
+_NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
+"""What OpenSSL calls a first record that is none (include/openssl/sslerr.h): the greeting of a mail server, for instance."""
 
 
 class Side:
@@ -82,6 +84,11 @@ class Side:
     def is_encrypted(self) -> bool:
         """TLS has begun, and the certificate names the host."""
         return isinstance(self._sock, ssl.SSLSocket)
+
+    @property
+    def has_said_nothing(self) -> bool:
+        """Nothing was ever read from this end, and TLS has not begun."""
+        return not self._taken and not self.is_encrypted
 
     @property
     def certificate(self) -> bytes | None:
@@ -182,6 +189,8 @@ class Side:
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return LoginError(Problem.CLOSED, f"{self._who} closed the connection before the login was over")
         except ssl.SSLError as error:
+            if error.reason in _NOT_TLS:
+                return LoginError(Problem.NOT_ENCRYPTED, f"{self._who} does not use TLS on this port")
             return LoginError(Problem.CERTIFICATE, f"TLS with {self._who} failed: {error.reason or 'no reason given'}")
         except OSError as error:
             return LoginError(Problem.CLOSED, f"the connection to {self._who} broke: {error.strerror or 'closed'}")

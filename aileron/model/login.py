@@ -24,6 +24,7 @@ from aileron.model.names import HostPort
 __all__ = [
     "HAVE_PREVIEWED",
     "HAVE_ROLES",
+    "HAVE_STARTTLS",
     "LOGIN_TARGET",
     "MAX_COMMANDS",
     "MAX_COMMAND_PATTERN",
@@ -50,7 +51,7 @@ HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
 """Whose servers say what a role may do."""
 HAVE_PREVIEWED: Final = frozenset[LoginProtocol]({"postgres"})
 """Whose transactions are held to what a person saw."""
-_HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
+HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
 MAX_LOGINS: Final = 8
 """Of one connector: a person reads each before agreeing; a mail account has three at most."""
 MAX_COMMANDS: Final = 16
@@ -90,7 +91,7 @@ class LoginTarget(msgspec.Struct, frozen=True, kw_only=True):
         protocol, said, destination = found[1], found[2], HostPort.parse(found[3])
         usual = "starttls" if (protocol, destination.port) in _STARTTLS_PORTS else "tls"
         encryption = said or usual
-        if encryption == "starttls" and protocol not in _HAVE_STARTTLS:
+        if encryption == "starttls" and protocol not in HAVE_STARTTLS:
             raise ValueError(f"{protocol} has no STARTTLS; leave +starttls out")
         if encryption == "plain" and protocol == "ssh":
             raise ValueError("ssh is always encrypted; leave +plain out")

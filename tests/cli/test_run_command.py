@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -460,6 +461,36 @@ def test_a_name_that_was_not_resolved_has_a_cure_unless_a_connector_says_so(fake
         fake.script("POST", "/v1/actions/send/run", error("network_error", 502, message, details=details))
         said = aileron("run", "send")
         assert ("getent ahosts api.example.invalid" in said.err) == has_cure, said
+
+
+ALLOW = "`aileron config add egress.private nas.lan:443`"
+CURES = [
+    ("capability_denied", {"reason": "address_not_public"}, f"not public; run {ALLOW}", ALLOW.strip("`")),
+    ("capability_denied", {"reason": "host_not_granted"}, f"not granted; run {ALLOW}", None),
+    ("binding_failed", {"reason": "no_database"}, f"no database: {ALLOW}", ALLOW.strip("`")),
+    ("binding_failed", {"reason": "may_write"}, f"as an owner: {ALLOW}", None),
+    ("network_error", {"reason": ["x"]}, f"not public; run {ALLOW}", None),
+    ("network_error", {"phase": "connect"}, "refused", "check that the service runs, and its host and port"),
+    ("network_error", {"phase": "resolve"}, "unknown", "correct the host, or fix name resolution on this machine"),
+    ("network_error", {"phase": ["x"]}, "unknown", None),
+    ("network_error", {}, "x; run `aileron config set egress.ca_file FILE`", "aileron config set egress.ca_file FILE"),
+    ("network_error", {}, "x; run `aileron config set egress.ca_file /tmp/mine`", None),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "details", "message", "cure"), CURES, ids=[f"{name}-{at}" for at, (name, *_) in enumerate(CURES)]
+)
+def test_a_failure_of_a_run_has_its_cure_unless_a_connector_could_write_it(
+    fake: FakeDaemon, aileron: Command, name: str, details: dict[str, Any], message: str, cure: str | None
+):
+    """The command of a message that is the daemon's alone; else words that nobody can put anything into."""
+    fake.add_action("send")
+    fake.script("POST", "/v1/actions/send/run", error(name, 502, message, details={**details, "step": "one"}))
+    said = aileron("run", "send").err
+
+    assert [line for line in said.splitlines() if line.startswith(f"  fix: {cure or 'aileron config'}")] or cure is None
+    assert cure is not None or "fix: aileron config" not in said, said
 
 
 def test_an_argument_that_is_not_text_is_refused(fake: FakeDaemon, home: Path):

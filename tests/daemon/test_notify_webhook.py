@@ -319,7 +319,7 @@ async def test_an_address_of_this_machine_is_not_dialled_unless_the_person_allow
         await server.wait_told(1)
 
     assert connections == 0
-    assert f'add "{server.address}" to egress.private' in said(caplog)[0]
+    assert f"aileron config add egress.private {server.address}" in said(caplog)[0]
     assert [told["id"] for told in server.told] == ["apr-2"]
 
 

@@ -540,7 +540,7 @@ async def test_a_refused_connection_is_a_network_error(world: World) -> None:
         pass
     error = await world.refusal(gone)
 
-    assert error.failure.message == f"{HOST}:{gone.port}: no connection: connection refused"
+    assert error.failure.message == f"{HOST}:{gone.port}: connection refused: nothing listens there"
     assert error.failure.retriable
     assert (world.journal.last.failure, world.journal.last.address) == (FailureClass.NETWORK_ERROR, None)
 

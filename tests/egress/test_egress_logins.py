@@ -190,9 +190,10 @@ async def test_a_login_is_lent_for_written_down_and_ordered_and_what_is_behind_i
     [
         (Problem.REFUSED_CREDENTIAL, FailureClass.BINDING_FAILED, "aileron secret set"),
         (Problem.UNUSABLE_CREDENTIAL, FailureClass.BINDING_FAILED, "aileron secret set"),
+        (Problem.NO_DATABASE, FailureClass.BINDING_FAILED, "; name the right one: `aileron binding rebind"),
         (Problem.MAY_WRITE, FailureClass.BINDING_FAILED, "or use another role: `aileron binding rebind"),
         (Problem.HOST_KEY, FailureClass.BINDING_FAILED, "--host-key"),
-        (Problem.CERTIFICATE, FailureClass.NETWORK_ERROR, "why"),
+        (Problem.CERTIFICATE, FailureClass.NETWORK_ERROR, "run `aileron config set egress.ca_file FILE`"),
         (Problem.NOT_ENCRYPTED, FailureClass.NETWORK_ERROR, "why"),
         (Problem.WEAK_LOGIN, FailureClass.NETWORK_ERROR, "why"),
         (Problem.PROTOCOL, FailureClass.NETWORK_ERROR, "why"),

@@ -126,8 +126,7 @@ def test_the_database_is_the_bindings_or_has_the_users_name(at: At) -> None:
         assert cursor.fetchone() == ["template1"]
     with at("writer", details=LoginDetails()) as login:
         failed = login.failed()
-        assert failed.problem is Problem.UNUSABLE_CREDENTIAL
-        assert "--database" in failed.message
+        assert failed.problem is Problem.NO_DATABASE
         assert failed.said == 'database "writer" does not exist'
 
 

@@ -75,6 +75,7 @@ def _login(
     secret: bytes = SECRET,
     credential: str = "password",
     reads_only: bool = False,
+    login_s: float = 10.0,
 ) -> LoginAt:
     return LoginAt(
         make,
@@ -84,6 +85,7 @@ def _login(
         tls=trusting(authority.ca_pem),
         credential="token" if credential == "token" else "password",
         reads_only=reads_only,
+        login_s=login_s,
     )
 
 
@@ -113,6 +115,32 @@ def test_imaplib_reads_a_mailbox_by_each_mechanism(
             assert b"hello mira" in body[1]
             assert client.logout()[0] == "BYE"
         assert login.over() == Over(scrubbed=0)
+
+
+MISTAKEN = [("imap", ImapLogin), ("pop3", Pop3Login), ("smtp", SmtpLogin)]
+
+
+@pytest.mark.parametrize(("protocol", "make"), MISTAKEN, ids=[protocol for protocol, _ in MISTAKEN])
+def test_a_port_of_the_other_kind_is_said_with_how_to_declare_it(
+    dovecots: Callable[[str], Dovecot],
+    postfix: Postfix,
+    authority: Authority,
+    protocol: str,
+    make: Callable[[Order], Login],
+) -> None:
+    """TLS at a port for STARTTLS; and STARTTLS at one for TLS, where both ends wait until the login has taken too long."""
+    dovecot = dovecots(ALL)
+    ports = {"imap": (dovecot.imap, dovecot.imaps), "pop3": (dovecot.pop3, dovecot.pop3s)}
+    begins_plain, begins_tls = ports.get(protocol, (postfix.submission[ALL], postfix.submissions[ALL]))
+
+    with _login(make, f"{protocol}+tls://localhost:{begins_plain}", authority) as login:
+        plain = login.failed()
+    with _login(make, f"{protocol}+starttls://localhost:{begins_tls}", authority, login_s=0.5) as login:
+        silent = login.failed()
+
+    assert (plain.problem, silent.problem) == (Problem.NOT_ENCRYPTED, Problem.TOO_SLOW)
+    assert f"build the connector with --login {protocol}+starttls://localhost:{begins_plain}" in plain.message
+    assert f"build the connector with --login {protocol}+tls://localhost:{begins_tls}" in silent.message
 
 
 def test_a_server_that_takes_tokens_only_is_told_no_password(

@@ -328,6 +328,6 @@ async def test_a_registration_is_sent_where_the_user_allows_it(
         good = await signed_in(endpoints, unregistered(server))
 
     assert error.failure.details["code"] == "not_allowed_yet"
-    assert f'add "{other.address}" to egress.private' in str(error)
+    assert f"aileron config add egress.private {other.address}" in str(error)
     assert other.connections == 0
     assert good[0].grant.refreshable

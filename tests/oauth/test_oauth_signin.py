@@ -508,6 +508,6 @@ async def test_each_endpoint_is_reached_alone(
         good = await signed_in(endpoints, server.provider())
 
     assert refused.value.failure.details["code"] == "not_allowed_yet"
-    assert f'add "{other.address}" to egress.private' in refused.value.failure.message
+    assert f"aileron config add egress.private {other.address}" in refused.value.failure.message
     assert other.connections == 0
     assert good.granted is not None

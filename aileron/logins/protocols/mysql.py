@@ -416,8 +416,8 @@ def _refused(failure: wire.Failure) -> LoginError:
         return LoginError(Problem.REFUSED_CREDENTIAL, "the service does not accept the user name and password", said)
     if failure.number in _NO_DATABASE:
         return LoginError(
-            Problem.UNUSABLE_CREDENTIAL,
-            "the service has no such database for this user: bind it again with --database",
+            Problem.NO_DATABASE,
+            "the service has no such database for this user",
             said,
         )
     if failure.number in _BUSY:

@@ -294,8 +294,8 @@ def _refused(body: bytes) -> LoginError:
     match sqlstate:
         case "3D000" | "42501":
             return LoginError(
-                Problem.UNUSABLE_CREDENTIAL,
-                "the service has no such database for this user: bind it again with --database",
+                Problem.NO_DATABASE,
+                "the service has no such database for this user",
                 said,
             )
         case "53300":
