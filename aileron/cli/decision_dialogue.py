@@ -40,7 +40,7 @@ from aileron.cli import output
 from aileron.cli.card import show_card
 from aileron.cli.commands.done import result_of
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem, report
+from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, USAGE, Problem, report
 from aileron.cli.prompts import ask_now, can_ask
 from aileron.cli.signing import (
     UNSIGNED,
@@ -94,6 +94,7 @@ _LONGEST_WAIT_S = 60.0
 _PAUSE_S = 0.2
 """At least, between two looks."""
 _DENIED = 5
+_NO_APPROVER = 6
 _CARRY_OUT_S = 60.0
 """An approved change is carried out before its answer: an installation unpacks and hashes 100 MiB at most."""
 
@@ -202,6 +203,7 @@ class Dialogue:
             output.print_facts([("changes", change_lines(review.edited))], "stderr", column=COLUMN)
             output.note("")
         note_unsigned(self._standing)
+        _check_yes(review)
         if is_shown and not self._yes and not _is_yes(review):
             output.note(f"not decided, still waiting\n  deny: aileron deny {visible(self._id)}")
             return UNFINISHED
@@ -247,6 +249,8 @@ class Dialogue:
         review = self._with_preview(review, signer)
         _show(review, self._more(signer))
         note_unsigned(self._standing)
+        if self._yes:
+            _check_yes(review)
         while True:
             said = _Said("approve") if self._yes else _ask_here(review, signer)
             if said.decision is None:
@@ -529,6 +533,18 @@ def _when(moment: str | None) -> str:
     return output.local_time(moment, "stderr")
 
 
+def _check_yes(review: Review) -> None:
+    """Return if a yes could work. Problem with why it could not, in place of asking for one."""
+    if review.why_no_yes is not None:
+        raise Problem(
+            f"{visible(review.id)} cannot be approved as it is, and still waits",
+            exit_code=USAGE if review.is_signed else _NO_APPROVER,
+            name="invalid_request" if review.is_signed else "consent_required",
+            why=review.why_no_yes,
+            fix=f"aileron deny {visible(review.id)}" if review.is_signed else "aileron approver init",
+        )
+
+
 def _show(review: Review, more: str | None) -> None:
     show_card(review, more=more)
     output.note("")
@@ -545,15 +561,18 @@ def _is_yes(review: Review) -> bool:
 
 def _ask_here(review: Review, signer: Signer | None) -> _Said:
     """Their answer to what they asked for themselves, at this terminal and a moment ago: a letter is enough."""
+    if review.why_no_yes is not None:
+        output.note(f"cannot be approved: {visible(review.why_no_yes)}")
+    ways = "Approve? [y]es, [n]o" if review.why_no_yes is None else "[n]o"
     while True:
-        typed = ask_now("Approve? [y]es, [n]o, or Enter to leave it waiting: ")
+        typed = ask_now(f"{ways}, or Enter to leave it waiting: ")
         if not typed:
             return _Said(None)
         if typed.lower() in _ALL:
             _show(review, None)
         if typed.lower() in _NO:
             return _Said("deny", _ask_reason(signer))
-        if typed.lower() in _YES:
+        if typed.lower() in _YES and review.why_no_yes is None:
             return _Said("approve")
 
 

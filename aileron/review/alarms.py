@@ -44,6 +44,8 @@ __all__ = ["NOT_LOADED", "alarms", "spelled"]
 NOT_LOADED: Final = "current state not loaded"
 _MAX_BRIEF: Final = 100
 """Characters of each side of a contradiction: two lines of a small terminal. All of it stands below."""
+_NO_STATE: Final = "current state could not be loaded"
+_CANNOT: Final = "what it would do could not be tried, so it cannot be approved"
 _MOST_WORDS: Final = 3
 """Words of other letters in one value; one is enough to look."""
 _WORD: Final = re.compile(r"[^\W\d_]+")
@@ -60,7 +62,7 @@ def alarms(plan: Plan, preview: Preview | None, than: Compared) -> Iterator[str]
         if preview is None:
             yield NOT_LOADED
         elif preview.fields is None:
-            yield f"current state could not be loaded: {preview.problem}"
+            yield f"{_CANNOT if plan.changes_only_seen else _NO_STATE}: {preview.problem}"
         else:
             fields = preview.fields
             yield from _contradictions(fields, plan)

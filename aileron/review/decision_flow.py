@@ -8,6 +8,7 @@ Rules
 - What is decided is the digest of what a `Review` has, with the preview that it has.
 - What cannot be shown in full can be decided by nobody, whether decisions are signed here or not.
 - A yes takes what was read: where somebody signs and there is a preview, none is decided without it.
+- What changes only what a preview showed is not offered a yes without one that did (`why_no_yes`); the daemon would refuse it.
 - A no needs no key: without a reason, and where a signature would take a passphrase, it is a withdrawal, which is unsigned and
   can only refuse. A reason is sent to the agent in the person's name, so it is signed.
 
@@ -19,7 +20,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
@@ -36,7 +37,22 @@ if TYPE_CHECKING:
     from aileron.model.consent import Change, Subject
     from aileron.model.preview import Preview
 
-__all__ = ["Review", "UnsignedDecision", "already_words", "as_told", "is_withdrawal", "review_of", "settled_words"]
+__all__ = [
+    "ONLY_WITH_PREVIEW",
+    "Review",
+    "UnsignedDecision",
+    "already_words",
+    "as_told",
+    "is_withdrawal",
+    "review_of",
+    "settled_words",
+]
+
+
+ONLY_WITH_PREVIEW: Final = (
+    "not available: only what a preview showed is changed, so each run is approved with its preview"
+)
+"""Said in place of asking for a standing grant."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +128,20 @@ class Review:
     def is_unread(self) -> bool:
         """Whether something is to be read before a yes, and was not."""
         return self.has_preview and self.is_signed and self.preview is None
+
+    @property
+    def why_no_yes(self) -> str | None:
+        """Why a yes to this as it stands here would change nothing; None: that is not known. Hostile text; a no is possible."""
+        if self.plan is None or not self.plan.changes_only_seen:
+            return None
+        if not self.is_signed:
+            return "only what a preview showed is changed, and previews need an approver: aileron approver init"
+        if self.preview is None:
+            return "only what a preview showed is changed, and it is not loaded: load the current state first"
+        if self.preview.fields is None:
+            said = f"only what a preview showed is changed, and this one failed: {self.preview.problem}"
+            return f"{said}; load it again, or deny it with a reason, which tells the agent"
+        return None
 
     @property
     def lends(self) -> bool:

@@ -91,6 +91,8 @@ def _why_by_itself(review: Review, card: Card) -> str | None:
         return review.closed
     if review.is_unread:
         return "its current state is not loaded"
+    if review.why_no_yes is not None:
+        return visible(review.why_no_yes)
     if card.alarms:
         return visible(card.alarms[0].text)
     if review.edited or review.edits:

@@ -258,6 +258,11 @@ class Console(TogetherConsole):
         if self.card.word is not None:
             self._warn("not available: this cannot be undone, so each run is approved separately")
             return
+        if plan.changes_only_seen:
+            from aileron.review.decision_flow import ONLY_WITH_PREVIEW
+
+            self._warn(ONLY_WITH_PREVIEW)
+            return
 
         def chosen(wanted: GrantLimits | None) -> None:
             if wanted is not None:

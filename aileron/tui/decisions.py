@@ -43,6 +43,8 @@ class DecidingConsole(NewsConsole):
         refusal = self._decision_refusal("approve")
         if refusal is None and self._review is not None and self._review.is_unread:
             refusal = "current state not loaded: press p"
+        if refusal is None and self._review is not None and self._review.why_no_yes is not None:
+            refusal = visible(self._review.why_no_yes)
         if refusal is None and self.queue.marked_open not in ([], [self.selected]):
             refusal = "you selected another request: press v on it to unselect it, or d to deny it"
         if refusal is not None or self.card is None:

@@ -30,7 +30,7 @@ from rich.text import Text
 
 from aileron.model.timestamp import local_time
 from aileron.model.visible import visible
-from aileron.review.decision_flow import Review, as_told, review_of
+from aileron.review.decision_flow import ONLY_WITH_PREVIEW, Review, as_told, review_of
 from aileron.review.question import difference_lines, session_of, state_words
 from aileron.tui import rendering
 from aileron.tui.daemon_client import DaemonClient, GoneError, RequestRefused
@@ -469,6 +469,8 @@ class Plain:
         was_open = self._key_session.may_read
         if review.closed is not None:
             raise ValueError("this can no longer be decided")
+        if review.why_no_yes is not None:
+            raise ValueError(f"not approved: {review.why_no_yes}")
         if self._is_yes("approve", word, [review], was_open=was_open):
             self._decide(review, "approve", None)
 
@@ -601,6 +603,8 @@ class Plain:
         uses, _, minutes = rest.partition(" ")
         if review.plan is None or review.card(local_time).word is not None:
             raise ValueError("not available: this cannot be undone, so each run is approved separately")
+        if review.plan.changes_only_seen:
+            raise ValueError(ONLY_WITH_PREVIEW)
         if not (uses.isdigit() and minutes.strip().isdigit()):
             raise ValueError("usage: for N USES MINUTES, for example: for 1 3 15")
         self._daemon.grant(review.plan, int(uses), int(minutes) * 60)

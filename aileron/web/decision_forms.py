@@ -84,6 +84,8 @@ class DecisionForms:
         if is_led_here:
             problem = "Approving starts on this page. Read the request, then press Approve…"
             return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.FORBIDDEN)
+        if shown.review.why_no_yes is not None:
+            return await self._no_yes(session, shown, edit)
         if is_long(shown.card) and fields.get("read") not in ("all", "part"):
             problem = "This is a long request. Say below whether you have read all of it."
             return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.BAD_REQUEST)
@@ -170,6 +172,8 @@ class DecisionForms:
             return await self._questions.waiting_page(
                 session, shown, edit, problem, HTTPStatus.BAD_REQUEST, reason[:MAX_REASON]
             )
+        if decision == "approve" and shown.review.why_no_yes is not None:
+            return await self._no_yes(session, shown, edit)
         word = shown.card.word
         if decision == "approve" and word is not None and fields.get("word", "").strip() != word:
             problem = f"That is not the word. Nothing was decided. Type {word}."
@@ -187,6 +191,11 @@ class DecisionForms:
         problem = (
             "This request has changed since the page was shown. Nothing was signed. Look at it again, then decide."
         )
+        return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
+
+    async def _no_yes(self, session: Session, shown: QuestionView, edit: str | None) -> Response:
+        """A yes that could not work is not signed; the page says why."""
+        problem = "This cannot be approved as it is. Nothing was signed."
         return await self._questions.waiting_page(session, shown, edit, problem, HTTPStatus.CONFLICT)
 
     async def _too_late(self, session: Session, approval_id: str) -> Response:

@@ -30,6 +30,7 @@ from aileron.api.approvals import ApprovalEntry
 from aileron.model.failure import AileronError
 from aileron.model.preview import Preview
 from aileron.model.timestamp import local_time
+from aileron.model.visible import visible
 from aileron.review.card import Card
 from aileron.review.decision_flow import Review, review_of
 from aileron.review.question import state_words
@@ -139,6 +140,7 @@ class QuestionPages:
     ) -> Response:
         """A question that can be decided, with its forms. `problem`: why the last one was not taken; `reason`: what was typed."""
         review, passkeys, can_sign = shown.review, self.passkeys_for(shown), session.key is not None
+        may_approve = can_sign or bool(passkeys["passkeys"] and passkeys["passkey_approves"])
         return html(
             "question.html",
             status,
@@ -151,7 +153,8 @@ class QuestionPages:
             can_preview=review.has_preview,
             is_unread=review.is_unread,
             can_deny=can_sign or bool(passkeys["passkeys"]),
-            can_approve=can_sign or bool(passkeys["passkeys"] and passkeys["passkey_approves"]),
+            can_approve=may_approve and review.why_no_yes is None,
+            why_no_yes=None if review.why_no_yes is None else visible(review.why_no_yes),
             **passkeys,
             confirm_token=session.token("confirm", review.id, review.digest, edit or ""),
             deny_token=session.token("deny", review.id, review.digest, edit or ""),

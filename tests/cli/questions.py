@@ -49,6 +49,7 @@ __all__ = [
     "plan",
     "previewed",
     "question",
+    "rehearsed",
     "sealed_preview",
     "session",
     "subject_question",
@@ -107,6 +108,15 @@ def previewed(args: dict[str, Any] | None = None, **more: Any) -> Plan:
     """The same with a preview."""
     step = _step("get_draft", {}, "mail.example:443", read_only=True)
     return plan(args, preview=PlannedPreview(step=step, render=(("To", "to"),)), **more)
+
+
+def rehearsed(args: dict[str, Any] | None = None, **more: Any) -> Plan:
+    """The same with a preview that is all that may be changed."""
+    of = previewed(args, **more)
+    (step,) = of.steps
+    use = msgspec.structs.replace(step.grant.credential, login="previewed")  # type: ignore[type-var]
+    step = msgspec.structs.replace(step, grant=msgspec.structs.replace(step.grant, credential=use))
+    return msgspec.structs.replace(of, steps=(step,))
 
 
 def question(of: Plan | None = None, **more: Any) -> dict[str, Any]:

@@ -36,6 +36,7 @@ from tests.cli.questions import (
     plan,
     previewed,
     question,
+    rehearsed,
     sealed_preview,
     subject_question,
 )
@@ -321,6 +322,27 @@ def test_a_preview_that_failed_is_shown_as_failed(fake: FakeDaemon, aileron: Com
 
     assert "\n! current state could not be loaded: it took \\x1b[2Jlong\n" in said.out
     assert_signed(approver, sent(fake)[0], previewed().digest, "approve")
+
+
+@pytest.mark.parametrize("given", [(), ("--yes",)], ids=["asked", "said before"])
+def test_what_only_its_preview_may_change_is_not_approved_without_it(
+    fake: FakeDaemon, aileron: Command, approver: Approver, given: tuple[str, ...]
+):
+    """2 with why, and no yes is asked for; with a preview that shows something it is."""
+    asks(fake, question(rehearsed()))
+    fake.script("POST", f"{ONE}/preview", sealed_preview(approver, rehearsed().digest, None, "no such table"))
+    said = at_terminal(aileron, "approve", ID, *given, answers=[SIGN])
+
+    assert said.code == 2, said
+    assert "what it would do could not be tried, so it cannot be approved: no such table" in flat(said)
+    assert "cannot be approved as it is, and still waits" in flat(said)
+    assert f"fix: aileron deny {ID}" in flat(said)
+    assert (YES_OR_NO in said.out, sent(fake)) == (False, [])
+
+    fake.script("POST", f"{ONE}/preview", sealed_preview(approver, rehearsed().digest, FIELDS))
+    answers = [SIGN] if given else [SIGN, (YES_OR_NO, "yes")]
+    assert at_terminal(aileron, "approve", ID, *given, answers=answers).code == 0
+    assert len(sent(fake)) == 1
 
 
 def test_a_preview_with_another_digest_is_not_signed(fake: FakeDaemon, aileron: Command, approver: Approver):

@@ -8,12 +8,13 @@ import msgspec
 import pytest
 
 from aileron.api.approvals import Question
+from aileron.model.preview import Preview, PreviewField
 from aileron.review import decision_flow
 from aileron.review.apart import why_apart_unread
 from aileron.review.card import Card
-from aileron.review.decision_flow import as_told
+from aileron.review.decision_flow import as_told, review_of
 from aileron.review.together import Apart, card_of_several
-from tests.cli.questions import plan, question
+from tests.cli.questions import plan, question, rehearsed
 from tests.review.test_card import when
 
 
@@ -55,6 +56,26 @@ def test_one_with_a_blind_copy_is_decided_by_itself() -> None:
     assert apart.why.startswith("decide 2 of 2 by itself (Send mail: to “2@example.com”")
     assert apart.why.endswith(": ! blind copy, hidden from the others: “mallory@evil.example”")
     assert isinstance(card_of_several([asked(1), asked(2)], when), Card)
+
+
+@pytest.mark.parametrize("fields", [None, [PreviewField("Changes", "1 row", multiline=True)]], ids=["failed", "shown"])
+def test_what_only_its_preview_may_change_needs_one_that_shows_something(
+    fields: list[PreviewField] | None,
+) -> None:
+    """Before it is read nothing keeps them apart; one that failed does, and says so on its own."""
+    reviews = [
+        review_of(
+            msgspec.convert(question(rehearsed({"to": f"{number}@b", "body": "Hello"})), Question), is_signed=True
+        )
+        for number in (1, 2)
+    ]
+    assert [one.why_no_yes for one in reviews] == [
+        "only what a preview showed is changed, and it is not loaded: load the current state first"
+    ] * 2
+    assert why_apart_unread(reviews, when) is None
+    read = [one.with_preview(Preview(fields, None if fields else "no such table", None)) for one in reviews]
+    assert (read[0].why_no_yes is None) is (fields is not None)
+    assert isinstance(card_of_several(read, when), Card) is (fields is not None)
 
 
 def test_who_asks_is_said_of_each_where_it_is_not_the_same() -> None:

@@ -30,6 +30,7 @@ from tests.cli.questions import (
     plan,
     previewed,
     question,
+    rehearsed,
     sealed_preview,
     session,
     subject_question,
@@ -1212,6 +1213,32 @@ async def test_a_prompt_that_was_interrupted_is_followed_by_no_other(world: Worl
 
     assert asked == world.asked_for == ["Approver passphrase, to approve read-mail"]
     assert [name.rpartition("0000-")[2] for name in world.sent_to()] == ["read-mail"]
+
+
+async def test_what_only_its_preview_may_change_is_not_approved_without_it(world: World) -> None:
+    """`A` says why; loaded again, and shown, a yes is taken."""
+    approver, asked = world.sign(), question(rehearsed())
+    world.ask(asked)
+    fields = [{"label": "To", "value": "mira@example.com", "multiline": False}]
+    failed = sealed_preview(approver, asked["digest"], None, "no such table")
+    world.fake.script("POST", f"{ONE}/preview", failed, sealed_preview(approver, asked["digest"], fields))
+    async with world.console((80, 45)) as shown:
+        await shown.until("current state not loaded")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until_told("current state not loaded: press p")
+        await shown.press("p")
+        await shown.until("could not be tried, so it cannot be approved")
+        await shown.settled()
+        await shown.press("A")
+        await shown.until_told("this one failed: no such table; load it again, or deny it")
+        assert world.sent() == []
+        await shown.press("p")
+        await shown.until("WHAT IT WOULD DO")
+        await shown.approve("yes")
+        await shown.until(lambda: world.sent())
+
+    assert [one["decision"] for one in world.sent()] == ["approve"]
 
 
 async def test_what_was_approved_with_its_preview_shows_what_came_of_it(world: World) -> None:

@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from aileron import __version__
+from aileron.model.manifest import ApprovalRule
 from tests.cli.command import Command, Said
 from tests.cli.person import APPROVER
 from tests.cli.questions import (
@@ -24,6 +25,7 @@ from tests.cli.questions import (
     grant,
     previewed,
     question,
+    rehearsed,
     sealed_preview,
     session,
     subject_question,
@@ -352,6 +354,29 @@ def test_what_the_key_has_opened_is_not_shown_after_it_is_locked(world: World) -
     assert before.count("mallory@evil.example") >= 2
     assert "mallory@evil.example" not in after
     assert "current state not loaded" in after
+
+
+@pytest.mark.parametrize("is_shown", [False, True], ids=["failed", "shown"])
+def test_what_only_its_preview_may_change_takes_no_yes_without_it(world: World, *, is_shown: bool) -> None:
+    """The reason is in place of the word that would be asked for; a no is taken."""
+    rule = ApprovalRule(required=True, irreversible=False)
+    approver, asked = world.sign(), question(rehearsed(approval=rule))
+    world.ask(asked)
+    fields = [{"label": "To", "value": "mira@example.com", "multiline": False}] if is_shown else None
+    problem = None if is_shown else "no such table"
+    world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields, problem))
+    answers = [(WORD, "no"), ("not decided", "deny 1")] if is_shown else [("this one failed", "deny 1")]
+    said = dialogue(
+        world,
+        *UNLOCK,
+        ("left", "for 1 2 5"),
+        ("only what a preview showed is changed", "approve 1"),
+        *answers,
+    )
+
+    assert ("this one failed: no such table; load it" in re.sub(r"\s+(↳ )?", " ", said.out)) is not is_shown
+    assert (WORD in said.out) is is_shown
+    assert [one["decision"] for one in world.sent()] == ["deny"]
 
 
 def test_in_tmux_one_passphrase_loads_previews_and_a_yes_takes_another(world: World) -> None:
