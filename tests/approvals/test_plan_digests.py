@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from aileron.model.login import BoundLogin, LoginTarget
+from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
 from aileron.model.manifest import CredentialNeed
 from aileron.model.plan import Plan
 from tests.approvals.conftest import step, use
@@ -38,3 +39,19 @@ def test_a_plan_of_before_that_logs_in_is_read_and_keeps_its_digest(plan: Plan) 
     assert before.digest == LOGIN
     assert Plan.from_json(before.to_json()).digest == LOGIN
     assert now.digest != LOGIN
+
+
+@pytest.mark.parametrize("field", LoginDetails.__struct_fields__)
+def test_whatever_can_be_said_of_a_login_is_in_the_digest_and_compared(plan: Plan, field: str) -> None:
+    """What is added to the details one day, too: nobody has to think of the plan then."""
+    default = getattr(LoginDetails(), field)
+    said = LoginDetails(**{field: not default if isinstance(default, bool) else "x"})
+    before, now = BoundLogin(username="me"), BoundLogin(username="me", details=said)
+    digests = {
+        msgspec.structs.replace(plan, steps=(step(credential=msgspec.structs.replace(use("me"), bound=bound)),)).digest
+        for bound in (before, now)
+    }
+
+    assert len(digests) == 2
+    assert len(before.changed_to(now)) == len(now.changed_to(before)) == 1
+    assert before.changed_to(before) == now.changed_to(now) == ()
