@@ -480,6 +480,20 @@ def test_what_waits_is_listed(fake: FakeDaemon, aileron: Command):
     assert aileron.at_terminal("approval", "list").out == "nothing is waiting\n"
 
 
+def test_a_script_that_reads_a_list_at_a_terminal_gets_the_list_and_no_hints(fake: FakeDaemon, aileron: Command):
+    """`$(aileron approval list | cut -f1)`: standard output is a pipe, and standard error still the terminal."""
+    fake.approvals = [question()]
+    piped = Command(
+        aileron.home,
+        program=["bash", "-c", f'"{sys.executable}" -m aileron "$@" | cut -f1; exit "$PIPESTATUS"', "bash"],
+    )
+
+    listed = piped.at_terminal("approval", "list")
+    assert (listed.code, listed.out) == (0, f"{ID}\n")
+    assert "fix:" in aileron.at_terminal("approver", "status").out
+    assert "fix:" not in piped.at_terminal("approver", "status").out
+
+
 def test_a_decided_question_shows_what_was_decided(fake: FakeDaemon, aileron: Command):
     """When, through what, and why; one that waits has none of these."""
     decided = {"decided_at": "2026-11-21T04:01:00Z", "surface": "operator", "reason": "not to him"}

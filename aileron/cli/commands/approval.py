@@ -180,7 +180,7 @@ def list_(as_json: AsJson = False) -> None:
         output.print_table(titles, rows, empty="nothing is waiting", folds=("REQUEST",))
     else:
         output.print_table((), [_row(entry) for entry in found.approvals], empty="")
-    if found.approvals and output.is_terminal("stderr"):
+    if found.approvals and output.is_terminal() and output.is_terminal("stderr"):
         output.note("\napprove: aileron approve ID\ndeny: aileron deny ID")
         decision_dialogue.note_unsigned(approver_status(supervisor))
 

@@ -98,7 +98,8 @@ def status(as_json: AsJson = False) -> None:
             ("its key", file.key_id or None if file.key_id != found.key_id else None),
         ]
     )
-    if fix := _FIXES.get((said, file.status)) or _FIXES.get((said, None)):
+    fix = _FIXES.get((said, file.status)) or _FIXES.get((said, None))
+    if fix and output.is_terminal():
         output.note(f"  fix: {fix}")
 
 
