@@ -6,7 +6,9 @@ foreground and says so on standard error.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import gc
 import os
 import sys
 from pathlib import Path
@@ -19,6 +21,7 @@ __all__ = ["main"]
 
 def main(arguments: list[str]) -> int:
     """0 after a clean stop or when a daemon already runs, 1 when none could be started."""
+    atexit.register(gc.freeze)  # no last search for cycles: whoever stops it waits for its end
     home = Home(Path(arguments[0]).absolute())
     ready_fd = int(arguments[1]) if len(arguments) > 1 else None
 

@@ -196,3 +196,27 @@ def test_a_damaged_vault_is_one_fact_of_the_status(bare_home: DaemonHome) -> Non
 
     assert "is damaged or was changed" in status["vault"]["problem"]
     assert status["version"]
+
+
+@pytest.mark.parametrize(
+    "begun", ["aileron.__main__.main()", "aileron.daemon.__main__.main([sys.argv[1]])"], ids=["command", "daemon"]
+)
+def test_a_process_that_ends_is_not_searched_for_cycles(tmp_path: Path, begun: str) -> None:
+    """The kernel frees all of it: by the end the collector has nothing left to look at, which is a quarter of a short command."""
+    code = (
+        "import atexit, gc, sys; "
+        "atexit.register(lambda: print(gc.get_freeze_count() > 10_000, len(gc.get_objects()) < 1_000)); "
+        f"import {begun.partition('.main(')[0]}; {begun}"
+    )
+    (tmp_path / "file").write_text("", encoding="utf-8")  # no place for a home, so that a daemon says so and ends
+
+    ended = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "file")],
+        env={**os.environ, "AILERON_HOME": str(tmp_path / "file")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.stdout.splitlines()[-1:] == ["True True"], ended
