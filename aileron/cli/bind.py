@@ -231,6 +231,7 @@ def _merged_details(supervisor: Supervisor, name: str, options: BindOptions) -> 
         database=before.database if given.database is None else given.database,
         host_key=before.host_key if given.host_key is None else given.host_key,
         read_only=(before.read_only or given.read_only) and not options.read_write,
+        weak_password=before.weak_password if given.weak_password is None else given.weak_password,
     )
 
 
@@ -405,6 +406,7 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
         "--secret": given.secret,
         "--database": None if given.details.database is None else shlex.quote(given.details.database),
         "--host-key": None if given.details.host_key is None else shlex.quote(given.details.host_key),
+        "--allow-password-form": given.details.weak_password,
     }
     why = None
     missing = []

@@ -188,6 +188,7 @@ def login_facts(details: LoginDetails | None) -> tuple[tuple[str, Any], ...]:
         ("database", said.database),
         ("host key", None if said.host_key is None else [said.host_key, shown_fingerprint(said.host_key)]),
         ("role", "only reads, which is checked after each login" if said.read_only else None),
+        ("password", said.password_words),
     )
 
 

@@ -22,6 +22,7 @@ from aileron.model.host_key import shown_fingerprint
 from aileron.model.names import HostPort
 
 __all__ = [
+    "HAVE_PASSWORD_FORMS",
     "HAVE_PREVIEWED",
     "HAVE_ROLES",
     "HAVE_STARTTLS",
@@ -35,6 +36,7 @@ __all__ = [
     "LoginDetails",
     "LoginProtocol",
     "LoginTarget",
+    "PasswordForm",
 ]
 
 LoginProtocol = Literal["smtp", "imap", "pop3", "postgres", "mysql", "redis", "ssh"]
@@ -42,6 +44,9 @@ Encryption = Literal["tls", "starttls", "plain"]
 """TLS from the first byte or, for `postgres` and `mysql`, where their protocol has it; after a command of the protocol; none, for
 a service on this machine that the user named in `egress.private_plain`. `ssh` encrypts by itself and is `tls` here.
 """
+
+PasswordForm = Literal["md5", "cleartext"]
+"""How a password goes to a server that has no SCRAM: as PostgreSQL's salted MD5 hash of it, or as it is."""
 
 PROTOCOLS: Final[tuple[LoginProtocol, ...]] = get_args(LoginProtocol)
 LOGIN_TARGET: Final = re.compile(rf"({'|'.join(PROTOCOLS)})(?:\+(tls|starttls|plain))?://([^/]+)")
@@ -52,6 +57,8 @@ HAVE_ROLES: Final = frozenset[LoginProtocol]({"postgres", "mysql"})
 HAVE_PREVIEWED: Final = frozenset[LoginProtocol]({"postgres"})
 """Whose transactions are held to what a person saw."""
 HAVE_STARTTLS: Final = frozenset({"smtp", "imap", "pop3"})
+HAVE_PASSWORD_FORMS: Final = frozenset[LoginProtocol]({"postgres"})
+"""Whose servers may ask for the password in a form that a person has to allow."""
 MAX_LOGINS: Final = 8
 """Of one connector: a person reads each before agreeing; a mail account has three at most."""
 MAX_COMMANDS: Final = 16
@@ -66,6 +73,10 @@ _SPOKEN: Final[dict[LoginProtocol, str]] = {
     "mysql": "MySQL",
     "redis": "Redis",
     "ssh": "SSH",
+}
+_FORM_WORDS: Final[dict[PasswordForm, str]] = {
+    "md5": "the server may have it as an MD5 hash: as good as the password to the server, and to whoever holds its certificate",
+    "cleartext": "the server may have it as it is: the server, and whoever holds its certificate, sees the password",
 }
 _SAID_OF: Final[dict[Encryption, str]] = {
     "tls": " over TLS",
@@ -122,6 +133,17 @@ class LoginDetails(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """`ssh`: the server's public key as OpenSSH writes it; the login is refused if the server has another."""
     read_only: bool = False
     """`postgres`, `mysql`: the role has no right to write, which is checked after each login."""
+    weak_password: PasswordForm | None = None
+    """`postgres`: the one form besides SCRAM in which the server may have the password, over TLS. None: it has to have SCRAM."""
+
+    @property
+    def password_words(self) -> str | None:
+        """What `weak_password` means, for a person; None: nothing was allowed.
+
+        >>> LoginDetails(weak_password="cleartext").password_words
+        'the server may have it as it is: the server, and whoever holds its certificate, sees the password'
+        """
+        return None if self.weak_password is None else _FORM_WORDS[self.weak_password]
 
 
 class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -143,7 +165,8 @@ class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         database = "" if said.database is None else f" on {'database ' * said.database.isdecimal()}{said.database}"
         where = " and ".join(str(login.destination) for login in logins)
         host_key = "" if said.host_key is None else f", host key {shown_fingerprint(said.host_key)}"
-        return f"{self.username}{database} at {where}{host_key}"
+        password = "" if said.weak_password is None else f", {said.weak_password} password allowed"
+        return f"{self.username}{database} at {where}{host_key}{password}"
 
     def changed_to(self, now: BoundLogin) -> tuple[str, ...]:
         """What is another thing by now, each in words.
@@ -157,4 +180,4 @@ class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return (*user, *(_DETAIL_WORDS.get(name, name.replace("_", " ")) for name in differ))
 
 
-_DETAIL_WORDS: Final = {"host_key": "host key", "read_only": "role"}
+_DETAIL_WORDS: Final = {"host_key": "host key", "read_only": "role", "weak_password": "password form"}

@@ -28,7 +28,7 @@ import msgspec
 
 from aileron.model.credential import Candidate, OAuthGrant, Reach
 from aileron.model.host_key import check_host_key
-from aileron.model.login import HAVE_ROLES, BoundLogin, LoginDetails, LoginProtocol, LoginTarget
+from aileron.model.login import HAVE_PASSWORD_FORMS, HAVE_ROLES, BoundLogin, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.manifest import CredentialKind
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.text import hidden_at, spelled
@@ -204,11 +204,15 @@ def _check_login(binding: Binding) -> None:
         raise ValueError("details of a login that say nothing; leave them out")
     said = LoginDetails() if details is None else details
     if details is not None and binding.kind != "login":
-        raise ValueError(f"a database, host key or role is only for kind login, not for {binding.kind}; leave it out")
+        raise ValueError(
+            f"a database, host key, role or password form is only for kind login, not for {binding.kind}; leave it out"
+        )
     if said.database is not None:
         _check_database(said.database, protocols)
     if said.read_only and not protocols <= HAVE_ROLES:
         raise ValueError(f"{_listed(protocols)} cannot say what a role may do; leave --read-only out")
+    if said.weak_password is not None:
+        _check_weak_password(binding.logins)
     if (said.host_key is not None) != ("ssh" in protocols):
         if said.host_key is not None:
             raise ValueError(f"a host key is only for ssh, not for {_listed(protocols)}; leave --host-key out")
@@ -217,6 +221,17 @@ def _check_login(binding: Binding) -> None:
         )
     if said.host_key is not None:
         check_host_key(said.host_key)
+
+
+def _check_weak_password(logins: tuple[LoginTarget, ...]) -> None:
+    """Only where a protocol has such forms, and never where anybody on the way could read them."""
+    able = [login for login in logins if login.protocol in HAVE_PASSWORD_FORMS]
+    if not able:
+        protocols = {login.protocol for login in logins}
+        raise ValueError(f"{_listed(protocols)} has no other password form; leave --allow-password-form out")
+    for login in able:
+        if login.encryption == "plain":
+            raise ValueError(f"{login.words}: another password form is for TLS only; leave --allow-password-form out")
 
 
 def _check_database(name: str, protocols: set[LoginProtocol]) -> None:

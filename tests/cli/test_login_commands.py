@@ -122,6 +122,24 @@ def test_a_script_says_everything_and_a_list_tells_the_role(aileron: Command):
     assert "logs in at db.example:5432 by PostgreSQL over TLS the connector gets the stream behind the login" in shown
 
 
+def test_a_weaker_password_form_is_allowed_by_name_and_said_aloud(aileron: Command):
+    """When it is bound, in the list and in the whole; what was said of the login before stays."""
+    words = ("binding", "setup", DATABASE, "--name", "login/db/old", "--username", "app", "--secret", "pw")
+    said = aileron(*words, "--database", "shop", "--allow-password-form", "md5")
+    listed = " ".join(aileron("binding", "list").out.split())
+    again = aileron("binding", "rebind", "login/db/old", "--allow-password-form", "cleartext")
+    shown = aileron("binding", "inspect", "login/db/old")
+    after = aileron("binding", "inspect", "login/db/old", "--json")
+    wrong = aileron("binding", "rebind", "login/db/old", "--allow-password-form", "scram")
+
+    assert (said.code, again.code, wrong.code) == (0, 0, 2), (said, again, wrong)
+    assert "as an MD5 hash: as good as the password to the server" in " ".join(said.err.split())
+    assert "login/db/old app (database shop, md5 password) ok" in listed
+    seen = "password the server may have it as it is: the server, and whoever holds its certificate, sees the password"
+    assert seen in " ".join(shown.out.split())
+    assert after.json["details"] == {"database": "shop", "weak_password": "cleartext"}
+
+
 def test_a_script_that_lacks_something_is_told_the_whole_command(aileron: Command):
     """What it has said stays; for a host key, how to get one."""
     said = aileron("binding", "setup", GIT, "--name", "login/git/me", "--username", "git user", "--secret", "key")
@@ -137,7 +155,11 @@ def test_a_script_that_lacks_something_is_told_the_whole_command(aileron: Comman
     assert f"aileron binding setup {MAIL} --name login/SERVICE/IDENTITY --username USER --secret NAME" in mail.err
 
 
-@pytest.mark.parametrize("option", [("--database", "x"), ("--read-only",), ("--host-key", public_line(KEY))])
+@pytest.mark.parametrize(
+    "option",
+    [("--database", "x"), ("--read-only",), ("--host-key", public_line(KEY)), ("--allow-password-form", "md5")],
+    ids=["database", "role", "host-key", "password-form"],
+)
 def test_what_a_protocol_does_not_have_is_refused(aileron: Command, option: tuple[str, ...]):
     """With what to leave out."""
     said = aileron("binding", "setup", MAIL, "--name", "login/mail/x", "--username", "me", "--secret", "pw", *option)

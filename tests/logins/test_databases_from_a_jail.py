@@ -7,6 +7,7 @@ import os
 import shutil
 import threading
 import time
+import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -138,6 +139,33 @@ def test_a_role_that_was_given_a_right_since_is_not_logged_in(
     assert (error["class"], error["details"]["reason"]) == ("binding_failed", "may_write")
     assert "REVOKE" in error["message"]
     assert done(home, "read-postgres", READ) == [SHIPS]
+
+
+@pytest.mark.parametrize(("user", "form"), [("by_md5", "md5"), ("by_password", "cleartext")], ids=["md5", "cleartext"])
+def test_a_server_without_scram_is_logged_in_at_where_the_binding_allows_it(
+    home: DaemonHome, servers: tuple[PostgreSQL, MariaDB, Authority], user: str, form: str
+) -> None:
+    """Only after the user has said so, as the failure tells them to; what was sent is masked on its way into the jail."""
+    setting = "md5" if form == "md5" else "scram-sha-256"
+    with servers[0].admin("shop") as admin:
+        admin.run(f"SET password_encryption = '{setting}'")
+        admin.run(f"CREATE ROLE {user} LOGIN PASSWORD '{SECRET}'")
+        admin.run(f"CREATE TABLE IF NOT EXISTS kept AS SELECT '{SECRET}' AS word")
+        admin.run(f"GRANT SELECT ON ship, kept TO {user}")
+    binding, details = f"login/ships/{user.replace('_', '-')}", {"database": "shop"}
+    body = {"connector": CONNECTOR, "name": binding, "username": user, "secret": "pw", "details": details}
+    home.must("POST", "/v1/bindings", body)
+    echo = ["SELECT word FROM kept"] if form == "cleartext" else []
+    run = {"args": {"sql": "\n".join([READ, *echo])}, "binding": binding}
+    refused = home.ask("POST", "/v1/actions/postgres/run?wait=25", run, wait_s=25).body["error"]
+    changed = {"details": {**details, "weak_password": form}}
+    home.must("PATCH", f"/v1/bindings/{urllib.parse.quote(binding, safe='')}", changed)
+    answer = home.ask("POST", "/v1/actions/postgres/run?wait=25", run, wait_s=25)
+    home.must("DELETE", f"/v1/bindings/{urllib.parse.quote(binding, safe='')}")
+
+    assert (refused["class"], refused["details"]["reason"]) == ("network_error", "weak_login")
+    assert f"--allow-password-form {form}" in refused["message"]
+    assert answer.body.get("result") == [SHIPS, *([[["*" * len(SECRET)]]] if echo else [])], answer.body
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user may not read the memory of their jails")

@@ -17,7 +17,7 @@ import pytest
 from aileron.logins.messages import Problem
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols.postgres import PostgresLogin
-from aileron.model.login import LoginDetails
+from aileron.model.login import LoginDetails, PasswordForm
 from tests.support.logins import LoginAt, trusting
 from tests.support.postgresql import ADMIN, ADMIN_PASSWORD, PostgreSQL
 from tests.support.upstream import Authority
@@ -148,6 +148,37 @@ def test_what_is_no_login_is_said(at: At, user: str, password: str | None, probl
     with at(user, password or PASSWORD) as login:
         failed = login.failed()
         assert (failed.problem, words in failed.message) == (problem, True), failed
+
+
+@pytest.mark.parametrize(("user", "form"), [("by_md5", "md5"), ("by_password", "cleartext")])
+def test_a_server_without_scram_is_logged_in_at_where_that_was_allowed(at: At, user: str, form: PasswordForm) -> None:
+    """And SCRAM is used wherever the server asks for it; nothing else is wrong with such a login, and a wrong password is."""
+    allowed = LoginDetails(database="postgres", weak_password=form)
+    with at(user, details=allowed) as login:
+        assert login.logged_in().mechanism == form
+        with connected(login) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SELECT current_user")
+            assert cursor.fetchone() == [user]
+    with at("writer", details=allowed) as login:
+        assert login.logged_in().mechanism == "SCRAM-SHA-256-PLUS"
+    with at(user, "another", details=allowed) as login:
+        assert login.failed().problem is Problem.REFUSED_CREDENTIAL
+
+
+def test_a_password_that_went_over_the_wire_is_masked_in_what_is_read(at: At) -> None:
+    """For the whole stream, and to the byte; the positive control is a role whose password was not sent."""
+    with at("by_password", details=LoginDetails(database="postgres", weak_password="cleartext")) as login:
+        with connected(login) as connection:
+            cursor = connection.cursor()
+            cursor.execute("SELECT %s || %s", (PASSWORD[:8], PASSWORD[8:]))
+            assert cursor.fetchone() == ["*" * len(PASSWORD)]
+            cursor.execute("SELECT 1")
+        assert login.over().scrubbed == 1
+    with at("writer") as login, connected(login) as connection:
+        cursor = connection.cursor()
+        cursor.execute("SELECT %s || %s", (PASSWORD[:8], PASSWORD[8:]))
+        assert cursor.fetchone() == [PASSWORD]
 
 
 def test_the_certificate_is_the_hosts(at: At, server: PostgreSQL) -> None:

@@ -19,6 +19,7 @@ from aileron.logins.protocol import Passed
 from aileron.logins.protocols import postgres_wire as wire
 from aileron.logins.protocols.postgres import PostgresLogin
 from aileron.logins.protocols.postgres_frame import Control, Frame, control, first_word
+from aileron.model.login import LoginDetails, PasswordForm
 from tests.support.logins import LoginAt, trusting
 from tests.support.upstream import Authority
 
@@ -31,7 +32,9 @@ Script = Callable[[socket.socket], None]
 
 
 @contextlib.contextmanager
-def against(script: Script, tls: ssl.SSLContext | None = None, ca_pem: str | None = None) -> Iterator[LoginAt]:
+def against(
+    script: Script, tls: ssl.SSLContext | None = None, ca_pem: str | None = None, allowed: PasswordForm | None = None
+) -> Iterator[LoginAt]:
     """A login at a server that reads what comes first and then does as the script says."""
     ours, service = socket.socketpair()
     ours.settimeout(10)
@@ -49,7 +52,10 @@ def against(script: Script, tls: ssl.SSLContext | None = None, ca_pem: str | Non
     server = threading.Thread(target=serve, daemon=True)
     server.start()
     target = f"postgres+{'plain' if tls is None else 'tls'}://localhost:5432"
-    with LoginAt(PostgresLogin, target, "me", PASSWORD, tls=trusting(ca_pem), service=service) as login:
+    details = LoginDetails(weak_password=allowed)
+    with LoginAt(
+        PostgresLogin, target, "me", PASSWORD, details=details, tls=trusting(ca_pem), service=service
+    ) as login:
         yield login
     ours.close()
     server.join(10)
@@ -143,6 +149,146 @@ def test_who_takes_channel_binding_off_the_list_is_found_out(authority: Authorit
     with against(script, authority.server_context("localhost"), authority.ca_pem) as login:
         assert login.failed().problem is Problem.REFUSED_CREDENTIAL
     assert said in first[0]
+
+
+def hearing(heard: list[bytes], *answers: bytes) -> Script:
+    """Each after something was read; what that was is kept."""
+
+    def script(sock: socket.socket) -> None:
+        for answer in answers:
+            heard.append(sock.recv(4096))
+            sock.sendall(answer)
+        while data := sock.recv(4096):
+            heard.append(data)
+
+    return script
+
+
+DIGEST: Final = b"md5f75148848866e101fb911861e0b59d2a"
+"""Of PASSWORD, the user `me` and the salt `salt`, as PostgreSQL's manual has it ("Message Flow", AuthenticationMD5Password)."""
+SHOWN: Final[dict[PasswordForm, bytes]] = {"md5": DIGEST, "cleartext": PASSWORD}
+ASKS: Final[dict[PasswordForm, bytes]] = {"md5": asks(5, b"salt"), "cleartext": asks(3)}
+
+
+def in_any_form(heard: list[bytes]) -> list[bytes]:
+    """The password and its digest, where they were heard."""
+    return [form for form in (PASSWORD, DIGEST[3:]) if form in b"".join(heard)]
+
+
+@pytest.mark.parametrize("form", ["md5", "cleartext"])
+def test_an_allowed_form_is_sent_once_over_tls(authority: Authority, form: PasswordForm) -> None:
+    """As the server asked for it; without TLS it is not sent, whatever the binding says, nor is allowing it said to mend that."""
+    heard: list[bytes] = []
+    script = hearing(heard, ASKS[form], asks(0) + wire.ready(b"I"))
+    with against(script, authority.server_context("localhost"), authority.ca_pem, form) as login:
+        assert login.logged_in().mechanism == form
+    assert heard[1] == wire.message(b"p", SHOWN[form] + b"\0")
+
+    plain: list[bytes] = []
+    with against(hearing(plain, ASKS[form]), allowed=form) as login:
+        failed = login.failed()
+    assert (failed.problem, "--allow-password-form" in failed.message) == (Problem.WEAK_LOGIN, False)
+    assert in_any_form(plain) == []
+
+
+@pytest.mark.parametrize(
+    ("allowed", "answers", "problem", "words"),
+    [
+        (None, [asks(5, b"salt")], Problem.WEAK_LOGIN, "aileron binding rebind NAME --allow-password-form md5"),
+        (None, [asks(3)], Problem.WEAK_LOGIN, "aileron binding rebind NAME --allow-password-form cleartext"),
+        ("md5", [asks(3)], Problem.WEAK_LOGIN, "in the clear"),
+        ("cleartext", [asks(5, b"salt")], Problem.WEAK_LOGIN, "MD5"),
+        ("md5", [PLUS, asks(5, b"salt")], Problem.WEAK_LOGIN, "MD5"),
+        ("cleartext", [PLUS, asks(3)], Problem.WEAK_LOGIN, "in the clear"),
+        ("md5", [asks(0)], Problem.WEAK_LOGIN, "without the password"),
+        ("md5", [asks(5, b"salt!")], Problem.PROTOCOL, "no salt of 4 bytes"),
+        ("md5", [asks(5)], Problem.PROTOCOL, "no salt of 4 bytes"),
+        ("cleartext", [asks(7)], Problem.WEAK_LOGIN, "Kerberos"),
+    ],
+    ids=[
+        *(
+            "nothing-md5",
+            "nothing-cleartext",
+            "md5-cleartext",
+            "cleartext-md5",
+            "scram-then-md5",
+            "scram-then-cleartext",
+        ),
+        *("nothing-asked", "long-salt", "no-salt", "kerberos"),
+    ],
+)
+def test_no_other_form_than_the_allowed_one_is_sent(
+    authority: Authority, allowed: PasswordForm | None, answers: list[bytes], problem: Problem, words: str
+) -> None:
+    """Nor that one after SCRAM has begun. The option is named only where nothing was allowed yet: a server that asks for more
+    than it used to is not to be given it.
+    """
+    heard: list[bytes] = []
+    with against(hearing(heard, *answers), authority.server_context("localhost"), authority.ca_pem, allowed) as login:
+        failed = login.failed()
+    assert (failed.problem, words in failed.message) == (problem, True), failed
+    assert ("--allow-password-form" in failed.message) == (allowed is None)
+    assert in_any_form(heard) == []
+
+
+@pytest.mark.parametrize("again", [asks(5, b"tlas"), asks(3), PLUS], ids=["md5", "cleartext", "scram"])
+def test_who_has_a_hash_is_given_no_second_one(authority: Authority, again: bytes) -> None:
+    """A server that collects them by salts of its choice, or wants more after it."""
+    heard: list[bytes] = []
+    script = hearing(heard, asks(5, b"salt"), again)
+    with against(script, authority.server_context("localhost"), authority.ca_pem, "md5") as login:
+        failed = login.failed()
+    assert (failed.problem, "asks for the password again" in failed.message) == (Problem.PROTOCOL, True), failed
+    assert heard[1:] == [wire.message(b"p", DIGEST + b"\0")]
+
+
+@pytest.mark.parametrize("form", ["md5", "cleartext"])
+def test_who_is_not_whom_the_certificate_names_gets_no_allowed_form(authority: Authority, form: PasswordForm) -> None:
+    """Another host's: TLS alone is not enough."""
+    heard: list[bytes] = []
+    with against(hearing(heard, ASKS[form]), authority.server_context("db.example"), authority.ca_pem, form) as login:
+        assert login.failed().problem is Problem.CERTIFICATE
+    assert heard == []
+
+
+@pytest.mark.parametrize("form", ["md5", "cleartext"])
+def test_a_refusal_quotes_nothing_of_what_was_sent(authority: Authority, form: PasswordForm) -> None:
+    """A server that says the password, or its digest, in its error."""
+    said = f"no such password: {SHOWN[form].decode()}"
+    script = saying(ASKS[form], wire.error_response("28P01", said, fatal=True))
+    with against(script, authority.server_context("localhost"), authority.ca_pem, form) as login:
+        failed = login.failed()
+    assert (failed.problem, failed.said.startswith("no such password: ")) == (Problem.REFUSED_CREDENTIAL, True)
+    assert in_any_form([str(failed).encode()]) == []
+
+
+@pytest.mark.parametrize("form", ["md5", "cleartext"])
+def test_what_was_sent_is_masked_for_as_long_as_the_stream_lasts(authority: Authority, form: PasswordForm) -> None:
+    """Of the digest its digits, with `md5` before them or without; cut in two, it is masked but for three bytes."""
+    secret = DIGEST[3:] if form == "md5" else PASSWORD
+
+    def script(sock: socket.socket) -> None:
+        sock.recv(4096)
+        sock.sendall(ASKS[form])
+        sock.recv(4096)
+        sock.sendall(asks(0) + wire.ready(b"I"))
+        for _ in range(2):
+            sock.recv(4096)
+            sock.sendall(wire.message(b"N", b"Mnot " + DIGEST + b" nor " + PASSWORD + b"\0\0") + wire.ready(b"I"))
+
+    with against(script, authority.server_context("localhost"), authority.ca_pem, form) as login:
+        login.logged_in()
+        login.client.sendall(wire.startup(3 << 16, wire.text("user", "x") + b"\0"))
+        greeted = login.client.recv(4096)
+        for _ in range(2):
+            login.client.sendall(query("SELECT 1"))
+            heard = b""
+            while not heard.endswith(wire.ready(b"I")):
+                heard += login.client.recv(4096)
+            assert (secret in heard, b"*" * len(secret) in heard) == (False, True), heard
+        login.client.close()
+        assert login.over().scrubbed == 2
+    assert greeted.endswith(wire.ready(b"I"))
 
 
 # After it: the frame, without a server.

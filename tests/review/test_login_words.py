@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from aileron.model.consent import BindingConsent, subject_digest
-from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
+from aileron.model.login import BoundLogin, LoginDetails, LoginTarget, PasswordForm
 from aileron.model.manifest import CredentialNeed, LimitsSpec
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin, CredentialUse, Grant, Step
@@ -85,6 +85,30 @@ def test_what_was_said_of_a_login_is_in_what_is_signed():
 
 
 @pytest.mark.parametrize(
+    ("form", "words"),
+    [
+        (
+            "md5",
+            "the server may have it as an MD5 hash: as good as the password to the server, and to whoever holds its certificate",
+        ),
+        (
+            "cleartext",
+            "the server may have it as it is: the server, and whoever holds its certificate, sees the password",
+        ),
+    ],
+    ids=["md5", "cleartext"],
+)
+def test_a_weaker_password_form_is_said_with_what_it_means_and_is_signed(form: PasswordForm, words: str):
+    """It is part of the subject: nobody who agreed to a login by SCRAM alone has agreed to it."""
+    before = msgspec.structs.replace(BINDING, wire="login postgres+tls://db.example:5432", details=msgspec.UNSET)
+    weak = msgspec.structs.replace(before, details=LoginDetails(weak_password=form))
+
+    assert facts(weak)["password"] == words
+    assert "password" not in facts(before)
+    assert subject_digest(weak) != subject_digest(before)
+
+
+@pytest.mark.parametrize(
     ("logins", "bound", "account", "words"),
     [
         (
@@ -92,6 +116,12 @@ def test_what_was_said_of_a_login_is_in_what_is_signed():
             BoundLogin(username="ada", details=LoginDetails(database="shop")),
             "ada",
             "ada on shop at db.example.com:5432 (login/db/me): Query",
+        ),
+        (
+            ["postgres://db.example.com:5432"],
+            BoundLogin(username="ada", details=LoginDetails(weak_password="md5")),
+            "ada",
+            "ada at db.example.com:5432, md5 password allowed (login/db/me): Query",
         ),
         (
             ["redis://cache.example:6379"],
@@ -112,7 +142,7 @@ def test_what_was_said_of_a_login_is_in_what_is_signed():
             "team@example.com at mail.example:993 and mail.example:465, signed in as ada@example.com (login/db/me): Query",
         ),
     ],
-    ids=["database", "number", "host key", "sign-in"],
+    ids=["database", "password form", "number", "host key", "sign-in"],
 )
 def test_the_account_says_which_it_is_at_which_service(logins: list[str], bound: BoundLogin, account: str, words: str):
     """Two databases of one user name are two accounts, and so are two servers."""

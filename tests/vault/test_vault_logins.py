@@ -27,6 +27,7 @@ from tests.vault.conftest import BASIC, CANARY, CONNECTOR, PASSPHRASE, refused
 
 MAIL = Reach(hosts=("imap.example.test:993",), wire="login imap+tls://imap.example.test:993")
 DATABASE = Reach(hosts=("db.example.test:5432",), wire="login postgres+tls://db.example.test:5432")
+PLAIN = Reach(hosts=("localhost:5432",), wire="login postgres+plain://localhost:5432")
 REDIS = Reach(hosts=("redis.example.test:6379",), wire="login redis+tls://redis.example.test:6379")
 GIT = Reach(
     hosts=("git.example.test:22",),
@@ -211,6 +212,15 @@ WRONG: list[tuple[Binding, str]] = [
     (login(DATABASE, LoginDetails(database="a\0b")), "the database holds U+0000"),
     (login(REDIS, LoginDetails(database="cache")), "a redis database is a number"),
     (login(REDIS, LoginDetails(read_only=True)), "redis cannot say what a role may do"),
+    (
+        login(MAIL, LoginDetails(weak_password="md5")),
+        "imap has no other password form; leave --allow-password-form out",
+    ),
+    (
+        login(PLAIN, LoginDetails(database="shop", weak_password="cleartext")),
+        "localhost:5432 by PostgreSQL WITHOUT ENCRYPTION: another password form is for TLS only",
+    ),
+    (login(PLAIN, LoginDetails(weak_password="md5")), "another password form is for TLS only; leave --allow-password"),
     (msgspec.structs.replace(BASIC, details=LoginDetails(database="x")), "only for kind login, not for basic"),
     (
         msgspec.structs.replace(LOGIN, kind="oauth2", name=BindingName.parse("oauth2/mail/me")),

@@ -25,7 +25,7 @@ from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach, login_facts, wire_facts
 from aileron.model.host_key import check_host_key
-from aileron.model.login import LoginDetails
+from aileron.model.login import LoginDetails, PasswordForm
 from aileron.model.visible import visible
 from aileron.review.plan import host_line
 
@@ -48,6 +48,12 @@ _ReadOnly = Annotated[
 _ReadWrite = Annotated[
     bool, typer.Option("--read-write", help="Bind a database role that can write, in place of --read-only.")
 ]
+_WeakPassword = Annotated[
+    PasswordForm | None,
+    typer.Option(
+        "--allow-password-form", help="Let a PostgreSQL server have the password in a form weaker than SCRAM."
+    ),
+]
 _Device = Annotated[bool, typer.Option("--device", help="Sign in with a code that you type on another device.")]
 _NoBrowser = Annotated[
     bool, typer.Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
@@ -69,6 +75,7 @@ def setup(
     database: _Database = None,
     host_key: _HostKey = None,
     read_only: _ReadOnly = False,
+    allow_password_form: _WeakPassword = None,
     device: _Device = False,
     no_browser: _NoBrowser = False,
     yes: Yes = False,
@@ -82,11 +89,14 @@ def setup(
     """
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     wanted = bind_request_of(supervisor, connector)
-    details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only)
+    details = LoginDetails(
+        database=database, host_key=_checked(host_key), read_only=read_only, weak_password=allow_password_form
+    )
     given = BindOptions(name, username, secret, How(device, no_browser, as_json), yes, details=details)
     if details != LoginDetails() and wanted.kind != "login":
         raise Problem.usage(
-            f"--database, --host-key and --read-only apply to a login, but this credential is of kind {wanted.kind}"
+            "--database, --host-key, --read-only and --allow-password-form apply to a login, but this credential is of kind "
+            f"{wanted.kind}"
         )
     if (device or no_browser) and (wanted.kind != "oauth2" or secret is not None):
         raise Problem.usage(
@@ -95,6 +105,7 @@ def setup(
     if can_ask() and not as_json:
         output.print_facts([("connector", connector), *facts_of(wanted)], "stderr", column=COLUMN)
         output.note("")
+    _warn(details)
     raise typer.Exit(bind(supervisor, wanted, given))
 
 
@@ -155,6 +166,7 @@ def rebind(
     host_key: _HostKey = None,
     read_only: _ReadOnly = False,
     read_write: _ReadWrite = False,
+    allow_password_form: _WeakPassword = None,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -168,8 +180,11 @@ def rebind(
         raise Problem.usage("--read-only and --read-write cannot be used together")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
-    details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only)
+    details = LoginDetails(
+        database=database, host_key=_checked(host_key), read_only=read_only, weak_password=allow_password_form
+    )
     given = BindOptions(name, username, secret, How(as_json=as_json), yes, details=details, read_write=read_write)
+    _warn(details)
     is_new = print_new(shown.connector, shown.suspended)
     if secret is None and shown.grant and _needs_provider(shown):
         raise Problem(
@@ -244,6 +259,12 @@ def _at_provider(said: str | None) -> str:
             )
 
 
+def _warn(details: LoginDetails) -> None:
+    """Of what the user allows here, what it means."""
+    if details.password_words is not None:
+        output.note(f"password: {details.password_words}")
+
+
 def _checked(host_key: str | None) -> str | None:
     if host_key is None:
         return None
@@ -258,6 +279,7 @@ def _account(entry: BindingEntry) -> str | None:
     details = entry.details or LoginDetails()
     more = [f"database {details.database}"] if details.database is not None else []
     more += ["only reads"] if details.read_only else []
+    more += [f"{details.weak_password} password"] if details.weak_password else []
     return f"{entry.account or ''} ({', '.join(more)})" if more else entry.account
 
 

@@ -1,13 +1,17 @@
 """PostgreSQL: TLS and SCRAM with the service, and a library's own start-up answered here.
 
     log_in   SSLRequest ── 'S' ──► TLS ──► StartupMessage ──► SCRAM ──► AuthenticationOk … ReadyForQuery
+                                                              └ or the one form that the binding allows, once
     greet    SSLRequest, GSSENCRequest ──► 'N';  StartupMessage ──► AuthenticationOk … ReadyForQuery
 
 Runs in the process of one login. Trusts neither end.
 
 Rules
-- The service proves that it knows the password, by SCRAM-SHA-256, bound to its certificate where it can be. A password is not
-  sent in the clear nor as MD5, and a service that asks for none has not been logged in at.
+- The service proves that it knows the password, by SCRAM-SHA-256, bound to its certificate where it can be. A service that asks
+  for none has not been logged in at.
+- The service chooses how it asks. In the clear, or as an MD5 hash, a password is sent only if a person allowed that very form
+  for this binding, TLS has begun, and nothing was sent for this login before. What was sent is masked in the whole stream; what
+  could be guessed from an MD5 hash is not looked for, as a connector could try guesses by what is masked.
 - One byte answers SSLRequest. What comes behind it without TLS is not read as if it came after (CVE-2021-23222), and an error in
   its place is not quoted (CVE-2024-10977).
 - User name and database are the binding's. Of a library's start-up parameters those in `_PARAMETERS` are set, as values of a
@@ -21,6 +25,7 @@ Source: PostgreSQL's manual, chapters "Message Flow" and "SASL Authentication". 
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 import struct
 from typing import Final
@@ -35,6 +40,7 @@ from aileron.logins.protocols.postgres_rights import rights_query
 from aileron.logins.protocols.postgres_rows import row_of
 from aileron.logins.side import Side
 from aileron.logins.words import printable
+from aileron.model.login import PasswordForm
 
 __all__ = ["PostgresLogin"]
 
@@ -65,10 +71,17 @@ _PARAMETERS: Final = {
 _OURS: Final = frozenset({"user", "database"})
 _SET: Final = "SELECT pg_catalog.set_config($1, $2, false)"
 
-_WEAK: Final = {
-    3: "asks for the password in the clear",
-    5: "asks for the password as an MD5 hash, which is as good as the password",
+_FORMS: Final[dict[int, PasswordForm]] = {3: "cleartext", 5: "md5"}
+"""By the code in which a service asks for them."""
+_WEAK: Final[dict[PasswordForm, str]] = {
+    "cleartext": "asks for the password in the clear",
+    "md5": "asks for the password as an MD5 hash, which is as good as the password",
 }
+_SALT_BYTES: Final = 4
+_SET_SCRAM: Final = (
+    "set scram-sha-256 for this user in its pg_hba.conf, and their password again with "
+    "password_encryption = 'scram-sha-256'"
+)
 
 
 class PostgresLogin(Login):
@@ -150,7 +163,14 @@ class PostgresLogin(Login):
                 )
             (asked,) = struct.unpack_from("!i", body)
             data = body[4:]
-            if asked == 10 and exchange is None:
+            if self.sent_in_clear and asked != 0:
+                raise LoginError(Problem.PROTOCOL, "the service asks for the password again")
+            if asked in _FORMS:
+                self._check_allowed(_FORMS[asked], server, is_first=exchange is None)
+                self._show(_FORMS[asked], data, credential, server)
+            elif asked == 0 and self.sent_in_clear:
+                return
+            elif asked == 10 and exchange is None:
                 exchange = self._chosen(data, credential, server)
                 first = exchange.first() or b""
                 self.mechanism = exchange.name
@@ -166,6 +186,26 @@ class PostgresLogin(Login):
             else:
                 raise _no_proof(asked)
         raise _too_much()
+
+    def _show(self, form: PasswordForm, salt: bytes, credential: sasl.Credential, server: Side) -> None:
+        """Send the password so that the service can use it itself."""
+        shown = credential.secret.encode()
+        self.sent_in_clear = (shown,)
+        if form == "md5":
+            digest = _md5_answer(credential, salt)
+            shown, self.sent_in_clear = b"md5" + digest, (digest,)
+        self.mechanism = form
+        server.write(wire.message(b"p", shown + b"\0"))
+
+    def _check_allowed(self, form: PasswordForm, server: Side, *, is_first: bool) -> None:
+        """LoginError. Allowing it is no fix where the service began with SCRAM, or asks for more than a person allowed."""
+        allowed = self.order.details.weak_password
+        if allowed == form and server.is_encrypted and is_first:
+            return
+        fix = ""
+        if allowed is None and server.is_encrypted and is_first:
+            fix = f"; if you trust it with that: `aileron binding rebind NAME --allow-password-form {form}`"
+        raise LoginError(Problem.WEAK_LOGIN, f"the service {_WEAK[form]}: {_SET_SCRAM}{fix}")
 
     def _chosen(self, offer: bytes, credential: sasl.Credential, server: Side) -> sasl.Exchange:
         offered = {name.decode("ascii", "replace") for name in wire.strings(offer) if name}
@@ -278,12 +318,16 @@ def _no_proof(asked: int) -> LoginError:
         )
     if asked in (10, 11, 12):
         return LoginError(Problem.PROTOCOL, "the service's steps of SASL are out of order")
-    how = _WEAK.get(asked, "asks for a login that is not used here (Kerberos, or newer than this)")
-    return LoginError(
-        Problem.WEAK_LOGIN,
-        f"the service {how}: set scram-sha-256 for this user in its pg_hba.conf, and their password again with "
-        "password_encryption = 'scram-sha-256'",
-    )
+    how = "asks for a login that is not used here (Kerberos, or newer than this)"
+    return LoginError(Problem.WEAK_LOGIN, f"the service {how}: {_SET_SCRAM}")
+
+
+def _md5_answer(credential: sasl.Credential, salt: bytes) -> bytes:
+    """Hexadecimal: MD5 of what PostgreSQL keeps of such a password, and the salt. The form is the protocol's, not a choice."""
+    if len(salt) != _SALT_BYTES:
+        raise LoginError(Problem.PROTOCOL, f"the service sent no salt of {_SALT_BYTES} bytes for an MD5 hash")
+    kept = hashlib.md5(credential.secret.encode() + credential.username.encode(), usedforsecurity=False).hexdigest()
+    return hashlib.md5(kept.encode() + salt, usedforsecurity=False).hexdigest().encode()
 
 
 def _refused(body: bytes) -> LoginError:
