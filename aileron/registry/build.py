@@ -27,6 +27,7 @@ from aileron.model.login import LoginTarget
 from aileron.model.names import HostPort
 from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
+from aileron.registry.op_logins import check_logins, said_logins
 from aileron.registry.operations import as_toml, recorded
 from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED, PlaceholderSite, bind
 from aileron.registry.program import check_program
@@ -207,16 +208,27 @@ def _with_logins(data: bytes, path: Path, logins: Sequence[LoginTarget]) -> byte
 
 
 def _with_operations(data: bytes, path: Path, sources: dict[str, bytes]) -> bytes:
-    """The manifest with the operations of the sources, unless it says them itself or they cannot be read off."""
-    if CONNECTOR in sources or parse_connector_manifest(data, file=str(path)).operations is not None:
+    """The manifest with the operations of the sources, unless it says them itself or they cannot be read off.
+
+    A login that the sources say of one has to be in it either way.
+    """
+    if CONNECTOR in sources:
         return data
-    operations = recorded(sources)
+    written = parse_connector_manifest(data, file=str(path)).operations
+    operations = recorded(sources) if written is None else None
+    try:
+        said = said_logins(sources)
+        check_logins(said, operations if written is None else written)
+    except ValueError as error:
+        raise _refused(path, str(error)) from None
     if operations is None:
         return data
     whole = data.rstrip(b"\n") + b"\n\n" + as_toml(operations).encode()
     try:
         parse_connector_manifest(whole, file=str(path))
     except AileronError:
+        if said:
+            raise
         # Too large, or something that no manifest may say: what was read is a help, and no reason to refuse a connector.
         return data
     return whole

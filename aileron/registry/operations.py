@@ -9,6 +9,7 @@ Rules
 - An operation is said to need no credential, or no network, only where that is certain (reachable.py); a second file rules it
   out.
 - A type that cannot be read off rules nothing out. So a record never refuses a call that the connector would take.
+- An operation whose decorator says a login, `@op(login="read_only")`, is recorded with it (op_logins.py).
 - What the author wrote under `[[operations]]` stands as it is: for a compiled program, and for what cannot be read off.
 
 >>> source = b"import aileron_connector as sdk\n@sdk.op\ndef add(text: str): pass"
@@ -29,18 +30,17 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import Any, Final
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from aileron.model.document import MAX_NUMBER
-from aileron.model.manifest import Operation, Parameter, ParameterType
+from aileron.model.manifest import Operation, OperationLogin, Parameter, ParameterType
 from aileron.model.names import OP_NAME
 from aileron.registry.manifest import MAX_ENUM, MAX_LENGTH, MAX_OPERATIONS, MAX_PARAMETERS, PARAMETER_NAME
+from aileron.registry.op_logins import OP_HOMES, login_of
 from aileron.registry.reachable import SDK, Names, Reachability
 
 __all__ = ["as_toml", "recorded"]
 
-_HOMES: Final = frozenset({SDK, f"{SDK}.operation"})
-"""The modules that have `op`."""
 _MAX_SOURCE_BYTES: Final = 1 << 20
 """1 MiB of one file that is parsed; the largest connector written by hand has 20 KiB."""
 _MAX_DEPTH: Final = 12
@@ -115,7 +115,7 @@ def recorded(sources: Mapping[str, bytes]) -> tuple[Operation, ...] | None:
     for module in modules.values():
         for operation in module.operations:
             is_known = operation.name not in found  # declared twice: which of them is imported, only a run can tell
-            found[operation.name] = operation if is_known else Operation(name=operation.name, rest=True)
+            found[operation.name] = operation if is_known else _loose(operation)
     return tuple(found[name] for name in sorted(found)) if 0 < len(found) <= MAX_OPERATIONS else None
 
 
@@ -203,6 +203,11 @@ def _module_names(path: str) -> tuple[str, ...]:
     )  # one becomes the other when built
 
 
+def _loose(operation: Operation) -> Operation:
+    """Of an operation that is declared twice, with whatever parameters."""
+    return Operation(name=operation.name, rest=True, login=operation.login)
+
+
 def _is_of_sdk(dotted: str | None) -> bool:
     return dotted is not None and dotted.partition(".")[0] == SDK
 
@@ -234,7 +239,7 @@ class _Module:
     @property
     def names_of_op(self) -> Set[str]:
         """What `op`, or what has it, is called here."""
-        return {name for name, meant in self._names.imported.items() if self._is_op(meant) or meant in _HOMES}
+        return {name for name, meant in self._names.imported.items() if self._is_op(meant) or meant in OP_HOMES}
 
     def _declared(self) -> Iterator[Operation]:
         for node in self._nodes:
@@ -242,11 +247,22 @@ class _Module:
                 marks = self._marks(node)
                 if any(marks) and OP_NAME.fullmatch(node.name):
                     is_bare = marks[-1]  # nothing between it and the function
-                    yield self._operation(node) if is_bare else Operation(name=node.name, rest=True)
+                    operation = self._operation(node) if is_bare else Operation(name=node.name, rest=True)
+                    login = self._login(node)
+                    if login is not UNSET:  # whoever says how it logs in says that it does
+                        operation = msgspec.structs.replace(operation, login=login, network=True, credential=True)
+                    yield operation
 
     def _marks(self, function: _Function) -> list[bool]:
-        """Of each decorator, whether it is `op`."""
-        return [self._is_op(self._names.dotted(decorator)) for decorator in function.decorator_list]
+        """Of each decorator, whether it is `op`, as it is or with a login."""
+        return [
+            self._is_op(self._names.dotted(decorator)) or login_of(decorator, self._names) is not None
+            for decorator in function.decorator_list
+        ]
+
+    def _login(self, function: _Function) -> OperationLogin | UnsetType:
+        said = (login_of(decorator, self._names) for decorator in function.decorator_list)
+        return next((login for login in said if login is not None), UNSET)
 
     def _operation(self, function: _Function) -> Operation:
         given = function.args
@@ -299,12 +315,12 @@ class _Module:
     @staticmethod
     def _is_op(dotted: str | None) -> bool:
         home, _, name = (dotted or "").rpartition(".")
-        return name == "op" and home in _HOMES
+        return name == "op" and home in OP_HOMES
 
     def _passes_op_on(self) -> bool:
         """Whether others may declare by what is here: `op` but as a decorator, or not used, or the SDK as a value."""
         decorators = {
-            id(decorator)
+            id(decorator.func if login_of(decorator, self._names) and isinstance(decorator, ast.Call) else decorator)
             for node in self._nodes
             if isinstance(node, _Function | ast.ClassDef)
             for decorator in node.decorator_list
@@ -316,7 +332,7 @@ class _Module:
         ]
         inner = {id(node.value) for node in self._nodes if isinstance(node, ast.Attribute)}
         is_value = any(
-            self._names.dotted(node) in _HOMES and id(node) not in inner
+            self._names.dotted(node) in OP_HOMES and id(node) not in inner
             for node in self._nodes
             if isinstance(node, ast.Name | ast.Attribute)
         )

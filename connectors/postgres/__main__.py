@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+import msgspec
 from answers import as_text, rows
 from wire import DatabaseError, Session
 
@@ -20,6 +21,8 @@ from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts,
 TIMEOUT_S: Final = 20
 """For one statement at the server."""
 MAX_ROWS: Final = 1000
+Sql = Annotated[str, msgspec.Meta(min_length=1, max_length=100_000)]
+Values = list[str | int | float | bool | None]
 _TABLES: Final = """
 SELECT n.nspname AS schema, c.relname AS "table",
        CASE c.relkind WHEN 'v' THEN 'view' WHEN 'm' THEN 'materialized view' WHEN 'f' THEN 'foreign table' ELSE 'table' END
@@ -41,15 +44,17 @@ SELECT conname AS name, pg_get_constraintdef(oid) AS definition FROM pg_constrai
 ORDER BY contype <> 'p', conname"""
 
 
-@op
-def query(sql: str, values: list[Any] | None = None, limit: int = 100) -> dict[str, Any]:
+@op(login="read_only")
+def query(
+    sql: Sql, values: Values | None = None, limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] = 100
+) -> dict[str, Any]:
     """The rows of one statement that reads, at most `limit`."""
     with _session() as session:
         result = session.run(sql, _texts(values), max_rows=limit)
     return {"rows": rows(result), "row_count": len(result.rows), "more": result.is_cut}
 
 
-@op
+@op(login="read_only")
 def list_tables(schema: str | None = None) -> dict[str, Any]:
     """Tables and views that the role may read, with about how many rows they have."""
     with _session() as session:
@@ -57,8 +62,8 @@ def list_tables(schema: str | None = None) -> dict[str, Any]:
     return {"tables": rows(result), "more": result.is_cut}
 
 
-@op
-def describe_table(table: str) -> dict[str, Any]:
+@op(login="read_only")
+def describe_table(table: Annotated[str, msgspec.Meta(min_length=1)]) -> dict[str, Any]:
     """The columns and constraints of one table, named as in SQL: `customers`, `shop.customers`."""
     with _session() as session:
         columns = session.run(_COLUMNS, [table])
@@ -68,14 +73,14 @@ def describe_table(table: str) -> dict[str, Any]:
     return {"table": table, "columns": rows(columns), "constraints": rows(constraints)}
 
 
-@op
-def execute(sql: str, values: list[Any] | None = None) -> dict[str, Any]:
+@op(login="previewed")
+def execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
     """One INSERT, UPDATE or DELETE that ends with RETURNING *; committed where it does what was shown."""
     return _changed(sql, values)
 
 
-@op
-def preview_execute(sql: str, values: list[Any] | None = None) -> dict[str, Any]:
+@op(login="previewed")
+def preview_execute(sql: Sql, values: Values | None = None) -> dict[str, Any]:
     """The same, to be seen: the supervisor rolls it back."""
     return _changed(sql, values)
 

@@ -53,6 +53,12 @@ def loose(a, **rest):
 """
 
 
+def test_an_operation_that_says_its_login_is_called_like_any_other(run: Run) -> None:
+    """The word is for who builds."""
+    reads = "@op(login='read_only')\ndef x(a: int) -> int:\n    return a + 1\n"
+    assert run(reads, a=1).output == 2
+
+
 def test_arguments_arrive_by_name_with_their_types(run: Run) -> None:
     """Defaults fill in, an integer serves as a float, an RFC 3339 string as a datetime."""
     report = run(TYPED, title="ü", ratio=2, when="2026-03-01T10:00:00+01:00")
@@ -292,6 +298,8 @@ def test_another_thread_may_not_speak(run: Run) -> None:
         ("@op\ndef CamelCase(): pass", "not snake_case"),
         ("@op\ndef _hidden(): pass", "not snake_case"),
         ("@op\ndef x(): pass\n@op\ndef x(): pass", "declared twice"),
+        ("@op(login='previewed')\ndef x(*args): pass", "are passed by name"),
+        ("@op(login='readonly')\ndef x(): pass", "expected 'read_only' or 'previewed'"),
     ],
 )
 def test_what_cannot_be_an_operation_is_refused_when_declared(run: Run, declaration: str, words: str) -> None:

@@ -7,6 +7,13 @@ takes `**rest`: a caller who misspells an optional argument must hear of it.
     @op
     def list_events(calendar: str | None = None, days: Annotated[int, msgspec.Meta(ge=1, le=366)] = 7) -> dict: ...
 
+An operation that runs as a database role that cannot write, or that changes only what a person saw, says so:
+
+    @op(login="read_only")
+    def query(sql: str) -> dict: ...
+
+`aileron connector build` writes it into the manifest, and nothing here reads it: what holds a login is outside of the jail.
+
 What it returns becomes JSON: dicts, lists, msgspec structs, dataclasses, datetimes (RFC 3339); bytes are refused.
 
 Source: https://jcristharif.com/msgspec/supported-types.html. Reads the function's code object instead of using `inspect`,
@@ -17,7 +24,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar, overload
 
 import msgspec
 
@@ -28,12 +35,29 @@ __all__ = ["call", "op"]
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 OPERATIONS: Final[dict[str, Callable[..., Any]]] = {}
+_LOGINS: Final = ("read_only", "previewed")
 _VARARGS, _VARKEYWORDS, _NOT_PLAIN = 0x04, 0x08, 0x20 | 0x80 | 0x200
 """CO_* flags of a code object: *args, **rest, and generator, coroutine, async generator (inspect module)."""
 
 
-def op(function: _Function) -> _Function:
-    """Register a function as the operation of its name. ValueError if it cannot be one."""
+@overload
+def op(function: _Function, /) -> _Function: ...
+@overload
+def op(*, login: Literal["read_only", "previewed"]) -> Callable[[_Function], _Function]: ...
+def op(function: Any = None, /, *, login: str | None = None) -> Any:
+    """Register a function as the operation of its name. ValueError if it cannot be one.
+
+    `login`: what its streams to a database are logged in as: `read_only` (a role that cannot write), or `previewed` (it commits
+    only what a person saw). It is for `aileron connector build`, which reads it off the code: write the word itself.
+    """
+    if login not in (None, *_LOGINS):
+        raise ValueError(f"login is {login!r}; expected {' or '.join(map(repr, _LOGINS))}")
+    if function is None:
+        return _registered
+    return _registered(function)
+
+
+def _registered(function: _Function) -> _Function:
     name = getattr(function, "__name__", "")
     if not _is_op_name(name):
         raise ValueError(f"operation name {name!r} is not snake_case: a lower-case letter, then letters, digits, _")

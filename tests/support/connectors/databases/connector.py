@@ -49,13 +49,13 @@ def mysql(sql: str):
     return _mysql(sql)
 
 
-@op
+@op(login="read_only")
 def read_postgres(sql: str):
     """As a role that only reads."""
     return _postgres(sql)
 
 
-@op
+@op(login="read_only")
 def read_mysql(sql: str):
     """As an account that only reads."""
     return _mysql(sql)

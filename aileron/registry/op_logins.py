@@ -1,0 +1,118 @@
+r"""What the sources of a Python connector say of an operation's login: `@op(login="read_only")`.
+
+Static, as operations.py, which records the rest. That one may leave something out, as a record is a help; this may not: where an
+author says that an operation only reads, a manifest without that would run it as a role that writes.
+
+Rules
+- Only a decorator with the word itself is read. Whatever else could say a login ends the build.
+- What is said holds only if the manifest's record of that operation has it too, whoever wrote the record.
+
+>>> said_logins({"__main__.py": b'from aileron_connector import op\n@op(login="read_only")\ndef query(): pass'})
+{'query': 'read_only'}
+
+Source: docs/reference/connector-manifest.md. Not here: what a login of an operation is (docs/reference/logins.md).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, cast, get_args
+
+from msgspec import UNSET
+
+from aileron.model.manifest import Operation, OperationLogin
+from aileron.registry.reachable import SDK, Names
+
+__all__ = ["OP_HOMES", "check_logins", "login_of", "said_logins"]
+
+OP_HOMES: Final = frozenset({SDK, f"{SDK}.operation"})
+"""The modules that have `op`."""
+_WORDS: Final = frozenset[str](get_args(OperationLogin))
+_MAX_SOURCE_BYTES: Final = 1 << 20
+"""1 MiB of one file that is parsed, as of operations.py."""
+_LOOKS_SO: Final = re.compile(rb"""\blogin\s*[=:]\s*["'](?:read_only|previewed)["']""")
+"""In a file that cannot be parsed."""
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def login_of(decorator: ast.expr, names: Names) -> OperationLogin | None:
+    """What `@op(login=WORD)` says, and nothing but that; None for any other decorator."""
+    match decorator:
+        case ast.Call(func=func, args=[], keywords=[ast.keyword(arg="login", value=ast.Constant(value=str(word)))]):
+            home, _, name = (names.dotted(func) or "").rpartition(".")
+            if name == "op" and home in OP_HOMES and word in _WORDS:
+                return cast("OperationLogin", word)
+    return None
+
+
+def said_logins(sources: Mapping[str, bytes]) -> dict[str, OperationLogin]:
+    """By operation. `sources` are files by relative path. ValueError where one says a login in a way that cannot be read."""
+    found: dict[str, OperationLogin] = {}
+    for path, data in sorted(sources.items()):
+        if not path.endswith(".py") or not (b"login" in data or SDK.encode() in data):
+            continue
+        for name, login in _said_in(path, data):
+            if found.setdefault(name, login) != login:
+                raise ValueError(f'operation "{name}" is declared with two logins')
+    return found
+
+
+def check_logins(said: Mapping[str, OperationLogin], operations: Iterable[Operation] | None) -> None:
+    """ValueError where the record does not have what the sources say. None: there is no record."""
+    recorded = {one.name: one.login for one in operations or ()}
+    for name, login in sorted(said.items()):
+        if recorded.get(name, UNSET) == login:
+            continue
+        if operations is None:
+            raise ValueError(
+                f'the code says login = "{login}" of operation "{name}", and its operations cannot be read off the code; '
+                "write [[operations]]"
+            )
+        raise ValueError(
+            f'the code says login = "{login}" of operation "{name}", and [[operations]] does not; say it in both, or leave '
+            "[[operations]] out"
+        )
+
+
+def _said_in(path: str, data: bytes) -> list[tuple[str, OperationLogin]]:
+    try:
+        if len(data) > _MAX_SOURCE_BYTES:
+            raise ValueError("too large")
+        nodes = list(ast.walk(ast.parse(data)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        if _LOOKS_SO.search(data):
+            raise ValueError(
+                f"{path}: the login of an operation cannot be read off a file that cannot be parsed"
+            ) from None
+        return []
+    names = Names(nodes)
+    found, read = [], set[int]()
+    for node in nodes:
+        for decorator in node.decorator_list if isinstance(node, _Function) else ():
+            login = login_of(decorator, names)
+            if login is not None and isinstance(node, _Function):
+                found.append((node.name, login))
+                read.add(id(decorator))
+    for node in nodes:
+        if id(node) not in read and _may_say_a_login(node, names):
+            line = getattr(node, "lineno", 0)
+            raise ValueError(
+                f"{path}:{line}: the login of an operation is read off the code; write @op(login=WORD) above its function, "
+                f"WORD one of {', '.join(map(repr, sorted(_WORDS)))}"
+            )
+    return found
+
+
+def _may_say_a_login(node: ast.AST, names: Names) -> bool:
+    """The SDK's `op` called, or passed on, with a login or with names that are not spelled; or anything called with a word."""
+    if not isinstance(node, ast.Call):
+        return False
+    dotted = [names.dotted(one) or "" for one in (node.func, *node.args)]
+    has_op = any(name.rpartition(".")[::2] in {(home, "op") for home in OP_HOMES} for name in dotted)
+    return any(
+        (has_op and keyword.arg in (None, "login"))
+        or (keyword.arg == "login" and isinstance(keyword.value, ast.Constant) and keyword.value.value in _WORDS)
+        for keyword in node.keywords
+    )

@@ -1,0 +1,113 @@
+"""The login of an operation, said once in the code: it is in the built manifest, or nothing is built."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.registry.build import build
+from aileron.registry.manifest import parse_connector_manifest
+
+MANIFEST = """\
+[connector]
+name = "github://acme/db"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["db.example.com:5432"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Query a database"
+logins = ["postgres://db.example.com:5432"]
+
+[capabilities.runtime]
+imports = ["tcp"]
+"""
+HEAD = "import functools\nimport aileron_connector as sdk\nfrom aileron_connector import op, op as declared\n"
+QUERY = '@op(login="read_only")\ndef query(sql: str): pass\n'
+WRITTEN = '\n[[operations]]\nname = "query"\n'
+
+
+def built(folder: Path, source: str, manifest: str = MANIFEST, **others: str) -> dict[str, object]:
+    """The logins of the built manifest, by operation."""
+    (folder / "manifest.toml").write_text(manifest)
+    for name, text in {"__main__": HEAD + source, **others}.items():
+        (folder / f"{name}.py").write_text(text)
+    operations = parse_connector_manifest(build(folder).manifest, file="m").operations
+    return {one.name: one.login or None for one in operations or ()}
+
+
+def test_what_a_decorator_says_is_in_the_manifest(tmp_path: Path) -> None:
+    """Under any name that it has, with parameters from the signature, and also where another decorator is in between."""
+    source = (
+        f"{QUERY}@sdk.op(login='previewed')\ndef execute(sql: str): pass\n"
+        "@declared(login='previewed')\n@functools.cache\ndef preview(sql): pass\n"
+        "@op\ndef other(): pass\n"
+    )
+    logins = built(tmp_path, source)
+    again = parse_connector_manifest(build(tmp_path).manifest, file="m")
+
+    assert logins == {"execute": "previewed", "other": None, "preview": "previewed", "query": "read_only"}
+    assert again.operation("query").parameters[0].types == ("string",)
+
+
+def test_one_who_writes_the_operations_by_hand_says_the_same(tmp_path: Path) -> None:
+    """Also a login that the code does not say, as a compiled program cannot."""
+    by_hand = f'{MANIFEST}{WRITTEN}login = "read_only"\n'
+    assert built(tmp_path, QUERY, by_hand) == {"query": "read_only"}
+    assert built(tmp_path, "@op\ndef query(sql: str): pass\n", by_hand) == {"query": "read_only"}
+
+
+DOUBTFUL = "the login of an operation is read off the code; write @op(login=WORD)"
+REFUSED = {
+    "the manifest says nothing": (QUERY, f"{MANIFEST}{WRITTEN}", {}, "and [[operations]] does not; say it in both"),
+    "the manifest says another": (QUERY, f'{MANIFEST}{WRITTEN}login = "previewed"\n', {}, "say it in both, or leave"),
+    "the manifest has another operation": (QUERY, MANIFEST + WRITTEN.replace("query", "x"), {}, "say it in both"),
+    "operations that cannot be read off": (QUERY + "register = op\n", MANIFEST, {}, "write [[operations]]"),
+    "no such login": (QUERY, MANIFEST.replace("postgres:", "redis:"), {}, "login"),
+    "no credential": (QUERY, MANIFEST.replace("[capabilities.credential]", "[x]"), {}, "x"),
+    "a word from elsewhere": ("WORD = 'read_only'\n@op(login=WORD)\ndef query(): pass\n", MANIFEST, {}, DOUBTFUL),
+    "a word that is none": ("@op(login='readonly')\ndef query(): pass\n", MANIFEST, {}, DOUBTFUL),
+    "more than a word": ("@op(login='read_only', x=1)\ndef query(): pass\n", MANIFEST, {}, DOUBTFUL),
+    "names that are not spelled": ("X = {}\n@op(**X)\ndef query(): pass\n", MANIFEST, {}, DOUBTFUL),
+    "a decorator of their own": (
+        "reads = op(login='read_only')\n@reads\ndef query(): pass\n",
+        MANIFEST,
+        {},
+        DOUBTFUL,
+    ),
+    "a partial": ("reads = functools.partial(op, login=1)\n@reads\ndef query(): pass\n", MANIFEST, {}, DOUBTFUL),
+    "a class": ("@op(login='read_only')\nclass query: pass\n", MANIFEST, {}, DOUBTFUL),
+    "by way of another file": (
+        "from base import reading\n@reading(login='read_only')\ndef query(): pass\n",
+        MANIFEST,
+        {"base": "from aileron_connector import op as reading\n"},
+        DOUBTFUL,
+    ),
+    "two of one name": (QUERY + QUERY.replace("read_only", "previewed"), MANIFEST, {}, "two logins"),
+    "a file that cannot be parsed": ("", MANIFEST, {"more": f"{HEAD}{QUERY}def ("}, "cannot be parsed"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_login_that_would_be_lost_ends_the_build(tmp_path: Path, case: str) -> None:
+    """Else an operation that its author holds for a reader's would run as the role that writes."""
+    source, manifest, others, words = REFUSED[case]
+    with pytest.raises(AileronError) as refused:
+        built(tmp_path, source, manifest, **others)
+    assert refused.value.failure.failure_class is FailureClass.INVALID_REQUEST
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["client.login(user='me', login=True)", "connect(login='me')", "run(op, **options)", "login = 'read_only'"],
+)
+def test_a_library_that_logs_in_is_no_operation(tmp_path: Path, text: str) -> None:
+    """What is packed with a connector may call anything `login`, and an argument `op`."""
+    assert built(tmp_path, QUERY, library=f"def go(client, connect, run, op, options):\n    {text}\n") == {
+        "query": "read_only"
+    }
