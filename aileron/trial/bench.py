@@ -171,10 +171,10 @@ class Bench:
 
     async def _report(self, case: Case) -> TrialReport:
         hosts = self._artifact.manifest.hosts
-        stub = Stub(case.exchanges, hosts[0] if hosts else None)
+        stub = Stub(case.exchanges, hosts[0] if hosts else None, case.streams)
         began = time.monotonic()
         done = await self._attempt(case.op, case.args, stub, hosts)
-        problem = stub.problem or _mismatch(case, done) or _left_over(stub)
+        problem = stub.problem or _mismatch(case, done) or stub.left_over
         return TrialReport(case=case.name, problem=problem, ms=(time.monotonic() - began) * 1000, log=done.log)
 
     async def _attempt(
@@ -315,11 +315,6 @@ def _wrong_failure(case: Case, failure: Failure) -> str | None:
         return said if case.failure is None else f"{said}; expected {case.failure.value}"
     is_so = all(key in failure.details and failure.details[key] == value for key, value in case.details.items())
     return None if is_so else f"its details are {_shown(failure.details)}; expected {_shown(case.details)}"
-
-
-def _left_over(stub: Stub) -> str | None:
-    unused = ", ".join(str(exchange) for exchange in stub.unused)
-    return f"it never asked for {unused}" if unused else None
 
 
 def _shown(value: Any, most: int | None = _MAX_SHOWN) -> str:

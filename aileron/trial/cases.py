@@ -12,6 +12,8 @@
     credential = "api_key"
     json = ["b", "a"]
 
+An operation that opens a stream has `[[case.stream]]`, with what is said on it (talk.py).
+
 Pure. The schema is closed, as those of manifests and actions are: a key that means nothing is a mistake, and so is a case that
 expects nothing.
 
@@ -30,8 +32,9 @@ import msgspec
 from aileron.model.document import Field, Kind, Table, read_document
 from aileron.model.failure import Boundary, FailureClass
 from aileron.model.names import OP_NAME, HostPort
+from aileron.trial.talk import Line, read_talk
 
-__all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "Cases", "parse_cases"]
+__all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "CaseStream", "Cases", "parse_cases"]
 
 CASES: Final = "tests/cases.toml"
 """Below the connector's directory; what lies in `tests/` is not packed."""
@@ -82,6 +85,13 @@ SCHEMA: Final = {
                     "unreachable": Field(Kind.BOOLEAN, says="there is no answer: a `network_error`"),
                 },
             ),
+            "stream": Field(
+                Kind.TABLES,
+                fields={
+                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default"),
+                    "talk": Field(Kind.STRINGS, required=True, says="[what is said](#what-is-said), line by line"),
+                },
+            ),
         },
     ),
 }
@@ -105,6 +115,16 @@ class CaseExchange(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.method} {self.host or ''}{self.path}"
 
 
+class CaseStream(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream that is expected, and what is said on it. `host` None: the manifest's first."""
+
+    lines: tuple[Line, ...]
+    host: HostPort | None = None
+
+    def __str__(self) -> str:
+        return f"the stream to {self.host or 'the first host'}"
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one operation. It expects `output`, or `failure` with at least these `details`."""
 
@@ -112,6 +132,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     op: str
     args: dict[str, Any]
     exchanges: tuple[CaseExchange, ...]
+    streams: tuple[CaseStream, ...] = ()
     output: Any = msgspec.UNSET
     failure: FailureClass | None = None
     details: dict[str, Any] = {}
@@ -152,6 +173,7 @@ def _case(entry: Table) -> Case:
         op=entry.string("op"),
         args=entry.free("args"),
         exchanges=tuple(_exchange(exchange) for exchange in entry.tables("exchange")),
+        streams=tuple(_stream(stream) for stream in entry.tables("stream")),
         output=_output(entry),
         failure=_failure(entry) if "failure" in entry else None,
         details=entry.free("details"),
@@ -176,6 +198,14 @@ def _failure(entry: Table) -> FailureClass:
     near = difflib.get_close_matches(said, known, n=1)
     hint = f"did you mean {near[0]!r}?" if near else "expected a class of failure, such as 'external_api_error'"
     raise entry.refuse("failure", f"unknown failure {said!r}; {hint}")
+
+
+def _stream(entry: Table) -> CaseStream:
+    try:
+        lines = read_talk(entry.strings("talk"))
+    except ValueError as error:
+        raise entry.refuse("talk", str(error)) from None
+    return CaseStream(host=entry.parsed("host", HostPort.parse) if "host" in entry else None, lines=lines)
 
 
 def _exchange(entry: Table) -> CaseExchange:

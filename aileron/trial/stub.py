@@ -11,26 +11,31 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, NoReturn
 
+import anyio
 import msgspec
 
 from aileron.egress.decode import decoder_for
+from aileron.egress.dial import Wire
 from aileron.egress.failures import ConnectionProblem, denied, unreachable
 from aileron.egress.headers import read_response_head
 from aileron.egress.journal import Journal
+from aileron.egress.login import login_at
 from aileron.egress.meter import Meter
-from aileron.egress.refusal import BadAnswerError, RefusedError
+from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.response import Body, EgressResponse
-from aileron.egress.rules import AllowedRequest, EgressRequest, admit
+from aileron.egress.rules import AllowedRequest, EgressRequest, admit, check_granted
 from aileron.egress.scrub import Needles
-from aileron.egress.tcp import Stream, StreamRequest
+from aileron.egress.stream import Stream, StreamRequest
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.names import HostPort
+from aileron.model.names import HostPort, check_host
 from aileron.model.plan import Grant
-from aileron.trial.cases import CaseExchange
+from aileron.trial.cases import CaseExchange, CaseStream
+from aileron.trial.talk import Script
 
 __all__ = ["Stub"]
 
@@ -42,16 +47,22 @@ _MAX_SHOWN: Final = 200
 class Stub:
     """The way out of one case (executor/broker.py, WayOut). `problem` is the first request that did not fit, in words."""
 
-    def __init__(self, exchanges: tuple[CaseExchange, ...], first: HostPort | None) -> None:
+    def __init__(
+        self,
+        exchanges: tuple[CaseExchange, ...],
+        first: HostPort | None,
+        streams: tuple[CaseStream, ...] = (),
+    ) -> None:
         self._left = list(exchanges)
         self._first: Final = first
         self.problem: str | None = None
-        self.streams: Final = _NoStreams(self)
+        self.streams: Final = _Streams(self, streams, first)
 
     @property
-    def unused(self) -> tuple[CaseExchange, ...]:
-        """What was expected and not asked for."""
-        return tuple(self._left)
+    def left_over(self) -> str | None:
+        """What was expected and did not come, in words."""
+        unused = ", ".join(map(str, (*self._left, *self.streams.left)))
+        return f"it never asked for {unused}" if unused else self.streams.unfinished
 
     @contextlib.asynccontextmanager
     async def open(
@@ -87,21 +98,100 @@ class Stub:
         return self.refuse(f"no exchange is left for {admitted.method} {url.destination}{url.target}{sent}")
 
 
-class _NoStreams:
-    """Cases have requests and answers; a stream has neither."""
+class _Streams:
+    """The streams of one case; each serves once, in the order of those to one host."""
 
-    def __init__(self, stub: Stub) -> None:
-        self._stub = stub
+    def __init__(self, stub: Stub, streams: tuple[CaseStream, ...], first: HostPort | None) -> None:
+        self._stub: Final = stub
+        self._first: Final = first
+        self.left: Final = list(streams)
+        self.unfinished: str | None = None
+        """The first stream on which the connector left something unsaid."""
 
     @contextlib.asynccontextmanager
     async def open(
         self, request: StreamRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> AsyncIterator[Stream]:
-        """Refused, as what the case cannot answer."""
-        self._stub.refuse(
-            f"a stream to {request.host}:{request.port}: cases answer requests only; try it with --upstream"
-        )
-        yield  # type: ignore[unreachable]  # what makes it a generator
+        """The service of the case at its other end. AileronError as egress, and where the case has no such stream."""
+        meter.count_request()
+        destination = _admitted_stream(request, grant)
+        if request.command is not None:
+            self._stub.refuse(f"cases have no streams of ssh, as that to {destination}")
+        expected = next((one for one in self.left if (one.host or self._first) == destination), None)
+        if expected is None:
+            self._stub.refuse(f"no [[case.stream]] is left for a stream to {destination}")
+        self.left.remove(expected)
+        stream = _ScriptedStream(Script(expected.lines), destination, meter, deadline, self._stub)
+        try:
+            yield stream
+        finally:
+            self.unfinished = self.unfinished or stream.finish()
+
+
+class _ScriptedStream(Stream):
+    """A stream whose other end says what the case has for it, while `attend` runs beside it."""
+
+    def __init__(self, script: Script, destination: HostPort, meter: Meter, deadline: float, stub: Stub) -> None:
+        near, self._far = socket.socketpair()
+        for end in (near, self._far):
+            end.setblocking(False)
+        super().__init__(Wire(near), "", destination, meter, deadline, lambda: None)
+        self._script: Final = script
+        self._stub: Final = stub
+        self._to: Final = destination
+
+    async def attend(self) -> None:
+        """Until the connector has said everything; the service then ends the stream. AileronError where it says another thing."""
+        await self._say(self._script.begin())
+        while self._script.expected is not None:
+            await anyio.wait_readable(self._far)
+            data = self._far.recv(_PIECE_BYTES)
+            if not data:
+                return
+            await self._say(self._heard(data))
+        self._far.shutdown(socket.SHUT_WR)
+
+    def finish(self) -> str | None:
+        """The connector is done with it: what it had said counts. What it has not said, in words."""
+        self.close()
+        try:
+            while data := self._far.recv(_PIECE_BYTES):  # all of it is here: the other end is closed
+                self._script.hear(data)
+        except OSError:
+            pass
+        except ValueError as error:
+            self._stub.problem = self._stub.problem or f"{self._to} was sent {error}"
+        self._far.close()
+        expected = self._script.expected
+        return None if expected is None else f"the stream to {self._to} ended before {expected!r}"
+
+    async def _say(self, data: bytes) -> None:
+        while data:
+            await anyio.wait_writable(self._far)
+            data = data[self._far.send(data) :]
+
+    def _heard(self, data: bytes) -> bytes:
+        try:
+            return self._script.hear(data)
+        except ValueError as error:
+            return self._stub.refuse(f"{self._to} was sent {error}")
+
+
+def _admitted_stream(request: StreamRequest, grant: Grant) -> HostPort:
+    """Where it goes: to a granted host and, where the grant has a credential, to one of its logins. AileronError."""
+    destination: HostPort | None = None
+    try:
+        destination = HostPort(check_host(request.host.lower()), request.port)
+        check_granted(destination, grant)
+        if grant.credential is not None and login_at(request, grant) is None:
+            raise RefusedError(
+                Reason.STREAM_CREDENTIAL, f"a step with a credential gets streams to its logins, not to {destination}"
+            )
+    except ValueError as error:
+        raise denied(RefusedError(Reason.URL_HOST, f"the stream's host: {error}"), None, None, grant) from None
+    except RefusedError as error:
+        raise denied(error, destination, None, grant) from None
+    return destination
 
 
 def _admitted(request: EgressRequest, grant: Grant) -> AllowedRequest:

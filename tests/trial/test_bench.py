@@ -18,8 +18,9 @@ import pytest
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.trial.bench import MADE_UP_SECRET, Bench, LocalUpstream, TrialReport, artifact_of
-from aileron.trial.cases import parse_cases
+from aileron.trial.cases import CASES, parse_cases
 from tests.support.elf_programs import compiled
+from tests.support.plain_host import ROOT
 
 pytestmark = pytest.mark.jail
 MANIFEST = """\
@@ -99,11 +100,11 @@ if __name__ == "__main__":
 '''
 
 
-def sources(directory: Path, manifest: str = MANIFEST) -> Path:
+def sources(directory: Path, manifest: str = MANIFEST, program: str = PROGRAM) -> Path:
     """The connector above, in a directory."""
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "manifest.toml").write_text(manifest)
-    (directory / "connector.py").write_text(PROGRAM)
+    (directory / "connector.py").write_text(program)
     return directory
 
 
@@ -316,12 +317,103 @@ def test_nothing_of_the_machine_is_there(bench: Bench, tmp_path: Path) -> None:
 
 
 def test_who_goes_past_the_supervisor_is_denied(bench: Bench) -> None:
-    """A socket of its own, and a stream, which cases do not answer."""
+    """A socket of its own, and a stream by a step whose credential is for requests."""
     dialled = tried(bench, 'op = "dial"\noutput = 1')
 
     assert "capability_denied" in str(dialled.problem)
     assert "93.184.216.34:443" in str(dialled.problem)
-    assert "cases answer requests only" in str(tried(bench, 'op = "stream"\noutput = 1').problem)
+    assert "gets streams to its logins, not to notes" in str(tried(bench, 'op = "stream"\noutput = 1').problem)
+
+
+# Streams
+
+MAILBOX = """\
+[connector]
+name = "github://acme/mailbox"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["imap.example.com:993", "smtp.example.com:465"]
+
+[capabilities.credential]
+kind = "login"
+scope = "Read mail"
+logins = ["imap://imap.example.com:993", "smtp://smtp.example.com:465"]
+
+[capabilities.runtime]
+imports = ["tcp"]
+"""
+TALKER = """\
+from aileron_connector import hosts, op, run, tcp
+
+@op
+def talk(lines: list[str], host: str = "", waits: bool = True) -> list[str]:
+    \"\"\"Each line, and what is answered; then up to the end.\"\"\"
+    port = hosts()[0].port
+    with tcp.connect(host or hosts()[0].host, port, timeout_s=10) as stream:
+        file, heard = stream.makefile("rwb"), []
+        for line in lines:
+            file.write(line.encode() + b"\\r\\n")
+            file.flush()
+            heard += [file.readline().decode().strip()] if waits else []
+        return heard + ([one.decode().strip() for one in file] if waits else [])
+
+if __name__ == "__main__":
+    run()
+"""
+
+
+@pytest.fixture(scope="module")
+def mailbox(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A connector with logins, which says what it is told to."""
+    with bench_of(sources(tmp_path_factory.mktemp("mailbox"), MAILBOX, TALKER)) as running:
+        yield running
+
+
+def talked(mailbox: Bench, args: str, output: str, *streams: str) -> str | None:
+    """What is wrong with that case."""
+    text = f'[[case]]\nname = "it"\nop = "talk"\nargs = {{ {args} }}\n{output}\n'
+    text += "".join(f"[[case.stream]]\n{one}\n" for one in streams)
+    (report,) = mailbox.run(parse_cases(text, file="cases.toml").cases)
+    return report.problem
+
+
+TALK = 'talk = ["S: hello", "C: a {word}", "S: {word} it is", "C: bye", "S: bye", "S: now"]'
+"""Five lines of a service, the first of which answers nothing."""
+
+
+def test_a_stream_says_what_the_case_has_for_it(mailbox: Bench) -> None:
+    """And ends when all of it is said; what the connector wrote last counts, though it waits for nothing."""
+    heard = 'output = ["hello", "b it is", "bye", "now"]'
+    assert talked(mailbox, 'lines = ["a b", "bye"]', heard, TALK) is None
+    assert talked(mailbox, 'lines = ["a b", "bye"], waits = false', "output = []", TALK) is None
+    assert talked(mailbox, 'lines = ["a b"]', "output = []", TALK + '\nhost = "smtp.example.com:465"') is not None
+
+
+@pytest.mark.parametrize(
+    ("args", "streams", "words"),
+    [
+        ('lines = ["a b", "cya"]', [TALK], "imap.example.com:993 was sent 'cya'; expected 'bye'"),
+        ('lines = ["a b"], waits = false', [TALK], "the stream to imap.example.com:993 ended before 'bye'"),
+        ('lines = ["a b", "bye"], waits = false', [TALK, TALK], "it never asked for the stream to the first host"),
+        ('lines = ["a b"]', [], "no [[case.stream]] is left for a stream to imap.example.com:993"),
+        ('lines = [], host = "evil.example.com"', [TALK], "evil.example.com:993 is not a granted host"),
+    ],
+    ids=["another-line", "too-little", "one-too-many", "one-too-few", "another-host"],
+)
+def test_a_stream_that_is_not_the_case_s_fails_it(mailbox: Bench, args: str, streams: list[str], words: str) -> None:
+    """Whatever the operation makes of it."""
+    assert words in str(talked(mailbox, args, "output = []", *streams))
+
+
+def test_the_mail_connector_passes_its_cases() -> None:
+    """In lines of IMAP and SMTP."""
+    folder = ROOT / "connectors" / "mail"
+    with bench_of(folder) as running:
+        reports = running.run(parse_cases((folder / CASES).read_text(), file=CASES).cases)
+
+    assert {one.case: one.problem for one in reports if one.problem is not None} == {}
+    assert len(reports) >= 5
 
 
 def test_the_limits_of_the_manifest_hold(bench: Bench) -> None:

@@ -129,6 +129,12 @@ def test_null_is_written_as_json():
         ('"3"', "3", "header 'Retry-After' is not printable ASCII"),
         ('"3"', '["3", 4]', "header 'Retry-After' is not printable ASCII"),
         ("other.example.com:8443", "other.example.com", "has no port"),
+        (
+            "[[case.exchange]]",
+            '[[case.stream]]\ntalk = ["hello"]\n[[case.exchange]]',
+            "cases.toml:10: line 1, 'hello',",
+        ),
+        ("[[case.exchange]]", "[[case.stream]]\n[[case.exchange]]", "missing key 'talk'"),
         ("notes.example.com:443", "*:443", "wildcards"),
     ],
 )

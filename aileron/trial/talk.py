@@ -1,0 +1,132 @@
+r"""What is said on a stream of a case, line by line, as RFCs write it: `S:` the service, `C:` the connector.
+
+    S: * OK ready
+    C: {tag} LOGIN {user} {password}
+    S: {tag} OK
+    C: ...
+    C: .
+    S: 250 taken
+
+Pure. Lines end with CR LF. `{name}` in a line of the connector is one word, whatever it is; in one of the service, the word that
+was last heard for it. `C: ...` is any number of lines, up to one that fits the next.
+
+>>> script = Script(read_talk(["S: hello", "C: {tag} NOOP", "S: {tag} OK"]))
+>>> script.begin(), script.hear(b"a1 NO"), script.hear(b"OP\r\n"), script.expected
+(b'hello\r\n', b'', b'a1 OK\r\n', None)
+
+Source: docs/reference/connector-cases.md. Not here: the stream (stub.py). Not for protocols of bytes, of
+which a case could not be read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+__all__ = ["Line", "Script", "read_talk"]
+
+_ANY: Final = "..."
+_NAME: Final = re.compile(r"\{([a-z]+)\}")
+_MAX_LINES: Final = 2000
+"""Of one stream; a person writes and reads them."""
+_MAX_LINE: Final = 1 << 20
+"""Bytes of one that a connector sends: no protocol of lines has longer ones."""
+_MAX_SHOWN: Final = 200
+"""Characters of it in a message."""
+
+
+class Line(NamedTuple):
+    """One line without its end; `is_service`: who says it."""
+
+    is_service: bool
+    text: str
+
+    @property
+    def names(self) -> list[str]:
+        """Its `{name}`s."""
+        return _NAME.findall(self.text)
+
+
+def read_talk(talk: Sequence[str]) -> tuple[Line, ...]:
+    """ValueError says which line is not one, or could not be said."""
+    lines: list[Line] = []
+    heard: set[str] = set()
+    for number, raw in enumerate(talk, start=1):
+        who, _, said = raw.partition(":")
+        if who not in ("S", "C"):
+            raise ValueError(f"line {number}, {raw[:60]!r}, begins with neither 'S:' nor 'C:'")
+        line = Line(who == "S", said.removeprefix(" "))
+        if lines and _is_any(lines[-1]) and (line.is_service or _is_any(line)):
+            raise ValueError(
+                f"line {number} follows 'C: ...', after which a line of the connector has to say where it ends"
+            )
+        if line.is_service and (unknown := [name for name in line.names if name not in heard]):
+            raise ValueError(f"line {number} says {{{unknown[0]}}}, which no line of the connector before has")
+        heard |= set() if line.is_service else set(line.names)
+        lines.append(line)
+    if not 0 < len(lines) <= _MAX_LINES or _is_any(lines[-1]):
+        raise ValueError(f"{len(lines)} lines; from 1 to {_MAX_LINES}, of which the last is not 'C: ...'")
+    return tuple(lines)
+
+
+class Script:
+    """The service's part of it. `begin` first, then `hear` whatever comes."""
+
+    def __init__(self, lines: tuple[Line, ...]) -> None:
+        self._left = list(lines)
+        self._words: dict[str, str] = {}
+        self._waiting = b""
+
+    @property
+    def expected(self) -> str | None:
+        """The connector's next line, as it is written; None: it has said everything."""
+        return self._left[0].text if self._left else None
+
+    def begin(self) -> bytes:
+        """What the service says before it hears anything."""
+        said = b""
+        while self._left and self._left[0].is_service:
+            text = _NAME.sub(lambda name: self._words[name[1]], self._left.pop(0).text)
+            said += text.encode() + b"\r\n"
+        return said
+
+    def hear(self, data: bytes) -> bytes:
+        """What the service says to it. ValueError where it is not what is expected."""
+        self._waiting += data
+        said = b""
+        while b"\n" in self._waiting:
+            line, _, self._waiting = self._waiting.partition(b"\n")
+            said += self._hear_line(line.removesuffix(b"\r").decode("utf-8", "replace"))
+        if len(self._waiting) > _MAX_LINE:
+            raise ValueError(f"a line of more than {_MAX_LINE} bytes")
+        return said
+
+    def _hear_line(self, line: str) -> bytes:
+        is_any = bool(self._left) and _is_any(self._left[0])
+        expected = self._left[int(is_any)] if self._left else None
+        found = None if expected is None else _pattern(expected).fullmatch(line)
+        if found is None and is_any:
+            return b""
+        if found is None:
+            wanted = "nothing more" if expected is None else repr(expected.text[:_MAX_SHOWN])
+            raise ValueError(f"{line[:_MAX_SHOWN]!r}; expected {wanted}")
+        self._words |= found.groupdict()
+        del self._left[: 1 + int(is_any)]
+        return self.begin()
+
+
+def _is_any(line: Line) -> bool:
+    return not line.is_service and line.text == _ANY
+
+
+def _pattern(line: Line) -> re.Pattern[str]:
+    known: set[str] = set()
+    pattern = ""
+    for at, piece in enumerate(_NAME.split(line.text)):
+        if at % 2 == 0:
+            pattern += re.escape(piece)
+        else:
+            pattern += f"(?P={piece})" if piece in known else f"(?P<{piece}>\\S+)"
+            known.add(piece)
+    return re.compile(pattern)
