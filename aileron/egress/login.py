@@ -474,6 +474,8 @@ class LoginOpening(Passage[Stream]):
         if problem not in _BINDING:
             is_retriable = problem in (Problem.CLOSED, Problem.TOO_SLOW)
             text += f"; {OWN_AUTHORITY}" if problem is Problem.CERTIFICATE else ""
+            # What logs in does not know what its binding is called.
+            text = text.replace("`aileron binding rebind NAME ", f"`aileron binding rebind {self._use.binding} ")
             problem_text = ConnectionProblem(text, retriable=is_retriable)
             return unreachable(phase, self._destination, problem_text, reason=problem.value, said=ended.said[:_SAID])
         details = {"reason": problem.value} | ({"said": ended.said[:_SAID]} if ended.said else {})

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from aileron.logins.mask import SHORTEST, Mask
 from aileron.logins.messages import (
     MAX_WORDS,
+    Effects,
     Failed,
     FromLogin,
     LoggedIn,
@@ -63,7 +66,8 @@ def perform(
         is_open = True
         server.wait_until(began + order.stream_s)
         through = login.greet(client, server)
-        relay(client, server, through, began + order.stream_s, note, mask)
+        sent = login.sent_in_clear
+        relay(client, server, through, began + order.stream_s, lambda one: note(_masked(one, sent)), mask)
         end: Over | LoginError = Over(scrubbed=mask.hits)
     except LoginError as error:
         end = error if is_open else _with_cure(error, order.target, server)
@@ -95,6 +99,15 @@ def _with_cure(error: LoginError, target: LoginTarget, server: Side) -> LoginErr
         return error
     declared = f"{target.protocol}+{other}://{target.destination}"
     return LoginError(error.problem, f"{error}; {why}, build the connector with --login {declared}", error.said)
+
+
+def _masked(note: Note, sent: tuple[bytes, ...]) -> Note:
+    """As it may be kept: rows that a person reads can have what was sent. Their digest is over what they are."""
+    if not isinstance(note, Effects) or not sent:
+        return note
+    mask = Mask(sent)
+    text = mask.feed(note.text.encode("utf-8", "replace")) + mask.finish()
+    return msgspec.structs.replace(note, text=text.decode("utf-8", "replace"))
 
 
 class _Words:

@@ -164,7 +164,7 @@ def test_a_server_without_scram_is_logged_in_at_where_the_binding_allows_it(
     home.must("DELETE", f"/v1/bindings/{urllib.parse.quote(binding, safe='')}")
 
     assert (refused["class"], refused["details"]["reason"]) == ("network_error", "weak_login")
-    assert f"--allow-password-form {form}" in refused["message"]
+    assert f"aileron binding rebind {binding} --allow-password-form {form}" in refused["message"]
     assert answer.body.get("result") == [SHIPS, *([[["*" * len(SECRET)]]] if echo else [])], answer.body
 
 

@@ -44,6 +44,7 @@ CREATE TRIGGER empties AFTER INSERT ON shop.guarded FOR EACH ROW EXECUTE FUNCTIO
 CREATE TABLE shop.days (day date, what text) PARTITION BY RANGE (day);
 CREATE TABLE shop.days_2026 PARTITION OF shop.days FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
 CREATE ROLE writer LOGIN PASSWORD 'of the writer';
+CREATE ROLE by_password LOGIN PASSWORD 'of the writer';
 CREATE ROLE by_trust LOGIN;
 GRANT USAGE ON SCHEMA shop TO writer, by_trust;
 GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
@@ -101,7 +102,12 @@ def opens(server: PostgreSQL, authority: Authority) -> Opens:
 
     @contextlib.contextmanager
     def opened(
-        seen: str | None = None, *, preview: bool = False, user: str = "writer", secret: bytes = PASSWORD
+        seen: str | None = None,
+        *,
+        preview: bool = False,
+        user: str = "writer",
+        secret: bytes = PASSWORD,
+        details: LoginDetails | None = None,
     ) -> Iterator[tuple[LoginAt, Admin]]:
         target = f"postgres://localhost:{server.port}"
         login = LoginAt(
@@ -110,7 +116,7 @@ def opens(server: PostgreSQL, authority: Authority) -> Opens:
             user,
             secret,
             tls=context,
-            details=LoginDetails(database="postgres"),
+            details=details or LoginDetails(database="postgres"),
             previewed=True,
             reads_only=preview,
             seen=seen,
@@ -181,6 +187,30 @@ def test_a_preview_shows_the_rows_and_takes_them_back(opens: Opens, admin: Admin
         "  id: 2, name: Bo, city: Oslo, since: 2026-01-01 00:00:00+00",
     ]
     assert cities(admin) == BEFORE
+
+
+def test_a_password_that_was_sent_is_masked_in_what_is_kept_of_rows(opens: Opens, admin: Admin) -> None:
+    """What a preview notes is written down and shown; the digest is of the rows as they are. Stars that a row has are quoted."""
+    weak = LoginDetails(database="postgres", weak_password="cleartext")
+    admin.run("GRANT USAGE ON SCHEMA shop TO by_password; GRANT ALL ON shop.customers TO by_password")
+    rename = "UPDATE shop.customers SET name = reverse(:drow) WHERE id = 1 RETURNING *"
+    found = []
+    for user, details, word in (
+        ("by_password", weak, PASSWORD),
+        ("by_password", weak, b"*" * len(PASSWORD)),
+        ("writer", None, PASSWORD),
+    ):
+        with opens(preview=True, user=user, details=details) as (login, library):
+            carried_out(library, rename, drow=word.decode()[::-1])
+            (noted,) = login.notes
+            assert isinstance(noted, Effects)
+            found.append(noted)
+
+    masked, stars, unsent = found
+    assert f"name: {'*' * len(PASSWORD)}," in masked.text
+    assert f'name: "{"*" * len(PASSWORD)}",' in stars.text
+    assert masked.digest != stars.digest
+    assert PASSWORD.decode() in unsent.text
 
 
 def test_what_was_seen_is_committed(opens: Opens, admin: Admin) -> None:
