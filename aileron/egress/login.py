@@ -453,8 +453,8 @@ class LoginOpening(Passage[Stream]):
 
     def _pausing(self, destination: HostPort, pause_s: float) -> AileronError:
         message = (
-            f"{destination} did not accept the credential {self._use.binding}, and it is not tried again for "
-            f"{math.ceil(pause_s)} s, so that no account is locked; {self._fix()}"
+            f"{destination} refused a login to the account of {self._use.binding}, which is not tried again for "
+            f"{math.ceil(pause_s)} s, so that it is not locked; {self._fix()}"
         )
         details = {"reason": Problem.REFUSED_CREDENTIAL.value}
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
