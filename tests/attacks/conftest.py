@@ -17,9 +17,10 @@ from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.jail import Template
 from tests.attacks.inside import Jail
 from tests.attacks.native import Native
-from tests.attacks.other_user import UID, OtherUser
+from tests.attacks.other_user import OtherUser
 from tests.attacks.tally import TALLY, Attack, Tally
 from tests.sandbox.conftest import packed, template
+from tests.support.other_user import UID
 
 __all__ = ["packed", "template"]
 
