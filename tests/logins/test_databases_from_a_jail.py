@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import threading
@@ -16,6 +15,7 @@ import pytest
 
 from tests.support.canary import find, scan
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.libraries import pack
 from tests.support.mariadb import MariaDB
 from tests.support.memories import descendants_of, memory_of
 from tests.support.postgresql import PostgreSQL
@@ -64,7 +64,7 @@ def home(
     source = tmp_path_factory.mktemp("connector") / "databases"
     shutil.copytree(SOURCE, source)
     for package in PACKAGES:
-        _pack(package, source)
+        pack(package, source)
     manifest = source / "manifest.toml"
     manifest.write_text(
         manifest.read_text().replace(":5432", f":{postgres.port}").replace(":3306", f":{mariadb.port}"),
@@ -82,20 +82,6 @@ def home(
         for op in ("postgres", "mysql", "read_postgres", "read_mysql"):
             made.add_probe_action(op, "sql:string", connector=CONNECTOR)
         yield made
-
-
-def _pack(package: str, into: Path) -> None:
-    """What `pip install --target` leaves of a package: its files, and the metadata that says which version it is."""
-    spec = importlib.util.find_spec(package)
-    assert spec is not None, package
-    assert spec.origin is not None, package
-    origin = Path(spec.origin)
-    if spec.submodule_search_locations:
-        shutil.copytree(origin.parent, into / package, ignore=shutil.ignore_patterns("*.so", "*.gz", "__pycache__"))
-        for described in origin.parents[1].glob(f"{package}-*.dist-info"):
-            shutil.copytree(described, into / described.name)
-    else:
-        shutil.copy(origin, into)
 
 
 def done(home: DaemonHome, op: str, *sql: str) -> Any:

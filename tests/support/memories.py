@@ -38,12 +38,15 @@ class _Span(ctypes.Structure):
     _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))  # struct iovec
 
 
-def memory_of(pid: int) -> bytes:
-    """All that can be written in its memory. By process_vm_readv(2): the files of a namespace are hidden even from its maker."""
+def memory_of(pid: int, *, mode: str = "rw") -> bytes:
+    """All of its memory that can be written; with mode `r`, that can be read.
+
+    By process_vm_readv(2): the files of a namespace are hidden even from its maker.
+    """
     libc, pieces = ctypes.CDLL(None, use_errno=True), []
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
-        span, mode, *_ = line.split()
-        if mode.startswith("rw"):
+        span, allowed, *_ = line.split()
+        if allowed.startswith(mode):
             start, end = (int(part, 16) for part in span.split("-"))
             into = ctypes.create_string_buffer(end - start)
             here, there = _Span(ctypes.addressof(into), end - start), _Span(start, end - start)

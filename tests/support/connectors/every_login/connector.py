@@ -1,0 +1,183 @@
+"""Each library as it is, on a stream that is logged in, with a password that is none. The result has every frame that passed.
+
+While its stream is open it waits: until the test has looked at its memory, and removes the file /tmp/open.
+"""
+
+import base64
+import os
+import time
+
+PLACEHOLDER = "a-password-that-is-none"
+FRAMES_IN, FRAMES_OUT = 3, 4
+heard, told = bytearray(), bytearray()
+
+
+def keep_frames():
+    """From the first on: the SDK reads and writes them by these two calls."""
+    read, writev = os.read, os.writev
+
+    def kept_read(fd, size):
+        data = read(fd, size)
+        if fd == FRAMES_IN:
+            heard.extend(data)
+        return data
+
+    def kept_writev(fd, parts):
+        written = writev(fd, parts)
+        if fd == FRAMES_OUT:
+            told.extend(b"".join(parts)[:written])
+        return written
+
+    os.read, os.writev = kept_read, kept_writev
+
+
+keep_frames()
+
+from aileron_connector import hosts, op, run  # noqa: E402
+
+
+def at(protocol):
+    """Where it is spoken."""
+    return next((host.host, host.port) for host in hosts() if host.login == protocol)
+
+
+def wait(word):
+    """With the stream open."""
+    print("logged in for", word, flush=True)
+    with open("/tmp/open", "w") as file:
+        file.write(word)
+    until = time.monotonic() + 20
+    while os.path.exists("/tmp/open"):
+        if time.monotonic() > until:
+            raise TimeoutError("nobody looked")
+        time.sleep(0.01)
+
+
+def passed(said):
+    """The result: what the service said, and the frames up to here."""
+    return {
+        "said": str(said),
+        "heard": base64.b64encode(heard).decode(),
+        "told": base64.b64encode(told).decode(),
+    }
+
+
+@op
+def smtp(word: str):
+    """A message is sent."""
+    import smtplib
+
+    with smtplib.SMTP_SSL(*at("smtp"), timeout=10) as client:
+        client.login("anyone", PLACEHOLDER)
+        client.sendmail("mira@example.com", ["noor@example.com"], f"Subject: {word}\r\n\r\nhello\r\n")
+        client.mail("mira@example.com")
+        said = client.rcpt(f"{word}@example.com")  # whom the server does not know, and says so
+        wait(word)
+        client.rset()
+        return passed(said)
+
+
+@op
+def imap(word: str):
+    """A message is stored, and read."""
+    import imaplib
+
+    with imaplib.IMAP4_SSL(*at("imap"), timeout=10) as client:
+        client.login("anyone", PLACEHOLDER)
+        client.append("INBOX", None, None, f"Subject: {word}\r\n\r\nhello\r\n".encode())
+        client.select()
+        numbers = client.search(None, "SUBJECT", word)[1][0].split()
+        said = client.fetch(numbers[-1].decode(), "(RFC822)")[1]
+        wait(word)
+        client.noop()
+        return passed(said)
+
+
+@op
+def pop3(word: str):
+    """The last message is read."""
+    import poplib
+
+    client = poplib.POP3_SSL(*at("pop3"), timeout=10)
+    client.user(word)
+    client.pass_(PLACEHOLDER)
+    said = client.retr(client.stat()[0])
+    wait(word)
+    client.noop()
+    client.quit()
+    return passed(said)
+
+
+@op
+def postgres(word: str):
+    """The server repeats a word."""
+    import pg8000.dbapi
+
+    host, port = at("postgres")
+    connection = pg8000.dbapi.connect(user="anyone", password=PLACEHOLDER, host=host, port=port, timeout=20)
+    return sql(connection, word)
+
+
+@op
+def mysql(word: str):
+    """The server repeats a word."""
+    import pymysql
+
+    host, port = at("mysql")
+    connection = pymysql.connect(user="anyone", password=PLACEHOLDER, host=host, port=port, connect_timeout=20)
+    return sql(connection, word)
+
+
+def sql(connection, word):
+    """By either driver."""
+    cursor = connection.cursor()
+    cursor.execute("SELECT %s", (word,))
+    said = cursor.fetchall()
+    wait(word)
+    cursor.execute("SELECT 1")
+    connection.close()
+    return passed(said)
+
+
+@op
+def redis(word: str, aborts: bool = False):
+    """The server repeats a word. `aborts`: and then it dies, as of a fault in a library."""
+    import redis
+
+    host, port = at("redis")
+    with redis.Redis(host=host, port=port, username="anyone", password=PLACEHOLDER) as client:
+        said = client.echo(word)
+        wait(word)
+        if aborts:
+            os.abort()
+        client.ping()
+        return passed(said)
+
+
+@op
+def ssh(path: str, word: str):
+    """A commit is pushed; what the repository has is told by the server while it waits."""
+    import io
+
+    os.environ |= {"HOME": "/tmp", "USER": "connector", "EMAIL": "connector@example.com"}
+    from dulwich import porcelain
+    from dulwich.client import get_transport_and_path
+
+    host = hosts()[0]
+    url = f"ssh://anyone:{PLACEHOLDER}@{host.host}:{host.port}{path}"
+    mine = porcelain.clone(url, "/tmp/mine", errstream=io.BytesIO())
+    mine.hooks.clear()  # there is nothing that could be executed
+    who = b"a <a@example.com>"
+    porcelain.commit(mine, message=b"changed", author=who, committer=who)
+    porcelain.push(mine, url, f"HEAD:refs/heads/{word}".encode(), errstream=io.BytesIO())
+
+    def wanted(refs, depth=None):
+        wait(word)
+        return list(refs.values())
+
+    client, where = get_transport_and_path(url)
+    return passed(client.fetch(where, mine, determine_wants=wanted).refs)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,95 @@
+"""A home whose daemon runs as another user than the tests, or as the same: a real process in either case, and the tests' child.
+
+    with their_home(UID, python) as home:      # of tests/support/other_user.py
+        home.ask("GET", "/healthz")
+
+As root only. What the tests give to the daemon by a path lies in `home.given`, which its user can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from aileron.client import Client, StartedDaemon
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+from tests.support.canary import scan
+from tests.support.home import PASSPHRASE, DaemonHome
+from tests.support.other_user import environment_of
+
+__all__ = ["TheirHome", "their_home"]
+
+
+class _Starting(Client):
+    """Starts the daemon as its user."""
+
+    def __init__(self, home: Path, user: int, python: Path, *, operator: bool = True) -> None:
+        super().__init__(home, operator=operator)
+        self._path, self._user, self._python = home, user, python
+
+    def execute(self, told: int, environment: dict[str, str]) -> StartedDaemon:
+        """As `Client.execute`, by another Python, as another user."""
+        return subprocess.Popen(
+            [str(self._python), "-m", "aileron.daemon", str(self._path), str(told)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=told,
+            env=environment_of(self._path.parent),
+            pass_fds=[told],
+            start_new_session=True,
+            cwd="/",
+            user=self._user,
+            group=self._user,
+            extra_groups=[],
+        )
+
+
+class TheirHome(DaemonHome):
+    """One home of `user`."""
+
+    def __init__(self, folder: Path, user: int, python: Path) -> None:
+        super().__init__(folder / "h")
+        self.user: Final = user
+        self.folder: Final = folder
+        self.given: Final = folder / "given"
+        self.operator = _Starting(self.path, user, python)
+        self.agent = _Starting(self.path, user, python, operator=False)
+        for path in (self.given, folder / "tmp"):
+            path.mkdir()
+        for path in (folder, folder / "tmp"):
+            os.chown(path, user, user)
+
+    def configure(self, text: str) -> None:
+        """Write config.toml; it is theirs."""
+        super().configure(text)
+        for path in (self.path, self.path / "config.toml"):
+            os.chown(path, self.user, self.user)
+
+    def install(self, source: Path, *hosts: str) -> dict[str, Any]:
+        """Build a connector and install it."""
+        archive = self.given / f"{source.name}.tar.gz"
+        archive.write_bytes(build(source, [HostPort.parse(host) for host in hosts]).archive)
+        archive.chmod(0o644)
+        installed: dict[str, Any] = self.must("POST", "/v1/connectors", {"path": str(archive)})
+        return installed
+
+
+@contextlib.contextmanager
+def their_home(user: int, python: Path) -> Iterator[TheirHome]:
+    """Removed at the end with its daemon; what lies in it by then does not hold the passphrase."""
+    folder = Path(tempfile.mkdtemp(prefix="ail-"))
+    folder.chmod(0o755)
+    home = TheirHome(folder, user, python)
+    try:
+        yield home
+        assert scan([folder], PASSPHRASE.encode()) == {}
+    finally:
+        home.stop()
+        shutil.rmtree(folder, ignore_errors=True)
