@@ -241,7 +241,7 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
     yield "allows", "installing and running it" if subject.install else "running the file as it is now"
     if subject.replace:
         yield "replaces", "the installed action of that name"
-    intent, when = _what_it_is(subject.text, is_wider=is_wider)
+    intent, when = _what_it_is(subject.text, is_wider=is_wider and not is_new)
     yield "intent", intent
     yield "each run", when
     yield "goes to", _hosts(subject)
@@ -258,7 +258,8 @@ def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[Fa
 def _what_it_is(text: str, *, is_wider: bool) -> tuple[str | None, str | None]:
     """What it is for, and whether a run is asked about, out of the very text that is signed; None where that cannot be read.
 
-    That nobody is asked is no alarm where every step only reads, as its author says; but for a file that allows more than before.
+    That nobody is asked is no alarm where every step only reads, as its author says, unless the file allows more than the one
+    before it.
     """
     action = action_in(text)
     if action is None:

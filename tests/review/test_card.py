@@ -128,21 +128,21 @@ def reading(effect: str) -> ActionFileConsent:
 
 
 @pytest.mark.parametrize(
-    ("effect", "is_wider", "is_alarm"),
+    ("effect", "before", "is_alarm"),
     [
-        ('effect = "read"', False, False),
-        ('effect = "read"', True, True),
-        ('effect = "create"', False, True),
-        ("", False, True),
+        ('effect = "read"', None, False),
+        ('effect = "read"', "sha256:" + "ab" * 32, True),
+        ('effect = "create"', None, True),
+        ("", None, True),
     ],
     ids=["reads", "reads, and allows more than before", "creates", "nobody says"],
 )
 def test_that_a_run_needs_no_approval_is_an_alarm_unless_it_only_reads(
-    effect: str, is_wider: bool, is_alarm: bool
+    effect: str, before: str | None, is_alarm: bool
 ) -> None:
-    """Alarms are rare: most actions that need none only read. Whichever it is, it is said."""
-    change = Change(where="approval.required", before="true", after="false", widens=True)
-    subject = msgspec.structs.replace(reading(effect), changes=(change,) if is_wider else ())
+    """Alarms are rare: most actions that need none only read. Of a new file every change allows more than nothing."""
+    change = Change(where="approval.required", before=before and "true", after="false", widens=True)
+    subject = msgspec.structs.replace(reading(effect), before=before, changes=(change,))
     one = card(subject_question(subject))
     said = [line.text for line in one.alarms if "RUNS WITHOUT APPROVAL" in line.text]
     each_run = [
