@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from hypothesis import HealthCheck, settings
 import aileron.passphrase
 from tests.support import derived, forks
 from tests.support.upstream import Authority
+
+# What is collected stays until the end: to search it for cycles, again and again while it grows, is a third of collecting it.
+gc.disable()
 
 # Machines that run this are shared and noisy: a slow example says nothing about the code.
 _CALM = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
@@ -105,6 +109,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         items.sort(key=lambda item: (*_LONG, _room(item)).index(_room(item)))
     else:
         items.sort(key=lambda item: _room(item) not in _SMALL)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop() -> None:
+    """From here on garbage is looked for, among what the tests themselves leave."""
+    gc.freeze()
+    gc.enable()
 
 
 def _room(item: pytest.Item) -> str:
