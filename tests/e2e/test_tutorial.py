@@ -105,7 +105,9 @@ class Shell:
             assert left > 0, f"{command}: not over after {COMMAND_S} s; it printed {printed!r}"
             assert select.select([self._output], [], [], left)[0], f"{command}: nothing more comes after {printed!r}"
             printed += os.read(self._output, 1 << 16).decode("utf-8", "replace")
-        return int(found[1]), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", printed[: found.start()]).replace("\r", "")
+        # What a command erased again, as it does the clock of one that takes its time, nobody reads.
+        left_standing = re.sub(r"[^\n]*\x1b\[K", "", printed[: found.start()])
+        return int(found[1]), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", left_standing).replace("\r", "")
 
     def close(self) -> None:
         """End it and everything it left running in its session."""
