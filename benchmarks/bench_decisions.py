@@ -40,7 +40,8 @@ from tests.cli.command import Command
 from tests.cli.person import APPROVER, INIT, at_terminal
 from tests.support.home import DaemonHome, asking_home, probe_action
 
-ROUNDS: Final = 10
+ROUNDS: Final = 5
+"""Each has ten consoles, which start, settle and end: some four seconds each."""
 OWN, TMUX = "at a terminal of its own", "in tmux"
 _DEADLINE_S: Final = 30.0
 _REST_S: Final = SETTLED_S * 1.2
