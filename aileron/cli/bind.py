@@ -111,6 +111,8 @@ class BindOptions(NamedTuple):
     """Of a login."""
     read_write: bool = False
     """To bind anew: the role is not one that only reads any more."""
+    only_scram: bool = False
+    """To bind anew: no weaker password form is allowed any more."""
 
 
 def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
@@ -216,7 +218,7 @@ def _asked_host_key(wanted: BindRequest, target: LoginTarget) -> str:
 def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
     """Bind `name` anew, to what its connector asks for now; the exit code."""
     supervisor.open_vault()
-    says_nothing = given.details == LoginDetails() and not given.read_write
+    says_nothing = given.details == LoginDetails() and not (given.read_write or given.only_scram)
     details = None if says_nothing else _merged_details(supervisor, name, given)
     body = ChangeBinding(secret=given.secret, username=given.username, details=details)
     answer = supervisor.change(BindingEntry, "PATCH", path_of("v1", "bindings", name), body)
@@ -227,11 +229,12 @@ def _merged_details(supervisor: Supervisor, name: str, options: BindOptions) -> 
     """What was said of a login before, but for what is said now."""
     given = options.details
     before = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name)).details or LoginDetails()
+    weak_password = before.weak_password if given.weak_password is None else given.weak_password
     return LoginDetails(
         database=before.database if given.database is None else given.database,
         host_key=before.host_key if given.host_key is None else given.host_key,
         read_only=(before.read_only or given.read_only) and not options.read_write,
-        weak_password=before.weak_password if given.weak_password is None else given.weak_password,
+        weak_password=None if options.only_scram else weak_password,
     )
 
 

@@ -130,9 +130,12 @@ def test_a_weaker_password_form_is_allowed_by_name_and_said_aloud(aileron: Comma
     again = aileron("binding", "rebind", "login/db/old", "--allow-password-form", "cleartext")
     shown = aileron("binding", "inspect", "login/db/old")
     after = aileron("binding", "inspect", "login/db/old", "--json")
-    wrong = aileron("binding", "rebind", "login/db/old", "--allow-password-form", "scram")
+    aileron("binding", "rebind", "login/db/old", "--allow-password-form", "scram")
+    withdrawn = aileron("binding", "inspect", "login/db/old", "--json")
+    wrong = aileron("binding", "rebind", "login/db/old", "--allow-password-form", "sha1")
 
     assert (said.code, again.code, wrong.code) == (0, 0, 2), (said, again, wrong)
+    assert withdrawn.json["details"] == {"database": "shop"}
     assert "as an MD5 hash: as good as the password to the server" in " ".join(said.err.split())
     assert "login/db/old app (database shop, md5 password) ok" in listed
     seen = "password the server may have it as it is: the server, and whoever holds its certificate, sees the password"

@@ -7,7 +7,7 @@ Not here: asking (cli/bind.py), signing in (cli/signin.py).
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -52,6 +52,12 @@ _WeakPassword = Annotated[
     PasswordForm | None,
     typer.Option(
         "--allow-password-form", help="Let a PostgreSQL server have the password in a form weaker than SCRAM."
+    ),
+]
+_PasswordForm = Annotated[
+    Literal["md5", "cleartext", "scram"] | None,
+    typer.Option(
+        "--allow-password-form", help="As in `binding setup`; with scram, nothing weaker is allowed from now on."
     ),
 ]
 _Device = Annotated[bool, typer.Option("--device", help="Sign in with a code that you type on another device.")]
@@ -166,7 +172,7 @@ def rebind(
     host_key: _HostKey = None,
     read_only: _ReadOnly = False,
     read_write: _ReadWrite = False,
-    allow_password_form: _WeakPassword = None,
+    allow_password_form: _PasswordForm = None,
     yes: Yes = False,
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
@@ -180,10 +186,12 @@ def rebind(
         raise Problem.usage("--read-only and --read-write cannot be used together")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     shown = supervisor.fetch(BindingDetail, "GET", path_of("v1", "bindings", name))
-    details = LoginDetails(
-        database=database, host_key=_checked(host_key), read_only=read_only, weak_password=allow_password_form
+    weak = _weaker(allow_password_form)
+    only_scram = allow_password_form is not None and weak is None
+    details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only, weak_password=weak)
+    given = BindOptions(
+        name, username, secret, How(as_json=as_json), yes, details=details, read_write=read_write, only_scram=only_scram
     )
-    given = BindOptions(name, username, secret, How(as_json=as_json), yes, details=details, read_write=read_write)
     _warn(details)
     is_new = print_new(shown.connector, shown.suspended)
     if secret is None and shown.grant and _needs_provider(shown):
@@ -257,6 +265,10 @@ def _at_provider(said: str | None) -> str:
                 f"the provider could not be reached ({visible(said.removeprefix('failed: '))}): end the access in "
                 "your account there"
             )
+
+
+def _weaker(form: Literal["md5", "cleartext", "scram"] | None) -> PasswordForm | None:
+    return None if form == "scram" else form
 
 
 def _warn(details: LoginDetails) -> None:
