@@ -196,7 +196,10 @@ def test_an_agent_is_answered_by_the_wheel(aileron: Path, place: Path, method: s
             answer = agent.ask(method, INITIALIZE if method == "initialize" else envelope())
         assert "tools" in answer["result"]["capabilities"]
     finally:
-        Command(home, program=[str(aileron)])("daemon", "stop")
+        command = Command(home, program=[str(aileron)])
+        # The agent may have been answered before its daemon was there, and what is not there yet is not stopped.
+        command("daemon", "start")
+        command("daemon", "stop")
 
 
 def test_the_console_and_the_page_of_the_wheel_are_there(aileron: Path, place: Path) -> None:
