@@ -181,6 +181,6 @@ def test_without_tls_only_loopback_is_allowed() -> None:
 def test_the_refusal_says_what_to_write_where() -> None:
     """The message names the address, what it is, and the setting."""
     with pytest.raises(
-        RefusedError, match=r"10\.0\.0\.1 \(private use.*add \"api\.example\.com:443\" to egress\.private"
+        RefusedError, match=r"10\.0\.0\.1 \(private use.*run `aileron config add egress\.private api\.example\.com:443`"
     ):
         check_addresses(WHERE, ["10.0.0.1"], plain=False, private=False)
