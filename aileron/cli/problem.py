@@ -94,6 +94,8 @@ _FIX_OF_PHASE = {
     "connect": "check that the service runs, and its host and port: aileron connector list",
 }
 """Of a network error of a run. The message may be the connector's; these words are not."""
+_LOOK = "aileron audit show "
+"""What shows how it came to be, where nothing is known to mend it: people are told to look there, and not that it is a fix."""
 _FIX_IS_IN_RECORD = {
     "outcome_unknown",
     "capability_denied",
@@ -267,7 +269,7 @@ class Problem(Exception):
         return {"error": {**error, **{name: text for name, text in added.items() if text is not None}}}
 
     def lines(self) -> list[str]:
-        """What a person reads, harmless: `error: …`, `  why: …`, `  fix: …`, and a connector's last words behind bars."""
+        """What a person reads, harmless: `error: …`, `  why: …`, `  fix: …` or `  look: …`, and a log behind bars."""
         lines = _labelled("error: ", _shown(self.what))
         if self.why:
             lines += _labelled("  why: ", _shown(self.why))
@@ -277,7 +279,8 @@ class Problem(Exception):
                 *(GUTTER + line for line in visible_lines(self.log.rstrip())),
             ]
         if self.fix:
-            lines += labelled("  fix: ", _shown(self.fix)) if is_terminal("stderr") else [f"  fix: {_shown(self.fix)}"]
+            label = "  look: " if self.fix.startswith(_LOOK) else "  fix: "
+            lines += labelled(label, _shown(self.fix)) if is_terminal("stderr") else [f"{label}{_shown(self.fix)}"]
         return lines
 
 

@@ -126,7 +126,7 @@ def test_an_approved_run_that_does_not_complete_has_the_code_of_its_failure(
 
     assert (plain.code, as_json.code, plain.out) == (code, code, "")
     assert plain.err.startswith(f"{UNSIGNED}approved {ID}\nerror: ")
-    assert plain.err.endswith("\n  fix: aileron audit show run-1\n")
+    assert plain.err.endswith("\n  look: aileron audit show run-1\n")
     assert (as_json.json["status"], as_json.json["error"]["fix"]) == (status, "aileron audit show run-1")
 
 
@@ -595,7 +595,7 @@ def test_a_failure_after_a_yes_ends_as_of_any_run(fake: FakeDaemon, aileron: Com
     said = at_the_question(aileron, (THREE_WAYS, "y"))
 
     assert said.code == 7
-    assert said.out.endswith("error: it did not work\n  fix: aileron audit show run-1\n")
+    assert said.out.endswith("error: it did not work\n  look: aileron audit show run-1\n")
 
 
 @pytest.mark.parametrize(
@@ -680,7 +680,7 @@ def test_words_of_a_person_are_no_command_to_type(fake: FakeDaemon, aileron: Com
 
     assert aileron("run", "act").err.splitlines() == [
         "error: a person denied it: aileron vault lock",
-        "  fix: aileron audit show run-1",
+        "  look: aileron audit show run-1",
     ]
 
 

@@ -78,7 +78,7 @@ def test_a_failure_is_told_to_people_and_programs(fake: FakeDaemon, aileron: Com
     assert plain.err.splitlines() == [
         "error: b.example is not granted",
         "  why: github://a/b@1.0.0 requested network:b.example:443; granted: network:a.example:443",
-        "  fix: aileron audit show run-1",
+        "  look: aileron audit show run-1",
     ]
     assert as_json.err == plain.err
     assert as_json.json["error"]["requested"] == "network:b.example:443"
@@ -145,7 +145,7 @@ def test_the_last_words_of_a_connector_are_marked_as_its_own(fake: FakeDaemon, a
         "  │ Traceback:",
         "  │ error: all is well",
         "  │   fix: rm -r ~",
-        "  fix: aileron audit show run-1",
+        "  look: aileron audit show run-1",
     ]
 
 

@@ -88,7 +88,7 @@ def test_a_run_that_was_cut_short_is_not_repeated_by_whoever_repeats_the_command
         said = world.aileron("run", "effect", *repeated)
         assert (said.code, said.out, world.upstream.effects) == (8, "", 1), said
         assert f"not run again: {lost} made the same request" in said.err
-        assert f"fix: aileron audit show {lost}" in said.err
+        assert f"look: aileron audit show {lost}" in said.err
     refused = world.home.agent.request("POST", "/v1/actions/effect/run", {"args": {}})
     assert (refused.status, refused.body["error"]["class"]) == (500, "outcome_unknown")
     assert refused.body["error"]["details"]["run_id"] == lost
@@ -116,7 +116,7 @@ def test_a_run_that_was_waited_for_is_named_with_its_id(world: World) -> None:
 
     assert (said.code, said.out) == (8, "")
     (lost,) = set(_RUN.findall(said.err))
-    assert f"fix: aileron audit show {lost}" in said.err
+    assert f"look: aileron audit show {lost}" in said.err
     assert world.home.must("GET", f"/v1/runs/{lost}")["status"] == "unknown"
 
 
