@@ -32,6 +32,12 @@ NO_COMMIT: Final = b"0" * 40
 """The id that stands for "there is none" in the protocol."""
 _REPOSITORY: Final = re.compile(r"[A-Za-z0-9_./~][A-Za-z0-9._/@:+,=~-]{0,511}")
 _ID: Final = re.compile(r"[0-9a-f]{40}")
+_NO_ACCESS: Final = re.compile(
+    r"not found|not be found|does not appear to be a git repository|permission|access denied|not authori[sz]ed",
+    re.IGNORECASE,
+)
+"""How git and the forges say that there is no such repository, or none for this key, which they do not tell apart."""
+_CURE: Final = "check the name of the repository, and that the key has been given access to it"
 _NOT_THE_PROTOCOL: Final = (
     AssertionError,
     AttributeError,
@@ -208,13 +214,18 @@ def _of_the_host(error: BaseException) -> ConnectorError | None:
 def _said_by_host(host: ConnectorError) -> ConnectorError:
     """As the host has it; with the server's words, where there are some."""
     words = host.details.get("said")
-    return ExternalApiError(f"the server says: {_shown(words)}") if words else host
+    return ExternalApiError(_quoted(words)) if words else host
 
 
 def _words_of(error: Exception) -> str:
     if isinstance(error, HangupException):
         return "the server ended the connection: there may be no such repository, or the key may not be let in to it"
-    return f"the server says: {_shown(error)}"
+    return _quoted(error)
+
+
+def _quoted(words: object) -> str:
+    said = f"the server says: {_shown(words)}"
+    return f"{said}; {_CURE}" if _NO_ACCESS.search(said) else said
 
 
 class _Vendor(SSHVendor):

@@ -430,6 +430,7 @@ def lines(*packets: bytes) -> bytes:
         (b"zzzz", "the server"),
         (b"0003", "the server"),
         (lines(b"ERR \x1b[2Jno such thing\n"), "the server says: [2Jno such thing"),
+        (lines(b"ERR Repository not found.\n"), "not found.; check the name of the repository, and that the key has"),
         (lines(b"nothing"), "the server sent what git does not send"),
         (lines(b"2" * 40 + b" HEAD\0shallow", b"shallow\xff"), "the server sent what git does not send"),
     ],
