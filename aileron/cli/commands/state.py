@@ -225,7 +225,8 @@ def _machine(report: Report, mode: SandboxMode) -> Iterator[Check]:
     if missing := [name for name in _FOR_LOGINS if importlib.util.find_spec(name) is None]:
         from aileron.extras import repair_command
 
-        words = f"{' and '.join(missing)} cannot be imported: connectors that log in by {_FOR_LOGINS[missing[0]]} fail"
+        ways = " or ".join(_FOR_LOGINS[name] for name in missing)
+        words = f"{' and '.join(missing)} cannot be imported: connectors that log in by {ways} fail"
         yield Check("logins", "bad", words, repair_command(*missing))
     if report.memory is not None:
         found, command = _MEMORY[report.memory]

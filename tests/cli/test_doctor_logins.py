@@ -1,0 +1,45 @@
+"""`aileron doctor` where a package that logins need is not there: which, what fails without it, and the command for it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+_PROGRAM = (
+    "import sys; sys.modules.update(dict.fromkeys(sys.argv[1].split())); "
+    "from aileron.cli.app import main; sys.exit(main(['doctor']))"
+)
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        ("", None),
+        ("asyncssh", "asyncssh cannot be imported: connectors that log in by ssh fail"),
+        ("asyncssh scramp", "asyncssh and scramp cannot be imported: connectors that log in by ssh or SCRAM fail"),
+    ],
+    ids=["none", "one", "both"],
+)
+def test_packages_that_logins_lack_are_named(tmp_path: Path, missing: str, said: str | None) -> None:
+    """With all of them there, nothing is said of logins."""
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM, missing],
+        env={**os.environ, "AILERON_HOME": str(tmp_path / "home"), "COLUMNS": "400"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert any("jail" in line for line in lines), done.stderr
+    about = [line for line in lines if "cannot be imported" in line]
+    if said is None:
+        assert about == []
+    else:
+        (line,) = about
+        assert said in line
+        assert line.endswith(f" {missing}")  # of the command that puts them back
