@@ -6,8 +6,11 @@ in the meantime would change which account a decision acts on.
 Rules
 - A login is what its binding says of it: user name, database, host key, role. Those are in the plan, and another one is
   refused. A new password for the same account is not, since the service tells whose it is.
+- A secret goes only where its binding lets it. A plan of an older version may log in somewhere else than the binding is for by
+  now, as the same user: that is refused, so that no service gets another one's password.
 - Of everything else the secret says whose it is: of a token, a key in a header, a private key for ssh. So a binding made anew is
   another one. So it is in a plan that does not say of its login what it was made with, as older ones.
+- A binding that came back with a copy of the vault is older than the plan. Where its account is known, another one is refused.
 
 Source: docs/adr/0007-approval-bound-to-a-plan-digest.md, docs/reference/logins.md. Not here: the loan (lend.py).
 """
@@ -44,12 +47,14 @@ def check_still_bound(found: Binding | None, use: CredentialUse, since: float) -
 
 
 def check_login(binding: Binding, use: CredentialUse) -> None:
-    """Return if what is said of the login is what the plan was made with. AileronError(binding_failed) with what is not.
+    """Return if account and login are what the plan was made with; AileronError(binding_failed) says what is not.
 
     Quick: for the moment of the loan.
     """
     _check_role(binding, use)
     if use.bound is UNSET or use.bound == binding.bound:
+        _check_places(binding, use)
+        _check_account(binding, use)
         return
     changed = ("login",) if binding.bound is None else use.bound.changed_to(binding.bound)
     what = " and another ".join(changed)
@@ -67,6 +72,23 @@ def _check_role(binding: Binding, use: CredentialUse) -> None:
     raise _changed(
         use, f"{binding.name} is bound {said} by now, and the run was planned with the other: request it again"
     )
+
+
+def _check_places(binding: Binding, use: CredentialUse) -> None:
+    """Also of a plan that says no login."""
+    agreed = binding.logins
+    gone = " and ".join(str(target.destination) for target in use.need.logins if target not in agreed)
+    if gone:
+        raise _changed(
+            use,
+            f"{binding.name} was bound anew since the run was planned, and not for a login at {gone}: request it again",
+        )
+
+
+def _check_account(binding: Binding, use: CredentialUse) -> None:
+    """As the provider or the user said it; also of what logs in nowhere."""
+    if use.account is not None and use.account != binding.account:
+        raise _changed(use, f"{binding.name} has another account than when the run was planned: request it again")
 
 
 def _is_told_by_its_login(binding: Binding, use: CredentialUse) -> bool:

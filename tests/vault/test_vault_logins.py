@@ -24,8 +24,10 @@ from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.vault import Binding, Vault, VaultLender
 from tests.vault.conftest import BASIC, CANARY, CONNECTOR, PASSPHRASE, refused
+from tests.vault.conftest import use as basic_use
 
 MAIL = Reach(hosts=("imap.example.test:993",), wire="login imap+tls://imap.example.test:993")
+MOVED = Reach(hosts=("mail.example.test:993",), wire="login imap+tls://mail.example.test:993")
 DATABASE = Reach(hosts=("db.example.test:5432",), wire="login postgres+tls://db.example.test:5432")
 PLAIN = Reach(hosts=("localhost:5432",), wire="login postgres+plain://localhost:5432")
 REDIS = Reach(hosts=("redis.example.test:6379",), wire="login redis+tls://redis.example.test:6379")
@@ -144,6 +146,7 @@ OTHERS: dict[str, tuple[Binding, Binding, str]] = {
         "with another user name and another database",
     ),
     "host": (SHOP, login(REDIS, LoginDetails(database="1")), "with another database"),
+    "place": (login(MAIL), login(MOVED), "and not for a login at imap.example.test:993: request it again"),
 }
 
 
@@ -189,6 +192,25 @@ def test_a_password_changes_and_a_key_makes_another_account(vault: Vault):
             vault.check_unchanged(wanted, bound.created_at)
         assert "no longer the binding that was shown: ask again" in refusal.message
         assert refusal.details["reason"] == "binding_changed"
+
+
+@pytest.mark.parametrize("is_login", [True, False], ids=["login", "basic"])
+def test_a_binding_that_is_older_than_the_plan_and_of_another_account_is_refused(vault: Vault, is_login: bool):
+    """As one that a copy of the vault brings back, also in a plan that does not say its login; of the same account it is lent."""
+    binding = login(MAIL) if is_login else BASIC
+    wanted = msgspec.structs.replace(use(binding) if is_login else basic_use(binding), account=binding.account)
+    vault.bind(binding, replace=True)
+    vault.check_unchanged(wanted, binding.created_at)
+    with VaultLender(vault).lend(wanted) as loan:
+        assert loan.username == binding.username
+
+    vault.bind(msgspec.structs.replace(binding, username="eve", created_at=binding.created_at - 60.0), replace=True)
+    with refused(FailureClass.BINDING_FAILED) as refusal:
+        vault.check_unchanged(wanted, binding.created_at)
+    assert "has another account than when the run was planned: request it again" in refusal.message
+    with refused(FailureClass.BINDING_FAILED) as refusal, VaultLender(vault).lend(wanted):
+        pass
+    assert refusal.details["reason"] == "binding_changed"
 
 
 WRONG: list[tuple[Binding, str]] = [
