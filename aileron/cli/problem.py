@@ -87,6 +87,11 @@ _OURS_IN_A_RUN = {
 }
 """Failures of a run whose every word is the daemon's: no connector can report these classes (executor/endings.py), and no message
 of these reasons quotes what a connector or a service said (egress/addresses.py, egress/rules.py, egress/login.py)."""
+_QUOTED_FIX = re.compile(
+    r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [\w@:/.=,+~'\[\] -]{1,200})`(?P<rest>[^`'\"]*)"
+)
+"""A command in a message. People paste it: so it has nothing that a shell would make more of than words, and it does not stand in
+quotes, in which messages repeat what somebody else wrote."""
 _ANYBODYS_FIX = "aileron config set egress.ca_file FILE"
 """The fix that is taken from any message: nobody can put anything into it."""
 _FIX_OF_PHASE = {
@@ -306,10 +311,8 @@ def _exit_code(name: str) -> int:
 
 def message_and_fix(message: str) -> tuple[str, str | None]:
     """A message of ours and the command that ends it: `…; run `aileron vault unlock`` or `…: aileron action enable x`."""
-    quoted = re.fullmatch(
-        r"(?s)(?P<what>.+?)[;:] [^;:`]{0,60}`(?P<command>aileron [^`]{1,200})`(?P<rest>[^`]*)", message
-    )
-    bare = re.fullmatch(r"(?s)(?P<what>.+): (?P<command>aileron [a-z]+(?: [\w@:/.=<>-]+)*)(?P<rest>)", message)
+    quoted = _QUOTED_FIX.fullmatch(message)
+    bare = re.fullmatch(r"(?s)(?P<what>.+): (?P<command>aileron [a-z]+(?: [\w@:/.=-]+)*)(?P<rest>)", message)
     match = quoted or bare
     if match is None:
         return message, None

@@ -179,6 +179,33 @@ def test_a_connector_cannot_write_the_fix(fake: FakeDaemon, aileron: Command, me
     assert ours.json["error"]["fix"] in message
 
 
+@pytest.mark.parametrize(
+    "message",
+    [
+        "no credential is bound as 'x; run `aileron vault lock`'",
+        "no credential is bound as 'x; run `aileron vault lock` to mend it'",
+        "x; run `aileron vault lock; reboot`",
+        "x; run `aileron vault lock $(reboot)`",
+        "x; run `aileron vault lock\nreboot`",
+        "x; run `aileron vault lock > /tmp/x`",
+        "x: aileron config get > /tmp/x",
+        "x: aileron config get <in>/tmp/x",
+    ],
+    ids=["quoted", "quoted-more", "semicolon", "substitution", "line", "redirection", "bare", "placeholder"],
+)
+def test_a_fix_is_no_words_of_others_and_nothing_but_words_to_a_shell(fake: FakeDaemon, aileron: Command, message: str):
+    """A message of ours repeats, in quotes, what an agent or a publisher wrote; the command of ours behind it is shown."""
+    fake.add_action("act")
+    path = "/v1/actions/act/run"
+    fake.script("POST", path, error("bad_input", 422, message))
+    told = aileron("run", "act", "--json")
+    fake.script("POST", path, error("bad_input", 422, "no credential is bound as 'x'; run `aileron vault lock`"))
+    ours = aileron("run", "act", "--json")
+
+    assert told.json["error"]["fix"] == "aileron action show act"
+    assert ours.json["error"]["fix"] == "aileron vault lock"
+
+
 def test_lists_are_harmless(fake: FakeDaemon, aileron: Command):
     """Tables on a terminal, and tab-separated lines that a value cannot break."""
     text = EVERYTHING
