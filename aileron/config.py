@@ -35,6 +35,7 @@ from aileron.model.selecting import Selector, parse_selector, parse_selectors
 __all__ = [
     "CONSENTED",
     "FIELDS",
+    "LOCK_S",
     "MAX_CONFIG_BYTES",
     "NAMING_A_SECRET",
     "SCHEMA",
@@ -61,6 +62,8 @@ SandboxMode = Literal["namespaces", "landlock"]
 _T = TypeVar("_T")
 _D = TypeVar("_D")
 
+LOCK_S: Final = 5.0
+"""Whoever writes config.toml waits as long for another: they read and write a small file meanwhile, and wait for nobody."""
 MAX_CONFIG_BYTES: Final = 1 << 20
 """1 MiB: a file that a person writes by hand."""
 MAX_CERTIFICATE_CHARS: Final = 1 << 16
@@ -535,7 +538,7 @@ def keep_port(path: Path, port: int) -> None:
 
     directory = path.parent
     try:
-        with files.open_directory(directory, files.OTHERS_MAY_WRITE) as opened:
+        with files.open_directory(directory, files.OTHERS_MAY_WRITE) as opened, files.locked(opened, path, LOCK_S):
             try:
                 document = tomlkit.parse(files.read(opened, path, MAX_CONFIG_BYTES).decode())
             except FileNotFoundError:

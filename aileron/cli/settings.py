@@ -6,7 +6,7 @@ Runs in commands, without a daemon. What is written is what the daemon will read
 Rules
 - All but what was asked for stays as it is: comments, order, blank lines (tomlkit).
 - What came out is read again, and says the old settings and the change, or it is not written.
-- A file that somebody else changed meanwhile is not overwritten.
+- A file that somebody else changed meanwhile is not overwritten. Commands and the daemon write it one after the other.
 
 Source: docs/reference/configuration.md. Not here: the commands (commands/config.py), what a setting means
 (config.py).
@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from aileron import files
 from aileron.cli.problem import Problem
-from aileron.config import FIELDS, MAX_CONFIG_BYTES, Settings, parse_settings, written_settings
+from aileron.config import FIELDS, LOCK_S, MAX_CONFIG_BYTES, Settings, parse_settings, written_settings
 from aileron.model.document import Kind
 
 __all__ = [
@@ -82,8 +82,9 @@ def entries_of(key: str, words: Sequence[str]) -> list[str]:
 
 def list_in_force(key: str, text: str, path: Path) -> list[str]:
     """The entries that this text makes of the setting: as they are written, or the default. AileronError."""
+    read = parse_settings(text, path).values()  # first: a text in the place of a list is not one of its letters
     written = written_settings(text, path)
-    return list(written[key] if key in written else parse_settings(text, path).values()[key])
+    return list(written[key] if key in written else read[key])
 
 
 def _wrong(key: str, word: str, kind: Words) -> Problem:
@@ -107,9 +108,9 @@ def write_text(path: Path, before: str, text: str) -> Settings:
     if len(text.encode()) > MAX_CONFIG_BYTES:
         raise Problem.usage(f"{path} would be larger than {MAX_CONFIG_BYTES} bytes")
     files.make_directory(path.parent)
-    if read_text(path) != before:
-        raise Problem.usage(f"{path} was changed by another program; nothing was written, try again")
-    with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory:
+    with files.open_directory(path.parent, files.OTHERS_MAY_WRITE) as directory, files.locked(directory, path, LOCK_S):
+        if read_text(path) != before:
+            raise Problem.usage(f"{path} was changed by another program; nothing was written, try again")
         files.replace(directory, path, text.encode())
     return settings
 

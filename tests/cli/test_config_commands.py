@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
 import sys
 import tomllib
 from pathlib import Path
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aileron.cli.problem import Problem
-from aileron.cli.settings import changed, kind_of
+from aileron.cli.settings import changed, kind_of, list_in_force, read_text, write_text
 from aileron.config import SETTINGS, Settings, parse_settings, written_settings
 from tests.cli.command import Command
 from tests.support.fake_daemon import FakeDaemon
@@ -354,6 +356,54 @@ def test_a_broken_file_is_mended_in_an_editor(aileron: Command, file: Path, tmp_
 
     assert said.code == 0, said
     assert tomllib.loads(file.read_text()) == {"notify": {"desktop": False}}
+
+
+# Two at once, and words that a shell or a comma would make something else of
+
+
+def test_what_commands_add_at_the_same_time_is_all_there(file: Path):
+    """One that finds the file changed says so and writes nothing; none says that it is done and is undone by another."""
+
+    def add(entry: str) -> None:
+        for _ in range(200):
+            before = read_text(file)
+            there = list_in_force("egress.private", before, file)
+            with contextlib.suppress(Problem):
+                write_text(file, before, changed(before, {"egress.private": [*there, entry]}, file))
+                return
+
+    wanted = [f"h{number}.lan:443" for number in range(6)]
+    with concurrent.futures.ThreadPoolExecutor(6) as pool:
+        list(pool.map(add, wanted))
+    assert sorted(list_in_force("egress.private", read_text(file), file)) == sorted(["nas.lan:443", *wanted])
+
+
+def test_a_text_in_the_place_of_a_list_is_refused_and_not_split(aileron: Command, file: Path):
+    """The same file with a list takes the entry."""
+    file.write_text('[mcp]\nkeep_listed = "abc"\n')
+    assert aileron("config", "add", "mcp.keep_listed", "send").code != 0
+    assert tomllib.loads(file.read_text()) == {"mcp": {"keep_listed": "abc"}}
+
+    file.write_text('[mcp]\nkeep_listed = ["abc"]\n')
+    assert aileron("config", "add", "mcp.keep_listed", "send").code == 0
+    assert tomllib.loads(file.read_text()) == {"mcp": {"keep_listed": ["abc", "send"]}}
+
+
+@pytest.mark.parametrize(
+    ("entry", "undo"),
+    [
+        ("/my own;reboot=tag:x", "  undo: aileron config add mcp.folders '/my own;reboot=tag:x'\n"),
+        ("/a,b=tag:x", None),
+    ],
+    ids=["shell", "comma"],
+)
+def test_the_command_that_undoes_is_one_that_can_be_pasted(aileron: Command, file: Path, entry: str, undo: str | None):
+    """Words of a shell are quoted; where no words are the entry, there is no command."""
+    file.write_text(f"[mcp]\nfolders = [{entry!r}]\n")
+    said = aileron("config", "set", "mcp.folders", "/c=tag:y")
+
+    assert f"no longer in mcp.folders: {entry}\n" in said.err
+    assert (undo in said.err) if undo is not None else ("undo:" not in said.err), said.err
 
 
 # The text

@@ -6,6 +6,7 @@ No daemon is needed, and none is started: one that runs is asked what it has rea
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -169,8 +170,16 @@ def _tell_dropped(before: str, changes: dict[str, Any], path: Path) -> None:
         if not (isinstance(value, list) and isinstance(there, list)):
             continue
         if gone := [entry for entry in there if entry not in value]:
-            entries = visible(" ".join(gone))
-            output.note(f"no longer in {key}: {entries}\n  undo: aileron config add {key} {entries}")
+            output.note(f"no longer in {key}: {visible(' '.join(gone))}{_undo(key, gone)}")
+
+
+def _undo(key: str, gone: list[str]) -> str:
+    """The command that adds them again, as a shell takes it; none for entries that a command line cannot say."""
+    from aileron.cli.settings import value_of
+
+    if any(value_of(key, entry) != [entry] or visible(entry) != entry or entry.startswith("-") for entry in gone):
+        return ""
+    return f"\n  undo: aileron config add {key} {shlex.join(gone)}"
 
 
 def edit() -> None:
