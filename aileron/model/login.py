@@ -12,6 +12,7 @@ Source: docs/reference/connector-manifest.md, docs/reference/logins.md. Not here
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Final, Literal, Self, get_args
@@ -37,6 +38,7 @@ __all__ = [
     "LoginProtocol",
     "LoginTarget",
     "PasswordForm",
+    "named",
 ]
 
 LoginProtocol = Literal["smtp", "imap", "pop3", "postgres", "mysql", "redis", "ssh"]
@@ -162,11 +164,13 @@ class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         'ada on shop at db.example:5432'
         """
         said = self.details
-        database = "" if said.database is None else f" on {'database ' * said.database.isdecimal()}{said.database}"
+        database = (
+            "" if said.database is None else f" on {'database ' * said.database.isdecimal()}{named(said.database)}"
+        )
         where = " and ".join(str(login.destination) for login in logins)
         host_key = "" if said.host_key is None else f", host key {shown_fingerprint(said.host_key)}"
         password = "" if said.weak_password is None else f", {said.weak_password} password allowed"
-        return f"{self.username}{database} at {where}{host_key}{password}"
+        return f"{named(self.username)}{database} at {where}{host_key}{password}"
 
     def changed_to(self, now: BoundLogin) -> tuple[str, ...]:
         """What is another thing by now, each in words.
@@ -180,4 +184,14 @@ class BoundLogin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         return (*user, *(_DETAIL_WORDS.get(name, name.replace("_", " ")) for name in differ))
 
 
+def named(text: str) -> str:
+    """A name among words: in quotes where it is more than one word, so that it cannot go on as ours.
+
+    >>> named("ada"), named("ada on shop at db.example:5432")
+    ('ada', '"ada on shop at db.example:5432"')
+    """
+    return text if _WORD.fullmatch(text) else json.dumps(text, ensure_ascii=False)
+
+
+_WORD: Final = re.compile(r"[\w.@+$/:-]+")
 _DETAIL_WORDS: Final = {"host_key": "host key", "read_only": "role", "weak_password": "password form"}

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.model.canonical import canonical_json, sha256_digest
-from aileron.model.login import BoundLogin
+from aileron.model.login import BoundLogin, named
 from aileron.model.manifest import ApprovalRule, CredentialNeed, HostFunction, LimitsSpec, OperationLogin
 from aileron.model.names import BindingName, HostPort
 
@@ -72,7 +72,7 @@ class CredentialUse(msgspec.Struct, frozen=True, kw_only=True):
         if self.bound is not UNSET:
             account = self.bound.words(self.need.logins)
             if self.account is not None and self.account != self.bound.username:
-                account += f", signed in as {self.account}"
+                account += f", signed in as {named(self.account)}"
         return str(self.binding) if account is None else f"{account} ({self.binding})"
 
 

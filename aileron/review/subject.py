@@ -33,6 +33,7 @@ from aileron.model.consent import (
     TrustedKeyConsent,
 )
 from aileron.model.credential import login_facts, login_words, wire_facts
+from aileron.model.login import named
 from aileron.model.timestamp import spoken_time
 from aileron.model.visible import as_text
 from aileron.review.changes import change_lines
@@ -209,7 +210,7 @@ def binding_lines(subject: BindingConsent) -> list[str]:
     """
     whose = subject.username or subject.account
     secret = "the sign-in of" if subject.client is not None else f"the secret {subject.secret} as"
-    used = f"{secret} {whose}" if whose else secret.removesuffix(" as").removesuffix(" of")
+    used = f"{secret} {named(whose)}" if whose else secret.removesuffix(" as").removesuffix(" of")
     facts: list[FactRow] = [
         ("signed in as", subject.account if subject.username and subject.account != subject.username else None),
         ("goes to", _hosts(subject)),
@@ -219,8 +220,14 @@ def binding_lines(subject: BindingConsent) -> list[str]:
         *login_facts(subject.details or None),
         ("application", subject.client),
     ]
-    said = [f"{name} {value if isinstance(value, str) else ', '.join(value)}" for name, value in facts if value]
+    said = [f"{name} {_among_others(value)}" for name, value in facts if value]
     return [f"{subject.name}: {subject.connector} can use {used}", f"  {'; '.join(said)}"]
+
+
+def _among_others(value: str | Sequence[str]) -> str:
+    """In a line of several facts: a value that has what stands between them is in quotes."""
+    values = (value,) if isinstance(value, str) else value
+    return ", ".join(json.dumps(one, ensure_ascii=False) if "; " in one else one for one in values)
 
 
 def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[FactRow]:

@@ -153,6 +153,22 @@ def test_the_account_says_which_it_is_at_which_service(logins: list[str], bound:
     assert accounts_of([querying(use)]) == [words]
 
 
+def test_a_name_does_not_go_on_as_words_of_ours():
+    """A user name, a database or an account that says another server is in quotes; a list of facts gets no fact from it."""
+    bound = BoundLogin(username="ada on shop at db.safe:5432", details=LoginDetails(database="x at db.safe:5432"))
+    need = CredentialNeed(kind="login", scope="Query", logins=(LoginTarget.parse("postgres://db.evil:5432"),))
+    name = BindingName("login", "db", "me")
+    use = CredentialUse(connector=DATABASE, binding=name, need=need, account='eve", or "ada', bound=bound)
+    listed = msgspec.structs.replace(BINDING, username="a as b", details=LoginDetails(database="shop; role only reads"))
+
+    assert accounts_of([querying(use)]) == [
+        '"ada on shop at db.safe:5432" on "x at db.safe:5432" at db.evil:5432, '
+        'signed in as "eve\\", or \\"ada" (login/db/me): Query'
+    ]
+    assert binding_lines(listed)[0] == 'login/git/me: github://acme/git can use the secret key as "a as b"'
+    assert '; database "shop; role only reads"' in binding_lines(listed)[1]
+
+
 def querying(use: CredentialUse) -> Step:
     """A step with that credential."""
     return Step(
