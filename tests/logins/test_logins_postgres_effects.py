@@ -40,6 +40,7 @@ CREATE VIEW shop.names AS SELECT id, name FROM shop.customers;
 CREATE FUNCTION shop.write_log() RETURNS int LANGUAGE sql AS $$ INSERT INTO shop.log VALUES ('by a function'); SELECT 1 $$;
 CREATE FUNCTION shop.empty_log() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN TRUNCATE shop.log; RETURN NEW; END $$;
 CREATE TABLE shop.guarded (id int PRIMARY KEY);
+CREATE TABLE shop.returning (id int);
 CREATE TRIGGER empties AFTER INSERT ON shop.guarded FOR EACH ROW EXECUTE FUNCTION shop.empty_log();
 CREATE TABLE shop.days (day date, what text) PARTITION BY RANGE (day);
 CREATE TABLE shop.days_2026 PARTITION OF shop.days FOR VALUES FROM ('2026-01-01') TO ('2027-01-01');
@@ -51,7 +52,8 @@ GRANT ALL ON ALL TABLES IN SCHEMA shop TO writer;
 GRANT ALL ON ALL SEQUENCES IN SCHEMA shop TO writer;
 """
 ROWS: Final = """
-TRUNCATE shop.customers, shop.orders, shop.log, shop.guarded, shop.days RESTART IDENTITY;
+TRUNCATE shop.customers, shop.orders, shop.log, shop.guarded, shop.days, shop.returning RESTART IDENTITY;
+INSERT INTO shop.returning VALUES (1);
 INSERT INTO shop.customers VALUES (1, 'Ada', 'Bergen', '2026-01-01'),
     (2, 'Bo', 'Bergen', '2026-01-01'), (3, 'Cy', 'Rome', '2026-01-01');
 SELECT setval('shop.customers_id_seq', 3);
@@ -440,6 +442,8 @@ def test_nothing_is_changed_where_no_row_fits(opens: Opens, admin: Admin) -> Non
     [
         (["UPDATE shop.customers SET city = 'x'"], "end the UPDATE with RETURNING *"),
         (["DELETE FROM shop.customers RETURNING 1"], "end the DELETE with RETURNING *"),
+        (["DELETE FROM shop.returning *", "COMMIT"], "changed other rows than it returned"),
+        (["INSERT INTO shop.log SELECT 'x' FROM shop.returning *", "COMMIT"], "changed other rows than it returned"),
         (["DELETE FROM shop.customers RETURNING id -- RETURNING *"], "no comments"),
         (["DELETE FROM shop.customers RETURNING id /* RETURNING *"], "no comments"),
         (["TRUNCATE shop.log"], "TRUNCATE cannot be shown"),

@@ -6,6 +6,7 @@ granted but that the service tells of its own tables and rows as they are.
 Rules
 - `check_statement` knows from the text alone that every row of a write is returned: RETURNING * at its very end, where there
   is no comment, is a part of the statement itself, since a string or a name that began before it would have to end behind it.
+  Only after a dot it may be the name of a table (`FROM a.returning *`): such a write returns no rows, which its tag tells.
 - What it says of a write's text, a regular expression can say as well: an action refuses the same when an agent asks
   (connectors/postgres/actions/execute-sql).
 - The digest is SHA-256 over parts that each have their length before them, under a line of its own.
