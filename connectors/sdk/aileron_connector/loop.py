@@ -8,7 +8,7 @@ Rules
 - A read waits as long as the host lets it: the deadline of the invocation is the host's, and ends the process.
 - A write never waits alone. While the pipe to the host is full, frames from the host are taken in and kept, so that two
   full pipes cannot stand facing each other.
-- What is kept of answers that are not being read is bounded by MAX_KEPT_BYTES (and one read).
+- What is kept of answers that are not being read is bounded by MAX_KEPT_BYTES and MAX_KEPT_FRAMES (and one read).
 - When the host is gone, so are we: HostGoneError passes through `except Exception`.
 
     serve(fd_in, fd_out)       # the same over any pair of pipes, for tests
@@ -57,6 +57,8 @@ FRAMES_IN: Final = 3
 FRAMES_OUT: Final = 4
 MAX_KEPT_BYTES: Final = 8 << 20
 """8 MiB of answers not yet read: an eighth of the memory a connector has unless it asks for more."""
+MAX_KEPT_FRAMES: Final = 1 << 16
+"""Each takes some 120 bytes besides its body, so as much again at most: a service may send a byte at a time."""
 
 _SMALL_READ_BYTES: Final = 4096
 _LARGE_READ_BYTES: Final = 1 << 20
@@ -86,6 +88,7 @@ class Conversation:
         self._thread: Final = _thread.get_ident()
         self._kept: Final[dict[int, deque[Frame]]] = {}
         self._kept_bytes = 0
+        self._kept_frames = 0
         self._reading = _SMALL_READ_BYTES
         self._last_id = 0
         self._is_torn = False
@@ -148,7 +151,7 @@ class Conversation:
             if self.is_full:
                 raise ConnectorError(
                     "connector_runtime_error",
-                    f"more than {MAX_KEPT_BYTES} bytes of other responses are waiting to be read: "
+                    f"more than {MAX_KEPT_BYTES} bytes, or {MAX_KEPT_FRAMES} pieces, of other responses are waiting to be read: "
                     "read or close one before you wait for another",
                 )
             if give_up_at is not None:
@@ -173,6 +176,7 @@ class Conversation:
         kept = self._kept.pop(request_id, None)
         if kept is not None:
             self._kept_bytes -= sum(len(frame.body or b"") for frame in kept)
+            self._kept_frames -= len(kept)
             self.cancel(request_id)
 
     @property
@@ -188,7 +192,7 @@ class Conversation:
     @property
     def is_full(self) -> bool:
         """As much is kept of answers that are not being read as may be."""
-        return self._kept_bytes > MAX_KEPT_BYTES
+        return self._kept_bytes > MAX_KEPT_BYTES or self._kept_frames > MAX_KEPT_FRAMES
 
     def _opened(self, message: HttpRequest | TcpOpen, body: bytes) -> int:
         self._kept[message.id] = deque()
@@ -203,6 +207,7 @@ class Conversation:
     def _taken(self, kept: deque[Frame]) -> Frame:
         frame = kept.popleft()
         self._kept_bytes -= len(frame.body or b"")
+        self._kept_frames -= 1
         return frame
 
     def _first_frame(self) -> Invoke:
@@ -218,6 +223,7 @@ class Conversation:
             if kept is not None:
                 kept.append(frame)
                 self._kept_bytes += len(frame.body or b"")
+                self._kept_frames += 1
         if self.on_heard is not None:
             self.on_heard()
 

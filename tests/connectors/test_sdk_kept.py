@@ -1,0 +1,69 @@
+"""What the connector's end keeps of answers that nobody reads is bounded, however small the pieces are that it comes in."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from aileron_connector.failures import ConnectorError
+from aileron_connector.loop import MAX_KEPT_BYTES, Conversation
+from aileron_sandbox.frames import PROTOCOL_VERSION, Chunk, HttpHead, Invoke, Message, encode
+
+MOST_FRAMES = 70_000
+"""Each takes some 128 bytes of memory."""
+
+
+@contextlib.contextmanager
+def unread(pieces: Iterator[bytes]) -> Iterator[tuple[Conversation, int]]:
+    """A conversation whose first request is answered in these pieces and not read; the second, by its id, is never answered."""
+    to_jail, from_host = os.pipe()
+    from_jail, to_host = os.pipe()
+
+    def write(message: Message, body: bytes = b"") -> None:
+        data = b"".join(map(bytes, encode(message, body)))
+        while data:
+            data = data[os.write(from_host, data) :]
+
+    def answer() -> None:
+        with contextlib.suppress(BrokenPipeError):
+            write(HttpHead(id=1, status=200, headers=[]))
+            for piece in pieces:
+                write(Chunk(id=1, end=False), piece)
+
+    write(Invoke(protocol=PROTOCOL_VERSION, op="x", args={}, hosts=[], invocation="i", deadline_ms=60_000))
+    conversation = Conversation(to_jail, to_host)
+    _, second = (
+        conversation.open("GET", f"https://{name}.example/", [], None, None, is_streamed=False) for name in "ab"
+    )
+    host = threading.Thread(target=answer)
+    host.start()
+    try:
+        yield conversation, second
+    finally:
+        for descriptor in (to_jail, from_jail, to_host):
+            os.close(descriptor)
+        host.join(10)
+        os.close(from_host)
+
+
+@pytest.mark.parametrize("size", [1, 1 << 20], ids=["bytes", "megabytes"])
+def test_answers_that_nobody_reads_are_kept_up_to_a_bound(size: int) -> None:
+    """A service that sends a byte at a time ends the wait as well as one that sends much."""
+    sent = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal sent
+        for _ in range(2 * MOST_FRAMES):
+            sent += 1
+            yield b"x" * size
+
+    with unread(pieces()) as (conversation, second):
+        with pytest.raises(ConnectorError, match="other responses are waiting to be read"):
+            conversation.next_answer(second, 30.0)
+        assert conversation.is_full
+    assert sent < MOST_FRAMES
+    assert sent * size < MAX_KEPT_BYTES + (3 << 20)
