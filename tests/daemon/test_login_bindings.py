@@ -228,6 +228,32 @@ def test_what_was_approved_for_one_login_runs_as_no_other(
     assert home.result(again)["status"] == "completed"
 
 
+@pytest.mark.parametrize("is_moved", [True, False], ids=["bound for another host", "not bound anew"])
+def test_what_was_approved_for_one_host_gets_no_secret_of_another(
+    home: DaemonHome, tmp_path: Path, is_moved: bool
+) -> None:
+    """A newer version logs in elsewhere, and the binding is made for that with a new password: the run of the older one, which
+    waited, does not begin; while the binding is for the old place it does.
+    """
+    install_database(home, tmp_path)
+    home.add_probe_action("execute", name="asked", gated=True, connector=DATABASE)
+    bind(home, DATABASE, "login/db/me", database="shop")
+    home.must("PUT", "/v1/secrets/new", {"value_base64": base64.b64encode(b"a new password").decode()})
+    waiting = home.asked("asked")
+    elsewhere = MANIFEST.replace("{host}", "moved.example.test:5432") + OPERATIONS
+    install(home, tmp_path, elsewhere, name=DATABASE, version="2.0.0", protocol="postgres")
+    if is_moved:
+        home.must("PATCH", "/v1/bindings/login/db/me", {"secret": "new"})
+
+    home.decide(waiting, "approve")
+    ended = home.result(waiting)
+
+    assert ended["status"] == ("failed" if is_moved else "completed"), ended
+    if is_moved:
+        assert "and not for a login at" in ended["error"]["message"]
+        assert ended["error"]["details"]["reason"] == "binding_changed"
+
+
 def test_another_command_suspends_and_binding_anew_keeps_the_host_key(home: DaemonHome, tmp_path: Path) -> None:
     """The old version runs on; the new one says which command it wants, until the person agrees."""
     install_git(home, tmp_path)
