@@ -365,7 +365,7 @@ def test_what_only_its_preview_may_change_takes_no_yes_without_it(world: World, 
     fields = [{"label": "To", "value": "mira@example.com", "multiline": False}] if is_shown else None
     problem = None if is_shown else "no such table"
     world.fake.script("POST", f"{ONE}/preview", sealed_preview(approver, asked["digest"], fields, problem))
-    answers = [(WORD, "no"), ("not decided", "deny 1")] if is_shown else [("this one failed", "deny 1")]
+    answers = [(WORD, "no"), ("not decided", "deny 1")] if is_shown else [("tells the agent", "deny 1")]
     said = dialogue(
         world,
         *UNLOCK,
