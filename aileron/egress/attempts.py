@@ -7,7 +7,7 @@ Rules
 - An account is protocol, host, port and user name. One login at a time is tried at each.
 - After a refusal the same secret is not tried for PAUSE_S, and twice as long after each further refusal of the account. Another
   secret is tried at once, since only a person can store one; but where MAX_SECRETS were refused, none is.
-- Another user name is another account.
+- Another user name is another account. At a mail server, upper and lower case are one: most count them so.
 - Of a secret nothing is kept but a digest, under a key of this process. Nothing is on disk: a daemon that starts anew knows of no
   refusal.
 
@@ -52,6 +52,15 @@ class Account(NamedTuple):
     destination: HostPort
     username: str
 
+    @property
+    def counted(self) -> Account:
+        """The one spelling of it that is counted."""
+        return self._replace(username=self.username.casefold()) if self.protocol in _FOLDED else self
+
+
+_FOLDED: Final = frozenset[LoginProtocol]({"smtp", "imap", "pop3"})
+"""Whose user names are mostly mail addresses, and seldom differ in case alone. `Ada` and `ada` are two roles of a database."""
+
 
 class Attempt(NamedTuple):
     """One login that is tried: at which account, and a digest of the secret."""
@@ -81,6 +90,7 @@ class Attempts:
     @contextlib.asynccontextmanager
     async def turn(self, account: Account, secret: Secret) -> AsyncIterator[Attempt]:
         """When nobody else tries a login there; what to call it by in the others."""
+        account = account.counted
         lock, waiting = self._turns.get(account, (anyio.Lock(), 0))
         self._turns[account] = lock, waiting + 1
         try:

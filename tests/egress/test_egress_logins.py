@@ -670,6 +670,17 @@ async def test_another_account_is_another_series(what: str) -> None:
     assert await refuse(attempts, account=OTHER_ACCOUNTS[what]) == PAUSE_S
 
 
+async def test_at_a_mail_server_another_spelling_is_the_same_account() -> None:
+    """Most count both as one; two roles of a database may differ in nothing else."""
+    attempts = Attempts(lambda: 0.0)
+    role = Account("postgres", ACCOUNT.destination, "me")
+    await refuse(attempts)
+    await refuse(attempts, account=role)
+
+    assert await pause_of(attempts, account=ACCOUNT._replace(username="Me@Example.com")) == PAUSE_S
+    assert await pause_of(attempts, account=role._replace(username="Me")) == 0
+
+
 async def test_another_secret_of_an_account_is_tried_at_once_and_its_refusal_counts_with_the_others() -> None:
     """A service counts refusals of the account. After some no secret is tried, whoever stores them."""
     attempts = Attempts(lambda: 0.0)
