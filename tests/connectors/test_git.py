@@ -411,10 +411,11 @@ def test_branches_and_tags_are_made_once_and_deleted_where_they_are(host: GitHos
 # A server that lies
 
 
-def answers(data: bytes, into: Path) -> Callable[[str], list[str]]:
-    """A server that says this, whatever it is told."""
+def answers(data: bytes, into: Path, *, listens: bool = False) -> Callable[[str], list[str]]:
+    """A server that says this, whatever it is told. One that listens goes when its client does, and not before."""
     (into / "said").write_bytes(data)
-    return lambda _command: ["sh", "-c", f"cat {into / 'said'}"]
+    then = "; cat > /dev/null" if listens else ""
+    return lambda _command: ["sh", "-c", f"cat {into / 'said'}{then}"]
 
 
 def lines(*packets: bytes) -> bytes:
@@ -455,7 +456,8 @@ def test_refs_with_names_that_cannot_be_shown_are_left_out(program: Path, tmp_pa
         b"2" * 40 + b" refs/heads/\xff",
         b"x" * 40 + b" refs/heads/id",
     )
-    found = GitHost(program, tmp_path, serve=answers(said, tmp_path)).call("list_refs", repository="site.git").output
+    host = GitHost(program, tmp_path, serve=answers(said, tmp_path, listens=True))
+    found = host.call("list_refs", repository="site.git").output
 
     assert found == {"head": None, "refs": [{"name": "refs/heads/good", "id": "2" * 40}], "left_out": 0}
 

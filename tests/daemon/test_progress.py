@@ -32,9 +32,13 @@ def watched(home: DaemonHome, args: dict[str, Any]) -> tuple[list[dict[str, Any]
     seen: list[dict[str, Any]] = []
     while True:
         last = seen[-1]["number"] if seen else 0
+        asked_at = time.monotonic()
         state = home.must("GET", f"/v1/runs/{run.body['run_id']}?wait=10&progress={last}", wait_s=10)
         if state["status"] != "running":
             return seen, state
+        if "progress" not in state:  # its jail has not started yet
+            assert time.monotonic() - asked_at > 9, "woken for nothing"
+            continue
         assert state["progress"]["number"] > last, "woken for nothing"
         seen.append(state["progress"])
 

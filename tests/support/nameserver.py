@@ -37,8 +37,23 @@ NONSENSE: Final = "nonsense"
 LOOP: Final = "loop"
 """As a name's answer: a name that is compressed to itself."""
 
+_TRIES = 10
 Answers = list[str] | str
 """Addresses, names as `cname:NAME`, or one of the words above."""
+
+
+def _bound(port: int) -> tuple[socket.socket, socket.socket]:
+    """Of UDP and TCP, both at `port`; for 0 at one that is free for both, which the kernel knows of one of them only."""
+    for left in range(_TRIES - 1, -1, -1):
+        udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        try:
+            udp.bind(("127.0.0.1", port))
+            return udp, socket.create_server(udp.getsockname())
+        except OSError:
+            udp.close()
+            if port or not left:
+                raise
+    raise AssertionError("unreachable")
 
 
 class NameServer:
@@ -49,10 +64,8 @@ class NameServer:
         self.asked: list[tuple[str, str]] = []
         """(name, type) in the order in which they came, over UDP and TCP alike."""
         self.on_question: Callable[[str], None] = lambda name: None
-        self._udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._udp.bind(("127.0.0.1", port))
+        self._udp, self._tcp = _bound(port)
         self.port: int = self._udp.getsockname()[1]
-        self._tcp = socket.create_server(("127.0.0.1", self.port))
         self._threads = [threading.Thread(target=run, daemon=True) for run in (self._serve_udp, self._serve_tcp)]
 
     def __enter__(self) -> Self:
