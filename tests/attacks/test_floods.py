@@ -203,7 +203,10 @@ def test_slow_strangers_make_room(home: DaemonHome, attack: Attack) -> None:
             attack.denied("that of one who was there before", b"HTTP/1.1 200", _all_of(before[-1])[:12])
             found, until = [], time.monotonic() + DEADLINE_S
             while len(found) < 10 or (not _ended_for_others(home) and time.monotonic() < until):
-                found.append(_status_or_none(port, "/v1/actions", token))
+                # Until its head is read it is a stranger, too, and on a slow machine its turn to go may come first: what is
+                # safe is asked again, as an agent's relay does.
+                answers = (_status_or_none(port, "/v1/actions", token) for _ in range(2))
+                found.append(next((status for status in answers if status is not None), None))
             attack.denied("the places of callers with a session", [200], sorted(set(found), key=str))
     attack.control(
         "strangers were ended for it, and that is said at most every ten seconds", True, 0 < _ended_for_others(home) < 6
