@@ -73,6 +73,11 @@ class Office:
         sent = [event for event in self.home.events(run) if event["type"] == "egress.sending"]
         return [(event["method"], event["credential"]) for event in sent]
 
+    def settled(self) -> int:
+        """How many messages there are, once what earlier tests sent has arrived."""
+        wait_until(lambda: not self.postfix.has_waiting(), "a message waits")
+        return len(self.dovecot.messages("noor"))
+
     def arrived(self, count: int) -> list[EmailMessage]:
         """What Noor got, once it is so many."""
         wait_until(lambda: len(self.dovecot.messages("noor")) >= count, f"no mail: {self.postfix.log()}")
@@ -123,7 +128,7 @@ def test_mail_is_found_and_read_without_asking(office: Office) -> None:
 
 def test_a_draft_needs_nobody_and_sends_nothing(office: Office) -> None:
     """It lies where the user looks for drafts."""
-    before = len(office.dovecot.messages("noor"))
+    before = office.settled()
     answer = office.home.run("draft-email", {"to": "noor@example.com", "subject": "later", "body": "x"})
     assert answer.status == 200, answer.body
     assert office.logins(answer.body["audit_id"]) == [("IMAP", BINDING)]
@@ -133,7 +138,7 @@ def test_a_draft_needs_nobody_and_sends_nothing(office: Office) -> None:
 
 def test_a_message_waits_for_a_person_and_goes_once_they_agree(office: Office) -> None:
     """Before that the server is only asked; then it arrives, a copy is kept, and its envelope was on record before it left."""
-    before = len(office.dovecot.messages("noor"))
+    before = office.settled()
     question = office.ask("send-email", **SEND)
     shown = office.preview(question)
     assert (shown["Server accepts"], shown["Server refuses"]) == ("noor@example.com", "nobody")
@@ -151,7 +156,7 @@ def test_a_message_waits_for_a_person_and_goes_once_they_agree(office: Office) -
 
 def test_a_message_that_is_denied_is_sent_to_nobody(office: Office) -> None:
     """One beside it that is agreed to arrives."""
-    before = len(office.dovecot.messages("noor"))
+    before = office.settled()
     denied, agreed = (
         office.ask("send-email", **SEND | {"subject": "no"}),
         office.ask("send-email", **SEND | {"subject": "yes"}),
@@ -164,7 +169,7 @@ def test_a_message_that_is_denied_is_sent_to_nobody(office: Office) -> None:
 
 def test_whoever_decides_sees_whom_the_server_would_refuse(office: Office) -> None:
     """Agreed to all the same, nobody gets it, and the failure says who was refused."""
-    before = len(office.dovecot.messages("noor"))
+    before = office.settled()
     question = office.ask("send-email", **SEND | {"to": "noor@example.com, nobody@example.com"})
     shown = office.preview(question)
     assert shown["Server accepts"] == "noor@example.com"
@@ -185,7 +190,7 @@ def test_an_answer_is_shown_whole_before_it_goes(office: Office) -> None:
         b"Message-ID: <p@example.com>\r\n\r\nand then?\r\n",
     )
     [message] = office.run("search-mail", subject="Plans")["messages"]
-    before = len(office.dovecot.messages("noor"))
+    before = office.settled()
     question = office.ask("reply-to-email", from_address=SEND["from_address"], message_id=message["id"], body="home")
     shown = office.preview(question)
     assert (shown["To"], shown["Subject"]) == ("Noor <noor@example.com>", "Re: Plans")
