@@ -116,7 +116,7 @@ class Account:
 
     def settled(self, user: str) -> int:
         """How many messages somebody has, once what earlier tests sent has arrived."""
-        wait_until(lambda: not self.postfix.has_waiting(), f"a message waits: {self.postfix.log()}")
+        self.postfix.settle()
         return len(self.dovecot.messages(user))
 
     def arrived(self, user: str, count: int) -> list[EmailMessage]:

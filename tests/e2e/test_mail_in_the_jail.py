@@ -75,7 +75,7 @@ class Office:
 
     def settled(self) -> int:
         """How many messages there are, once what earlier tests sent has arrived."""
-        wait_until(lambda: not self.postfix.has_waiting(), "a message waits")
+        self.postfix.settle()
         return len(self.dovecot.messages("noor"))
 
     def arrived(self, count: int) -> list[EmailMessage]:

@@ -20,6 +20,7 @@ import json
 import os
 import pwd
 import random
+import re
 import shutil
 import signal
 import socket
@@ -78,6 +79,13 @@ def listens(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _arrival(message: Path) -> tuple[int, int]:
+    """Seconds and microseconds of `SECONDS.V…I…M….host`: no order of texts."""
+    found = re.match(r"(\d+)\..*M(\d+)", message.name)
+    assert found is not None, message.name
+    return int(found[1]), int(found[2])
 
 
 class Dovecot:
@@ -152,9 +160,9 @@ class Dovecot:
         os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
     def messages(self, user: str) -> list[bytes]:
-        """All that is in the inbox, read or not."""
+        """All that is in the inbox, read or not, as it arrived."""
         found = [*(self.mail / user / "new").glob("*"), *(self.mail / user / "cur").glob("*")]
-        return [path.read_bytes() for path in sorted(found)]
+        return [path.read_bytes() for path in sorted(found, key=_arrival)]
 
     def _introspect(self, request: Seen) -> bytes:
         token = parse_qs(request.body.decode()).get("token", [""])[0]

@@ -97,8 +97,11 @@ class Postfix:
             self._process.send_signal(signal.SIGTERM)  # which its master passes on to all of its session
             self._process.wait(20)
 
-    def has_waiting(self) -> bool:
-        """Whether a message that it took is not delivered yet."""
+    def settle(self) -> None:
+        """Wait until every message that it took is delivered, so that none of an earlier test arrives in a later one."""
+        wait_until(lambda: not self._has_waiting(), f"a message waits: {self.log()}")
+
+    def _has_waiting(self) -> bool:
         folders = (self.folder / "queue" / name for name in ("maildrop", "incoming", "active", "deferred"))
         return any(file.is_file() for folder in folders for file in folder.rglob("*"))
 
