@@ -82,7 +82,7 @@ def listens(port: int) -> bool:
 
 
 def _arrival(message: Path) -> tuple[int, int]:
-    """Seconds and microseconds of `SECONDS.V…I…M….host`: no order of texts."""
+    """Seconds and microseconds of `SECONDS.…M….host`: no order of texts."""
     found = re.match(r"(\d+)\..*M(\d+)", message.name)
     assert found is not None, message.name
     return int(found[1]), int(found[2])
@@ -155,7 +155,8 @@ class Dovecot:
         for name in ("", "new", "cur", "tmp"):
             (folder / name).mkdir(exist_ok=True, parents=True)
             os.chown(folder / name, self.user.pw_uid, self.user.pw_gid)
-        path = folder / "new" / f"{time.time_ns()}.1.test"
+        seconds, nanoseconds = divmod(time.time_ns(), 10**9)
+        path = folder / "new" / f"{seconds}.M{nanoseconds // 1000}P1.test"
         path.write_bytes(message)
         os.chown(path, self.user.pw_uid, self.user.pw_gid)
 
