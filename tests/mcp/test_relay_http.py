@@ -572,11 +572,12 @@ def test_the_sdk_goes_on_after_a_kill(home: DaemonHome, folder: Path, mode: str)
 @pytest.mark.jail
 def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, upstream: CountingServer):
     """As over the socket: the call is answered, not repeated, and the connection is of use again."""
+    path = f"/slow?{time.monotonic_ns()}"
     with Agent(folder, **environment_of(home)) as agent:
         agent.initialize()
-        number = agent.request("tools/call", {"name": "fetch", "arguments": {"path": "/slow?http"}})
+        number = agent.request("tools/call", {"name": "fetch", "arguments": {"path": path}})
         until = time.monotonic() + DEADLINE_S
-        while [seen[1] for seen in upstream.requests].count("/slow?http") == 0:
+        while [seen[1] for seen in upstream.requests].count(path) == 0:
             assert time.monotonic() < until
             time.sleep(0.002)
         home.kill()
@@ -586,7 +587,7 @@ def test_a_kill_in_the_middle_of_a_call_is_told(home: DaemonHome, folder: Path, 
 
     assert error["data"]["class"] == "outcome_unknown"
     assert "give_back" in [tool["name"] for tool in listed["result"]["tools"]]
-    assert [seen[1] for seen in upstream.requests].count("/slow?http") == 1
+    assert [seen[1] for seen in upstream.requests].count(path) == 1
 
 
 @pytest.mark.jail

@@ -10,7 +10,10 @@ __all__ = ["CountingServer"]
 
 
 class CountingServer:
-    """`/status/N` answers N, `/slow` never answers, `/big` is 32 MiB, `/read` is `page`, a POST counts, all else says hello."""
+    """`/status/N` answers N, `/slow` never answers, whatever its query, `/big` is 32 MiB, `/read` is `page`.
+
+    A POST counts, all else says hello.
+    """
 
     def __init__(self) -> None:
         self.requests: list[tuple[str, str, str]] = []
@@ -35,7 +38,7 @@ class CountingServer:
 
             def do_GET(self) -> None:
                 outer.requests.append((self.command, self.path, self.headers.get("Authorization", "")))
-                if self.path == "/slow":
+                if self.path.partition("?")[0] == "/slow":
                     release.wait(30)
                 if self.path == "/big":
                     self._answer(200, bytes(32 << 20))
