@@ -23,15 +23,13 @@ from typing import Final, cast, get_args
 from msgspec import UNSET
 
 from aileron.model.manifest import Operation, OperationLogin
-from aileron.registry.reachable import SDK, Names
+from aileron.registry.reachable import SDK, Names, nodes_of
 
 __all__ = ["OP_HOMES", "check_logins", "login_of", "said_logins"]
 
 OP_HOMES: Final = frozenset({SDK, f"{SDK}.operation"})
 """The modules that have `op`."""
 _WORDS: Final = frozenset[str](get_args(OperationLogin))
-_MAX_SOURCE_BYTES: Final = 1 << 20
-"""1 MiB of one file that is parsed, as of operations.py."""
 _LOOKS_SO: Final = re.compile(rb"""\blogin\s*[=:]\s*["'](?:read_only|previewed)["']""")
 """In a file that cannot be parsed."""
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -77,15 +75,10 @@ def check_logins(said: Mapping[str, OperationLogin], operations: Iterable[Operat
 
 
 def _said_in(path: str, data: bytes) -> list[tuple[str, OperationLogin]]:
-    try:
-        if len(data) > _MAX_SOURCE_BYTES:
-            raise ValueError("too large")
-        nodes = list(ast.walk(ast.parse(data)))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
+    nodes = nodes_of(data)
+    if nodes is None:
         if _LOOKS_SO.search(data):
-            raise ValueError(
-                f"{path}: the login of an operation cannot be read off a file that cannot be parsed"
-            ) from None
+            raise ValueError(f"{path}: the login of an operation cannot be read off a file that cannot be parsed")
         return []
     names = Names(nodes)
     found, read = [], set[int]()

@@ -37,12 +37,10 @@ from aileron.model.manifest import Operation, OperationLogin, Parameter, Paramet
 from aileron.model.names import OP_NAME
 from aileron.registry.manifest import MAX_ENUM, MAX_LENGTH, MAX_OPERATIONS, MAX_PARAMETERS, PARAMETER_NAME
 from aileron.registry.op_logins import OP_HOMES, login_of
-from aileron.registry.reachable import SDK, Names, Reachability
+from aileron.registry.reachable import MAX_SOURCE_BYTES, SDK, Names, Reachability, nodes_of
 
 __all__ = ["as_toml", "recorded"]
 
-_MAX_SOURCE_BYTES: Final = 1 << 20
-"""1 MiB of one file that is parsed; the largest connector written by hand has 20 KiB."""
 _MAX_DEPTH: Final = 12
 """Types within types; what is deeper rules nothing out."""
 _MAX_SHAPES: Final = 20_000
@@ -161,11 +159,8 @@ class _Having:
         is_near = any(name.encode() in data for name in self._modules)
         if not is_near and not (self._has_packages and b"from ." in data):
             return False
-        if len(data) > _MAX_SOURCE_BYTES:
-            return True
-        try:
-            nodes = list(ast.walk(ast.parse(data)))
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
+        nodes = nodes_of(data)
+        if nodes is None:
             return True
         names = Names(nodes)
         wholes = {alias for node in nodes for alias in self._imported_whole(node)}
@@ -222,7 +217,7 @@ class _Module:
         self._shapes = 0
         self.operations: tuple[Operation, ...] = ()
         try:
-            if len(data) > _MAX_SOURCE_BYTES:
+            if len(data) > MAX_SOURCE_BYTES:
                 raise ValueError("too large")
             tree = ast.parse(data)
             self._nodes = list(ast.walk(tree))

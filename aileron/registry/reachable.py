@@ -23,9 +23,11 @@ import warnings
 from collections.abc import Iterable, Iterator, Set
 from typing import Final, NamedTuple
 
-__all__ = ["SDK", "Names", "Reachability"]
+__all__ = ["MAX_SOURCE_BYTES", "SDK", "Names", "Reachability", "nodes_of"]
 
 SDK: Final = "aileron_connector"
+MAX_SOURCE_BYTES: Final = 1 << 20
+"""1 MiB of one file that is parsed; the largest connector written by hand has 20 KiB."""
 _HARMLESS: Final = frozenset(
     "op run log progress audit BadInput ConnectorError ExternalApiError NetworkError Refused".split()
 )
@@ -58,6 +60,16 @@ _BLOCKS: Final = (
     *(ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.Match),
     *(ast.ExceptHandler, ast.match_case),
 )
+
+
+def nodes_of(data: bytes) -> list[ast.AST] | None:
+    """All of a file; None for one that is too large, or cannot be parsed."""
+    if len(data) > MAX_SOURCE_BYTES:
+        return None
+    try:
+        return list(ast.walk(ast.parse(data)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 class Names:
