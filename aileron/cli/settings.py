@@ -28,6 +28,7 @@ __all__ = [
     "Words",
     "changed",
     "entries_of",
+    "is_list",
     "kind_of",
     "list_in_force",
     "read_text",
@@ -69,11 +70,15 @@ def value_of(key: str, word: str) -> Any:
             return word
 
 
+def is_list(key: str) -> bool:
+    """Whether the setting is a list of words."""
+    return kind_of(key) == "a list, separated by commas"
+
+
 def entries_of(key: str, words: Sequence[str]) -> list[str]:
     """The words as entries of this list, each once. Problem where the setting is no list, or where there is no entry."""
-    kind = kind_of(key)
-    if kind != "a list, separated by commas":
-        raise Problem.usage(f"{key} is not a list", why=f"it is {kind}", fix=f"aileron config set {key} VALUE")
+    if not is_list(key):
+        raise Problem.usage(f"{key} is not a list", why=f"it is {kind_of(key)}", fix=f"aileron config set {key} VALUE")
     entries = list(dict.fromkeys(entry for word in words for entry in value_of(key, word)))
     if not entries:
         raise Problem.usage("give a VALUE", fix=f"aileron config get {key}")

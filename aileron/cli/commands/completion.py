@@ -138,19 +138,19 @@ def setting_names(incomplete: str) -> list[str]:
 
 def list_names(incomplete: str) -> list[str]:
     """The names of the settings that are lists."""
-    from aileron.cli.settings import kind_of
+    from aileron.cli.settings import is_list
 
-    return [key for key in setting_names(incomplete) if kind_of(key) == "a list, separated by commas"]
+    return [key for key in setting_names(incomplete) if is_list(key)]
 
 
 def list_entries(context: typer.Context, incomplete: str) -> list[str]:
     """What is in the list that is named; nothing where the file cannot be read."""
-    from aileron.cli.settings import list_in_force, read_text
-    from aileron.config import Home
+    from aileron.cli.settings import is_list, list_in_force, read_text
+    from aileron.config import SETTINGS, Home
     from aileron.model.failure import AileronError
 
     key = str(context.params.get("key"))
-    if key not in list_names(""):
+    if key not in SETTINGS or not is_list(key):
         return []
     path = Home.from_environment().config
     try:
