@@ -7,16 +7,11 @@ one of the test's making, warm, on real sockets. Goal, for the first frame: at m
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import select
 import shutil
-import signal
-import struct
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +19,7 @@ from typing import Final
 
 from benchmarks import page
 from benchmarks.measure import Measured, Question, answer, at_most, interleave
+from benchmarks.terminal import at_own_terminal
 from tests.cli.questions import plan, question
 from tests.support.fake_daemon import FakeDaemon
 from tests.tui.consoles import World
@@ -82,20 +78,8 @@ def _waiting(number: int) -> dict[str, object]:
 def _first_frame(words: list[str], wanted: bytes, environment: dict[str, str]) -> Callable[[], Measured]:
     def once() -> Measured:
         began = time.perf_counter()
-        pid, master = pty.fork()
-        if pid == 0:
-            try:
-                os.execve(words[0], words, environment)
-            finally:
-                os._exit(127)
-        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        try:
+        with at_own_terminal(words, environment) as master:
             return Measured([_shown(master, wanted) - began])
-        finally:
-            os.killpg(pid, signal.SIGKILL)  # of its own session: the console is two processes
-            _drain(master)
-            os.waitpid(pid, 0)
-            os.close(master)
 
     return once
 
@@ -108,17 +92,6 @@ def _shown(master: int, wanted: bytes) -> float:
         if wanted in seen:
             return time.perf_counter()
     raise TimeoutError(f"{wanted!r} is not to be seen: {seen[-2000:]!r}")
-
-
-def _drain(master: int) -> None:
-    """Whoever ends draws once more, and must not wait for somebody to read it."""
-    until = time.monotonic() + _DEADLINE_S
-    while select.select([master], [], [], max(0.0, until - time.monotonic()))[0]:
-        try:
-            if not os.read(master, 65536):
-                return
-        except OSError:  # EIO: nobody is left on the other side
-            return
 
 
 if __name__ == "__main__":

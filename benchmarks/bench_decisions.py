@@ -14,19 +14,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import os
-import pty
 import re
 import select
 import shlex
 import shutil
-import signal
-import struct
 import subprocess
 import sys
 import tempfile
-import termios
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -36,6 +31,7 @@ from typing import Final
 from aileron.tui.guard import SETTLED_S
 from benchmarks import page
 from benchmarks.measure import Measured, Question, Variant, answer, at_most, interleave
+from benchmarks.terminal import at_own_terminal
 from tests.cli.command import Command
 from tests.cli.person import APPROVER, INIT, at_terminal
 from tests.support.home import DaemonHome, asking_home, probe_action
@@ -160,19 +156,7 @@ def _console(home: Path, *, is_tmux: bool) -> Iterator[_Terminal]:
     with contextlib.ExitStack() as stack:
         if is_tmux:
             words = stack.enter_context(_tmux(words))
-        pid, master = pty.fork()
-        if pid == 0:
-            try:
-                os.execvpe(words[0], words, environment)
-            finally:
-                os._exit(127)
-        fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-        try:
-            yield _Terminal(master)
-        finally:
-            os.killpg(pid, signal.SIGKILL)  # of its own session: the console is two processes
-            os.close(master)
-            os.waitpid(pid, 0)
+        yield _Terminal(stack.enter_context(at_own_terminal(words, environment)))
 
 
 @contextlib.contextmanager
