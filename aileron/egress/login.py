@@ -47,7 +47,7 @@ from aileron.egress.journal import (
 )
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
-from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
 from aileron.egress.steps import (
@@ -297,9 +297,8 @@ class LoginOpening(Passage[Stream]):
         destination = self._destination = target.destination
         check_granted(destination, self._grant)
         if target.encryption == "plain" and destination not in self._grant.plain:
-            allow = f"`aileron config add egress.private_plain {destination}`"
-            fix = f"leave +plain out of its manifest, or for a local service run {allow}"
-            raise RefusedError(Reason.PLAIN_HTTP, f"a login at {destination} would not be encrypted; {fix}")
+            what, instead = f"a login at {destination} would not be encrypted", "leave +plain out of its manifest"
+            raise unencrypted(what, instead, destination)
         if is_reserved_host(destination, self._grant.reserved):
             raise RefusedError(
                 Reason.PROVIDER_ENDPOINT,

@@ -17,8 +17,9 @@ from __future__ import annotations
 import enum
 
 from aileron.model.failure import Boundary
+from aileron.model.names import HostPort
 
-__all__ = ["BadAnswerError", "Reason", "RefusedError"]
+__all__ = ["BadAnswerError", "Reason", "RefusedError", "unencrypted"]
 
 
 class Reason(enum.StrEnum):
@@ -73,6 +74,12 @@ class RefusedError(Exception):
     def __init__(self, reason: Reason, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def unencrypted(what: str, instead: str, destination: HostPort) -> RefusedError:
+    """Of what would leave without TLS: `instead` mends it, unless the service is local and the user allows it."""
+    allow = f"`aileron config add egress.private_plain {destination}`"
+    return RefusedError(Reason.PLAIN_HTTP, f"{what}; {instead}, or for a local service run {allow}")
 
 
 class BadAnswerError(Exception):

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator
 
 from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
 from aileron.egress.inject import check_query, reserved_fields
-from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
 from aileron.egress.url import Url
 from aileron.model.names import HostPort
@@ -89,8 +89,7 @@ def check_destination(url: Url, grant: Grant) -> None:
     destination = url.destination
     check_granted(destination, grant)
     if url.scheme != "https" and destination not in grant.plain:
-        fix = f"use https, or for a local service run `aileron config add egress.private_plain {destination}`"
-        raise RefusedError(Reason.PLAIN_HTTP, f"http://{destination} is not encrypted; {fix}")
+        raise unencrypted(f"http://{destination} is not encrypted", "use https", destination)
 
 
 def check_granted(destination: HostPort, grant: Grant) -> None:

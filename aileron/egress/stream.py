@@ -15,8 +15,9 @@ from aileron.egress.dial import Wire
 from aileron.egress.failures import ConnectionProblem, unreachable
 from aileron.egress.journal import RequestReport
 from aileron.egress.meter import Meter
+from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.steps import failure_class, within
-from aileron.model.names import HostPort
+from aileron.model.names import HostPort, check_host
 
 __all__ = ["MAX_DESTINATION", "Stream", "StreamRequest", "stream_report"]
 
@@ -37,6 +38,13 @@ class StreamRequest:
     tls: bool
     command: str | None = None
     """What an `ssh` login executes."""
+
+    def checked_destination(self) -> HostPort:
+        """Where it goes, in the only spelling. RefusedError(url_host)."""
+        try:
+            return HostPort(check_host(self.host.lower()), self.port)
+        except ValueError as error:
+            raise RefusedError(Reason.URL_HOST, f"the stream's host: {error}") from None
 
 
 class Stream:

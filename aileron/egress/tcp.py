@@ -37,13 +37,13 @@ from aileron.egress.journal import Journal, RequestDenial, RequestIntent, Reques
 from aileron.egress.login import LoginDoor, LoginOpening, Means, login_at
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
-from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import is_reserved_host
 from aileron.egress.rules import check_granted
 from aileron.egress.steps import Passage, check_reachable, connected, enter, look_up
 from aileron.egress.stream import MAX_DESTINATION, Stream, StreamRequest, stream_report
 from aileron.model.failure import AileronError
-from aileron.model.names import HostPort, check_host
+from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 
 __all__ = ["METHOD", "Stream", "StreamRequest", "Streams"]
@@ -114,16 +114,12 @@ class _Opening(Passage[Stream]):
     def _admit(self) -> HostPort:
         """Step 2: every rule that needs no look-up."""
         asked = self._request
-        try:
-            destination = self._destination = HostPort(check_host(asked.host.lower()), asked.port)
-        except ValueError as error:
-            raise RefusedError(Reason.URL_HOST, f"the stream's host: {error}") from None
+        destination = self._destination = asked.checked_destination()
         check_granted(destination, self._grant)
         if asked.command is not None:
             raise RefusedError(Reason.LOGIN_COMMAND, f"{destination} is no ssh login, which alone executes a command")
         if not asked.tls and destination not in self._grant.plain:
-            fix = f"use TLS, or for a local service run `aileron config add egress.private_plain {destination}`"
-            raise RefusedError(Reason.PLAIN_HTTP, f"a stream to {destination} would not be encrypted; {fix}")
+            raise unencrypted(f"a stream to {destination} would not be encrypted", "use TLS", destination)
         if is_reserved_host(destination, self._grant.reserved):
             raise RefusedError(
                 Reason.PROVIDER_ENDPOINT,

@@ -32,7 +32,7 @@ from aileron.egress.scrub import Needles
 from aileron.egress.stream import Stream, StreamRequest
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.names import HostPort, check_host
+from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 from aileron.trial.cases import CaseExchange, CaseStream
 from aileron.trial.talk import Script
@@ -181,14 +181,12 @@ def _admitted_stream(request: StreamRequest, grant: Grant) -> HostPort:
     """Where it goes: to a granted host and, where the grant has a credential, to one of its logins. AileronError."""
     destination: HostPort | None = None
     try:
-        destination = HostPort(check_host(request.host.lower()), request.port)
+        destination = request.checked_destination()
         check_granted(destination, grant)
         if grant.credential is not None and login_at(request, grant) is None:
             raise RefusedError(
                 Reason.STREAM_CREDENTIAL, f"a step with a credential gets streams to its logins, not to {destination}"
             )
-    except ValueError as error:
-        raise denied(RefusedError(Reason.URL_HOST, f"the stream's host: {error}"), None, None, grant) from None
     except RefusedError as error:
         raise denied(error, destination, None, grant) from None
     return destination
