@@ -473,17 +473,21 @@ class LoginOpening(Passage[Stream]):
         if problem not in _BINDING:
             is_retriable = problem in (Problem.CLOSED, Problem.TOO_SLOW)
             text += f"; {OWN_AUTHORITY}" if problem is Problem.CERTIFICATE else ""
-            # What logs in does not know what its binding is called.
-            text = text.replace("`aileron binding rebind NAME ", f"`aileron binding rebind {self._use.binding} ")
+            if isinstance(ended, Failed) and ended.may_allow is not None:
+                text += f"; if you trust it with that: {self._rebind} --allow-password-form {ended.may_allow}`"
             problem_text = ConnectionProblem(text, retriable=is_retriable)
             return unreachable(phase, self._destination, problem_text, reason=problem.value, said=ended.said[:_SAID])
         details = {"reason": problem.value} | ({"said": ended.said[:_SAID]} if ended.said else {})
         message = f"{self._destination}, with {self._use.binding}: {text}; {self._fix(problem)}"
         return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
+    @property
+    def _rebind(self) -> str:
+        """What begins a command in a message."""
+        return f"`aileron binding rebind {self._use.binding}"
+
     def _fix(self, problem: Problem = Problem.REFUSED_CREDENTIAL) -> str:
-        binding = self._use.binding
-        rebind = f"`aileron binding rebind {binding}"
+        binding, rebind = self._use.binding, self._rebind
         match problem:
             case Problem.HOST_KEY:
                 return f"if the server's owner confirms the new key: {rebind} --host-key 'TYPE BASE64'`"

@@ -19,7 +19,7 @@ from typing import Annotated, Final, Literal, TypeVar
 
 import msgspec
 
-from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget
+from aileron.model.login import LoginDetails, LoginProtocol, LoginTarget, PasswordForm
 
 __all__ = [
     "CAN_READ_ONLY",
@@ -113,12 +113,17 @@ class Problem(enum.StrEnum):
 
 
 class LoginError(Exception):
-    """There is no stream, or no more of it. The message is a sentence without a secret; `said` are the service's own words."""
+    """There is no stream, or no more of it. The message is a sentence without a secret; `said` are the service's own words, and
+    `may_allow` as of `Failed`.
+    """
 
-    def __init__(self, problem: Problem, message: str, said: str = "") -> None:
+    def __init__(
+        self, problem: Problem, message: str, said: str = "", *, may_allow: PasswordForm | None = None
+    ) -> None:
         super().__init__(message)
         self.problem: Final = problem
         self.said: Final = said
+        self.may_allow: Final = may_allow
 
 
 class Order(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,6 +162,8 @@ class Failed(msgspec.Struct, frozen=True, kw_only=True, tag="failed"):
     problem: Problem
     message: Words
     said: Words = ""
+    may_allow: PasswordForm | None = None
+    """The form in which the service would take the password, if a person allows it for this binding."""
 
 
 class Envelope(msgspec.Struct, frozen=True, kw_only=True, tag="envelope"):

@@ -84,7 +84,7 @@ def perform(
         if is_open:
             end = Over(scrubbed=mask.hits + clean.hits, problem=end.problem, message=message, said=said)
         else:
-            tell(Failed(problem=end.problem, message=message, said=said))
+            tell(Failed(problem=end.problem, message=message, said=said, may_allow=end.may_allow))
             return
     tell(end)
 

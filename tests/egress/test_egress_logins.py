@@ -228,6 +228,24 @@ async def test_what_a_problem_is_to_the_step(problem: Problem, expected: Failure
         )
 
 
+async def test_a_form_that_may_be_allowed_is_told_with_the_name_of_the_binding() -> None:
+    """Which the process that logs in does not know; where nothing may be allowed, nothing is said of it."""
+    told = []
+    for may_allow in ("md5", "cleartext", None):
+        door = Door([Failed(problem=Problem.WEAK_LOGIN, message="this is why", may_allow=may_allow)])
+        world = a_world(door)
+        with service() as (port, listening):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(greet, listening)
+                error = await refused(world, port, grant_at(port))
+        told.append(error.failure.message.partition(" why")[2])
+    assert told == [
+        "; if you trust it with that: `aileron binding rebind login/example/home --allow-password-form md5`",
+        "; if you trust it with that: `aileron binding rebind login/example/home --allow-password-form cleartext`",
+        "",
+    ]
+
+
 async def end_of(door: Door) -> None:
     """Its stream ends with it."""
     while not door.talks:

@@ -187,15 +187,15 @@ def test_an_allowed_form_is_sent_once_over_tls(authority: Authority, form: Passw
     plain: list[bytes] = []
     with against(hearing(plain, ASKS[form]), allowed=form) as login:
         failed = login.failed()
-    assert (failed.problem, "--allow-password-form" in failed.message) == (Problem.WEAK_LOGIN, False)
+    assert (failed.problem, failed.may_allow) == (Problem.WEAK_LOGIN, None)
     assert in_any_form(plain) == []
 
 
 @pytest.mark.parametrize(
     ("allowed", "answers", "problem", "words"),
     [
-        (None, [asks(5, b"salt")], Problem.WEAK_LOGIN, "aileron binding rebind NAME --allow-password-form md5"),
-        (None, [asks(3)], Problem.WEAK_LOGIN, "aileron binding rebind NAME --allow-password-form cleartext"),
+        (None, [asks(5, b"salt")], Problem.WEAK_LOGIN, "as an MD5 hash"),
+        (None, [asks(3)], Problem.WEAK_LOGIN, "in the clear"),
         ("md5", [asks(3)], Problem.WEAK_LOGIN, "in the clear"),
         ("cleartext", [asks(5, b"salt")], Problem.WEAK_LOGIN, "MD5"),
         ("md5", [PLUS, asks(5, b"salt")], Problem.WEAK_LOGIN, "MD5"),
@@ -220,14 +220,15 @@ def test_an_allowed_form_is_sent_once_over_tls(authority: Authority, form: Passw
 def test_no_other_form_than_the_allowed_one_is_sent(
     authority: Authority, allowed: PasswordForm | None, answers: list[bytes], problem: Problem, words: str
 ) -> None:
-    """Nor that one after SCRAM has begun. The option is named only where nothing was allowed yet: a server that asks for more
+    """Nor that one after SCRAM has begun. Allowing it is offered only where nothing was allowed yet: a server that asks for more
     than it used to is not to be given it.
     """
     heard: list[bytes] = []
     with against(hearing(heard, *answers), authority.server_context("localhost"), authority.ca_pem, allowed) as login:
         failed = login.failed()
     assert (failed.problem, words in failed.message) == (problem, True), failed
-    assert ("--allow-password-form" in failed.message) == (allowed is None)
+    offered = {"as an MD5 hash": "md5", "in the clear": "cleartext"}[words] if allowed is None else None
+    assert failed.may_allow == offered
     assert in_any_form(heard) == []
 
 

@@ -202,10 +202,8 @@ class PostgresLogin(Login):
         allowed = self.order.details.weak_password
         if allowed == form and server.is_encrypted and is_first:
             return
-        fix = ""
-        if allowed is None and server.is_encrypted and is_first:
-            fix = f"; if you trust it with that: `aileron binding rebind NAME --allow-password-form {form}`"
-        raise LoginError(Problem.WEAK_LOGIN, f"the service {_WEAK[form]}: {_SET_SCRAM}{fix}")
+        may_allow = form if allowed is None and server.is_encrypted and is_first else None
+        raise LoginError(Problem.WEAK_LOGIN, f"the service {_WEAK[form]}: {_SET_SCRAM}", may_allow=may_allow)
 
     def _chosen(self, offer: bytes, credential: sasl.Credential, server: Side) -> sasl.Exchange:
         offered = {name.decode("ascii", "replace") for name in wire.strings(offer) if name}
