@@ -241,9 +241,9 @@ def _options(need: CredentialNeed) -> str:
             return name
         case "login" if need.commands:
             return f"{name} --username USER --secret NAME --host-key KEY"
-        case "basic" | "login":
+        case "basic" | "login" | "digest" | "oauth2_client" | "aws_sigv4":
             return f"{name} --username USER --secret NAME"
-        case "api_key":
+        case "api_key" | "hmac" | "mtls":
             return f"{name} --secret NAME"
 
 

@@ -65,13 +65,33 @@ _MOST_ANSWERS = 3
 _CONNECTOR_PREFIX = re.compile(r"^(aileron-)?connector-")
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9._-]+")
 _YES = ("y", "yes")
-_TYPED = {"basic": "Password or token", "login": "Password", "api_key": "API key or token"}
+_TYPED = {
+    "basic": "Password or token",
+    "login": "Password",
+    "api_key": "API key or token",
+    "digest": "Password",
+    "hmac": "Signing secret",
+    "aws_sigv4": "Secret access key",
+    "oauth2_client": "Client secret",
+}
 """What the prompt asks for, by the kind of credential."""
+_USER_NAMES = {"basic": "User name", "login": "User name", "digest": "User name"}
+_CLIENT_NAMES = {"aws_sigv4": "Access key ID", "oauth2_client": "Client ID"}
+"""What else it asks for; and what it asks for unless the secret is a file that has it."""
+_FILES = {
+    "ssh": "File of the private key, without a passphrase",
+    "mtls": "File of the certificate and its private key, in PEM",
+}
 _MEANING = {
     "basic": "a user name and a password, stored in the vault",
     "api_key": "a key or token, stored in the vault",
     "login": "a user name and a password, stored in the vault",
     "ssh": "a user name and a private key, stored in the vault; and the public key of the server",
+    "digest": "a user name and a password, stored in the vault",
+    "hmac": "a secret that signs requests, stored in the vault",
+    "aws_sigv4": "an access key ID and a secret access key that signs requests, stored in the vault",
+    "mtls": "a client certificate and its private key, stored in the vault",
+    "oauth2_client": "a client ID and its secret or private key, stored in the vault, with which Aileron gets tokens",
 }
 _HAVE_DATABASES = frozenset({"postgres", "mysql"})
 
@@ -166,8 +186,10 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
         how = fitting(wanted, given.how)
         return sign_in(supervisor, wanted.connector, name, how, finish, username=given.username)
     username = given.username
-    if username is None and (wanted.kind == "basic" or wanted.logins):
+    if username is None and (wanted.kind in _USER_NAMES or wanted.logins):
         username = ask("User name")
+    if username is None and wanted.kind in _CLIENT_NAMES and given.secret is None:
+        username = ask(_CLIENT_NAMES[wanted.kind])
     details = given.details
     if wanted.kind == "login":
         is_whole = given.username is not None and given.secret is not None
@@ -415,7 +437,7 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
     missing = []
     if given.name is None:
         missing.append(f"--name {wanted.kind}/SERVICE/IDENTITY")
-    if given.username is None and (wanted.kind in ("basic", "login") or (wanted.logins and given.secret)):
+    if given.username is None and (wanted.kind in _USER_NAMES or (wanted.logins and given.secret)):
         missing.append("--username USER")
     if given.secret is None and wanted.kind != "oauth2":
         missing.append("--secret NAME")
@@ -462,8 +484,8 @@ def _problem_of(name: str) -> str | None:
 
 def _typed(wanted: BindRequest) -> bytes:
     """The secret that the person here types, or the private key in the file that they name."""
-    if wanted.ssh is not None:
-        return private_key_in(ask("File of the private key, without a passphrase"))
+    if (question := _FILES.get("ssh" if wanted.ssh is not None else wanted.kind)) is not None:
+        return private_key_in(ask(question))
     return ask_unseen(_TYPED.get(wanted.kind, "Secret")).encode()
 
 

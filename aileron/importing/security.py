@@ -20,7 +20,7 @@ from aileron.importing.found import Described, FoundOperation
 from aileron.importing.reading import DocumentError
 from aileron.importing.words import is_visible, line
 from aileron.model.manifest import CredentialKind
-from aileron.registry.manifest import may_be_credential
+from aileron.registry.manifest_fields import may_be_credential
 
 __all__ = ["NONE", "Credential", "Need", "choose", "needs_of"]
 

@@ -17,14 +17,17 @@ Source: docs/reference/bindings.md, docs/reference/vault-format.md; RFC 6749. No
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple, NoReturn, Self
 
 import msgspec
+from msgspec import UNSET
 
 from aileron.model.host_key import shown_fingerprint
 from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import BindingName
+from aileron.model.request_signing import AwsScope, HmacTemplate, MachineGrant, TokenGrant
 from aileron.model.secret import Secret
 
 __all__ = [
@@ -66,9 +69,9 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             return cls()
         return cls(
             hosts=tuple(sorted(map(str, manifest.hosts))),
-            scopes=() if provider is None else tuple(sorted(set(provider.scopes))),
+            scopes=tuple(sorted(set(_scopes_of(need, provider)))),
             wire=_wire_of(need),
-            client=None if provider is None else _client_words(provider),
+            client=_client_of(manifest),
         )
 
     @property
@@ -116,13 +119,34 @@ class _Wire(NamedTuple):
 
 
 def _wire_of(need: CredentialNeed) -> str:
-    if need.kind == "api_key":
-        return f"query {need.query}" if need.query is not None else f"header {need.header}: {need.format}"
+    match need:
+        case CredentialNeed(kind="api_key"):
+            return _place_of(need)
+        case CredentialNeed(aws=AwsScope() as scope):
+            return f"aws_sigv4 {scope.region} {scope.service}"
+        case CredentialNeed(hmac=HmacTemplate() as template):
+            return f"hmac {msgspec.json.encode(template).decode()}"
+        case CredentialNeed(token=TokenGrant() as grant):
+            return f"oauth2_client {msgspec.json.encode(grant).decode()}"
     if not need.logins:
         return need.kind
     kind = () if need.kind == "login" else (need.kind,)
     commands = (msgspec.json.encode(sorted(need.commands)).decode(),) if need.commands else ()
     return " ".join((*kind, "login", *sorted(map(str, need.logins)), *commands))
+
+
+def _place_of(need: CredentialNeed) -> str:
+    places = (("path", need.path), ("body", need.body), ("message", need.first_message))
+    for word, place in places:
+        if place is not UNSET:
+            return f"{word} {place}"
+    return f"query {need.query}" if need.query is not None else f"header {need.header}: {need.format}"
+
+
+def _scopes_of(need: CredentialNeed, provider: OAuth2Provider | None) -> tuple[str, ...]:
+    if need.token is not UNSET:
+        return need.token.scopes
+    return () if provider is None else provider.scopes
 
 
 def _target_words(target: str) -> str:
@@ -132,9 +156,16 @@ def _target_words(target: str) -> str:
         return target
 
 
-def _client_words(provider: OAuth2Provider) -> str:
-    words = f"{provider.client_words} at {provider.token_url}"
-    return words if provider.resource is None else f"{words} for {provider.resource}"
+def _client_of(manifest: ConnectorManifest) -> str | None:
+    """Who asks where for tokens, and what for."""
+    need, provider = manifest.credential, manifest.oauth2
+    if need is not None and need.token is not UNSET:
+        words, resource = f"{need.token.grant} at {need.token.token_url}", need.token.resource
+    elif provider is not None:
+        words, resource = f"{provider.client_words} at {provider.token_url}", provider.resource
+    else:
+        return None
+    return words if resource is None else f"{words} for {resource}"
 
 
 def wire_words(wire: str) -> str:
@@ -144,19 +175,56 @@ def wire_words(wire: str) -> str:
     ['Authorization: Bearer', 'Authorization: Bearer KEY', 'the query parameter token']
     """
     form, _, rest = _Wire.parse(wire).form.partition(" ")
-    match form:
-        case "header":
-            return rest.replace("{key}", "KEY")
-        case "query":
-            return f"the query parameter {rest}"
-        case "basic":
-            return "Authorization: Basic"
-        case "oauth2":
-            return "Authorization: Bearer"
-        case "login":
-            return "a login"
-        case _:
-            return wire
+    said = _SAID.get(form)
+    try:
+        return wire if said is None else said(rest)
+    except ValueError:  # nothing that this program has written
+        return wire
+
+
+def _body_words(rest: str) -> str:
+    form, _, place = rest.partition(":")
+    return f"the form field {place} of the body" if form == "form" else f"the value at {place} of the JSON body"
+
+
+def _aws_words(rest: str) -> str:
+    region, _, service = rest.partition(" ")
+    return f"an AWS signature for {service} in {region}, without the secret access key"
+
+
+def _hmac_words(rest: str) -> str:
+    template = msgspec.json.decode(rest, type=HmacTemplate)
+    fields = ", ".join(f"{name}: {value}" for name, value in template.headers)
+    return f"an HMAC-{template.algorithm.upper()} of {template.message} in {fields}, without the key"
+
+
+def _token_words(rest: str) -> str:
+    grant = msgspec.json.decode(rest, type=TokenGrant)
+    way = _GRANT_WORDS[grant.grant]
+    by = "" if grant.client_auth == "none" else f" ({grant.client_auth})"
+    return f"Authorization: Bearer, with a token that Aileron gets by {way}{by}"
+
+
+_GRANT_WORDS: Final[dict[MachineGrant, str]] = {
+    "client_credentials": "client credentials",
+    "jwt_bearer": "a signed JWT",
+    "token_exchange": "token exchange",
+}
+_SAID: Final[dict[str, Callable[[str], str]]] = {
+    "header": lambda rest: rest.replace("{key}", "KEY"),
+    "query": lambda rest: f"the query parameter {rest}",
+    "path": lambda rest: f"a part of the path: {rest.replace('{key}', 'KEY')}",
+    "body": _body_words,
+    "message": lambda rest: f"the first message of a WebSocket: {rest.replace('{key}', 'KEY')}",
+    "basic": lambda _: "Authorization: Basic",
+    "oauth2": lambda _: "Authorization: Bearer",
+    "login": lambda _: "a login",
+    "aws_sigv4": _aws_words,
+    "hmac": _hmac_words,
+    "mtls": lambda _: "a client certificate of TLS, without its private key",
+    "digest": lambda _: "Authorization: Digest, without the password",
+    "oauth2_client": _token_words,
+}
 
 
 def login_words(wire: str) -> list[str]:

@@ -15,6 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from aileron.model.login import LoginTarget
 from aileron.model.names import Fqn, HostPort
+from aileron.model.request_signing import AwsScope, HmacTemplate, TokenGrant
 
 __all__ = [
     "ActionFile",
@@ -37,7 +38,7 @@ __all__ = [
     "StepSpec",
 ]
 
-CredentialKind = Literal["api_key", "basic", "oauth2", "login"]
+CredentialKind = Literal["api_key", "basic", "oauth2", "login", "aws_sigv4", "hmac", "mtls", "digest", "oauth2_client"]
 InputType = Literal["string", "integer", "number", "boolean", "array", "object"]
 OperationLogin = Literal["read_only", "previewed"]
 ParameterType = Literal["string", "integer", "number", "boolean", "array", "object", "null"]
@@ -51,6 +52,7 @@ class HostFunction(enum.StrEnum):
     AUDIT = "audit"
     HTTP = "http"
     TCP = "tcp"
+    WEBSOCKET = "websocket"
 
 
 class Effect(enum.StrEnum):
@@ -68,7 +70,11 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
     """`[capabilities.credential]`: a kind of credential, never a concrete one.
 
     `header` and `format` are the wire form of an api_key (default `Authorization` and `Bearer {key}`); `query` names a
-    query parameter to carry it instead. `scope` is text for people.
+    query parameter to carry it instead, `path` the beginning of a path with `{key}` in it, `body` a place in the body
+    (`json:/POINTER` or `form:NAME`), and `first_message` the text, with `{key}` in it, that a WebSocket begins with. `scope` is
+    text for people.
+
+    What is UNSET is not in a plan, whose digest stays what it was before there was such a field.
     """
 
     kind: CredentialKind
@@ -80,6 +86,12 @@ class CredentialNeed(msgspec.Struct, frozen=True, kw_only=True):
     """Where the supervisor logs in: a user name and a password or key for `login`, an access token for `oauth2`."""
     commands: tuple[str, ...] = ()
     """What may be executed at an `ssh` login; `*` stands for characters without a quote, blank or control character."""
+    path: str | UnsetType = UNSET
+    body: str | UnsetType = UNSET
+    first_message: str | UnsetType = UNSET
+    aws: AwsScope | UnsetType = UNSET
+    hmac: HmacTemplate | UnsetType = UNSET
+    token: TokenGrant | UnsetType = UNSET
 
 
 class OAuth2Provider(msgspec.Struct, frozen=True, kw_only=True):

@@ -102,7 +102,7 @@ def _compared_with(installed: Sequence[ConnectorManifest], version: str) -> Conn
 def _differences(before: ConnectorManifest, after: ConnectorManifest) -> Iterator[Change]:
     yield from _sets("reaches", set(map(str, before.hosts)), set(map(str, after.hosts)))
     yield from _changed("credential", _credential(before.credential), _credential(after.credential))
-    yield from _changed("credential, how it is sent", _wire(before.credential), _wire(after.credential))
+    yield from _changed("credential, how it is sent", _wire(before), _wire(after))
     yield from _sets("logs in at", _logins(before.credential), _logins(after.credential))
     yield from _sets("executes", _commands(before.credential), _commands(after.credential))
     yield from _roles(before, after)
@@ -159,10 +159,13 @@ def _credential(need: CredentialNeed | None) -> str | None:
     return None if need is None else f"{need.kind} ({need.scope})"
 
 
-def _wire(need: CredentialNeed | None) -> str | None:
-    if need is None or need.kind != "api_key":
+_SENT_IN_ONE_WAY: Final = frozenset({"basic", "oauth2", "login"})
+
+
+def _wire(manifest: ConnectorManifest) -> str | None:
+    if manifest.credential is None or manifest.credential.kind in _SENT_IN_ONE_WAY:
         return None
-    return f"query {need.query}" if need.query is not None else f"{need.header}: {need.format}"
+    return Reach.of(manifest).wire.removeprefix("header ")
 
 
 def _logins(need: CredentialNeed | None) -> set[str]:

@@ -8,8 +8,8 @@ same way when the user makes it.
 Rules
 - A binding serves exactly one connector, named in full, and one kind of credential; no best match, no wildcard.
 - What it reaches is kept as it was agreed to: sorted, each once, so that the same agreement has one spelling.
-- `basic` needs a user name without a colon (RFC 7617, section 2), and `login` any; a sign-in that logs in is somebody's, by the
-  provider's word or the user's. The other kinds have no place for one.
+- `basic` and `digest` need a user name without a colon (RFC 7617, section 2; RFC 7616, section 4), and `login` any; a sign-in
+  that logs in is somebody's, by the provider's word or the user's. The other kinds have no place for one.
 - What is said of a login is what its protocols ask for, and an ssh server is one with a known key.
 - No field holds a character that a reader cannot see.
 
@@ -22,7 +22,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 import msgspec
 
@@ -61,6 +61,22 @@ LATEST_MS: Final = int(LATEST_S) * 1000
 _REDIS_DATABASE: Final = re.compile(r"[0-9]{1,5}")
 _HAVE_DATABASES: Final = frozenset[LoginProtocol]({"postgres", "mysql", "redis"})
 _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token; and an error code without its spaces
+
+
+class _UserName(NamedTuple):
+    """What a kind of credential has a user name for: whether it has to be there, and cannot hold a colon."""
+
+    is_required: bool
+    ends_at_colon: bool
+
+
+_HAVE_USERNAMES: Final[dict[str, _UserName]] = {
+    "basic": _UserName(is_required=True, ends_at_colon=True),
+    "digest": _UserName(is_required=True, ends_at_colon=True),
+    "aws_sigv4": _UserName(is_required=False, ends_at_colon=False),
+    "oauth2_client": _UserName(is_required=False, ends_at_colon=False),
+}
+"""`aws_sigv4`: the access key ID; `oauth2_client`: the client ID; both unless the stored document has it."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -175,9 +191,12 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
 
 def _check_username(binding: Binding) -> None:
     username, logs_in = binding.username, bool(binding.logins)
-    if binding.kind != "basic" and not logs_in:
+    if binding.kind not in _HAVE_USERNAMES and not logs_in:
         if username is not None:
-            raise ValueError(f"a user name is only for kinds basic and login, not for {binding.kind}; leave it out")
+            kinds = ", ".join(_HAVE_USERNAMES)
+            raise ValueError(f"a user name is for kinds {kinds} and login, not for {binding.kind}; leave it out")
+        return
+    if username is None and binding.kind in _HAVE_USERNAMES and not _HAVE_USERNAMES[binding.kind].is_required:
         return
     if not binding.login_name:
         if binding.grant is not None:
@@ -189,8 +208,10 @@ def _check_username(binding: Binding) -> None:
         raise ValueError("the user name is empty; add --username")
     if (at := hidden_at(username)) is not None:
         raise ValueError(f"the user name holds {spelled(username[at])}")
-    if ":" in username and not logs_in:
-        raise ValueError("the user name holds a colon, where kind basic (RFC 7617) would split it from the password")
+    if ":" in username and not logs_in and _HAVE_USERNAMES[binding.kind].ends_at_colon:
+        raise ValueError(
+            f"the user name holds a colon, where kind {binding.kind} (RFC 7617) would split it from the password"
+        )
     if len(username.encode()) > MAX_USERNAME_BYTES:
         raise ValueError(f"the user name is longer than {MAX_USERNAME_BYTES} bytes")
 

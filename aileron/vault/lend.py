@@ -17,8 +17,8 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
-from aileron.vault.login_secret import is_private_key
 from aileron.vault.opened import tokens_of
+from aileron.vault.secret_form import is_document
 from aileron.vault.unchanged import check_login
 from aileron.vault.vault import Vault
 
@@ -75,10 +75,12 @@ class VaultLender:
     @contextlib.contextmanager
     def lend_secret(self, name: str) -> Iterator[Secret]:
         """A secret that a setting names, for something the daemon itself sends; no connector's. AileronError(vault_locked),
-        (not_found), or (binding_failed) for a private key, whose line ends would end a header.
+        (not_found), or (binding_failed) for a private key or another document, whose line ends would end a header.
         """
         secret = self._vault.reveal_secret(name)
-        if is_private_key(secret):
-            message = f"secret {name!r} is a private key, which only an ssh login uses: aileron secret set {name}"
+        if is_document(secret):
+            message = (
+                f"secret {name!r} is a file with several lines, which no header can carry: aileron secret set {name}"
+            )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         yield secret

@@ -46,8 +46,8 @@ from aileron.vault.contents import (
     sealed_bytes,
 )
 from aileron.vault.envelope import DataKey, EnvelopeError
-from aileron.vault.login_secret import check_fits, is_private_key
 from aileron.vault.recovery import MistypedError
+from aileron.vault.secret_form import check_fits, is_document
 from aileron.vault.sendable import Bound, Replaced, Sendable, Sendables, could_reach, is_provider
 from aileron.vault.slots import (
     UNSEALED,
@@ -476,13 +476,13 @@ def _check_value(name: str, value: Secret) -> None:
         reason = "a shorter one could not be distinguished from ordinary text in answers"
         bounds = f"expected {MIN_SECRET_BYTES} to {MAX_SECRET_BYTES} bytes"
         raise ValueError(f"secret {name!r} has {len(value)} bytes; {bounds} ({reason})")
-    if is_private_key(value):
-        return  # its line ends go nowhere but to a login: login_secret.py
+    if is_document(value):
+        return  # its line ends go on no wire: secret_form.py
     for byte, called in ((b"\n", "a line end"), (b"\r", "a carriage return"), (b"\0", "a NUL byte")):
         if byte in value.reveal():
             if value.reveal().startswith(b"-----BEGIN "):
                 raise ValueError(
-                    f"secret {name!r} is a private key with {called} out of place: store the file as it was made"
+                    f"secret {name!r} is a PEM file with {called} out of place: store the file as it was made"
                 )
             # Most often it is the one that echo adds.
             cure = "; pass it without one, as with printf %s" if value.reveal().endswith(byte) else ""
@@ -503,7 +503,9 @@ def _unknown_secret(name: str) -> AileronError:
 
 
 def _unbound(name: BindingName) -> AileronError:
-    with_user = dict.fromkeys(("basic", "login"), " --username USER --secret NAME")
+    with_user = dict.fromkeys(
+        ("basic", "login", "digest", "aws_sigv4", "oauth2_client"), " --username USER --secret NAME"
+    )
     options = {**with_user, "oauth2": ""}.get(name.kind, " --secret NAME")
     message = f"{name} is no longer bound: aileron binding setup CONNECTOR --name {name}{options}"
     details = {"binding": str(name)}

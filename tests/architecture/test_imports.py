@@ -109,6 +109,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "aileron.actions.widening",
         "aileron.registry.consent",
         "aileron.registry.manifest",
+        "aileron.registry.manifest_fields",
         "aileron.registry.operations",
         "aileron.registry.placeholders",
         "aileron.tls",

@@ -126,8 +126,8 @@ WRONG = [
     ('"Send mail"', '" "', ":10: scope is empty"),
     (
         'scope = "Send mail"',
-        'scope = "x"\npath = "vault://mail"',
-        ":11: unknown key 'path' in [capabilities.credential]",
+        'scope = "x"\nfile = "vault://mail"',
+        ":11: unknown key 'file' in [capabilities.credential]",
     ),
     ('scope = "Send mail"', 'scope = "x"\nheader = "Host"', ":11: header 'Host' is not a header field name"),
     ('scope = "Send mail"', 'scope = "x"\nheader = "Proxy-Authorization"', ":11: header 'Proxy-Authorization' is not"),
@@ -145,7 +145,7 @@ WRONG = [
     (
         'scope = "Send mail"',
         'scope = "x"\nquery = "key"\nheader = "X-Key"',
-        "query and header or format together: a key is sent in",
+        "query and header together: a key is sent in",
     ),
     ('"api_key"\n', '"basic"\nheader = "X-Key"\n', ":10: header needs kind = \"api_key\", but this is 'basic'"),
     ('"api_key"', '"oauth2"', ':9: kind = "oauth2" and [capabilities.credential.oauth2] must be used together'),

@@ -10,6 +10,8 @@ import msgspec
 import pytest
 
 from aileron.egress.inject import inject
+from aileron.egress.outgoing import Outgoing
+from aileron.egress.url import parse_url
 from aileron.model.credential import Candidate
 from aileron.model.failure import FailureClass
 from aileron.model.names import BindingName
@@ -130,15 +132,18 @@ def test_after_locking_nothing_is_lent_and_a_loan_already_made_stays(vault: Vaul
         lent(vault, BASIC)
 
 
+REQUEST = Outgoing("GET", parse_url("https://api.example.com/"))
+
+
 def test_what_is_lent_is_what_egress_puts_on_the_wire(standing: Vault):
     """A loan has the shape that egress declares: user name and secret for basic, the secret alone for a key."""
     with VaultLender(standing).lend(use(BASIC)) as loan:
-        injection = inject(use(BASIC), loan)  # type: ignore[arg-type]
+        injection = inject(use(BASIC), loan, REQUEST)  # type: ignore[arg-type]
     pair = b"me@example.test:" + CANARY
-    assert injection.fields == (("Authorization", "Basic " + base64.b64encode(pair).decode()),)
+    assert injection.request.fields == (("Authorization", "Basic " + base64.b64encode(pair).decode()),)
     with VaultLender(standing).lend(use(API_KEY)) as loan:
-        injection = inject(use(API_KEY), loan)  # type: ignore[arg-type]
-    assert injection.fields == (("Authorization", "Bearer " + OTHER.decode()),)
+        injection = inject(use(API_KEY), loan, REQUEST)  # type: ignore[arg-type]
+    assert injection.request.fields == (("Authorization", "Bearer " + OTHER.decode()),)
 
 
 def test_idle_is_counted_from_the_last_use(vault: Vault):
@@ -318,8 +323,8 @@ def test_a_bound_name_is_taken_unless_it_is_to_be_replaced(vault: Vault):
         ({"username": "me\u202e"}, "U+202E"),
         ({"username": "me\r\nX: 1"}, "U+000D"),
         ({"username": "é" * 161}, "longer than 320"),
-        ({"kind": "api_key", "name": BindingName("api_key", "mail", "home")}, "only for kinds basic and login"),
-        ({"kind": "oauth2", "name": BindingName("oauth2", "mail", "home")}, "only for kinds basic and login"),
+        ({"kind": "api_key", "name": BindingName("api_key", "mail", "home")}, "a user name is for kinds basic"),
+        ({"kind": "oauth2", "name": BindingName("oauth2", "mail", "home")}, "a user name is for kinds basic"),
         ({"kind": "password", "name": BindingName("password", "mail", "home")}, "not one of"),
         ({"kind": "api_key"}, "named for another kind"),
         ({"name": BindingName("basic", "Mail", "home")}, "KIND/SERVICE/IDENTITY"),

@@ -1,0 +1,78 @@
+"""How a request is signed, or a token got, with a secret that is not sent itself: what a manifest says of it, as values.
+
+Pure values, without a secret. Each is what a binding was agreed to, so each field is part of `Reach.wire` (credential.py).
+
+Source: docs/reference/connector-manifest.md. Not here: making a signature (egress/signing), getting a token (oauth).
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, get_args
+
+import msgspec
+
+__all__ = [
+    "DIGESTS",
+    "SIGNING_ALGORITHMS",
+    "AwsScope",
+    "ClientAuth",
+    "Digest",
+    "HmacTemplate",
+    "KeyForm",
+    "MachineGrant",
+    "SignatureEncoding",
+    "SigningAlgorithm",
+    "TokenGrant",
+]
+
+Digest = Literal["sha256", "sha1", "sha512"]
+DIGESTS: Final[tuple[Digest, ...]] = get_args(Digest)
+KeyForm = Literal["utf8", "base64", "hex", "whsec"]
+"""How the stored text is read as the HMAC's key; `whsec`: base64 after `whsec_`, as Standard Webhooks has it."""
+SignatureEncoding = Literal["hex", "base64"]
+MachineGrant = Literal["client_credentials", "jwt_bearer", "token_exchange"]
+"""RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693: how a program gets a token without a person."""
+ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
+"""How the client shows who it is (RFC 6749 section 2.3.1, RFC 7523 section 2.2); `none`: its grant does."""
+SigningAlgorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
+SIGNING_ALGORITHMS: Final[tuple[SigningAlgorithm, ...]] = get_args(SigningAlgorithm)
+
+
+class AwsScope(msgspec.Struct, frozen=True, kw_only=True):
+    """`[capabilities.credential.aws]`: what a signature is good for, such as `us-east-1` and `s3`."""
+
+    region: str
+    service: str
+
+
+class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
+    """`[capabilities.credential.hmac]`: what is signed, and the header fields that say so.
+
+    `message` and the values of `headers` (names and values, in the order of the file) have the placeholders `{method}`, `{host}`,
+    `{path}`, `{query}`, `{target}`, `{body}`, `{body_sha256}`, `{time}` (seconds), `{time_ms}` and `{id}`; headers also
+    `{signature}`.
+    """
+
+    algorithm: Digest = "sha256"
+    key: KeyForm = "utf8"
+    encoding: SignatureEncoding = "hex"
+    message: str
+    headers: tuple[tuple[str, str], ...]
+
+
+class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
+    """`[capabilities.credential.oauth2_client]`: how the supervisor gets access tokens by itself.
+
+    The stored secret is the client secret, the private key (PEM, a JWK, or a service account's key file), or the token that is
+    exchanged. `audience` and `resource` say what the token is for.
+    """
+
+    grant: MachineGrant
+    token_url: str
+    client_auth: ClientAuth
+    scopes: tuple[str, ...] = ()
+    audience: str | None = None
+    resource: str | None = None
+    algorithm: SigningAlgorithm = "RS256"
+    subject_token_type: str = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name
+    """RFC 8693 section 3: what the exchanged token is."""

@@ -1,0 +1,112 @@
+r"""Whether a stored value can be what a binding uses it for: a text of one line, a private key, a certificate, a document.
+
+Pure. Looks at values and quotes none.
+
+Rules
+- A value has line ends only if it is a document: PEM, or a JSON object. A document serves only what never sends it as it is: an
+  `ssh` login, a client certificate, a signature, an assertion. Anywhere else its line ends would end a header or a command early.
+- A private key has no passphrase: nobody is there to type it.
+- A password for a login has no control character: `\0` and `\1` separate the parts of SASL's messages, and a line is a command.
+
+Source: RFC 7468, OpenSSH's PROTOCOL.key; RFC 4616. Not here: whether a server takes it (aileron/logins), what is in a document
+(egress/signing, oauth).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from aileron.model.secret import Secret
+from aileron.vault.bindings import Binding
+
+__all__ = ["check_fits", "is_document", "is_private_key"]
+
+_PEM: Final = re.compile(
+    rb"-----BEGIN (?P<kind>(?:[A-Z]+ )*)PRIVATE KEY-----\n(?P<body>[\x20-\x7e\n]+)\n-----END (?P=kind)PRIVATE KEY-----\n*"
+)
+_BUNDLE: Final = re.compile(rb"(?:-----BEGIN ([A-Z ]{1,64})-----\n[A-Za-z0-9+/=\n]+\n-----END \1-----\n+){1,16}")
+"""Certificates and their private key, in any order; nothing between them."""
+_CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
+_OPENSSH: Final = b"openssh-key-v1\0"
+_NO_CIPHER: Final = b"\0\0\0\x04none"
+"""PROTOCOL.key, section 1: the name of the cipher comes first."""
+
+
+def is_private_key(value: Secret) -> bool:
+    """Whether it is one in PEM or OpenSSH's form, encrypted or not."""
+    return _PEM.fullmatch(value.reveal()) is not None
+
+
+def is_document(value: Secret) -> bool:
+    """Whether it has several lines and may have them: PEM, or a JSON object."""
+    data = value.reveal()
+    if is_private_key(value) or _is_bundle(data):
+        return True
+    return b"\n" in data and _is_json(data)
+
+
+def _is_bundle(data: bytes) -> bool:
+    return _BUNDLE.fullmatch(data if data.endswith(b"\n") else data + b"\n") is not None
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(data, type=dict[str, msgspec.Raw]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def check_fits(binding: Binding, value: Secret) -> None:
+    """Return if `binding` can use it. ValueError says what to do, and quotes nothing of it."""
+    check = _FITS.get(binding.kind, _check_text)
+    check(binding, value)
+
+
+def _check_text(binding: Binding, value: Secret) -> None:
+    key, has_ssh = _PEM.fullmatch(value.reveal()), any(login.protocol == "ssh" for login in binding.logins)
+    if key is not None and not has_ssh:
+        raise ValueError(
+            f"secret {binding.secret!r} is a private key, which kind {binding.kind} cannot send; give another --secret"
+        )
+    if key is None and is_document(value):
+        raise ValueError(
+            f"secret {binding.secret!r} has several lines, which kind {binding.kind} cannot send; give another --secret"
+        )
+    if key is not None and _is_encrypted(key["kind"], key["body"]):
+        cure = "remove it from a copy with `ssh-keygen -p -N '' -f COPY`, and store that"
+        raise ValueError(
+            f"secret {binding.secret!r} is a private key with a passphrase, which nobody could type: {cure}"
+        )
+    if key is None and binding.logins and binding.grant is None and _CONTROL.search(value.reveal()):
+        cure = f"set the password again, without it: aileron secret set {binding.secret}"
+        raise ValueError(f"secret {binding.secret!r} has a control character, which would end the login early; {cure}")
+
+
+def _is_encrypted(kind: bytes, body: bytes) -> bool:
+    if kind == b"ENCRYPTED " or b"ENCRYPTED" in body.partition(b"\n\n")[0]:  # PKCS #8; RFC 1421, Proc-Type
+        return True
+    if kind != b"OPENSSH ":
+        return False
+    try:
+        decoded = base64.b64decode(body.replace(b"\n", b""), validate=True)
+    except binascii.Error:
+        return False
+    return decoded.startswith(_OPENSSH) and not decoded.startswith(_OPENSSH + _NO_CIPHER)
+
+
+def _check_nothing(binding: Binding, value: Secret) -> None:
+    """Whoever signs with it says what is wrong with it."""
+
+
+_FITS: Final[dict[str, Callable[[Binding, Secret], None]]] = {
+    "aws_sigv4": _check_nothing,
+    "mtls": _check_nothing,
+    "oauth2_client": _check_nothing,
+}
+"""What takes a document; all else takes text, but for an `ssh` login."""
