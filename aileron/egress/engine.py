@@ -3,8 +3,8 @@
 Runs in the daemon, called by the executor for each `http` frame. It trusts neither the connector that asks, nor the
 resolver, nor the upstream that answers; it is the one place where a secret meets the network.
 
-    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 have a token renewed that ends
-    5 know what could have been sent there, and lend · 6 write down, durably · 7 connect · 8 inject and send
+    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 have what is lent made fit for use
+    5 know what could have been sent there, lend, inject · 6 write down, durably · 7 connect · 8 send
     9 check the head · 10 decode, count and scrub the body · 11 keep or close · 12 write down the end
 
 Rules
@@ -41,11 +41,12 @@ from aileron.config import Settings
 from aileron.egress.decode import decoder_for
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
 from aileron.egress.headers import check_whole, read_response_head, without_parts
-from aileron.egress.inject import Injection, Lender, inject
+from aileron.egress.inject import Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.login import LoginDoor
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
+from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.pool import Connection, Key, Pool
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
@@ -65,8 +66,8 @@ __all__ = ["Egress"]
 
 MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter of them for one step (meter.py)
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
-_RENEWABLE: Final = "oauth2"
-"""The kind whose credential ends by itself, and can be renewed; the others are lent as they are, with no step more."""
+_RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
+"""The kinds whose credential is a token that ends by itself, and can be had anew."""
 _METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
 
 _T = TypeVar("_T")
@@ -107,7 +108,7 @@ class Egress:
         raised while the body is read.
         """
         use = grant.credential
-        if use is None or use.need.kind != _RENEWABLE or request.credential != _RENEWABLE:
+        if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)
         return Renewing(
             lambda: _Exchange(self, request, grant, meter, journal, deadline),
@@ -145,6 +146,8 @@ class _Exchange(Passage[EgressResponse]):
         self._egress = egress
         self._is_own = is_own
         self._bound = Needles(())
+        self._once = frozenset[bytes]()
+        self._with_once: tuple[Needles, Needles] | None = None
         self._request = request
         self._place = contextlib.ExitStack()  # the one of those all steps share
         self.token: Secret | None = None
@@ -173,12 +176,12 @@ class _Exchange(Passage[EgressResponse]):
         key = Key(admitted.url.destination, admitted.plain, admitted.private, identity)
         self._connection = self._egress.pool.take(key)
         addresses = await self._vet(admitted) if self._connection is None else ()
-        if admitted.use is not None and admitted.use.need.kind == _RENEWABLE:
-            await self._ready(admitted.use, admitted.url.destination)
         if not self._is_own:
-            self._bound = self._egress.lender.needles(admitted.url.destination)
-        injection = self._lend(admitted)
+            await self._ready(admitted.use, key.destination)
+            self._bound = self._egress.lender.needles(key.destination)
+        injection = self._prepare(admitted)
         self._meter.remember(injection.roots)
+        self._once = injection.once
         intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, identity)
         await self._write_down(intent)  # step 6
         if self._connection is not None and not self._connection.is_alive():
@@ -186,7 +189,7 @@ class _Exchange(Passage[EgressResponse]):
             self._connection, addresses = None, await self._vet(admitted)
         if self._connection is None:
             self._connection = await self._connect(key, addresses)
-        self._answer = await self._send(self._connection, admitted, injection)
+        self._answer = await self._send(self._connection, injection.request, admitted.length)
         return self._read_head(admitted, self._answer)
 
     def _admit(self) -> AllowedRequest:
@@ -203,21 +206,31 @@ class _Exchange(Passage[EgressResponse]):
         self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
         return addresses
 
-    async def _ready(self, use: CredentialUse, destination: HostPort) -> None:
+    async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
         """Step 4."""
-        self._place.close()
         lender, deadline = self._egress.lender, self._deadline
-        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, deadline))
+        if lender.is_ready(use, destination):
+            return
+        self._place.close()
+        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, destination, deadline))
         await enter(self._place, (self._egress.slots,), destination, self._deadline)
 
-    def _lend(self, admitted: AllowedRequest) -> Injection:
-        """Step 5. Without a credential there is nothing to add."""
-        use = admitted.use
+    def _prepare(self, admitted: AllowedRequest) -> Injection:
+        """Step 5: the request as it goes out, with what is lent for it."""
+        use, body = admitted.use, self._request.body
+        whole_only = use is not None or self._is_whole_only()
+        request = Outgoing(
+            method=admitted.method,
+            url=admitted.url,
+            fields=without_parts(admitted.fields) if whole_only else admitted.fields,
+            body=body if isinstance(body, bytes) else None,
+            is_streamed=isinstance(body, AsyncIterator),
+        )
         if use is None:
-            return Injection((), None, frozenset())
+            return Injection(request)
         lent = self._stack.enter_context(self._egress.lender.lend(use))
-        self.token = lent.secret if use.need.kind == _RENEWABLE else None
-        return inject(use, lent)
+        self.token = lent.secret if use.need.kind in _RENEWABLE else None
+        return inject(use, lent, request)
 
     async def _connect(self, key: Key, addresses: tuple[str, ...]) -> Connection:
         """Step 7."""
@@ -225,23 +238,20 @@ class _Exchange(Passage[EgressResponse]):
         wire, address = await connected(self._deadline, key.destination, addresses, tls)
         return Connection.over(wire, address, key)
 
-    async def _send(self, connection: Connection, admitted: AllowedRequest, injection: Injection) -> httpcore2.Response:
+    async def _send(self, connection: Connection, request: Outgoing, length: int | None) -> httpcore2.Response:
         """Step 8, up to the head of the answer; its body is still on the wire."""
-        asked = without_parts(admitted.fields) if self._is_whole_only() else admitted.fields
-        origin, fields = connection.origin, asked + injection.fields
-        request = httpcore2.Request(
-            admitted.method,
-            httpcore2.URL(
-                scheme=origin.scheme, host=origin.host, port=origin.port, target=injection.target(admitted.url)
-            ),
-            headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in fields],
-            content=self._content(admitted.length),
+        origin = connection.origin
+        sent = httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=request.url.target),
+            headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in request.fields],
+            content=self._content(request, length),
         )
-        return await self._reach("exchange", lambda: connection.send(request, HEAD_BYTES))
+        return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
 
-    def _content(self, length: int | None) -> bytes | AsyncIterator[bytes] | None:
+    def _content(self, request: Outgoing, length: int | None) -> bytes | AsyncIterator[bytes] | None:
         body = self._request.body
-        return body if isinstance(body, bytes) or body is None else self._streamed(body, length)
+        return self._streamed(body, length) if isinstance(body, AsyncIterator) else request.body
 
     async def _streamed(self, body: AsyncIterator[bytes], length: int | None) -> AsyncGenerator[bytes]:
         """A streamed request body: counted, and held to the length that was announced."""
@@ -284,7 +294,15 @@ class _Exchange(Passage[EgressResponse]):
                 # Locked since: nothing was lent after that, and what was known before is still looked for.
                 if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
                     raise
-        return self._meter.needles_with(self._bound)
+        return self._and_once(self._meter.needles_with(self._bound))
+
+    def _and_once(self, needles: Needles) -> Needles:
+        """With what is searched for in this answer alone; made again only when the others change."""
+        if not self._once:
+            return needles
+        if self._with_once is None or self._with_once[0] is not needles:
+            self._with_once = needles, needles.with_roots(self._once)
+        return self._with_once[1]
 
     def _is_whole_only(self) -> bool:
         """Whether a part of an answer might hold a part of a secret, also of one that nobody can look for any more."""

@@ -1,12 +1,12 @@
 """Put a lent credential into a request.
 
-The vault lends one secret for one request; this turns it into a header field or a query parameter, as the manifest
-declares it, and says which byte strings must then be scrubbed from the answer. Pure; runs in the daemon, after all
-checks. What it makes goes to the wire and nowhere else: never into a log, an exception or a repr.
+The vault lends one secret for one request; this puts it into the request as the manifest declares it, and says which byte
+strings must then be scrubbed from the answer. Pure; runs in the daemon, after all checks. What it makes goes to the wire and
+nowhere else: never into a log, an exception or a repr.
 
 Rules
-- `oauth2` is `Authorization: Bearer`. `api_key` is the declared query parameter, else the declared `header` with
-  `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user name, in UTF-8.
+- `oauth2` and `oauth2_client` are `Authorization: Bearer`. `api_key` is the declared query parameter, else the declared
+  `header` with `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user name, in UTF-8.
 - Beside it the connector has no field or parameter of its own that a server could take for the credential.
 - A secret that could end a header field (CR, LF, NUL), or that a header cannot carry, is refused here although it was
   refused when it was stored; so is one too short or too long to be scrubbed.
@@ -21,11 +21,12 @@ import base64
 import contextlib
 import dataclasses
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 from urllib.parse import quote, unquote_plus
 
-from aileron.egress.headers import Field, field_key, is_field_value
+from aileron.egress.headers import field_key, is_field_value
+from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import Url
@@ -36,7 +37,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 
-__all__ = ["Injection", "Lender", "LentCredential", "check_query", "inject", "needles_for", "reserved_fields"]
+__all__ = ["Lender", "LentCredential", "check_query", "inject", "needles_for", "reserved_fields"]
 
 MIN_SECRET_BYTES: Final = 8  # shorter ones would be masked where they stand by chance; the vault refuses them too
 MAX_SECRETS: Final = 128
@@ -65,12 +66,16 @@ class LentCredential:
 class Lender(Protocol):
     """The vault, and who renews the tokens in it, as seen from here."""
 
-    async def ready(self, use: CredentialUse, deadline: float) -> None:
-        """Return when what `lend` would give is fit for use: a token that has ended, or soon will, is renewed first.
+    def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
+        """Whether `ready` has nothing to do. Quick, and without a wait; asked before each request and stream."""
+        ...
 
-        Asked before each loan of an `oauth2` credential, of no other. The usual answer, that nothing is to be done, takes no
-        thread. `deadline` as in `anyio.current_time()`; whoever waits may be cancelled sooner, and what was begun goes on.
-        AileronError: vault_locked, binding_required, binding_failed or network_error.
+    async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
+        """Return when what `lend` would give is fit for use, and `needles` known: a token that has ended, or soon will, is
+        renewed first, one that nobody has yet is asked for, and a secret that is kept elsewhere is fetched.
+
+        `use` None: for a request without a credential. `deadline` as in `anyio.current_time()`; whoever waits may be cancelled
+        sooner, and what was begun goes on. AileronError: vault_locked, binding_required, binding_failed or network_error.
         """
         ...
 
@@ -98,21 +103,6 @@ class Lender(Protocol):
         more since another vault was put in its place. As quick: it is asked for each piece of a stream.
         """
         ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True, repr=False)
-class Injection:
-    """What is added to one request, and the byte strings to scrub from its answer. Holds the secret; prints nothing."""
-
-    fields: tuple[Field, ...]
-    parameter: str | None
-    roots: frozenset[bytes]
-
-    def target(self, url: Url) -> str:
-        """The request target, with the parameter if there is one."""
-        if self.parameter is None:
-            return url.target
-        return f"{url.target}{'?' if url.query is None else '&'}{self.parameter}"
 
 
 def reserved_fields(need: CredentialNeed) -> frozenset[str]:
@@ -174,41 +164,64 @@ def _basic_roots(username: str, secret: bytes) -> frozenset[bytes]:
     return frozenset({secret, pair, base64.b64encode(pair)})
 
 
-def inject(use: CredentialUse, lent: LentCredential) -> Injection:
-    """Turn a loan into wire form. AileronError(binding_failed) if this secret cannot travel this way."""
+def inject(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    """The request with this loan in it. AileronError(binding_failed) if this secret cannot travel this way."""
     if lent.kind != use.need.kind:
         raise _unusable(use, f"is of kind {lent.kind}, not {use.need.kind}")
+    put = _PUT.get(use.need.kind)
+    if put is None:
+        raise _unusable(use, f"is of kind {lent.kind}, which is no credential of an HTTP request")
+    return put(use, lent, request)
+
+
+def _sendable(use: CredentialUse, lent: LentCredential) -> bytes:
+    """The secret, where it is sent as it is."""
     secret = lent.secret.reveal()
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
         raise _unusable(use, f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long")
     if _CONTROL.search(secret):
         raise _unusable(use, "holds a control character (CR, LF, NUL or another)")
-    if use.need.kind == "basic":
-        return _basic(use, lent.username, secret)
-    if use.need.query is not None and use.need.kind == "api_key":
-        parameter = f"{quote(use.need.query, safe='')}={quote(secret, safe='')}"
-        return Injection((), parameter, frozenset({secret}))
-    return _header(use, secret)
+    return secret
 
 
-def _basic(use: CredentialUse, username: str | None, secret: bytes) -> Injection:
-    user = (username or "").encode()
+def _basic(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    secret, user = _sendable(use, lent), (lent.username or "").encode()
     if not user or b":" in user or _CONTROL.search(user):
         raise _unusable(use, "has no user name, or its user name has a colon or a control character")
     wire = base64.b64encode(user + b":" + secret)
-    return Injection((("Authorization", f"Basic {wire.decode()}"),), None, _basic_roots(user.decode(), secret))
+    field = ("Authorization", f"Basic {wire.decode()}")
+    return Injection(request.with_fields(field), _basic_roots(user.decode(), secret))
 
 
-def _header(use: CredentialUse, secret: bytes) -> Injection:
-    name, form = ("Authorization", "Bearer {key}")
-    if use.need.kind == "api_key":
-        name, form = use.need.header, use.need.format
+def _key(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    if use.need.query is None:
+        return _header(use, lent, request, use.need.header, use.need.format)
+    secret = _sendable(use, lent)
+    parameter = f"{quote(use.need.query, safe='')}={quote(secret, safe='')}"
+    return Injection(request.with_query(parameter), frozenset({secret}))
+
+
+def _bearer(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    return _header(use, lent, request, "Authorization", "Bearer {key}")
+
+
+def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Injection:
+    secret = _sendable(use, lent)
     if not _NAME.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or form.count("{key}") != 1:
         raise _unusable(use, "is declared with a header or format that cannot carry it")
     value = form.replace("{key}", secret.decode("latin-1"))
     if not is_field_value(value) or secret != secret.strip(b" "):
         raise _unusable(use, "holds a character that a header cannot carry (only visible ASCII passes)")
-    return Injection(((name, value),), None, frozenset({secret}))
+    return Injection(request.with_fields((name, value)), frozenset({secret}))
+
+
+_PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Injection]]] = {
+    "api_key": _key,
+    "basic": _basic,
+    "oauth2": _bearer,
+    "oauth2_client": _bearer,
+}
+"""How a credential of each kind gets into a request; a login gets into none."""
 
 
 def _unusable(use: CredentialUse, what: str) -> AileronError:

@@ -341,9 +341,11 @@ class LoginOpening(Passage[Stream]):
 
     async def _ready(self, destination: HostPort) -> None:
         """Step 4. The renewal is a request, and needs a place of those all steps share."""
-        self._place.close()
         lender, deadline = self._means.lender, self._deadline
-        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(self._use, deadline))
+        if lender.is_ready(self._use, destination):
+            return
+        self._place.close()
+        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(self._use, destination, deadline))
         await enter(self._place, (self._means.slots,), destination, self._deadline)
 
     async def _logged_in(self, lent: LentCredential, destination: HostPort, addresses: tuple[str, ...]) -> Stream:

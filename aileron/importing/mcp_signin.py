@@ -151,8 +151,12 @@ async def _egress(settings: Settings) -> AsyncIterator[Egress]:
 class _NoLender:
     """In the place of the vault, of which this process knows nothing: what is asked here is no connector's request."""
 
-    async def ready(self, use: CredentialUse, deadline: float) -> None:
+    def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
         """Nothing is lent."""
+        return use is None
+
+    async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
+        """So there is nothing to do."""
         raise AssertionError(_NOTHING_LENT)
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:

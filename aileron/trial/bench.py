@@ -260,8 +260,12 @@ class _TestLender:
         """`is_bound`: the connector needs a credential, so that one is bound for its hosts."""
         self._needles: Final = Needles([MADE_UP_SECRET.encode()] if is_bound else [])
 
-    async def ready(self, use: CredentialUse, deadline: float) -> None:
+    def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
         """It never ends."""
+        return True
+
+    async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
+        """Nor has it to be fetched."""
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
         """There is no other one."""

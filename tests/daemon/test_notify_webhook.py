@@ -147,7 +147,10 @@ async def notifying(
     )
 
     class Nobody:
-        async def ready(self, use: object, deadline: float) -> None:
+        def is_ready(self, use: object, destination: object) -> bool:
+            return use is None
+
+        async def ready(self, use: object, destination: object, deadline: float) -> None:
             raise AssertionError("a notification has no connector's credential")
 
         async def renew(self, use: object, refused: object, deadline: float) -> bool:

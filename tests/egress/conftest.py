@@ -75,7 +75,11 @@ class Vault:
         self.on_ready: Callable[[], Awaitable[None]] | None = None
         self.on_refused: Callable[[bytes], Awaitable[bool]] | None = None
 
-    async def ready(self, use: CredentialUse, deadline: float) -> None:
+    def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
+        """A token never is, so that the tests see who asks."""
+        return use is None or use.need.kind not in ("oauth2", "oauth2_client")
+
+    async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
         """Counts who asks; what else happens then is the test's."""
         self.asked_ready += 1
         if self.on_ready is not None:

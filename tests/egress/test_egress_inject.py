@@ -6,9 +6,10 @@ import base64
 
 import pytest
 
-from aileron.egress.inject import Injection, LentCredential, check_query, inject, reserved_fields
+from aileron.egress.inject import LentCredential, check_query, inject, reserved_fields
+from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
-from aileron.egress.url import parse_url
+from aileron.egress.url import Url, parse_url
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
@@ -17,9 +18,10 @@ from tests.egress.conftest import need, use
 URL = parse_url("https://api.example.com/v1")
 
 
-def injected(credential: CredentialUse, secret: bytes, username: str | None = None) -> Injection:
-    """What a secret becomes."""
-    return inject(credential, LentCredential(credential.need.kind, Secret(secret), username))
+def injected(credential: CredentialUse, secret: bytes, username: str | None = None, url: Url = URL) -> Injection:
+    """What a request becomes that had no field."""
+    lent = LentCredential(credential.need.kind, Secret(secret), username)
+    return inject(credential, lent, Outgoing("GET", url))
 
 
 @pytest.mark.parametrize(
@@ -36,8 +38,8 @@ def test_a_key_becomes_the_declared_field(credential: CredentialUse, expected: t
     """Bearer where nothing else is declared; oauth2 is always Bearer."""
     made = injected(credential, b"sesame-12345")
 
-    assert made.fields == (expected,)
-    assert made.target(URL) == "/v1"
+    assert made.request.fields == (expected,)
+    assert made.request.url.target == "/v1"
     assert made.roots == {b"sesame-12345"}
 
 
@@ -46,7 +48,7 @@ def test_a_password_becomes_basic_in_utf_8() -> None:
     made = injected(use("basic"), "pässword".encode(), "ann")
 
     wire = base64.b64encode("ann:pässword".encode())
-    assert made.fields == (("Authorization", f"Basic {wire.decode()}"),)
+    assert made.request.fields == (("Authorization", f"Basic {wire.decode()}"),)
     assert made.roots == {"pässword".encode(), "ann:pässword".encode(), wire}
 
 
@@ -54,9 +56,10 @@ def test_a_key_in_the_query_is_encoded_and_comes_last() -> None:
     """After the connector's own parameters, or alone."""
     made = injected(use("api_key", query="api key"), b"sesame&=1#")
 
-    assert made.fields == ()
-    assert made.target(URL) == "/v1?api%20key=sesame%26%3D1%23"
-    assert made.target(parse_url("https://h/v1?x=1")) == "/v1?x=1&api%20key=sesame%26%3D1%23"
+    assert made.request.fields == ()
+    assert made.request.url.target == "/v1?api%20key=sesame%26%3D1%23"
+    made = injected(use("api_key", query="api key"), b"sesame&=1#", url=parse_url("https://h/v1?x=1"))
+    assert made.request.url.target == "/v1?x=1&api%20key=sesame%26%3D1%23"
 
 
 @pytest.mark.parametrize(
@@ -117,8 +120,8 @@ def test_a_secret_no_header_can_carry_is_refused_there_only(secret: bytes) -> No
     with pytest.raises(AileronError, match="cannot carry"):
         injected(use("api_key"), secret)
 
-    assert injected(use("basic"), secret, "ann").fields
-    assert injected(use("api_key", query="k"), secret).parameter
+    assert injected(use("basic"), secret, "ann").request.fields
+    assert injected(use("api_key", query="k"), secret).request.url.query
 
 
 @pytest.mark.parametrize("username", [None, "", "a:b", "a\r\nb", "a\0"])
@@ -143,7 +146,7 @@ def test_a_form_that_cannot_carry_a_secret_is_refused(credential: CredentialUse)
 def test_a_loan_of_another_kind_is_refused() -> None:
     """The vault and the grant must mean the same thing."""
     with pytest.raises(AileronError, match="kind basic"):
-        inject(use("api_key"), LentCredential("basic", Secret(b"sesame-123"), "ann"))
+        inject(use("api_key"), LentCredential("basic", Secret(b"sesame-123"), "ann"), Outgoing("GET", URL))
 
 
 def test_what_carries_a_secret_prints_nothing() -> None:

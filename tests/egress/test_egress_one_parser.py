@@ -36,6 +36,7 @@ KNOWN = {
     ("aileron/egress/url.py", "Url"): "the parser itself",
     ("aileron/egress/rules.py", "Url"): "a type in signatures",
     ("aileron/egress/inject.py", "Url"): "a type in a signature",
+    ("aileron/egress/outgoing.py", "Url"): "a type in a signature",
     ("aileron/egress/engine.py", "URL"): "httpcore2's, made of parts; a test below says that it gets no text to parse",
     (
         "aileron/daemon/notify/webhook.py",

@@ -44,9 +44,13 @@ class Lending:
         """These are in force from now on: they say which secrets the daemon itself sends, and where to."""
         self._vault.send_also(_own(settings))
 
-    async def ready(self, use: CredentialUse, deadline: float) -> None:
+    def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
+        """As egress.inject.Lender."""
+        return use is None or self._renewals_of(use) is None
+
+    async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
         """Renew first what is about to end. AileronError as Renewals.ready."""
-        if (renewals := self._renewals_of(use)) is not None:
+        if use is not None and (renewals := self._renewals_of(use)) is not None:
             await renewals.ready(use.binding, deadline)
 
     @contextlib.contextmanager

@@ -1,0 +1,54 @@
+"""A request as it goes on the wire, before and after a credential is in it.
+
+Pure; runs in the daemon. Whatever puts a credential in (inject.py, signing/) takes an `Outgoing` and gives another: so what is
+signed is what is sent, to the last header field.
+
+Not here: whether it may go out (rules.py), the wire itself (dial.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from aileron.egress.headers import Field
+from aileron.egress.url import Url
+from aileron.model.secret import Secret
+
+__all__ = ["Injection", "Outgoing"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Outgoing:
+    """One request, whole: nothing is added to it after this. `fields` are in order, with `Host` and framing.
+
+    `body` None: there is none, or it comes in pieces (`is_streamed`).
+    """
+
+    method: str
+    url: Url
+    fields: tuple[Field, ...] = ()
+    body: bytes | None = None
+    is_streamed: bool = False
+
+    def with_fields(self, *added: Field) -> Outgoing:
+        """The same with these fields last."""
+        return dataclasses.replace(self, fields=(*self.fields, *added))
+
+    def with_query(self, parameter: str) -> Outgoing:
+        """The same with this parameter, percent-encoded already, last in its query."""
+        query = parameter if self.url.query is None else f"{self.url.query}&{parameter}"
+        return dataclasses.replace(self, url=dataclasses.replace(self.url, query=query))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Injection:
+    """A request with its credential, and the byte strings to scrub from its answer. Holds the secret; prints nothing.
+
+    `roots` are searched for in all later answers of the step too, `once` in this answer alone: a signature, which another
+    request does not have. `certificate` is what the connection has to be made with, in PEM with its private key.
+    """
+
+    request: Outgoing
+    roots: frozenset[bytes] = frozenset()
+    once: frozenset[bytes] = frozenset()
+    certificate: Secret | None = None
