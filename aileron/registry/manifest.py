@@ -5,7 +5,7 @@ every name exact, and a request that contradicts itself is refused rather than r
 
 Rules
 - Hosts are exact `host:port` pairs, at most 32; no wildcards.
-- Asking for hosts needs the `http` or `tcp` host function; asking for a credential needs hosts.
+- Asking for hosts needs the `http`, `tcp` or `websocket` host function; asking for a credential needs hosts.
 - `hosts = ["bound-at-build"]` is a source manifest's; what is installed has real ones.
 - Operations are all there or not there at all: one that is not among them is refused before a person is asked.
 
@@ -363,8 +363,8 @@ def _import(runtime: Table, name: str) -> HostFunction | None:
 
 def _check_consistent(capabilities: Table, imports: frozenset[HostFunction], *, has_credential: bool) -> None:
     has_network = "network" in capabilities
-    if has_network and not imports & {HostFunction.HTTP, HostFunction.TCP}:
-        problem = '[capabilities.network] without "http" or "tcp" in [capabilities.runtime] imports'
+    if has_network and not imports & {HostFunction.HTTP, HostFunction.TCP, HostFunction.WEBSOCKET}:
+        problem = '[capabilities.network] without "http", "tcp" or "websocket" in [capabilities.runtime] imports'
         raise capabilities.refuse("network", f"{problem}: the hosts would not be reachable")
     if has_credential and not has_network:
         problem = "[capabilities.credential] without [capabilities.network]"

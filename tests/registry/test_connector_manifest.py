@@ -149,7 +149,11 @@ WRONG = [
     ),
     ('"api_key"\n', '"basic"\nheader = "X-Key"\n', ":10: header needs kind = \"api_key\", but this is 'basic'"),
     ('"api_key"', '"oauth2"', ':9: kind = "oauth2" and [capabilities.credential.oauth2] must be used together'),
-    ('"http", ', "", ':5: [capabilities.network] without "http" or "tcp" in [capabilities.runtime] imports'),
+    (
+        '"http", ',
+        "",
+        ':5: [capabilities.network] without "http", "tcp" or "websocket" in [capabilities.runtime] imports',
+    ),
     ('"log"', '"lag"', ":13: unknown host function 'lag'; did you mean 'log'?"),
     ('"log"', '"wasi:filesystem/types"', ":13: unknown host function 'wasi:filesystem/types'"),
     ('"log"]', '"log"]\n[limits]\nmemory_mb = 1025', ":15: memory_mb = 1025 is not between 1 and 1024"),

@@ -1,0 +1,241 @@
+"""Credentials that sign, are a certificate, or get tokens: what a manifest says of them, and how people read it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from aileron.model.credential import Reach, wire_words
+from aileron.model.failure import AileronError
+from aileron.model.manifest import ConnectorManifest, CredentialNeed
+from aileron.model.request_signing import AwsScope, HmacTemplate, TokenGrant
+from aileron.registry.consent import capability_changes
+from aileron.registry.manifest import parse_connector_manifest
+
+Text = Callable[..., str]
+AWS = '\n[capabilities.credential.aws]\nregion = "eu-central-1"\nservice = "s3"\n'
+HMAC = """
+[capabilities.credential.hmac]
+algorithm = "sha256"
+message = "v0:{time}:{body}"
+headers = { X-Time = "{time}", X-Signature = "v0={signature}" }
+"""
+TOKEN = """
+[capabilities.credential.oauth2_client]
+grant = "client_credentials"
+token_url = "https://auth.example.com/token"
+client_auth = "client_secret_basic"
+scopes = ["invoices.read"]
+"""
+TABLES = {"aws_sigv4": AWS, "hmac": HMAC, "oauth2_client": TOKEN, "mtls": "", "digest": ""}
+
+
+def parse(text: str) -> ConnectorManifest:
+    """The manifest as installed."""
+    return parse_connector_manifest(text.encode(), file="manifest.toml")
+
+
+def of_kind(manifest_text: Text, kind: str, *replacements: tuple[str, str]) -> str:
+    """The valid manifest with a credential of that kind, and replacements in its table."""
+    table = TABLES[kind]
+    for old, new in replacements:
+        assert old in table, old
+        table = table.replace(old, new)
+    return manifest_text(('"api_key"', f'"{kind}"')) + table
+
+
+def placed(manifest_text: Text, line: str, imports: str = '["http", "log"]') -> str:
+    """The valid manifest with the key of an api_key elsewhere."""
+    return manifest_text(('scope = "Send mail"', f'scope = "Send mail"\n{line}'), ('["http", "log"]', imports))
+
+
+def need_of(text: str) -> CredentialNeed:
+    """Its credential."""
+    need = parse(text).credential
+    assert need is not None
+    return need
+
+
+def words_of(text: str) -> str:
+    """How it is sent, as a person reads it."""
+    return wire_words(Reach.of(parse(text)).wire)
+
+
+def refusal(text: str) -> str:
+    """The message with which it is refused."""
+    with pytest.raises(AileronError) as caught:
+        parse(text)
+    return caught.value.failure.message
+
+
+def test_each_table_is_read(manifest_text: Text) -> None:
+    """As values; what a table does not say has a default."""
+    assert need_of(of_kind(manifest_text, "aws_sigv4")).aws == AwsScope(region="eu-central-1", service="s3")
+    assert need_of(of_kind(manifest_text, "hmac")).hmac == HmacTemplate(
+        message="v0:{time}:{body}", headers=(("X-Time", "{time}"), ("X-Signature", "v0={signature}"))
+    )
+    assert need_of(of_kind(manifest_text, "oauth2_client")).token == TokenGrant(
+        grant="client_credentials",
+        token_url="https://auth.example.com/token",
+        client_auth="client_secret_basic",
+        scopes=("invoices.read",),
+    )
+    for kind in ("mtls", "digest"):
+        need = need_of(of_kind(manifest_text, kind))
+        assert (need.kind, need.aws, need.hmac, need.token) == (kind, UNSET, UNSET, UNSET)
+
+
+def test_a_manifest_of_before_has_no_new_field_in_a_plan(manifest_text: Text) -> None:
+    """Digests of what waits, and of what is on record, stay what they were."""
+    assert msgspec.to_builtins(need_of(manifest_text())).keys() == {
+        "kind", "scope", "header", "format", "query", "logins", "commands"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["aws_sigv4", "hmac", "oauth2_client"])
+def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) -> None:
+    """Neither without the other."""
+    both = of_kind(manifest_text, kind)
+    table = TABLES[kind]
+    name = "aws" if kind == "aws_sigv4" else kind
+
+    expected = f'kind = "{kind}" and [capabilities.credential.{name}] must be used together'
+    assert expected in refusal(both.replace(table, ""))
+    assert expected in refusal(both.replace(f'kind = "{kind}"', 'kind = "api_key"'))
+    assert parse(both)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('path = "/bot{key}"', "a part of the path: /botKEY"),
+        ('path = "/services/{key}"', "a part of the path: /services/KEY"),
+        ('body = "json:/auth/token"', "the value at /auth/token of the JSON body"),
+        ('body = "form:token"', "the form field token of the body"),
+        ('query = "token"', "the query parameter token"),
+    ],
+)
+def test_a_key_can_stand_elsewhere(manifest_text: Text, line: str, words: str) -> None:
+    """And a person reads where."""
+    assert words_of(placed(manifest_text, line)) == words
+
+
+def test_a_first_message_needs_the_host_function(manifest_text: Text) -> None:
+    """Nothing else sends one."""
+    line = """first_message = '{"auth": "{key}"}'"""
+    text = placed(manifest_text, line, '["websocket"]')
+
+    assert words_of(text) == 'the first message of a WebSocket: {"auth": "KEY"}'
+    assert 'first_message without "websocket"' in refusal(placed(manifest_text, line))
+
+
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ('path = "bot{key}"', "path 'bot{key}' is not the beginning of a path"),
+        ('path = "/bot"', "path '/bot' is not the beginning of a path"),
+        ('path = "/../{key}"', "is not the beginning of a path with {key} once, without dot segments"),
+        ('path = "/%2e/{key}"', "is not the beginning of a path"),
+        ('path = "/a?b={key}"', "is not the beginning of a path"),
+        ('path = "/{key}/{key}"', "is not the beginning of a path"),
+        ('body = "token"', "body 'token' is not 'json:/POINTER' or 'form:NAME'"),
+        ('body = "json:token"', "is not 'json:/POINTER'"),
+        ('body = "json:/a~2b"', "is not 'json:/POINTER'"),
+        ('body = "form:a&b"', "is not 'json:/POINTER' or 'form:NAME'"),
+        ('path = "/bot{key}"\nquery = "token"', "query and path together: a key is sent in one place only"),
+        ('body = "form:token"\nheader = "X-Key"', "body and header together: a key is sent in one place only"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(manifest_text: Text, line: str, problem: str) -> None:
+    """With the rule."""
+    assert problem in refusal(placed(manifest_text, line))
+
+
+@pytest.mark.parametrize(
+    ("kind", "old", "new", "problem"),
+    [
+        ("aws_sigv4", "eu-central-1", "EU Central", "region 'EU Central' is not a name"),
+        ("aws_sigv4", '"s3"', '"s3/x"', "service 's3/x' is not a name"),
+        ("hmac", "v0:{time}:{body}", "constant", "message has no placeholder"),
+        ("hmac", "v0:{time}:{body}", "{tme}", "unknown placeholder {tme}"),
+        ("hmac", "v0:{time}:{body}", "{signature}", "unknown placeholder {signature}"),
+        ("hmac", "v0:{time}:{body}", "{time}}", "a brace outside a placeholder"),
+        ("hmac", "v0={signature}", "v0={time}", "one of them has {signature}"),
+        ("hmac", "v0={signature}", "{body}{signature}", "unknown placeholder {body}"),
+        ("hmac", '"{time}",', '"{signature}",', "one of them has {signature}, and no other"),
+        ("hmac", "X-Time", "Host", "'Host' is not a header field that a credential may use"),
+        ("hmac", "X-Time", '"a b"', "'a b' is not a header field that a credential may use"),
+        ("hmac", "X-Time", "X_Signature", "headers has one field twice"),
+        ("hmac", '"{time}",', "7,", "X-Time is not a string"),
+        ("oauth2_client", "https://", "http://", "is not https"),
+        ("oauth2_client", "client_secret_basic", "none", 'client_credentials needs a client_auth other than "none"'),
+        ("oauth2_client", '"client_credentials"', '"password"', "grant 'password' is not one of"),
+        ("oauth2_client", "scopes", 'subject_token_type = "x"\nscopes', 'subject_token_type is for grant = "token_ex'),
+        ("oauth2_client", '["invoices.read"]', '["a b"]', "scopes is not a list of the provider's scopes"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_signed_is_refused(manifest_text: Text, kind: str, old: str, new: str, problem: str) -> None:
+    """With the rule; the whole one is taken."""
+    assert parse(of_kind(manifest_text, kind))
+    assert problem in refusal(of_kind(manifest_text, kind, (old, new)))
+
+
+WORDS = {
+    "aws_sigv4": "an AWS signature for s3 in eu-central-1, without the secret access key",
+    "hmac": "an HMAC-SHA256 of v0:{time}:{body} in X-Time: {time}, X-Signature: v0={signature}, without the key",
+    "oauth2_client": "Authorization: Bearer, with a token that Aileron gets by client credentials (client_secret_basic)",
+    "mtls": "a client certificate of TLS, without its private key",
+    "digest": "Authorization: Digest, without the password",
+}
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_a_person_reads_how_it_is_sent(manifest_text: Text, kind: str) -> None:
+    """And that the secret itself is not, where it is not."""
+    assert words_of(of_kind(manifest_text, kind)) == WORDS[kind]
+
+
+def test_who_asks_for_tokens_where_is_part_of_what_was_agreed_to(manifest_text: Text) -> None:
+    """With the scopes."""
+    reach = Reach.of(parse(of_kind(manifest_text, "oauth2_client")))
+
+    assert (reach.client, reach.scopes) == (
+        "client_credentials at https://auth.example.com/token",
+        ("invoices.read",),
+    )
+    assert reach.token_url == "https://auth.example.com/token"
+
+
+CHANGED = [
+    ("aws_sigv4", '"s3"', '"sqs"'),
+    ("aws_sigv4", "eu-central-1", "us-east-1"),
+    ("hmac", "v0:{time}:{body}", "{body}"),
+    ("hmac", "X-Time", "X-Other"),
+    ("hmac", '"sha256"', '"sha1"'),
+    ("oauth2_client", "auth.example.com", "evil.example.com"),
+    ("oauth2_client", '"client_secret_basic"', '"client_secret_post"'),
+    ("oauth2_client", "invoices.read", "invoices.write"),
+    ("oauth2_client", "scopes", 'audience = "x"\nscopes'),
+]
+
+
+@pytest.mark.parametrize(("kind", "old", "new"), CHANGED)
+def test_another_way_is_more_than_was_agreed_to(manifest_text: Text, kind: str, old: str, new: str) -> None:
+    """A binding is suspended, and a new version says what is new."""
+    before, after = parse(of_kind(manifest_text, kind)), parse(of_kind(manifest_text, kind, (old, new)))
+
+    assert Reach.of(before).widened_to(Reach.of(after))
+    assert Reach.of(before).widened_to(Reach.of(before)) == ()
+    assert [change.widens for change in capability_changes(before, after)] == [True]
+
+
+def test_each_place_of_a_key_is_another(manifest_text: Text) -> None:
+    """None of them stands for another."""
+    lines = ['path = "/bot{key}"', 'body = "json:/t"', 'body = "form:t"', 'query = "t"', 'header = "X-Key"']
+    reaches = [Reach.of(parse(placed(manifest_text, line))) for line in lines]
+
+    assert all(one.widened_to(other) for one, other in itertools.permutations(reaches, 2))
