@@ -3,9 +3,9 @@
 Runs in the daemon, called by the executor for each `http` frame. It trusts neither the connector that asks, nor the
 resolver, nor the upstream that answers; it is the one place where a secret meets the network.
 
-    1 count · 2 admit (rules.py) · 3 resolve and check every address · 4 have what is lent made fit for use
-    5 know what could have been sent there, lend, inject · 6 write down, durably · 7 connect · 8 send
-    9 check the head · 10 decode, count and scrub the body · 11 keep or close · 12 write down the end
+    1 count · 2 admit (rules.py), read a body that has to be whole (held.py) · 3 resolve and check every address
+    4 have what is lent made fit for use · 5 know what could have been sent there, lend, inject · 6 write down, durably
+    7 connect · 8 send · 9 check the head · 10 decode, count and scrub the body · 11 keep or close · 12 write down the end
 
 Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet goes to
@@ -31,6 +31,7 @@ Source: docs/reference/egress.md. Not here: what ends an invocation (the executo
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -40,7 +41,8 @@ import httpcore2
 from aileron.config import Settings
 from aileron.egress.decode import decoder_for
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
-from aileron.egress.headers import check_whole, read_response_head, without_parts
+from aileron.egress.headers import check_whole, frame_body, read_response_head, without_parts
+from aileron.egress.held import PLACES, too_long
 from aileron.egress.inject import Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
 from aileron.egress.login import LoginDoor
@@ -95,6 +97,7 @@ class Egress:
         self.tls: Final = client_context(settings.egress_ca_pem)
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
+        self.holding: Final = anyio.Semaphore(PLACES)
         without_alpn = client_context(settings.egress_ca_pem, protocols=())
         self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port, lender, logins)
 
@@ -149,6 +152,7 @@ class _Exchange(Passage[EgressResponse]):
         self._once = frozenset[bytes]()
         self._with_once: tuple[Needles, Needles] | None = None
         self._request = request
+        self._given = request.body  # what is sent, once it is whole where it has to be
         self._place = contextlib.ExitStack()  # the one of those all steps share
         self.token: Secret | None = None
         self._connection: Connection | None = None
@@ -171,6 +175,8 @@ class _Exchange(Passage[EgressResponse]):
         if isinstance(self._request.body, bytes):
             self._count_up(len(self._request.body))
         await enter(self._stack, (self._meter.in_flight,), self._destination, self._deadline)
+        if admitted.holds is not None:
+            admitted = await self._hold(admitted, admitted.holds)
         await enter(self._place, (self._egress.slots,), self._destination, self._deadline)
         identity = None if admitted.use is None else str(admitted.use.binding)
         key = Key(admitted.url.destination, admitted.plain, admitted.private, identity)
@@ -198,6 +204,29 @@ class _Exchange(Passage[EgressResponse]):
         self._destination = url.destination
         return admit(url, self._request, self._grant)
 
+    async def _hold(self, admitted: AllowedRequest, most: int) -> AllowedRequest:
+        """Still step 2: read the body to its end, and frame it as that. Nothing shared is kept but memory."""
+        await enter(self._stack, (self._meter.holding, self._egress.holding), self._destination, self._deadline)
+        longest = most if admitted.length is None else admitted.length
+        body = await self._reach("queue", lambda: self._read_whole(longest))
+        if len(body) > most:
+            raise self._denied(too_long(most))
+        framing, length = self._checked(lambda: frame_body(admitted.method, self._request.headers, body))
+        self._given = body
+        fields = admitted.fields[:-1] if framing is None else (*admitted.fields[:-1], framing)
+        return dataclasses.replace(admitted, fields=fields, length=length, holds=None)
+
+    async def _read_whole(self, most: int) -> bytes:
+        """The body; of one with more than `most` bytes, a little more than that."""
+        body, pieces = bytearray(), self._given
+        assert isinstance(pieces, AsyncIterator)
+        async for piece in pieces:
+            self._count_up(len(piece))
+            body += piece
+            if len(body) > most:
+                break
+        return bytes(body)
+
     async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
         """Step 3: look the name up once, and check all that comes back."""
         destination = admitted.url.destination
@@ -217,7 +246,7 @@ class _Exchange(Passage[EgressResponse]):
 
     def _prepare(self, admitted: AllowedRequest) -> Injection:
         """Step 5: the request as it goes out, with what is lent for it."""
-        use, body = admitted.use, self._request.body
+        use, body = admitted.use, self._given
         whole_only = use is not None or self._is_whole_only()
         request = Outgoing(
             method=admitted.method,
@@ -250,7 +279,7 @@ class _Exchange(Passage[EgressResponse]):
         return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
 
     def _content(self, request: Outgoing, length: int | None) -> bytes | AsyncIterator[bytes] | None:
-        body = self._request.body
+        body = self._given
         return self._streamed(body, length) if isinstance(body, AsyncIterator) else request.body
 
     async def _streamed(self, body: AsyncIterator[bytes], length: int | None) -> AsyncGenerator[bytes]:

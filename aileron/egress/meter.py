@@ -21,6 +21,7 @@ from typing import Final
 
 import anyio
 
+from aileron.egress.held import PLACES_OF_ONE
 from aileron.egress.scrub import Needles
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import Budget
@@ -41,6 +42,7 @@ class Meter:
         self._lent = Needles(())
         self._both: tuple[Needles, Needles, Needles] | None = None
         self.in_flight: Final = anyio.Semaphore(MAX_IN_FLIGHT)
+        self.holding: Final = anyio.Semaphore(PLACES_OF_ONE)
         self.requests = 0
         self.bytes_up = 0
         self.bytes_down = 0

@@ -52,6 +52,7 @@ class Reason(enum.StrEnum):
     HEADER_CREDENTIAL = "header_credential"
     UPGRADE = "upgrade"
     BODY_LENGTH = "body_length"
+    BODY_HELD = "body_held"
     ADDRESS_NOT_PUBLIC = "address_not_public"
     ADDRESS_NOT_LOOPBACK = "address_not_loopback"
     ADDRESS_FORBIDDEN = "address_forbidden"

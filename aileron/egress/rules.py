@@ -22,6 +22,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 
 from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
+from aileron.egress.held import held_bytes, too_long
 from aileron.egress.inject import check_query, reserved_fields
 from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
@@ -45,7 +46,10 @@ class EgressRequest:
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class AllowedRequest:
-    """A request that passed every rule. `fields` are all but the credential; `length` is the body's, None: any."""
+    """A request that passed every rule. `fields` are all but the credential; `length` is the body's, None: any.
+
+    `holds`: the body comes in pieces and has to be whole first, with at most so many bytes; None: it goes out as it comes.
+    """
 
     url: Url
     method: str
@@ -54,6 +58,7 @@ class AllowedRequest:
     use: CredentialUse | None
     plain: bool
     private: bool
+    holds: int | None = None
 
 
 def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
@@ -78,7 +83,17 @@ def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
         use=use,
         plain=url.scheme == "http",
         private=url.destination in grant.private,
+        holds=_holds(use, url, request, length),
     )
+
+
+def _holds(use: CredentialUse | None, url: Url, request: EgressRequest, length: int | None) -> int | None:
+    if use is None or not isinstance(request.body, AsyncIterator):
+        return None
+    most = held_bytes(use.need, url, request.headers)
+    if most is not None and length is not None and length > most:
+        raise too_long(most)
+    return most
 
 
 def check_destination(url: Url, grant: Grant) -> None:

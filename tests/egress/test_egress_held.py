@@ -1,0 +1,124 @@
+"""A body in pieces that has to be whole is read to its end, before anything is lent, within a bound, and sent with its length."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+
+from aileron.egress import Meter
+from aileron.egress.held import PLACES_OF_ONE
+from aileron.model.failure import FailureClass
+from tests.egress.conftest import World, reason_of, use
+from tests.support.upstream import Script, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[[Script], Upstream]
+
+KEYED = use(body="json:/auth/token")
+"""A key in the body: at most 1 MiB of it is held."""
+
+
+async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
+    """A streamed body."""
+    for chunk in chunks:
+        await anyio.lowlevel.checkpoint()
+        yield chunk
+
+
+async def test_a_held_body_goes_out_with_its_length(world: World, tls_upstream: MakeUpstream) -> None:
+    """And not in chunks; beside no credential it goes out as it comes."""
+    with tls_upstream(lambda seen: answer(b"%d" % len(seen.body))) as upstream:
+        grant = world.grant_for(upstream, credential=KEYED)
+        for credential in ("api_key", None):
+            await world.ask(upstream, method="POST", body=pieces(b'{"a":', b" 1}"), credential=credential, grant=grant)
+
+    held, streamed = upstream.requests
+    assert (held.values("content-length"), held.values("transfer-encoding")) == ([str(len(held.body))], [])
+    assert streamed.values("transfer-encoding") == ["chunked"]
+    assert (held.body[:5], streamed.body) == (b'{"a":', b'{"a": 1}')
+
+
+async def test_nothing_is_lent_before_a_body_is_whole(world: World, tls_upstream: MakeUpstream) -> None:
+    """Nor is a connection opened, while the connector takes its time."""
+    seen: list[tuple[int, int]] = []
+    with tls_upstream(lambda _seen: answer()) as upstream:
+
+        async def slow() -> AsyncIterator[bytes]:
+            for chunk in (b'{"a":', b" 1}"):
+                seen.append((world.vault.lent, upstream.connections))
+                yield chunk
+
+        grant = world.grant_for(upstream, credential=KEYED)
+        await world.ask(upstream, method="POST", body=slow(), credential="api_key", grant=grant)
+        assert world.vault.lent == 1
+
+    assert seen == [(0, 0), (0, 0)]
+
+
+@pytest.mark.parametrize("headers", [(), (("Content-Length", str(3 << 19)),)], ids=["in-pieces", "announced"])
+async def test_a_longer_body_than_is_held_is_refused(
+    world: World, tls_upstream: MakeUpstream, headers: tuple[tuple[str, str], ...]
+) -> None:
+    """With what to do; nothing is lent, and nothing leaves."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=KEYED)
+        body = pieces(*[bytes(1 << 19)] * 3)
+        error = await world.refusal(
+            upstream, method="POST", body=body, credential="api_key", headers=headers, grant=grant
+        )
+
+    assert (reason_of(error), upstream.connections, world.vault.lent) == ("body_held", 0, 0)
+    assert "more than 1 MiB; send it in parts" in str(error)
+
+
+async def test_a_held_body_is_held_to_the_length_that_was_announced(world: World, tls_upstream: MakeUpstream) -> None:
+    """Shorter or longer: refused, as for one that goes out as it comes."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=KEYED)
+        for chunks in ((b"{}",), (b'{"a": 1', b', "b": 2}')):
+            headers = (("Content-Length", "8"),)
+            error = await world.refusal(
+                upstream, method="POST", body=pieces(*chunks), credential="api_key", headers=headers, grant=grant
+            )
+            assert reason_of(error) == "body_length"
+        await world.ask(
+            upstream, method="POST", body=pieces(b'{"a": 1}'), credential="api_key", headers=headers, grant=grant
+        )
+
+    assert len(upstream.requests) == 1
+
+
+async def test_a_step_holds_a_bounded_number_of_bodies(world: World, tls_upstream: MakeUpstream) -> None:
+    """One more waits until the deadline, and is a network_error that says nothing was sent; then there is room again."""
+    stuck = anyio.Event()
+
+    async def waiting() -> AsyncIterator[bytes]:
+        await stuck.wait()
+        yield b"{}"
+
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=KEYED)
+        meter = Meter(grant.budget)
+        async with anyio.create_task_group() as tasks:
+            for _number in range(PLACES_OF_ONE):
+
+                async def ask() -> None:
+                    await world.ask(
+                        upstream, method="POST", body=waiting(), credential="api_key", grant=grant, meter=meter
+                    )
+
+                tasks.start_soon(ask)
+            await anyio.wait_all_tasks_blocked()
+            world.timeout_s = 0.1
+            error = await world.refusal(
+                upstream, method="POST", body=pieces(b"{}"), credential="api_key", grant=grant, meter=meter
+            )
+            stuck.set()
+        world.timeout_s = 20.0
+        await world.ask(upstream, method="POST", body=pieces(b"{}"), credential="api_key", grant=grant, meter=meter)
+
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert error.failure.details["phase"] == "queue"
+    assert len(upstream.requests) == PLACES_OF_ONE + 1
