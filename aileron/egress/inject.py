@@ -7,6 +7,8 @@ nowhere else: never into a log, an exception or a repr.
 Rules
 - `oauth2` and `oauth2_client` are `Authorization: Bearer`. `api_key` is the declared query parameter, else the declared
   `header` with `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user name, in UTF-8.
+- `hmac` is a signature of the request in the fields of the manifest's template (signing/hmac_template.py), which only the
+  supervisor sets: a library's own signature in one of them is refused.
 - Beside it the connector has no field or parameter of its own that a server could take for the credential.
 - A secret that could end a header field (CR, LF, NUL), or that a header cannot carry, is refused here although it was
   refused when it was stored; so is one too short or too long to be scrubbed.
@@ -25,10 +27,13 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 from urllib.parse import quote, unquote_plus
 
+from msgspec import UNSET
+
 from aileron.egress.headers import field_key, is_field_value
 from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
+from aileron.egress.signing.hmac_template import Moment, sign, signs_body
 from aileron.egress.url import Url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
@@ -107,7 +112,8 @@ class Lender(Protocol):
 
 def reserved_fields(need: CredentialNeed) -> frozenset[str]:
     """`field_key`s a connector may not set beside this credential."""
-    return frozenset({"authorization", field_key(need.header)})
+    fields = () if need.hmac is UNSET else need.hmac.headers
+    return frozenset({"authorization", field_key(need.header), *(field_key(name) for name, _value in fields)})
 
 
 def check_query(need: CredentialNeed, url: Url) -> None:
@@ -205,6 +211,22 @@ def _bearer(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inje
     return _header(use, lent, request, "Authorization", "Bearer {key}")
 
 
+def _hmac(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    template = use.need.hmac
+    if template is UNSET:
+        raise _unusable(use, "is declared without a template")
+    if request.is_streamed and signs_body(template):  # an empty one would be signed
+        raise _unusable(use, "signs the body, which came in pieces; let the connector send it whole")
+    try:
+        signed = sign(template, lent.secret.reveal(), request, Moment.now())
+    except ValueError as error:
+        raise _unusable(use, f"cannot be the key of an HMAC: it {error}") from None
+    for name, value in signed.fields:
+        if not _NAME.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or not is_field_value(value):
+            raise _unusable(use, "is declared with a header field that cannot carry a signature")
+    return Injection(request.with_fields(*signed.fields), _roots(lent), frozenset({signed.signature.encode("ascii")}))
+
+
 def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Injection:
     secret = _sendable(use, lent)
     if not _NAME.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or form.count("{key}") != 1:
@@ -218,6 +240,7 @@ def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: s
 _PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Injection]]] = {
     "api_key": _key,
     "basic": _basic,
+    "hmac": _hmac,
     "oauth2": _bearer,
     "oauth2_client": _bearer,
 }

@@ -37,6 +37,7 @@ __all__ = [
     "OAuthGrant",
     "Reach",
     "TokenSet",
+    "hmac_template_of",
     "login_facts",
     "login_words",
     "wire_facts",
@@ -180,6 +181,12 @@ def wire_words(wire: str) -> str:
         return wire if said is None else said(rest)
     except ValueError:  # nothing that this program has written
         return wire
+
+
+def hmac_template_of(wire: str) -> HmacTemplate | None:
+    """What is signed, and how, out of a `Reach.wire`; None for another kind. ValueError for what this program has not written."""
+    form, _, rest = wire.partition(" ")
+    return msgspec.json.decode(rest, type=HmacTemplate) if form == "hmac" else None
 
 
 def _body_words(rest: str) -> str:

@@ -1,12 +1,14 @@
 """How a request is signed, or a token got, with a secret that is not sent itself: what a manifest says of it, as values.
 
-Pure values, without a secret. Each is what a binding was agreed to, so each field is part of `Reach.wire` (credential.py).
+Pure values, without a secret. Each is what a binding was agreed to, so each field is part of `Reach.wire` (credential.py). What a
+stored text is as a key is said here too: whoever binds it and whoever signs with it have to agree.
 
 Source: docs/reference/connector-manifest.md. Not here: making a signature (egress/signing), getting a token (oauth).
 """
 
 from __future__ import annotations
 
+import binascii
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -23,6 +25,7 @@ __all__ = [
     "SignatureEncoding",
     "SigningAlgorithm",
     "TokenGrant",
+    "hmac_key",
 ]
 
 Digest = Literal["sha256", "sha1", "sha512"]
@@ -34,6 +37,7 @@ MachineGrant = Literal["client_credentials", "jwt_bearer", "token_exchange"]
 """RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693: how a program gets a token without a person."""
 ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
 """How the client shows who it is (RFC 6749 section 2.3.1, RFC 7523 section 2.2); `none`: its grant does."""
+_WHSEC: Final = b"whsec_"
 SigningAlgorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
 SIGNING_ALGORITHMS: Final[tuple[SigningAlgorithm, ...]] = get_args(SigningAlgorithm)
 
@@ -58,6 +62,35 @@ class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
     encoding: SignatureEncoding = "hex"
     message: str
     headers: tuple[tuple[str, str], ...]
+
+
+def hmac_key(form: KeyForm, stored: bytes) -> bytes:
+    """The key of an HMAC, out of the text as it is stored. ValueError says what the text is not, and quotes nothing of it.
+
+    >>> hmac_key("whsec", b"whsec_c2VzYW1lLTEyMzQ1")
+    b'sesame-12345'
+    """
+    if form == "utf8":
+        return stored
+    if form == "whsec" and not stored.startswith(_WHSEC):
+        raise ValueError("does not begin with whsec_")
+    text = stored.removeprefix(_WHSEC) if form == "whsec" else stored
+    try:
+        key = binascii.unhexlify(text) if form == "hex" else binascii.a2b_base64(text, strict_mode=True)
+    except ValueError:  # binascii.Error is one
+        key = b""
+    if form != "hex" and len(text) % 4:  # which Python takes if there is one `=` too many
+        key = b""
+    if not key:
+        raise ValueError(_NOT_DECODED[form])
+    return key
+
+
+_NOT_DECODED: Final[dict[KeyForm, str]] = {
+    "base64": "is not base64",
+    "hex": "is not hexadecimal",
+    "whsec": "is not base64 after whsec_",
+}
 
 
 class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ Pure. Looks at values and quotes none.
 Rules
 - A value has line ends only if it is a document: PEM, or a JSON object. A document serves only what never sends it as it is: an
   `ssh` login, a client certificate, a signature, an assertion. Anywhere else its line ends would end a header or a command early.
+- The key of an HMAC can be decoded as the manifest says that it is written.
 - A private key has no passphrase: nobody is there to type it.
 - A password for a login has no control character: `\0` and `\1` separate the parts of SASL's messages, and a line is a command.
 
@@ -22,6 +23,8 @@ from typing import Final
 
 import msgspec
 
+from aileron.model.credential import hmac_template_of
+from aileron.model.request_signing import hmac_key
 from aileron.model.secret import Secret
 from aileron.vault.bindings import Binding
 
@@ -100,13 +103,25 @@ def _is_encrypted(kind: bytes, body: bytes) -> bool:
     return decoded.startswith(_OPENSSH) and not decoded.startswith(_OPENSSH + _NO_CIPHER)
 
 
+def _check_hmac(binding: Binding, value: Secret) -> None:
+    _check_text(binding, value)
+    try:
+        template = None if binding.reach is None else hmac_template_of(binding.reach.wire)
+        if template is not None:
+            hmac_key(template.key, value.reveal())
+    except ValueError as error:
+        cure = f"copy it again from the service's page, whole: aileron secret set {binding.secret}"
+        raise ValueError(f"secret {binding.secret!r} cannot be the key of an HMAC: it {error}; {cure}") from None
+
+
 def _check_nothing(binding: Binding, value: Secret) -> None:
     """Whoever signs with it says what is wrong with it."""
 
 
 _FITS: Final[dict[str, Callable[[Binding, Secret], None]]] = {
     "aws_sigv4": _check_nothing,
+    "hmac": _check_hmac,
     "mtls": _check_nothing,
     "oauth2_client": _check_nothing,
 }
-"""What takes a document; all else takes text, but for an `ssh` login."""
+"""What takes a document or a key; all else takes text, but for an `ssh` login."""

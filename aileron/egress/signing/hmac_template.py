@@ -1,0 +1,111 @@
+"""Sign a request with an HMAC, as a manifest's template says: webhooks, and APIs that have a signature of their own.
+
+Pure: what is signed is what is handed in, and so are the time and the ID. Runs in the daemon, as the last step before the wire.
+
+Rules
+- Placeholders are replaced in one pass: what stands in a path or a body is never taken for one.
+- A body is signed as bytes, whatever they are. Time and ID are the same wherever they stand in one request.
+- The key is never sent.
+
+>>> from aileron.egress.url import parse_url
+>>> template = HmacTemplate(message="{time}.{body}", headers=(("X-Signature", "t={time},v1={signature}"),))
+>>> url = parse_url("https://hooks.example.com/in")
+>>> signed = sign(template, b"sesame-12345", Outgoing("POST", url, body=b"{}"), Moment(time_ms=1_614_265_330_000, id="1"))
+>>> signed.fields[0][1].removesuffix(signed.signature)
+'t=1614265330,v1='
+
+Source: RFC 2104; docs/reference/connector-manifest.md#signed-messages. Not here: which templates there can be
+(registry/manifest_signing.py), how a stored text is read as a key (model/request_signing.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import hmac
+import re
+import secrets
+import time
+from collections.abc import Callable
+from typing import Final, Self
+
+from aileron.egress.headers import Field
+from aileron.egress.outgoing import Outgoing
+from aileron.model.request_signing import HmacTemplate, hmac_key
+
+__all__ = ["Moment", "Signed", "sign", "signs_body"]
+
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+_ID_BYTES: Final = 16  # 128 bits: no two requests have the same one
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Moment:
+    """When a request is signed, in milliseconds since the epoch, and the ID it gets."""
+
+    time_ms: int
+    id: str
+
+    @classmethod
+    def now(cls) -> Self:
+        """By this machine's clock, with a random ID."""
+        return cls(time.time_ns() // 1_000_000, secrets.token_hex(_ID_BYTES))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Signed:
+    """The header fields to add, in the order of the template, and the signature that one of them has."""
+
+    fields: tuple[Field, ...]
+    signature: str
+
+
+def signs_body(template: HmacTemplate) -> bool:
+    """Whether a body has to be there, whole, before the request is signed."""
+    texts = (template.message, *(value for _name, value in template.headers))
+    return any(name in ("body", "body_sha256") for text in texts for name in _PLACEHOLDER.findall(text))
+
+
+def sign(template: HmacTemplate, stored: bytes, request: Outgoing, moment: Moment) -> Signed:
+    """What the request gets. `stored` is the key as it was stored. ValueError, which quotes nothing of it, if it is none; or for
+    a placeholder that there is not, which no manifest has.
+    """
+    key = hmac_key(template.key, stored)
+    message = _filled(template.message, lambda name: _value(name, request, moment))
+    digest = hmac.digest(key, message, template.algorithm)
+    signature = digest.hex() if template.encoding == "hex" else base64.b64encode(digest).decode("ascii")
+
+    def value_in_field(name: str) -> bytes:
+        return signature.encode("ascii") if name == "signature" else _value(name, request, moment)
+
+    fields = ((name, _filled(value, value_in_field).decode("latin-1").strip()) for name, value in template.headers)
+    return Signed(tuple(fields), signature)
+
+
+def _filled(text: str, value: Callable[[str], bytes]) -> bytes:
+    parts = _PLACEHOLDER.split(text)  # what stands as it is, and names, in turn
+    return b"".join(value(part) if at % 2 else part.encode("latin-1") for at, part in enumerate(parts))
+
+
+def _value(name: str, request: Outgoing, moment: Moment) -> bytes:
+    if (text := _TEXTS.get(name)) is not None:
+        return text(request, moment).encode("latin-1")
+    body = request.body or b""
+    if name == "body":
+        return body
+    if name == "body_sha256":
+        return hashlib.sha256(body).hexdigest().encode("ascii")
+    raise ValueError("is declared with a placeholder that there is not")
+
+
+_TEXTS: Final[dict[str, Callable[[Outgoing, Moment], str]]] = {
+    "method": lambda request, _moment: request.method,
+    "host": lambda request, _moment: request.url.authority,
+    "path": lambda request, _moment: request.url.path,
+    "query": lambda request, _moment: request.url.query or "",
+    "target": lambda request, _moment: request.url.target,
+    "time": lambda _request, moment: str(moment.time_ms // 1000),
+    "time_ms": lambda _request, moment: str(moment.time_ms),
+    "id": lambda _request, moment: moment.id,
+}
