@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-__all__ = ["pack"]
+__all__ = ["pack", "pack_boto3"]
 
-_IGNORED: Final = shutil.ignore_patterns("*.so", "*.gz", "__pycache__", "tests")
+_IGNORED: Final = shutil.ignore_patterns("*.so", "*.tar.gz", "__pycache__", "tests")
 
 
 def pack(package: str, into: Path) -> None:
@@ -24,3 +24,13 @@ def pack(package: str, into: Path) -> None:
     shutil.copytree(origin.parent, into / package, ignore=_IGNORED)
     for described in origin.parents[1].glob(f"{package}-*.dist-info"):
         shutil.copytree(described, into / described.name)
+
+
+def pack_boto3(into: Path, *services: str) -> None:
+    """boto3 and what it needs, with the data of these services (`s3`): it has 400, and 30 MB of them."""
+    for package in ("boto3", "s3transfer", "jmespath", "dateutil", "six", "urllib3", "botocore"):
+        pack(package, into)
+    data = into / "botocore" / "data"
+    for found in data.iterdir():
+        if found.is_dir() and found.name not in services:
+            shutil.rmtree(found)

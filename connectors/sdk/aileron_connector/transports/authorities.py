@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from aileron_connector import loop
 
-__all__ = ["change_certifi", "change_requests", "change_ssl"]
+__all__ = ["change_certifi", "change_requests", "change_ssl", "maybe_archive"]
 
 _NOWHERE: Final = "/dev/null"
 """A file that exists."""
@@ -55,12 +55,12 @@ def change_ssl(module: ModuleType) -> None:
         try:
             original(self, *args, **options)
         except NotADirectoryError:
-            if not _is_in_an_archive(args[0] if args else options.get("cafile")):
+            if maybe_archive(args[0] if args else options.get("cafile")) is None:
                 raise
 
     module.SSLContext.load_verify_locations = load_verify_locations
 
 
-def _is_in_an_archive(path: Any) -> bool:
-    """Below a file from which modules are imported, and so a path of nobody's file system."""
-    return any(os.path.isfile(entry) and str(path).startswith(f"{entry}/") for entry in sys.path)
+def maybe_archive(path: Any) -> str | None:
+    """The file from which modules are imported that has this path inside; None if it is a path of the file system."""
+    return next((entry for entry in sys.path if os.path.isfile(entry) and str(path).startswith(f"{entry}/")), None)

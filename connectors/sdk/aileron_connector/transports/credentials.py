@@ -8,6 +8,9 @@ or as a query parameter. There it is taken out, field or parameter whole, and th
 it in the place that the manifest declares. So a library that leaves its key out of a redirect to another host leaves the
 credential out. Anywhere else a placeholder could not become a key: ConnectorError.
 
+A library of AWS signs, with what it takes for a key, and says which key that is. The field or parameter that says so is taken out
+in the same way; the host strips what is left of the signature (`X-Amz-Date` and others), and makes one itself.
+
 Runs inside the jail. Not here: whether the request may use the credential (the host).
 """
 
@@ -94,9 +97,19 @@ def _without_parameters(url: str, kinds: set[str]) -> str:
             kept.append(parameter)
         else:
             kinds.add(kind)
+            _check_signature_version(parameter)
     if _BEFORE in path:
         raise _unusable("a library put its key into a URL path, where the host cannot insert the credential")
     return f"{path}?{'&'.join(kept)}" if kept else path
+
+
+def _check_signature_version(parameter: str) -> None:
+    """AWS's signatures before version 4 have parameters of their own, which would be left over."""
+    if parameter.partition("=")[0] == "AWSAccessKeyId":
+        raise _unusable(
+            "a library signed a URL with version 2 of AWS's signatures; have it use version 4 "
+            "(boto3: config=Config(signature_version='s3v4'))"
+        )
 
 
 def _declared(host: str, headers: list[tuple[str, str]]) -> str | None:

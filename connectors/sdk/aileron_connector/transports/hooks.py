@@ -18,6 +18,7 @@ __all__ = ["install"]
 
 _HERE: Final = "aileron_connector.transports"
 _CHANGES: Final = {
+    "botocore.loaders": ("botocore", "change_loaders"),
     "certifi.core": ("authorities", "change_certifi"),
     "dulwich.client": ("git", "change_dulwich"),
     "dulwich.object_store": ("git", "change_modes"),

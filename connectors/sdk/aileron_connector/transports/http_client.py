@@ -10,6 +10,7 @@ Runs inside the jail; both sides of the stream are our own, so what is malformed
 
 Rules
 - A small body with a length goes in one frame with its request; any other is streamed as it is written.
+- Who asks whether to go on (`Expect: 100-continue`) is told so: the host has room, and asks nobody.
 - An answer without a length ends with the stream, as HTTP/1.1 has it; one that breaks off is a ConnectionError, never an end.
 
 Source: RFC 9112; https://docs.python.org/3/library/http.client.html. Not here: the exchange (exchange.py).
@@ -17,7 +18,9 @@ Source: RFC 9112; https://docs.python.org/3/library/http.client.html. Not here: 
 
 from __future__ import annotations
 
+import functools
 import io
+import os
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
@@ -32,6 +35,9 @@ __all__ = ["HostStream", "change_http_client", "change_urllib3"]
 MAX_HEAD_BYTES: Final = 64 << 10
 """64 KiB: what fits into a frame's header."""
 _BUFFER_BYTES: Final = 64 << 10
+_GO_ON: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_OF_THE_CONNECTION: Final = frozenset({"expect", "transfer-encoding"})
+"""Fields between a library and its stream."""
 
 
 class HostStream:
@@ -47,15 +53,20 @@ class HostStream:
         self._left = 0
         self._exchange: Exchange | None = None
         self._method = ""
+        self._is_asked = False  # whether to go on; no byte of the body has come
 
     def sendall(self, data: Any) -> None:
         """Take in bytes of a request; what is complete goes to the host."""
+        self._is_asked = False
         self._given += memoryview(data).cast("B")
         while self._read():
             pass
 
     def makefile(self, mode: str = "rb", buffering: int = -1) -> io.BufferedReader:
-        """The answer to the request that was written last, as a file."""
+        """The answer to the request that was written last, as a file; before its body, the answer to whether to go on."""
+        if self._is_asked:
+            self._is_asked = False
+            return io.BufferedReader(io.BytesIO(_GO_ON))
         if self._exchange is None or "w" in mode:
             raise OSError("there is no response to read: no request head has been written completely")
         exchange, self._exchange = self._exchange, None
@@ -75,8 +86,11 @@ class HostStream:
         """There is no socket to set it on."""
 
     def fileno(self) -> int:
-        """A descriptor that never has anything to read: pools ask whether the server has hung up, and it has not."""
-        return loop.current().fd_out
+        """A descriptor to ask whether there is something to read, as pools do to see whether the server has hung up.
+
+        There never is, but for the answer to whether to go on.
+        """
+        return _readable() if self._is_asked else loop.current().fd_out
 
     def shutdown(self, how: int) -> None:
         """`close`."""
@@ -103,8 +117,9 @@ class HostStream:
     def _begin(self, method: str, target: str, headers: list[tuple[str, str]]) -> None:
         self._method = method
         fields = {name.lower(): value for name, value in headers}
-        kept = [(name, value) for name, value in headers if name.lower() != "transfer-encoding"]
+        kept = [(name, value) for name, value in headers if name.lower() not in _OF_THE_CONNECTION]
         length = int(fields.get("content-length", "0"))
+        self._is_asked = fields.get("expect", "").lower() == "100-continue" and not self._given
         if "transfer-encoding" in fields and "content-length" in fields:
             raise OSError(
                 "the request has both Content-Length and Transfer-Encoding: so the end of its body is ambiguous"
@@ -224,6 +239,12 @@ class _Answer(io.RawIOBase):
             raise ConnectionError(error.message) from error
         self._has_head = True
         return _head_bytes(head)
+
+
+@functools.cache
+def _readable() -> int:
+    """A descriptor on which there always is something to read: its end. One for the process."""
+    return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def _head_bytes(head: HttpHead) -> bytes:

@@ -1,0 +1,209 @@
+"""boto3, unmodified: the placeholder that it takes for a key names the credential, and what it signs with it goes no further."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import select
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from aileron.registry.build import build
+from aileron_connector import op, operation, transports
+from aileron_connector.testing import Reply, Request, call
+from aileron_sandbox.frames import GrantedHost
+from tests.support.libraries import pack_boto3
+from tests.support.plain_host import PlainHost
+from tests.support.upstream import Upstream, answer
+
+ORIGIN = "https://s3.example.com"
+KIND = "aws_sigv4"
+PACKED = """
+import os
+
+os.environ["HOME"] = "/tmp"
+
+import boto3
+from botocore.config import Config
+
+from aileron_connector import hosts, op, run, transports
+
+
+@op
+def store(body: str) -> dict:
+    client = boto3.client(
+        "s3",
+        region_name="eu-central-1",
+        endpoint_url=hosts()[0].url,
+        aws_access_key_id=transports.placeholder("aws_sigv4"),
+        aws_secret_access_key="not needed",
+        config=Config(s3={"addressing_style": "path"}),
+    )
+    return {"etag": client.put_object(Bucket="notes", Key="a", Body=body.encode())["ETag"]}
+
+
+run()
+"""
+MANIFEST = """
+[connector]
+name = "github://aileron-tests/boto3"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["127.0.0.1:1"]
+
+[capabilities.credential]
+kind = "aws_sigv4"
+scope = "Write notes"
+
+[capabilities.credential.aws]
+region = "eu-central-1"
+service = "s3"
+
+[capabilities.runtime]
+imports = ["http"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def _own_operations() -> Iterator[None]:
+    """What a test declares, the next one does not know."""
+    known = dict(operation.OPERATIONS)
+    yield
+    operation.OPERATIONS.clear()
+    operation.OPERATIONS.update(known)
+
+
+def client(**config: Any) -> Any:
+    """As the how-to has it."""
+    return boto3.client(
+        "s3",
+        region_name="eu-central-1",
+        endpoint_url=ORIGIN,
+        aws_access_key_id=transports.placeholder(KIND),
+        aws_secret_access_key="not needed",
+        aws_session_token="nor this",
+        config=Config(s3={"addressing_style": "path"}, **config),
+    )
+
+
+def fields_of(request: Request) -> dict[str, str]:
+    """Its header fields, by name in lower case."""
+    return {name.lower(): value for name, value in request.headers}
+
+
+def test_a_request_names_the_credential_and_has_no_signature_with_the_placeholder() -> None:
+    """The path is boto3's, to the last escape; the payload's hash stays, for whoever signs in earnest."""
+
+    @op
+    def x() -> str:
+        body: bytes = client().get_object(Bucket="notes", Key="a b/ü+c.txt")["Body"].read()
+        return body.decode()
+
+    done = call("x", answer=lambda _: Reply(200, b"hello", (("Content-Length", "5"),)), hosts=(ORIGIN,))
+    [request] = done.requests
+    assert (done.output, request.credential) == ("hello", KIND)
+    assert request.url == f"{ORIGIN}/notes/a%20b/%C3%BC%2Bc.txt"
+    assert "authorization" not in fields_of(request)
+    assert len(fields_of(request)["x-amz-content-sha256"]) == 64
+    assert "goes-here" not in str(request)
+
+
+def test_a_streamed_upload_goes_on_without_waiting_to_be_told() -> None:
+    """boto3 asks whether to go on, and would wait for a second for an answer; the checksum follows the body, as it has it."""
+
+    @op
+    def x() -> str:
+        etag: str = client().put_object(Bucket="notes", Key="k", Body=io.BytesIO(b"12345"))["ETag"]
+        return etag
+
+    done = call("x", answer=lambda _: Reply(200, b"", (("ETag", '"e"'), ("Content-Length", "0"))), hosts=(ORIGIN,))
+    [request] = done.requests
+    assert (done.output, request.credential) == ('"e"', KIND)
+    assert "expect" not in fields_of(request)
+    assert fields_of(request)["x-amz-content-sha256"] == "STREAMING-UNSIGNED-PAYLOAD-TRAILER"
+    assert request.body.startswith(b"5\r\n12345\r\n0\r\nx-amz-checksum-crc32:")
+
+
+def test_who_asks_whether_to_go_on_is_told_so_at_once() -> None:
+    """After the head, and only for who asks; then the body, and the service's answer."""
+
+    @op
+    def x(expect: bool) -> list[Any]:
+        connection = http.client.HTTPSConnection("s3.example.com")
+        connection.putrequest("PUT", "/a")
+        connection.putheader("Content-Length", "2")
+        if expect:
+            connection.putheader("Expect", "100-Continue")
+        connection.endheaders()
+        readable, _, _ = select.select([connection.sock], [], [], 0)
+        said = b"".join(connection.sock.makefile("rb", 0)) if readable else b""
+        connection.send(b"hi")
+        after, _, _ = select.select([connection.sock], [], [], 0)
+        return [said.decode(), bool(after), connection.getresponse().read().decode()]
+
+    def echo(request: Request) -> Reply:
+        return Reply(200, request.body)
+
+    assert call("x", {"expect": True}, answer=echo, hosts=(ORIGIN,)).output == [
+        "HTTP/1.1 100 Continue\r\n\r\n",
+        False,
+        "hi",
+    ]
+    assert call("x", {"expect": False}, answer=echo, hosts=(ORIGIN,)).output == ["", False, "hi"]
+
+
+def test_a_presigned_url_names_the_credential_and_stays_one() -> None:
+    """Its key is left out; what says that it is presigned, and for how long, is there for the host, which signs it anew."""
+
+    @op
+    def x() -> str:
+        url = client(signature_version="s3v4").generate_presigned_url(
+            "get_object", Params={"Bucket": "notes", "Key": "k", "VersionId": "v1"}, ExpiresIn=60
+        )
+        with urllib.request.urlopen(url) as answered:
+            return str(answered.read().decode())
+
+    done = call("x", answer=[Reply(200, b"hello")], hosts=(ORIGIN,))
+    [request] = done.requests
+    names = [pair.partition("=")[0] for pair in request.url.partition("?")[2].split("&")]
+    assert (done.output, request.credential) == ("hello", KIND)
+    assert names == [
+        "versionId", "X-Amz-Algorithm", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Security-Token",
+        "X-Amz-Signature",
+    ]  # fmt: skip
+
+
+def test_a_url_with_an_older_signature_says_what_to_do() -> None:
+    """What is left of it without its key is no signature that the host could replace."""
+
+    @op
+    def x() -> str:
+        url = client(signature_version="s3").generate_presigned_url("get_object", Params={"Bucket": "n1n", "Key": "k"})
+        with urllib.request.urlopen(url) as answered:
+            return str(answered.read().decode())
+
+    failure = call("x", hosts=(ORIGIN,)).failure
+    assert "signature_version='s3v4'" in failure.message
+
+
+def test_boto3_finds_its_data_in_the_archive(tmp_path: Path) -> None:
+    """Packed as its author would pack it, in a process that has no boto3 but that one; the request is the real one."""
+    source, program = tmp_path / "source", tmp_path / "connector"
+    source.mkdir()
+    pack_boto3(source, "s3")
+    (source / "connector.py").write_text(PACKED)
+    (source / "manifest.toml").write_text(MANIFEST)
+    program.write_bytes(build(source).connector)
+    with Upstream(lambda _: answer(b"", 'ETag: "e"')) as upstream:
+        report = PlainHost(program, hosts=[GrantedHost("127.0.0.1", upstream.port, True)]).call("store", body="hi")
+
+    assert report.output == {"etag": '"e"'}
+    assert [request.credential for request in report.requests] == [KIND]
+    assert (upstream.requests[0].target, upstream.requests[0].body) == ("/notes/a", b"hi")
