@@ -24,6 +24,10 @@ from aileron_sandbox.frames import (
     Result,
     TcpOpen,
     TcpOpened,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
+    WebSocketOpened,
 )
 
 text = st.text(max_size=20)
@@ -42,6 +46,10 @@ ids = st.integers(1, 2**32 - 1)
 headers = st.lists(st.tuples(text, text), max_size=4)
 numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
 bodies = st.binary(max_size=300)
+websocket_parts = st.one_of(
+    st.builds(WebSocketMessage, id=ids, text=st.booleans(), more=st.booleans()),
+    st.builds(WebSocketClose, id=ids, code=st.none() | st.integers(1000, 4999), reason=text),
+)
 
 to_jail = st.one_of(
     st.builds(
@@ -57,6 +65,8 @@ to_jail = st.one_of(
     st.builds(TcpOpened, id=ids),
     st.builds(Refused, id=ids, error=st.builds(FrameFailure, failure_class=text, message=text, details=json_maps)),
     st.builds(Chunk, id=ids, end=st.booleans()),
+    st.builds(WebSocketOpened, id=ids, headers=headers, subprotocol=st.none() | text),
+    websocket_parts,
 )
 from_jail = st.one_of(
     st.builds(Ready),
@@ -81,6 +91,15 @@ from_jail = st.one_of(
         tls=st.booleans(),
         command=st.none() | st.text(min_size=1, max_size=20),
     ),
+    st.builds(
+        WebSocketOpen,
+        id=ids,
+        url=text,
+        headers=headers,
+        subprotocols=st.lists(text, max_size=3),
+        credential=st.none() | text,
+    ),
+    websocket_parts,
     st.builds(Cancel, id=ids),
     st.builds(Result, output=json_values),
     st.builds(Failed, failure_class=text, message=text, details=json_maps),
@@ -89,4 +108,6 @@ from_jail = st.one_of(
 
 def may_have_body(message: Message) -> bool:
     """Whether raw bytes may follow this message, as docs/reference/frames.md says."""
-    return isinstance(message, Chunk) or (isinstance(message, HttpRequest) and message.body == "inline")
+    return isinstance(message, Chunk | WebSocketMessage) or (
+        isinstance(message, HttpRequest) and message.body == "inline"
+    )

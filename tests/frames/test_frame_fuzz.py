@@ -39,6 +39,10 @@ from aileron_sandbox.frames import (
     TcpOpen,
     TcpOpened,
     ToJail,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
+    WebSocketOpened,
     encode,
 )
 from tests.frames.strategies import bodies, from_jail, may_have_body, to_jail
@@ -147,6 +151,9 @@ ids = st.integers(1, 5)
 REQUEST: Final = {"method": "GET", "url": "https://h/", "headers": []}
 
 
+ANSWERS: Final = ("head", "opened", "chunk", "end", "refused", "upgraded", "message", "part", "close")
+
+
 class Opinion:
     """The page of the protocol once more, by tables: what is open, and what may be said about it now."""
 
@@ -154,34 +161,38 @@ class Opinion:
         self.over = False
         self.last = 0
         self.up: dict[int, str] = {}
-        """`no` body to come, `waits` for tcp_opened, `open`."""
+        """`no` body to come, `waits` for tcp_opened or websocket_opened, `open`."""
         self.down: dict[int, str] = {}
-        """`head` awaited, `body` awaited."""
-        self.is_stream: dict[int, bool] = {}
+        """`head` awaited, `body` awaited, `messages` awaited."""
+        self.kind: dict[int, str] = {}
+        self.parts: dict[tuple[int, str], bool] = {}
+        """Of which message, and in which direction, a part is to come, and whether it is text."""
         self.cancelled: set[int] = set()
 
     def open(self) -> set[int]:
         """What takes one of MAX_IN_FLIGHT places."""
-        return {number for number in self.is_stream if self.up[number] != "no" or number in self.down}
+        return {number for number in self.kind if self.up[number] != "no" or number in self.down}
 
     def lets_jail(self, message: Message) -> bool:
         """Whether the jail may say this, and what is so afterwards if it may."""
         if self.over:
             return False
         match message:
-            case HttpRequest(id=number) | TcpOpen(id=number):
+            case HttpRequest(id=number) | TcpOpen(id=number) | WebSocketOpen(id=number):
                 if number <= self.last or len(self.open()) == MAX_IN_FLIGHT:
                     return False
                 self.last = number
-                self.is_stream[number] = isinstance(message, TcpOpen)
+                self.kind[number] = type(message).__name__
                 streams = isinstance(message, HttpRequest) and message.body == "stream"
-                self.up[number] = "waits" if self.is_stream[number] else "open" if streams else "no"
+                self.up[number] = "waits" if not isinstance(message, HttpRequest) else "open" if streams else "no"
                 self.down[number] = "head"
             case Chunk(id=number, end=end):
-                if self.up.get(number) != "open":
+                if self.up.get(number) != "open" or self.kind[number] == "WebSocketOpen":
                     return False
                 if end:
                     self.up[number] = "no"
+            case WebSocketMessage() | WebSocketClose():
+                return self.lets_up(message)
             case Cancel(id=number):
                 if number > self.last or (number in self.cancelled and number in self.open()):
                     return False
@@ -192,6 +203,26 @@ class Opinion:
                 self.over = True
         return True
 
+    def lets_up(self, message: WebSocketMessage | WebSocketClose) -> bool:
+        """The same of what a WebSocket carries."""
+        if self.up.get(message.id) != "open" or self.kind[message.id] != "WebSocketOpen":
+            return False
+        if isinstance(message, WebSocketClose):
+            self.up[message.id] = "no"
+            return True
+        return self.lets_part(message, "up")
+
+    def lets_part(self, part: WebSocketMessage, direction: str) -> bool:
+        """Text with text, binary with binary."""
+        key = part.id, direction
+        if self.parts.get(key, part.text) != part.text:
+            return False
+        if part.more:
+            self.parts[key] = part.text
+        else:
+            self.parts.pop(key, None)
+        return True
+
     def lets_host(self, message: Message) -> bool:
         """The same for the host."""
         number = getattr(message, "id", 0)
@@ -199,12 +230,23 @@ class Opinion:
         if self.over or awaited is None:
             return False
         match message:
-            case HttpHead() | TcpOpened():
-                if awaited != "head" or self.is_stream[number] != isinstance(message, TcpOpened):
+            case HttpHead() | TcpOpened() | WebSocketOpened():
+                fitting = {
+                    "HttpRequest": (HttpHead,),
+                    "TcpOpen": (TcpOpened,),
+                    "WebSocketOpen": (WebSocketOpened, HttpHead),
+                }[self.kind[number]]
+                if awaited != "head" or not isinstance(message, fitting):
                     return False
-                self.down[number] = "body"
-                if self.up[number] == "waits":
+                self.down[number] = "messages" if isinstance(message, WebSocketOpened) else "body"
+                if self.up[number] == "waits" and not isinstance(message, HttpHead):
                     self.up[number] = "open"
+            case WebSocketMessage():
+                return awaited == "messages" and self.lets_part(message, "down")
+            case WebSocketClose():
+                if awaited != "messages":
+                    return False
+                del self.down[number]
             case Chunk(end=end):
                 if awaited != "body":
                     return False
@@ -258,6 +300,17 @@ class Session(RuleBasedStateMachine):
         """A stream of bytes."""
         self._from_jail(TcpOpen(id=self.opinion.last + ahead if ahead else number, host="h", port=25, tls=True))
 
+    @rule(number=ids, ahead=st.integers(0, 3))
+    def websocket(self, number: int, ahead: int) -> None:
+        """A WebSocket."""
+        self._from_jail(WebSocketOpen(id=self.opinion.last + ahead if ahead else number, url="wss://h/", headers=[]))
+
+    @rule(back=st.integers(0, 4), text=st.booleans(), more=st.booleans(), closes=st.booleans())
+    def message(self, back: int, text: bool, more: bool, closes: bool) -> None:
+        """A message for one of the last, or the end of it."""
+        number = max(1, self.opinion.last - back)
+        self._from_jail(WebSocketClose(id=number) if closes else WebSocketMessage(id=number, text=text, more=more))
+
     @rule(count=st.integers(1, MAX_IN_FLIGHT))
     def many(self, count: int) -> None:
         """As many as that at once."""
@@ -279,7 +332,7 @@ class Session(RuleBasedStateMachine):
         """Something that may be said at any time but after the end."""
         self._from_jail(Log(level="info", message="m"))
 
-    @rule(back=st.integers(-1, 4), what=st.sampled_from(["head", "opened", "chunk", "end", "refused"]))
+    @rule(back=st.integers(-1, 4), what=st.sampled_from(ANSWERS))
     def answer(self, back: int, what: str) -> None:
         """To one of the last."""
         number = max(1, self.opinion.last - back)
@@ -290,6 +343,10 @@ class Session(RuleBasedStateMachine):
             "chunk": Chunk(id=number),
             "end": Chunk(id=number, end=True),
             "refused": Refused(id=number, error=error),
+            "upgraded": WebSocketOpened(id=number, headers=[]),
+            "message": WebSocketMessage(id=number),
+            "part": WebSocketMessage(id=number, text=True, more=True),
+            "close": WebSocketClose(id=number),
         }
         self._to_jail(answers[what])
 

@@ -29,6 +29,10 @@ from aileron_sandbox.frames import (
     Result,
     TcpOpen,
     TcpOpened,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
+    WebSocketOpened,
 )
 
 INVOKE = Invoke(protocol=1, op="x", args={}, hosts=[], invocation="i", deadline_ms=1000)
@@ -57,6 +61,26 @@ def opened(stream_id: int) -> TcpOpened:
     return TcpOpened(id=stream_id)
 
 
+def websocket(request_id: int) -> WebSocketOpen:
+    """A WebSocket that the jail asks for."""
+    return WebSocketOpen(id=request_id, url="wss://h/", headers=[])
+
+
+def upgraded(request_id: int) -> WebSocketOpened:
+    """It is open."""
+    return WebSocketOpened(id=request_id, headers=[])
+
+
+def said(request_id: int, *, text: bool = True, more: bool = False) -> WebSocketMessage:
+    """A message, or a part of one."""
+    return WebSocketMessage(id=request_id, text=text, more=more)
+
+
+def closed(request_id: int) -> WebSocketClose:
+    """Either side closes it."""
+    return WebSocketClose(id=request_id, code=1000)
+
+
 def refused(request_id: int) -> Refused:
     """A failed request."""
     return Refused(id=request_id, error=FrameFailure(failure_class="network_error", message="m"))
@@ -64,7 +88,7 @@ def refused(request_id: int) -> Refused:
 
 def frame(message: Message) -> Frame:
     """The message as it arrives."""
-    return Frame(message, b"x" if isinstance(message, Chunk) else None)
+    return Frame(message, b"x" if isinstance(message, Chunk | WebSocketMessage) else None)
 
 
 def played(*script: tuple[str, Message]) -> tuple[HostSession, JailSession]:
@@ -144,6 +168,29 @@ HONEST: dict[str, Script] = {
     "a stream cancelled before it is open": [
         (">", INVOKE), ("<", stream(1)), ("<", Cancel(id=1)), (">", opened(1)), (">", Chunk(id=1, end=True)), ("<", RESULT),
     ],
+    "a WebSocket, both directions at once": [
+        (">", INVOKE), ("<", websocket(1)), (">", upgraded(1)), ("<", said(1)), (">", said(1, more=True)), ("<", said(1)),
+        (">", said(1)), (">", said(1, text=False)), ("<", closed(1)), (">", said(1)), (">", closed(1)), ("<", RESULT),
+    ],
+    "a WebSocket that the service closes": [
+        (">", INVOKE), ("<", websocket(1)), (">", upgraded(1)), (">", closed(1)), ("<", said(1)), ("<", closed(1)),
+        ("<", request(2)), ("<", RESULT),
+    ],
+    "a WebSocket that the service does not open": [
+        (">", INVOKE), ("<", websocket(1)), (">", head(1)), (">", Chunk(id=1)), (">", Chunk(id=1, end=True)),
+        ("<", Cancel(id=1)), ("<", RESULT),
+    ],
+    "a WebSocket that is refused": [
+        (">", INVOKE), ("<", websocket(1)), (">", refused(1)), ("<", Cancel(id=1)), ("<", RESULT),
+    ],
+    "a WebSocket that breaks": [
+        (">", INVOKE), ("<", websocket(1)), (">", upgraded(1)), (">", said(1, more=True)), (">", refused(1)), ("<", said(1)),
+        ("<", Cancel(id=1)), ("<", RESULT),
+    ],
+    "a WebSocket that is cancelled": [
+        (">", INVOKE), ("<", websocket(1)), (">", upgraded(1)), ("<", said(1)), ("<", Cancel(id=1)), (">", said(1)),
+        (">", refused(1)), ("<", RESULT),
+    ],
     "a result while requests are open": [(">", INVOKE), ("<", request(1)), (">", head(1)), ("<", RESULT)],
 }  # fmt: skip
 
@@ -162,6 +209,9 @@ ANSWERED: Script = [*OPEN, (">", head(3)), (">", Chunk(id=3, end=True))]
 UPLOADING: Script = [(">", INVOKE), ("<", request(3, "stream"))]
 CONNECTING: Script = [(">", INVOKE), ("<", stream(3))]
 CONNECTED: Script = [*CONNECTING, (">", opened(3))]
+UPGRADING: Script = [(">", INVOKE), ("<", websocket(3))]
+UPGRADED: Script = [*UPGRADING, (">", upgraded(3))]
+NOT_UPGRADED: Script = [*UPGRADING, (">", head(3))]
 REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
     "ready, twice": ([("<", Ready())], ("<", Ready()), "ready after another frame"),
     "ready after a log": ([(">", INVOKE), ("<", LOG)], ("<", Ready()), "ready after another frame"),
@@ -222,6 +272,32 @@ REFUSALS: dict[str, tuple[Script, tuple[str, Message], str]] = {
         [(">", INVOKE), *[("<", stream(at)) for at in range(1, MAX_IN_FLIGHT + 1)]],
         ("<", stream(MAX_IN_FLIGHT + 1)), "more than 32 requests",
     ),
+    "a WebSocket with a used id": (ANSWERED, ("<", websocket(3)), "not larger than 3"),
+    "a message before a WebSocket is open": (UPGRADING, ("<", said(3)), "does not expect one"),
+    "a message to the jail before it is open": (UPGRADING, (">", said(3)), "no open WebSocket"),
+    "a WebSocket closed before it is open": (UPGRADING, ("<", closed(3)), "does not expect one"),
+    "a message on what was not opened": (NOT_UPGRADED, ("<", said(3)), "does not expect one"),
+    "a message to the jail on what was not opened": (NOT_UPGRADED, (">", said(3)), "no open WebSocket"),
+    "a chunk on a WebSocket": (UPGRADED, ("<", Chunk(id=3)), "does not expect one"),
+    "a chunk to the jail on a WebSocket": (UPGRADED, (">", Chunk(id=3)), "open WebSocket"),
+    "a WebSocket opened twice": (UPGRADED, (">", upgraded(3)), "second websocket_opened"),
+    "a WebSocket opened after its head": (NOT_UPGRADED, (">", upgraded(3)), "second websocket_opened"),
+    "a head after a WebSocket is open": (UPGRADED, (">", head(3)), "second http_head"),
+    "a WebSocket opened for a request": (OPEN, (">", upgraded(3)), "does not fit"),
+    "a WebSocket opened as a stream": (UPGRADING, (">", opened(3)), "does not fit"),
+    "a message after the close": ([*UPGRADED, ("<", closed(3))], ("<", said(3)), "does not expect one"),
+    "a message to the jail after the close": ([*UPGRADED, (">", closed(3))], (">", said(3)), "has ended"),
+    "a second close": ([*UPGRADED, ("<", closed(3))], ("<", closed(3)), "does not expect one"),
+    "a message for a request": (UPLOADING, ("<", said(3)), "does not expect one"),
+    "a message for a stream": (CONNECTED, (">", said(3)), "no open WebSocket"),
+    "a message that is text, then binary": (
+        [*UPGRADED, ("<", said(3, more=True))], ("<", said(3, text=False)), "text and binary",
+    ),
+    "a message to the jail that is binary, then text": (
+        [*UPGRADED, (">", said(3, text=False, more=True))], (">", said(3)), "text and binary",
+    ),
+    "the host asks for a WebSocket": ([(">", INVOKE)], (">", websocket(1)), "a host cannot send"),
+    "the jail says that a WebSocket is open": (UPGRADING, ("<", upgraded(3)), "a jail cannot send"),
     "the host asks for a stream": ([(">", INVOKE)], (">", stream(1)), "a host cannot send"),
     "the jail opens a stream": (CONNECTING, ("<", opened(3)), "a jail cannot send"),
     "the jail speaks as the host": ([(">", INVOKE)], ("<", INVOKE), "a jail cannot send"),

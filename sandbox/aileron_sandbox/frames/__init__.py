@@ -41,6 +41,10 @@ from aileron_sandbox.frames.messages import (
     TcpOpen,
     TcpOpened,
     ToJail,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
+    WebSocketOpened,
 )
 from aileron_sandbox.frames.session import MAX_IN_FLIGHT, HostSession, JailSession, ProtocolError
 
@@ -77,6 +81,10 @@ __all__ = [
     "TcpOpen",
     "TcpOpened",
     "ToJail",
+    "WebSocketClose",
+    "WebSocketMessage",
+    "WebSocketOpen",
+    "WebSocketOpened",
     "check_json",
     "encode",
 ]

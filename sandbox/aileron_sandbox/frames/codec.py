@@ -30,7 +30,16 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, NoReturn, get_arg
 
 import msgspec
 
-from aileron_sandbox.frames.messages import Chunk, FrameFailure, FromJail, HttpRequest, Message, Result, ToJail
+from aileron_sandbox.frames.messages import (
+    Chunk,
+    FrameFailure,
+    FromJail,
+    HttpRequest,
+    Message,
+    Result,
+    ToJail,
+    WebSocketMessage,
+)
 
 __all__ = [
     "MAX_BODY_BYTES",
@@ -335,7 +344,9 @@ def _output(body: bytes) -> Any:
 
 
 def _has_body(message: Message) -> bool:
-    return isinstance(message, Chunk) or (isinstance(message, HttpRequest) and message.body == "inline")
+    return isinstance(message, Chunk | WebSocketMessage) or (
+        isinstance(message, HttpRequest) and message.body == "inline"
+    )
 
 
 def _pack(value: Any) -> bytes:

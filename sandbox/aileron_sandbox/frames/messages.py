@@ -3,8 +3,9 @@
 On the wire a message is a MessagePack map with its tag under `type`; fields that are absent have the default shown here,
 and nothing may be added. What a value may be is said by its type; what may follow what, by session.py.
 
-`Chunk` travels both ways. A `Chunk` and an `HttpRequest` with `body="inline"` carry raw bytes after the header, and a
-`Result` whose header would be too large carries its output there; no other message has a body.
+`Chunk`, `WebSocketMessage` and `WebSocketClose` travel both ways. A `Chunk`, a `WebSocketMessage` and an `HttpRequest` with
+`body="inline"` carry raw bytes after the header, and a `Result` whose header would be too large carries its output there; no
+other message has a body.
 
 Source: docs/reference/frames.md (a test compares).
 """
@@ -37,6 +38,10 @@ __all__ = [
     "TcpOpen",
     "TcpOpened",
     "ToJail",
+    "WebSocketClose",
+    "WebSocketMessage",
+    "WebSocketOpen",
+    "WebSocketOpened",
 ]
 
 PROTOCOL_VERSION: Final = 1
@@ -47,6 +52,8 @@ Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Command = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 """Of a shell at the other end: a program and paths, of which Linux has none longer than 4,096 bytes."""
 Status = Annotated[int, msgspec.Meta(ge=100, le=999)]
+CloseCode = Annotated[int, msgspec.Meta(ge=1000, le=4999)]
+"""RFC 6455 section 7.4.2."""
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Headers = list[tuple[str, str]]
@@ -136,6 +143,38 @@ class Chunk(_Message, frozen=True, kw_only=True, tag="chunk"):
     end: bool = False
 
 
+class WebSocketOpened(_Message, frozen=True, kw_only=True, tag="websocket_opened"):
+    """WebSocket `id` is open: messages may flow in both directions. `subprotocol`: the one of those asked for that the service
+    chose.
+    """
+
+    id: RequestId
+    headers: Headers
+    subprotocol: str | None = None
+
+
+class WebSocketMessage(_Message, frozen=True, kw_only=True, tag="websocket_message"):
+    """A message on a WebSocket, to the jail or from it, or a part of one: `more` says that another part of it follows.
+
+    `text`: its bytes, all parts together, are UTF-8.
+    """
+
+    id: RequestId
+    text: bool = False
+    more: bool = False
+
+
+class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close"):
+    """To the jail: the WebSocket is closed, with what the service said of it; the final frame. From the jail: close it.
+
+    Without a `code` nothing was said (RFC 6455 section 7.1.5).
+    """
+
+    id: RequestId
+    code: CloseCode | None = None
+    reason: str = ""
+
+
 # From the jail
 
 
@@ -194,6 +233,19 @@ class TcpOpen(_Message, frozen=True, kw_only=True, tag="tcp_open"):
     command: Command | None = None
 
 
+class WebSocketOpen(_Message, frozen=True, kw_only=True, tag="websocket_open"):
+    """Ask the host to open a WebSocket. It shares its ids with requests; `credential` as in a request.
+
+    Where the service answers with anything but a WebSocket, that comes as the answer of a request does.
+    """
+
+    id: RequestId
+    url: str
+    headers: Headers
+    subprotocols: list[str] = []
+    credential: str | None = None
+
+
 class Cancel(_Message, frozen=True, kw_only=True, tag="cancel"):
     """The jail wants no more of request `id` and sends no more of its body. The host still ends it with a final frame."""
 
@@ -214,6 +266,20 @@ class Failed(_Message, frozen=True, kw_only=True, tag="failure"):
     details: dict[str, Any] = {}
 
 
-ToJail = Invoke | HttpHead | TcpOpened | Chunk | Refused
-FromJail = Ready | Log | Progress | AuditEvent | HttpRequest | TcpOpen | Chunk | Cancel | Result | Failed
+ToJail = Invoke | HttpHead | TcpOpened | WebSocketOpened | Chunk | WebSocketMessage | WebSocketClose | Refused
+FromJail = (
+    Ready
+    | Log
+    | Progress
+    | AuditEvent
+    | HttpRequest
+    | TcpOpen
+    | WebSocketOpen
+    | Chunk
+    | WebSocketMessage
+    | WebSocketClose
+    | Cancel
+    | Result
+    | Failed
+)
 Message = ToJail | FromJail

@@ -13,6 +13,9 @@ Rules
    the last with `end`; or `cancel`. The request is over, and its place free, when both halves are.
    A stream (`tcp_open`) is a request whose answer begins with `tcp_opened` instead of `http_head`, and whose up half is always
    there, but opens with `tcp_opened` only. Either half may end first.
+   A WebSocket (`websocket_open`) is one whose halves carry messages, and each ends with `websocket_close`; they open with
+   `websocket_opened`. The parts of a message follow one another, and are of one type. Where `http_head` comes instead, the
+   answer is that of a request, and the up half ends without a message.
 5. The answer may be complete, or refused, before the request's body is. The jail then still ends its half, with `cancel`.
 6. After `cancel` the jail waits for the final frame and drops what comes before it; the host sends the final frame soon
    (`refused` unless the answer was just complete). So a cancelled id has an end both sides agree on.
@@ -23,7 +26,7 @@ What a checker cannot see: rule 6's "soon". Pure; no I/O, no clock. Source: docs
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from aileron_sandbox.frames.codec import Frame, FrameError
 from aileron_sandbox.frames.messages import (
@@ -42,6 +45,10 @@ from aileron_sandbox.frames.messages import (
     Result,
     TcpOpen,
     TcpOpened,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
+    WebSocketOpened,
 )
 
 __all__ = ["MAX_IN_FLIGHT", "HostSession", "JailSession", "ProtocolError"]
@@ -54,15 +61,36 @@ class ProtocolError(FrameError):
     """A frame that is well formed but may not be here."""
 
 
+_Kind = Literal["http", "tcp", "websocket"]
+_HEADS: Final[dict[_Kind, str]] = {"http": "http_head", "tcp": "tcp_opened", "websocket": "websocket_opened"}
+"""What the answer begins with, of a WebSocket one that is open; one that is not begins with `http_head`."""
+
+
+class _Messages:
+    """One direction of a WebSocket: all parts of a message are text, or none is."""
+
+    __slots__ = ("_is_text",)
+
+    def __init__(self) -> None:
+        self._is_text: bool | None = None  # of the message of which a part is to come
+
+    def take(self, part: WebSocketMessage) -> None:
+        if self._is_text not in (None, part.text):
+            raise ProtocolError(f"a message of request {part.id} that is text and binary")
+        self._is_text = part.text if part.more else None
+
+
 class _Request:
     """The two halves of one request."""
 
-    __slots__ = ("cancelled", "has_head", "is_answered", "is_stream", "is_uploading")
+    __slots__ = ("cancelled", "down", "has_head", "is_answered", "is_open", "is_uploading", "kind", "up")
 
-    def __init__(self, *, is_uploading: bool, is_stream: bool) -> None:
-        self.is_stream = is_stream
+    def __init__(self, *, is_uploading: bool, kind: _Kind) -> None:
+        self.kind: _Kind = kind
         self.is_uploading = is_uploading
         self.has_head = False
+        self.up, self.down = _Messages(), _Messages()
+        self.is_open = kind == "http"  # bytes or messages may come up
         self.is_answered = False
         self.cancelled = False
 
@@ -107,12 +135,18 @@ class _Session:
         match message:
             case Chunk(id=request_id, end=end):
                 self._upload(request_id, end)
+            case WebSocketMessage(id=request_id):
+                self._uploading_websocket(request_id, message).up.take(message)
+            case WebSocketClose(id=request_id):
+                self._uploaded(request_id, self._uploading_websocket(request_id, message))
             case Log() | Progress() | AuditEvent():
                 pass
             case HttpRequest(id=request_id, body=body):
-                self._open(request_id, _Request(is_uploading=body == "stream", is_stream=False))
+                self._open(request_id, _Request(is_uploading=body == "stream", kind="http"))
             case TcpOpen(id=request_id):
-                self._open(request_id, _Request(is_uploading=True, is_stream=True))
+                self._open(request_id, _Request(is_uploading=True, kind="tcp"))
+            case WebSocketOpen(id=request_id):
+                self._open(request_id, _Request(is_uploading=True, kind="websocket"))
             case Cancel(id=request_id):
                 self._cancel(request_id)
             case Result() | Failed():
@@ -132,17 +166,27 @@ class _Session:
             case Chunk(id=request_id, end=end):
                 request = self._unanswered(request_id, message)
                 if not request.has_head:
-                    head = "tcp_opened" if request.is_stream else "http_head"
-                    raise ProtocolError(f"chunk before {head} of request {request_id}")
+                    raise ProtocolError(f"chunk before {_HEADS[request.kind]} of request {request_id}")
+                if request.kind == "websocket" and request.is_open:
+                    raise ProtocolError(f"chunk for request {request_id}, which is an open WebSocket")
                 if end:
                     self._answered(request_id, request)
-            case HttpHead(id=request_id) | TcpOpened(id=request_id):
+            case WebSocketMessage(id=request_id) | WebSocketClose(id=request_id):
+                request = self._unanswered(request_id, message)
+                if request.kind != "websocket" or not request.is_open:
+                    raise ProtocolError(f"{_name(message)} for request {request_id}, which is no open WebSocket")
+                if isinstance(message, WebSocketMessage):
+                    request.down.take(message)
+                else:
+                    self._answered(request_id, request)
+            case HttpHead(id=request_id) | TcpOpened(id=request_id) | WebSocketOpened(id=request_id):
                 request = self._unanswered(request_id, message)
                 if request.has_head:
                     raise ProtocolError(f"second {_name(message)} for request {request_id}")
-                if request.is_stream != isinstance(message, TcpOpened):
+                is_no_websocket = request.kind == "websocket" and isinstance(message, HttpHead)
+                if _name(message) != _HEADS[request.kind] and not is_no_websocket:
                     raise ProtocolError(f"{_name(message)} does not fit request {request_id}")
-                request.has_head = True
+                request.has_head, request.is_open = True, not is_no_websocket
             case Refused(id=request_id):
                 self._answered(request_id, self._unanswered(request_id, message))
             case _:
@@ -164,12 +208,18 @@ class _Session:
 
     def _upload(self, request_id: int, end: bool) -> None:
         request = self._requests.get(request_id)
-        if request is None or not request.is_uploading:
+        if request is None or not request.is_uploading or request.kind == "websocket":
             raise ProtocolError(f"chunk for request {request_id}, which does not expect one")
-        if request.is_stream and not request.has_head:
+        if not request.is_open:
             raise ProtocolError(f"chunk before tcp_opened of stream {request_id}")
         if end:
             self._uploaded(request_id, request)
+
+    def _uploading_websocket(self, request_id: int, message: Message) -> _Request:
+        request = self._requests.get(request_id)
+        if request is None or not request.is_uploading or request.kind != "websocket" or not request.is_open:
+            raise ProtocolError(f"{_name(message)} for request {request_id}, which does not expect one")
+        return request
 
     def _cancel(self, request_id: int) -> None:
         if request_id > self._last_id:
