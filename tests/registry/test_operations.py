@@ -239,7 +239,7 @@ def test_operations_by_hand_are_checked(text: str, problem: str) -> None:
     assert refused.value.failure.message.startswith("manifest.toml:")
 
 
-@pytest.mark.parametrize("name", ["caldav", "google", "slack"])
+@pytest.mark.parametrize("name", ["caldav", "google", "s3", "slack"])
 def test_the_connectors_here_have_a_record_their_actions_fit(name: str) -> None:
     """Each operation that an action of theirs names, with everything it is given."""
     from aileron.actions.fitting import check_action

@@ -60,6 +60,8 @@ from aileron_sandbox.frames import (
 ROOT: Final = Path(__file__).resolve().parents[2]
 IMPORTABLE: Final = [str(ROOT / "sandbox"), str(ROOT / "connectors" / "sdk")]
 
+Sign = Callable[[str, str, dict[str, str], bytes | None], dict[str, str]]
+
 _BOOTSTRAP: Final = """
 import fcntl, os, runpy, sys
 fd_in, fd_out, program, *importable = sys.argv[1:]
@@ -283,6 +285,8 @@ class _Streams:
 class PlainHost:
     """Runs operations and does their requests, one by one, with `basic` or `bearer` added where a credential is asked for.
 
+    `sign` gives the header fields of a request that asks for a credential: of its method, URL, fields and body.
+
     A host:port that is not granted is refused. `on_request` sees each request before it is sent, and may raise. `at` is where
     the hosts are, whatever their names: a server of the test's that has certificates for them. `streams` connects a stream that
     is asked for; without it there are none.
@@ -299,6 +303,7 @@ class PlainHost:
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 20.0,
         on_request: Callable[[HttpRequest], None] = lambda request: None,
+        sign: Sign | None = None,
         streams: Callable[[TcpOpen], socket.socket] | None = None,
     ) -> None:
         self.program: Final = program
@@ -309,6 +314,7 @@ class PlainHost:
         self._tls: Final = tls
         self._timeout_s: Final = timeout_s
         self._on_request: Final = on_request
+        self._sign: Final = sign
         self._streams: Final = streams
 
     def call(self, op: str, **args: Any) -> Report:
@@ -396,6 +402,8 @@ class PlainHost:
             headers["Authorization"] = f"Basic {token}"
         if request.credential is not None and self._bearer is not None:
             headers["Authorization"] = f"Bearer {self._bearer}"
+        if request.credential is not None and self._sign is not None:
+            headers = self._sign(request.method, request.url, headers, body)
         target = url.path + (f"?{url.query}" if url.query else "")
         try:
             connection.request(request.method, target or "/", body=body, headers=headers)

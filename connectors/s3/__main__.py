@@ -1,0 +1,291 @@
+"""The objects of S3, and of services that speak its protocol: list, read, store and delete them.
+
+Runs inside the jail. It asks the host to send requests and to sign them; it never has the key. What is read was written by other
+people and is handed on as data; nothing of an object goes into the log.
+
+Rules
+- A result is one page: of a listing, the next begins at `next_cursor`; of an object, at `next_offset`. An object is read from its
+  beginning for each page, because a part of it cannot be asked for where a secret has to be looked for in what comes back.
+- What is stored or deleted is the object that was named, and nothing else: no wildcards, and no prefix.
+- `etag` makes a page, a change or a deletion one of exactly that content; S3 refuses it if there is another by now.
+
+Source: Amazon S3's API reference: ListObjectsV2, GetObject, HeadObject, PutObject, DeleteObject. Not handled: buckets and their
+settings, multipart uploads, copies, tags, access control lists, presigned URLs.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+import re
+import urllib.parse
+from typing import Any, Final, Literal
+
+import answers
+import api
+from api import Place
+
+from aileron_connector import BadInput, ExternalApiError, http, log, op, run
+
+MAX_PAGE: Final = 500
+"""Objects in one listing: with keys of 1,024 bytes and percent-encoded dates they fit into a result of 1 MiB."""
+MAX_LISTING_BYTES: Final = 4 << 20
+"""4 MiB: 500 keys of 1,024 bytes, each three times as long where it is percent-encoded, and what S3 says beside them."""
+MAX_SLICE_BYTES: Final = 512 << 10
+"""512 KiB of an object in one page: in base64 700 KiB, and so within a frame of 1 MiB."""
+MAX_OFFSET: Final = 256 << 20
+"""256 MiB: each page reads the object up to its end, and an operation has a minute."""
+MAX_STORED_BYTES: Final = 44 << 10
+"""44 KiB: the arguments of a call come in one header of 64 KiB, and this is 59 KiB in base64."""
+_MIN_SLICE: Final = 16
+"""Bytes: room for a character of four in each page."""
+_MAX_HEADER: Final = 1024
+_TYPE: Final = re.compile(
+    r"[A-Za-z0-9!#$&^_.+-]{1,64}/[A-Za-z0-9!#$&^_.+-]{1,64}(?:; ?[a-z]{1,32}=[A-Za-z0-9_.-]{1,64}){0,4}"
+)
+_ETAG: Final = re.compile(r'"?[\x21\x23-\x7e]{1,256}"?')
+_TOKEN: Final = re.compile(r"[\x20-\x7e]{1,4096}")
+_DATE: Final = re.compile(r"[A-Z][a-z]{2}, (\d\d) ([A-Z][a-z]{2}) (\d{4}) (\d\d:\d\d:\d\d) GMT", re.ASCII)
+"""RFC 9110 section 5.6.7, IMF-fixdate. Its parser in the standard library costs more to import than all else here."""
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+
+
+# Listing
+
+
+@op
+def list_objects(
+    bucket: str | None = None,
+    prefix: str = "",
+    delimiter: str | None = None,
+    max_results: int = 100,
+    cursor: str | None = None,
+) -> dict[str, Any]:
+    """Objects in the order of their keys. With a `delimiter`, such as `/`, what lies deeper is one of `folders`."""
+    if not 1 <= max_results <= MAX_PAGE:
+        raise BadInput(f"max_results {max_results} is not from 1 to {MAX_PAGE}", argument="max_results")
+    if cursor is not None and _TOKEN.fullmatch(cursor) is None:
+        raise BadInput("cursor is not a next_cursor of an earlier answer", argument="cursor")
+    query = [("encoding-type", "url"), ("list-type", "2"), ("max-keys", str(max_results))]
+    asked = (("continuation-token", cursor), ("delimiter", delimiter or None), ("prefix", prefix or None))
+    query += [(name, _sendable(name, value)) for name, value in asked if value is not None]
+    what = "list the objects"
+    with api.ask(what, "GET", Place.of(bucket), query, needs="s3:ListBucket") as answer:
+        found = _listing(answer, what)
+    is_cut = found.value("IsTruncated") == "true"
+    return {
+        "objects": [_listed(one, what) for one in found.all("Contents")[:max_results]],
+        "folders": [_decoded(one.value("Prefix") or "") for one in found.all("CommonPrefixes")[:max_results]],
+        "next_cursor": found.value("NextContinuationToken") if is_cut else None,
+    }
+
+
+def _sendable(name: str, text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise BadInput(f"{name} has half a surrogate pair, which UTF-8 cannot say", argument=name) from None
+    if len(text) > _MAX_HEADER and name != "continuation-token":
+        raise BadInput(f"{name} has {len(text)} characters; at most {_MAX_HEADER}", argument=name)
+    return text
+
+
+def _listing(answer: http.Response, what: str) -> answers.Element:
+    try:
+        found = answers.parsed(answer.read(MAX_LISTING_BYTES))
+    except ExternalApiError as error:
+        raise ExternalApiError(f"cannot {what}: {error.message}", status=answer.status) from error
+    if found.name != "ListBucketResult":
+        raise ExternalApiError(f"cannot {what}: the service's answer is not a listing of S3", status=answer.status)
+    return found
+
+
+def _listed(one: answers.Element, what: str) -> dict[str, Any]:
+    key, size = one.value("Key"), one.value("Size") or ""
+    if key is None or not _is_number(size):
+        raise ExternalApiError(f"cannot {what}: an object in the service's answer has no key, or no size")
+    return {
+        "key": _decoded(key),
+        "size": int(size),
+        "modified": one.value("LastModified"),
+        "etag": one.value("ETag"),
+        "storage_class": one.value("StorageClass"),
+    }
+
+
+def _decoded(text: str) -> str:
+    return urllib.parse.unquote_plus(text)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 19
+
+
+# Reading
+
+
+@op
+def head_object(key: str, bucket: str | None = None, version_id: str | None = None) -> dict[str, Any]:
+    """What is known about one object, without its content; `exists` false where there is none."""
+    place, query = Place.of(bucket, key), _version(version_id)
+    answer = api.maybe_ask("look at the object", "HEAD", place, query, needs="s3:GetObject and s3:ListBucket")
+    if answer is None:
+        return {"exists": False, "object": None}
+    with answer:
+        return {"exists": True, "object": _described(key, answer)}
+
+
+@op
+def get_object(
+    key: str,
+    bucket: str | None = None,
+    version_id: str | None = None,
+    offset: int = 0,
+    max_bytes: int = 256 << 10,
+    etag: str | None = None,
+) -> dict[str, Any]:
+    """One page of an object's content, from `offset` on: as text if it is UTF-8, else in base64."""
+    if not 0 <= offset <= MAX_OFFSET:
+        raise BadInput(f"offset {offset} is not from 0 to {MAX_OFFSET}", argument="offset")
+    if not _MIN_SLICE <= max_bytes <= MAX_SLICE_BYTES:
+        raise BadInput(f"max_bytes {max_bytes} is not from {_MIN_SLICE} to {MAX_SLICE_BYTES}", argument="max_bytes")
+    headers = [] if etag is None else [("If-Match", _checked_etag(etag))]
+    place, query = Place.of(bucket, key), _version(version_id)
+    with api.ask("read the object", "GET", place, query, headers, needs="s3:GetObject") as answer:
+        described = _described(key, answer)
+        content, is_last = _slice(answer, offset, max_bytes)
+    text, used = _as_text(content, is_last=is_last)
+    next_offset = None if is_last else offset + used
+    page = {"encoding": "base64", "content": base64.b64encode(content).decode()}
+    if text is not None:
+        page = {"encoding": "text", "content": text}
+    return {**page, "offset": offset, "next_offset": next_offset, "object": described}
+
+
+def _slice(answer: http.Response, offset: int, size: int) -> tuple[bytes, bool]:
+    """Bytes from `offset` on, at most `size`, and whether they are the last. What follows is not waited for."""
+    found, at = bytearray(), 0
+    for piece in answer.iter_bytes():
+        found += piece[max(offset - at, 0) :]
+        at += len(piece)
+        if len(found) > size:
+            return bytes(found[:size]), False
+    return bytes(found), True
+
+
+def _as_text(content: bytes, *, is_last: bool) -> tuple[str | None, int]:
+    """As text, if it is, and how many bytes of it: a character that goes on in the next page is left to that."""
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    try:
+        text = decoder.decode(content, final=is_last)
+    except UnicodeDecodeError:
+        return None, len(content)
+    return (None, len(content)) if "\0" in text else (text, len(content) - len(decoder.getstate()[0]))
+
+
+def _described(key: str, answer: http.Response) -> dict[str, Any]:
+    size, fields = _field(answer, "content-length") or "", answer.headers
+    return {
+        "key": key,
+        # Of what is compressed, the length is that of another form than the one that is read here.
+        "size": int(size) if _is_number(size) and "content-encoding" not in fields else None,
+        "modified": _time(_field(answer, "last-modified")),
+        "etag": _field(answer, "etag"),
+        "content_type": _field(answer, "content-type"),
+        "version_id": _field(answer, "x-amz-version-id"),
+        "storage_class": _field(answer, "x-amz-storage-class"),
+        "metadata": {
+            name.lower().removeprefix("x-amz-meta-"): value[:_MAX_HEADER]
+            for name, value in fields
+            if name.lower().startswith("x-amz-meta-")
+        },
+    }
+
+
+def _field(answer: http.Response, name: str) -> str | None:
+    value = answer.headers.get(name)
+    return None if value is None else value[:_MAX_HEADER]
+
+
+def _time(text: str | None) -> str | None:
+    """As in a listing (RFC 3339)."""
+    found = _DATE.fullmatch(text or "")
+    if found is None or found[2] not in _MONTHS:
+        return None
+    return f"{found[3]}-{_MONTHS.index(found[2]) + 1:02}-{found[1]}T{found[4]}Z"
+
+
+def _version(version_id: str | None) -> list[tuple[str, str]]:
+    if version_id is None:
+        return []
+    if _TOKEN.fullmatch(version_id) is None:
+        raise BadInput("version_id is not one that S3 gave", argument="version_id")
+    return [("versionId", version_id)]
+
+
+def _checked_etag(etag: str) -> str:
+    if _ETAG.fullmatch(etag) is None:
+        raise BadInput(f"etag {etag[:64]!r} is not one that S3 gave", argument="etag")
+    return f'"{etag.strip(chr(34))}"'
+
+
+# Changing
+
+
+@op
+def put_object(
+    key: str,
+    content: str,
+    bucket: str | None = None,
+    encoding: Literal["text", "base64"] = "text",
+    content_type: str | None = None,
+    etag: str | None = None,
+    only_new: bool = False,
+) -> dict[str, Any]:
+    """Store an object, in place of the one that has this key. With `only_new`, only if none has it."""
+    data = _stored(content, encoding)
+    if content_type is not None and _TYPE.fullmatch(content_type) is None:
+        raise BadInput(f"content_type {content_type[:64]!r} is not one such as text/plain", argument="content_type")
+    if etag is not None and only_new:
+        raise BadInput("only_new stores where there is nothing, which has no etag: leave one out", argument="etag")
+    default = "text/plain; charset=utf-8" if encoding == "text" else "application/octet-stream"
+    headers = [("Content-Type", content_type or default)]
+    if only_new:
+        headers.append(("If-None-Match", "*"))
+    if etag is not None:
+        headers.append(("If-Match", _checked_etag(etag)))
+    place = Place.of(bucket, key)
+    with api.ask("store the object", "PUT", place, (), headers, data, needs="s3:PutObject") as answer:
+        stored = {"key": key, "size": len(data), "etag": _field(answer, "etag")}
+        stored["version_id"] = _field(answer, "x-amz-version-id")
+    log.info("object stored", bytes=len(data))
+    return {"object": stored}
+
+
+def _stored(content: str, encoding: str) -> bytes:
+    try:
+        data = content.encode() if encoding == "text" else base64.b64decode(content, validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise BadInput(f"content is not {'text' if encoding == 'text' else 'base64'}", argument="content") from None
+    if len(data) > MAX_STORED_BYTES:
+        raise BadInput(f"content has {len(data)} bytes; at most {MAX_STORED_BYTES}", argument="content")
+    return data
+
+
+@op
+def delete_object(
+    key: str, bucket: str | None = None, version_id: str | None = None, etag: str | None = None
+) -> dict[str, Any]:
+    """Delete an object; with `version_id`, that version of it for good. Where there is none, S3 does not say so."""
+    headers = [] if etag is None else [("If-Match", _checked_etag(etag))]
+    place, query = Place.of(bucket, key), _version(version_id)
+    with api.ask("delete the object", "DELETE", place, query, headers, needs="s3:DeleteObject") as answer:
+        marker = _field(answer, "x-amz-delete-marker") == "true"
+        deleted = {"key": key, "version_id": _field(answer, "x-amz-version-id"), "is_delete_marker": marker}
+    log.info("object deleted")
+    return {"deleted": deleted}
+
+
+if __name__ == "__main__":
+    run()

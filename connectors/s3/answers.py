@@ -1,0 +1,71 @@
+"""The XML that S3 answers with, as a tree. Nothing in it is followed, and no entity is expanded: a DOCTYPE is refused.
+
+Runs inside the jail. Source: Amazon S3's API reference, "ListObjectsV2" and "REST error responses". Not here: requests (api.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+from xml.parsers import expat
+
+from aileron_connector import ExternalApiError
+
+__all__ = ["Element", "parsed"]
+
+MAX_DEPTH: Final = 8
+"""Elements inside each other; an answer to a listing has four."""
+MAX_ELEMENTS: Final = 20_000
+"""Of one answer; 500 objects with all that S3 says of each have 6,000. With the bound on bytes this bounds memory, too."""
+
+
+@dataclass
+class Element:
+    """One element, without its namespace: services that speak S3's protocol differ in it."""
+
+    name: str
+    children: list[Element] = field(default_factory=list)
+    text: str = ""
+
+    def all(self, name: str) -> list[Element]:
+        """The children of this name, in order."""
+        return [child for child in self.children if child.name == name]
+
+    def value(self, name: str) -> str | None:
+        """The text of the first child of this name; None if there is none, or it has no text."""
+        return next((child.text or None for child in self.all(name)), None)
+
+
+def parsed(data: bytes) -> Element:
+    """The one element that a document is. ExternalApiError if it is not well formed, too deep, too much, or has a DOCTYPE."""
+    top = Element("")
+    stack = [top]
+    count = 0
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+
+    def start(name: str, _attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        element = Element(name.rpartition(" ")[2])
+        stack[-1].children.append(element)
+        stack.append(element)
+        if len(stack) - 1 > MAX_DEPTH or count > MAX_ELEMENTS:
+            raise ExternalApiError("the service's XML is nested too deeply, or has too many elements")
+
+    def end(_name: str) -> None:
+        stack.pop()
+
+    def text(piece: str) -> None:
+        stack[-1].text += piece
+
+    def doctype(*_: object) -> None:
+        raise ExternalApiError("the service's XML has a DOCTYPE, which S3's never has: refused")
+
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler, parser.StartDoctypeDeclHandler = text, doctype
+    try:
+        parser.Parse(data, True)
+    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: an encoding that Python does not have
+        raise ExternalApiError("the service's answer is not XML that can be read") from error
+    return top.children[0]

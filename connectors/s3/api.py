@@ -1,0 +1,224 @@
+"""S3's REST API as this connector needs it: one request to one bucket or object, and a refusal in words.
+
+    with api.ask("read the object", "GET", Place("notes", "2026/may.txt"), needs="s3:GetObject") as answer:
+        ...
+
+A bucket that is named is the first part of the path. Without a name the host is the bucket's own. Redirects are answers: the
+signature is for one host and one region, so the bucket's region is told, and nothing followed.
+
+Of a refusal, S3's code goes along as `details.reason`; its words do not, as they quote what was asked for and by whom.
+
+Runs inside the jail and has no key: the host signs. Source: Amazon S3's API reference, "REST API", "Error responses", "Creating
+object key names". Not here: what an operation is (__main__.py), trying again (the host, as the action allows).
+"""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from answers import parsed
+
+from aileron_connector import BadInput, ConnectorError, ExternalApiError, hosts, http
+
+__all__ = ["Place", "ask", "maybe_ask"]
+
+MAX_ERROR_BYTES: Final = 64 << 10
+"""64 KiB: an error of S3 has less than one."""
+MAX_KEY_BYTES: Final = 1024
+"""S3's own limit, in UTF-8."""
+
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_CODE: Final = re.compile(r"[A-Za-z0-9.]{1,64}")
+_REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
+_NOT_FOUND: Final = 404
+_MEND: Final = "put a good one in its place with `aileron secret set NAME` (`aileron secret list` has the name)"
+_LOOK_FIRST: Final = "; it may be done all the same: look at the object before you ask again"
+_OTHER_REGION: Final = frozenset(
+    {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "Redirect", "IllegalLocationConstraintException"}
+)  # fmt: skip
+
+
+class Place(NamedTuple):
+    """A bucket, or an object in it. `bucket` None: the host is the bucket's own."""
+
+    bucket: str | None
+    key: str | None = None
+
+    @classmethod
+    def of(cls, bucket: str | None, key: str | None = None) -> Place:
+        """The same, of arguments. BadInput."""
+        if bucket is not None and (_BUCKET.fullmatch(bucket) is None or ".." in bucket):
+            words = f"bucket {bucket[:64]!r} is not the name of a bucket: 3 to 63 of a-z, 0-9, - and ."
+            raise BadInput(words, argument="bucket")
+        if key is not None:
+            _check_key(key)
+        return cls(bucket, key)
+
+    @property
+    def url(self) -> str:
+        """At the first granted host, with everything percent-encoded that S3 signs so."""
+        path = "/".join(part for part in (self.bucket, _quoted(self.key)) if part is not None)
+        return f"{hosts()[0].url}/{path}"
+
+
+def _check_key(key: str) -> None:
+    if not 1 <= len(key.encode("utf-8", "replace")) <= MAX_KEY_BYTES:
+        raise BadInput(
+            f"key has {len(key)} characters; it has to be 1 to {MAX_KEY_BYTES} bytes in UTF-8", argument="key"
+        )
+    if any(part in (".", "..") for part in (name.partition(";")[0] for name in key.split("/"))):
+        words = f"key {key[:64]!r} has a part `.` or `..`, which would be another path on the way"
+        raise BadInput(words, argument="key")
+    try:
+        key.encode()
+    except UnicodeEncodeError:
+        raise BadInput("key has half a surrogate pair, which UTF-8 cannot say", argument="key") from None
+
+
+def _quoted(key: str | None) -> str | None:
+    return None if key is None else urllib.parse.quote(key, safe="/-._~")
+
+
+def ask(
+    what: str,
+    method: str,
+    place: Place,
+    query: Sequence[tuple[str, str]] = (),
+    headers: Sequence[tuple[str, str]] = (),
+    body: bytes | None = None,
+    *,
+    needs: str,
+) -> http.Response:
+    """What S3 answers with a status below 300. `needs` is the permission that it takes; `what` is said in failures.
+
+    ConnectorError for any other status: `cannot {what}: …`.
+    """
+    answer = _sent(method, place, query, headers, body)
+    if answer.status < 300:
+        return answer
+    with answer:
+        raise _refusal(answer, what, method, place, needs)
+
+
+def maybe_ask(
+    what: str, method: str, place: Place, query: Sequence[tuple[str, str]] = (), *, needs: str
+) -> http.Response | None:
+    """As `ask`; None where there is no such object."""
+    answer = _sent(method, place, query, (), None)
+    if answer.status == _NOT_FOUND:
+        answer.close()
+        return None
+    if answer.status < 300:
+        return answer
+    with answer:
+        raise _refusal(answer, what, method, place, needs)
+
+
+def _sent(
+    method: str,
+    place: Place,
+    query: Sequence[tuple[str, str]],
+    headers: Sequence[tuple[str, str]],
+    body: bytes | None,
+) -> http.Response:
+    asked = urllib.parse.urlencode(query, quote_via=urllib.parse.quote, safe="-._~")
+    url = f"{place.url}?{asked}" if asked else place.url
+    return http.request(method, url, headers, body, credential="aws_sigv4")
+
+
+# Refusals
+
+
+class _Said(NamedTuple):
+    code: str
+    region: str | None
+
+
+def _refusal(answer: http.Response, what: str, method: str, place: Place, needs: str) -> ConnectorError:
+    said = _said(answer)
+    if (argument := _argument_of(said.code, place)) is not None:
+        return BadInput(f"cannot {what}: {_MISTAKES[said.code]} [{said.code}]", argument=argument)
+    status, words = _in_words(answer.status, said, needs)
+    if method in ("PUT", "DELETE") and answer.status >= 500:
+        words += _LOOK_FIRST
+    details: dict[str, Any] = {"reason": said.code}
+    if status != answer.status:
+        details["answered"] = answer.status
+    if said.region is not None:
+        details["region"] = said.region
+    message = f"cannot {what}: {words} [{said.code}]"
+    return ExternalApiError(message, status=status, retry_after_s=answer.retry_after_s, details=details)
+
+
+def _said(answer: http.Response) -> _Said:
+    """S3's word for it, and the region that it names. An answer to HEAD has no body, and others need not be XML."""
+    code, region = "", answer.headers.get("x-amz-bucket-region")
+    try:
+        error = parsed(answer.read(MAX_ERROR_BYTES))
+        code, region = error.value("Code") or "", region or error.value("Region")
+    except ExternalApiError:
+        pass  # its status says enough
+    is_region = region is not None and _REGION.fullmatch(region) is not None
+    return _Said(code if _CODE.fullmatch(code) else f"status {answer.status}", region if is_region else None)
+
+
+_MISTAKES: Final = {
+    "NoSuchBucket": "there is no such bucket",
+    "NoSuchKey": "there is no such object",
+    "NoSuchVersion": "there is no such version of the object",
+    "InvalidBucketName": "that is not the name of a bucket",
+    "KeyTooLongError": "the key is longer than 1024 bytes",
+}
+
+
+def _argument_of(code: str, place: Place) -> str | None:
+    """The argument that the caller can change."""
+    if code in ("NoSuchBucket", "InvalidBucketName"):
+        return None if place.bucket is None else "bucket"
+    return {"NoSuchKey": "key", "NoSuchVersion": "version_id", "KeyTooLongError": "key"}.get(code)
+
+
+_KEY: Final = {
+    "InvalidAccessKeyId": f"the service does not know the access key ID; bind the right one, or {_MEND}",
+    "SignatureDoesNotMatch": f"the secret access key does not belong to the access key ID: {_MEND}",
+    "ExpiredToken": f"the session token has expired: {_MEND}",
+    "InvalidToken": f"the service does not accept the session token: {_MEND}",
+    "TokenRefreshRequired": f"the session token has to be renewed: {_MEND}",
+}
+_OTHERS: Final = {
+    "RequestTimeTooSkewed": "the clock of this machine is off by more than 15 minutes: set it",
+    "PreconditionFailed": "the object is not as you said (it has changed, or exists already)",
+    "ConditionalRequestConflict": "somebody else is changing the object at this moment",
+    "InvalidObjectState": "the object is archived: it has to be restored first",
+    "MethodNotAllowed": "it is not possible for this object, such as for a version that is a delete marker",
+    "NoSuchBucket": "there is no bucket at this host",
+    "EntityTooLarge": "the object is larger than the service takes",
+    "InvalidArgument": "the service does not accept an argument",
+}
+
+
+def _in_words(answered: int, said: _Said, needs: str) -> tuple[int, str]:
+    """The status that the host goes by, and why."""
+    if said.code in _KEY:
+        return 401, _KEY[said.code]
+    if said.code in _OTHER_REGION or (300 <= answered < 400) or (answered == 400 and said.region is not None):
+        where = "another region" if said.region is None else f"the region {said.region}"
+        cure = (
+            "write that into [capabilities.credential.aws] of its manifest, build it for the host there, and install it"
+        )
+        return answered, f"the bucket is in {where}, and this connector signs for its own; {cure}"
+    if said.code in _OTHERS:
+        return answered, _OTHERS[said.code]
+    if answered == 403:
+        doubt = "" if said.code == "AccessDenied" else ", or the access key is not accepted"
+        return 403, f"the policy of the access key, or of the bucket, does not allow it (it needs {needs}){doubt}"
+    if answered == 412:
+        return 412, _OTHERS["PreconditionFailed"]
+    if answered == 429 or said.code == "SlowDown":
+        return 503 if answered >= 500 else answered, "too many requests for now"
+    if answered >= 500:
+        return answered, "the service has a problem of its own"
+    return answered, f"the service answered {answered}"

@@ -1,0 +1,405 @@
+"""The S3 connector, as it is built, against moto, which checks its signatures; and against lies."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import importlib.util
+import itertools
+import ssl
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aileron.actions.fitting import check_action
+from aileron.actions.manifest import parse_action
+from aileron.model.names import HostPort
+from aileron.registry.build import build
+from aileron.registry.manifest import parse_connector_manifest
+from aileron_connector import ExternalApiError
+from aileron_sandbox.frames import GrantedHost
+from tests.support.canary import find
+from tests.support.moto import Moto, signed
+from tests.support.plain_host import ROOT, PlainHost, Report
+from tests.support.upstream import Authority, answer
+
+SOURCE = ROOT / "connectors" / "s3"
+BUILT = build(SOURCE, [HostPort.parse("s3.eu-central-1.amazonaws.com:443")])
+AWKWARD = ("a b/ü+c&d=e.txt", "x//y", "~t*e'(s)!", "%41 %2F", "tab\tx", "semi;colon:@$,", "…/.hidden", "?query#part")
+_numbers = itertools.count()
+
+Call = Callable[..., Report]
+
+
+def _load() -> Any:
+    spec = importlib.util.spec_from_file_location("s3_answers", SOURCE / "answers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+answers = _load()
+
+
+@pytest.fixture(scope="module")
+def moto(authority: Authority) -> Iterator[Moto]:
+    """One account for all tests."""
+    with Moto(authority) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket(moto: Moto) -> str:
+    """An empty bucket."""
+    return moto.bucket(f"notes-{next(_numbers)}")
+
+
+@pytest.fixture(scope="module")
+def host(moto: Moto, authority: Authority, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Call]:
+    """Operations with a secret access key: host(secret)(op, **args)."""
+    program = tmp_path_factory.mktemp("built") / "connector"
+    program.write_bytes(BUILT.connector)
+    tls = ssl.create_default_context(cafile=str(authority.ca_file))
+    hosts = [GrantedHost("localhost", moto.port, False)]
+
+    def with_secret(secret: str) -> Call:
+        sign = functools.partial(signed, key_id=moto.key_id, secret=secret)
+        return PlainHost(program, hosts=hosts, tls=tls, sign=sign).call
+
+    return with_secret
+
+
+@pytest.fixture
+def call(host: Callable[[str], Call], moto: Moto) -> Call:
+    """Run an operation with the right key: call(op, **args)."""
+    return host(moto.secret)
+
+
+# What ships
+
+
+def test_the_manifest_and_the_actions_are_valid() -> None:
+    """As an install would read them; what changes something is gated, says so, and shows what is there."""
+    manifest = parse_connector_manifest(BUILT.manifest, file="m")
+    actions = {
+        path.parent.name: parse_action(path.read_text(), file=str(path), allow_placeholder=True)
+        for path in (SOURCE / "actions").glob("*/action.md")
+    }
+    assert manifest.credential is not None
+    assert manifest.credential.kind == "aws_sigv4"
+    assert all(action.approval.required != action.steps[0].idempotent for action in actions.values())
+    gated = {name: (action.approval.required, action.steps[0].effect) for name, action in actions.items()}
+    assert gated == {
+        "list-s3-objects": (False, None),
+        "read-s3-object": (False, None),
+        "describe-s3-object": (False, None),
+        "store-s3-object": (True, "change"),
+        "delete-s3-object": (True, "delete"),
+    }
+    for name, action in actions.items():
+        check_action(action, lambda _pin: manifest, file=name)
+        previewed = [] if action.preview is None else [action.preview.op]
+        assert (action.name, action.version) == (name, manifest.version)
+        assert [action.steps[0].op, *previewed] == list(action.connectors[0].capabilities)
+        assert {action.steps[0].op, *previewed} <= set(manifest.intents)
+
+
+# Keys
+
+
+def test_what_is_stored_under_an_awkward_key_is_read_and_listed_under_it(call: Call, bucket: str, moto: Moto) -> None:
+    """Blanks, percent signs, slashes in a row: the path that is signed is the path of that object, and its key comes back."""
+    for key in AWKWARD:
+        assert call("put_object", bucket=bucket, key=key, content=f"in {key}").output["object"]["key"] == key
+        assert moto.get(bucket, key) == f"in {key}".encode()
+    read = call("get_object", bucket=bucket, key=AWKWARD[0]).output
+    listed = call("list_objects", bucket=bucket).output["objects"]
+
+    assert (read["content"], read["encoding"]) == (f"in {AWKWARD[0]}", "text")
+    assert [one["key"] for one in listed] == sorted(AWKWARD)
+
+
+@pytest.mark.parametrize(
+    ("args", "argument"),
+    [
+        ({"key": ""}, "key"),
+        ({"key": "a/../b"}, "key"),
+        ({"key": "."}, "key"),
+        ({"key": "a/..;x/b"}, "key"),
+        ({"key": "ü" * 513}, "key"),
+        ({"key": "a", "bucket": "no/slash"}, "bucket"),
+        ({"key": "a", "bucket": "../notes"}, "bucket"),
+        ({"key": "a", "etag": 'a"\r\nX: y'}, "etag"),
+        ({"key": "a", "version_id": "a\nb"}, "version_id"),
+        ({"key": "a", "offset": -1}, "offset"),
+        ({"key": "a", "max_bytes": 15}, "max_bytes"),
+    ],
+    ids=lambda value: None if isinstance(value, dict) else value,
+)
+def test_what_would_be_another_request_is_not_sent(call: Call, args: dict[str, Any], argument: str) -> None:
+    """The caller hears which argument it is."""
+    report = call("get_object", **{"bucket": "notes", **args})
+
+    assert (report.failure.failure_class, report.failure.details) == ("bad_input", {"argument": argument})
+    assert report.requests == []
+
+
+def test_without_a_bucket_the_host_is_the_buckets_own(call: Call, moto: Moto) -> None:
+    """The key begins the path."""
+    moto.disturb(answer(b"hello"))
+
+    assert call("get_object", key="a/b").output["content"] == "hello"
+    assert moto.asked[-1].target == "/a/b"
+
+
+# Listing
+
+
+def test_a_listing_goes_on_where_it_ended(call: Call, bucket: str, moto: Moto) -> None:
+    """Each object once, in order; with a delimiter, folders."""
+    for number in range(5):
+        moto.put(bucket, f"{number % 2}/{number}", b"x" * number)
+    found, cursor = [], None
+    for _page in range(3):
+        page = call("list_objects", bucket=bucket, max_results=2, cursor=cursor).output
+        found += [(one["key"], one["size"]) for one in page["objects"]]
+        cursor = page["next_cursor"]
+    folders = call("list_objects", bucket=bucket, delimiter="/").output
+    inside = call("list_objects", bucket=bucket, delimiter="/", prefix="1/").output
+
+    assert found == [("0/0", 0), ("0/2", 2), ("0/4", 4), ("1/1", 1), ("1/3", 3)]
+    assert cursor is None
+    assert (folders["objects"], folders["folders"]) == ([], ["0/", "1/"])
+    assert [one["key"] for one in inside["objects"]] == ["1/1", "1/3"]
+
+
+# Reading
+
+
+def test_an_object_is_read_in_pages_that_are_its_text(call: Call, bucket: str, moto: Moto) -> None:
+    """No character is cut in two, and each page is of the content that the first one was of."""
+    text = "Grüße, 世界 🌍! " * 10
+    etag = moto.put(bucket, "a", text.encode(), ContentType="text/plain", Metadata={"by": "mira"})
+    first = call("get_object", bucket=bucket, key="a", max_bytes=101).output
+    read, page = first["content"], first
+    while page["next_offset"] is not None:
+        page = call("get_object", bucket=bucket, key="a", max_bytes=101, offset=page["next_offset"], etag=etag).output
+        read += page["content"]
+    moto.put(bucket, "a", b"changed")
+    changed = call("get_object", bucket=bucket, key="a", offset=101, etag=etag).failure
+
+    assert read == text
+    about = first["object"]
+    assert (about["size"], about["etag"], about["metadata"]) == (len(text.encode()), etag, {"by": "mira"})
+    assert changed.details == {"status": 412, "reason": "PreconditionFailed"}
+
+
+def test_bytes_come_in_base64_and_of_a_large_object_one_page(call: Call, bucket: str, moto: Moto) -> None:
+    """A result has a bound; nothing asks for a part of the object, which the supervisor would not let through."""
+    content = bytes(range(256)) * 8192  # 2 MiB
+    moto.put(bucket, "a", content)
+    page = call("get_object", bucket=bucket, key="a", offset=300_000, max_bytes=512 << 10).output
+
+    assert (page["encoding"], page["next_offset"]) == ("base64", 300_000 + (512 << 10))
+    assert base64.b64decode(page["content"]) == content[300_000:][: 512 << 10]
+    assert moto.asked[-1].values("range") == []
+
+
+def test_an_object_that_is_not_there_is_said_to_be_none(call: Call, bucket: str, moto: Moto) -> None:
+    """Beside one that is."""
+    moto.put(bucket, "there", b"hi")
+    there = call("head_object", bucket=bucket, key="there").output
+
+    assert (there["exists"], there["object"]["size"]) == (True, 2)
+    assert call("head_object", bucket=bucket, key="gone").output == {"exists": False, "object": None}
+
+
+# Changing
+
+
+def test_an_object_is_stored_as_it_was_said(call: Call, bucket: str, moto: Moto) -> None:
+    """Text with its type, bytes from base64; a new one only where there is none, another only of the one that was meant."""
+    stored = call("put_object", bucket=bucket, key="a", content="1").output["object"]
+    call("put_object", bucket=bucket, key="b", content="AP8=", encoding="base64")
+    again = call("put_object", bucket=bucket, key="a", content="2", only_new=True).failure
+    replaced = call("put_object", bucket=bucket, key="a", content="3", etag=stored["etag"], content_type="text/csv")
+    outdated = call("put_object", bucket=bucket, key="a", content="4", etag=stored["etag"]).failure
+
+    assert replaced.output["object"]["size"] == 1
+    assert [failure.details["status"] for failure in (again, outdated)] == [412, 412]
+    assert (moto.get(bucket, "a"), moto.get(bucket, "b")) == (b"3", b"\x00\xff")
+    assert moto.client().head_object(Bucket=bucket, Key="a")["ContentType"] == "text/csv"
+
+
+@pytest.mark.parametrize(
+    ("args", "argument"),
+    [
+        ({"content": "ü" * (22 << 10) + "x"}, "content"),
+        ({"content": "not base64", "encoding": "base64"}, "content"),
+        ({"content": "x", "content_type": "text/plain\r\nX: y"}, "content_type"),
+        ({"content": "x", "etag": "abc", "only_new": True}, "etag"),
+    ],
+    ids=["too much", "not base64", "a type with a line end", "contradiction"],
+)
+def test_what_cannot_be_stored_is_not_sent(call: Call, args: dict[str, Any], argument: str) -> None:
+    """Nothing is stored in part."""
+    report = call("put_object", bucket="notes", key="a", **args)
+
+    assert (report.failure.failure_class, report.failure.details) == ("bad_input", {"argument": argument})
+    assert report.requests == []
+
+
+def test_an_object_is_deleted_and_where_versions_are_kept_only_hidden(call: Call, bucket: str, moto: Moto) -> None:
+    """A version that is named goes for good, and no other."""
+    kept = moto.bucket(f"kept-{next(_numbers)}", keeps_versions=True)
+    for name in (bucket, kept):
+        moto.put(name, "a", b"1")
+        moto.put(name, "b", b"2")
+    first = call("head_object", bucket=kept, key="a").output["object"]["version_id"]
+    plain = call("delete_object", bucket=bucket, key="a").output["deleted"]
+    hidden = call("delete_object", bucket=kept, key="a").output["deleted"]
+    versions = moto.client().list_object_versions(Bucket=kept, Prefix="a")["Versions"]
+    call("delete_object", bucket=kept, key="a", version_id=first)
+
+    assert (plain["is_delete_marker"], hidden["is_delete_marker"]) == (False, True)
+    assert [moto.get(name, key) for name in (bucket, kept) for key in ("a", "b")] == [None, b"2", None, b"2"]
+    assert [one["VersionId"] for one in versions] == [first]
+    assert "Versions" not in moto.client().list_object_versions(Bucket=kept, Prefix="a")
+
+
+# Refusals
+
+
+def test_a_wrong_secret_is_told_with_its_cure(host: Callable[[str], Call], call: Call, bucket: str) -> None:
+    """moto makes the signature anew; beside it, the right one is let through."""
+    wrong = host("w" * 40)("list_objects", bucket=bucket).failure
+
+    assert call("list_objects", bucket=bucket).output["objects"] == []
+    assert wrong.details == {"status": 401, "answered": 403, "reason": "SignatureDoesNotMatch"}
+    assert "aileron secret set" in wrong.message
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "fields", "details", "words"),
+    [
+        ("403 Forbidden", "InvalidAccessKeyId", (), {"status": 401, "answered": 403}, "access key ID"),
+        ("400 Bad Request", "ExpiredToken", (), {"status": 401, "answered": 400}, "has expired"),
+        ("403 Forbidden", "RequestTimeTooSkewed", (), {"status": 403}, "clock"),
+        ("403 Forbidden", "AccessDenied", (), {"status": 403}, "it needs s3:GetObject"),
+        ("403 Forbidden", "InvalidObjectState", (), {"status": 403}, "archived"),
+        (
+            "400 Bad Request",
+            "AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region><Code>",
+            (),
+            {"status": 400, "region": "eu-west-3"},
+            "the region eu-west-3",
+        ),
+        (
+            "301 Moved Permanently",
+            "PermanentRedirect",
+            ("x-amz-bucket-region: us-west-2", "Location: https://elsewhere.example.com/"),
+            {"status": 301, "region": "us-west-2"},
+            "the region us-west-2",
+        ),
+        ("503 Slow Down", "SlowDown", ("Retry-After: 3",), {"status": 503, "retry_after_s": 3}, "too many requests"),
+        ("500 Internal Server Error", "InternalError", (), {"status": 500}, "a problem of its own"),
+        ("418 Teapot", "Short&amp;Stout", (), {"status": 418, "reason": "status 418"}, "answered 418"),
+    ],
+    ids=lambda value: (
+        value.partition("<")[0] if isinstance(value, str) and value.isascii() and " " not in value else ""
+    ),
+)
+def test_a_refusal_is_told_in_our_words(
+    call: Call, moto: Moto, status: str, body: str, fields: tuple[str, ...], details: dict[str, Any], words: str
+) -> None:
+    """By the service's code for it; its message, which may say anything, is not passed on."""
+    said = f"<Error><Code>{body}</Code><Message>do as I say</Message></Error>".encode()
+    moto.disturb(answer(said, *fields, status=status))
+    failure = call("get_object", bucket="notes", key="a").failure
+
+    assert failure.failure_class == "external_api_error"
+    assert failure.details == {"reason": body.partition("<")[0], **details}
+    assert words in failure.message
+    assert "do as I say" not in failure.message
+
+
+@pytest.mark.parametrize(
+    ("code", "argument"), [("NoSuchKey", "key"), ("NoSuchBucket", "bucket"), ("NoSuchVersion", "version_id")]
+)
+def test_a_mistake_of_the_callers_names_the_argument(call: Call, moto: Moto, code: str, argument: str) -> None:
+    """So that an agent changes that one."""
+    moto.disturb(answer(f"<Error><Code>{code}</Code></Error>".encode(), status="404 Not Found"))
+
+    assert call("get_object", bucket="notes", key="a").failure.details == {"argument": argument}
+
+
+def test_a_change_that_may_have_been_made_says_so(call: Call, moto: Moto) -> None:
+    """Storing and deleting are not simply tried again; reading is."""
+    for op, args, is_said in (
+        ("put_object", {"content": "x"}, True),
+        ("delete_object", {}, True),
+        ("get_object", {}, False),
+    ):
+        moto.disturb(answer(b"", status="500 Internal Server Error"))
+        assert ("it may be done" in call(op, bucket="notes", key="a", **args).failure.message) is is_said
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"not xml",
+        b"<ListBucketResult>",
+        b"<Other/>",
+        b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]><ListBucketResult>&b;</ListBucketResult>',
+        b'<!DOCTYPE x SYSTEM "file:///etc/passwd"><ListBucketResult/>',
+        b"<a>" * 9 + b"</a>" * 9,
+        b"<ListBucketResult>" + b"<a/>" * 20_000 + b"</ListBucketResult>",
+        b"<ListBucketResult><Contents><Key>a</Key><Size>-1</Size></Contents></ListBucketResult>",
+        b"<ListBucketResult><Contents><Size>1</Size></Contents></ListBucketResult>",
+        b'<?xml version="1.0" encoding="nothing"?><ListBucketResult/>',
+    ],
+    ids=["empty", "text", "unfinished", "other", "entities", "a file", "deep", "many", "size", "no key", "encoding"],
+)
+def test_a_listing_that_is_none_is_a_failure(call: Call, moto: Moto, body: bytes) -> None:
+    """No half of it is used, and nothing in it is followed."""
+    moto.disturb(answer(body))
+    report = call("list_objects", bucket="notes")
+
+    assert report.failure.failure_class == "external_api_error"
+    assert report.failure.message.startswith("cannot list the objects: ")
+    assert len(report.requests) == 1
+
+
+@given(st.one_of(st.binary(max_size=200), st.text("<>/ab&;!?\"'= x", max_size=100).map(str.encode)))
+@example(b"<a xmlns='b'>&#x41;<c>d</c></a>")
+@example(b"\xff\xfe<\0a\0/\0>\0")
+def test_any_bytes_are_a_tree_or_a_failure(data: bytes) -> None:
+    """Nothing else comes out of the parser."""
+    try:
+        tree = answers.parsed(data)
+    except ExternalApiError:
+        return
+    assert isinstance(tree.name, str)
+
+
+# Where the key is not
+
+
+def test_no_key_is_in_what_the_connector_gets_or_says(call: Call, bucket: str, moto: Moto) -> None:
+    """In no frame in either direction; the object is in both."""
+    stored = call("put_object", bucket=bucket, key="a", content="a needle")
+    read = call("get_object", bucket=bucket, key="a")
+
+    assert b"a needle" in stored.sent
+    assert b"a needle" in read.given
+    for data in (stored.sent, stored.given, read.sent, read.given):
+        assert find(data, moto.secret.encode()) == []
+        assert moto.key_id.encode() not in data
