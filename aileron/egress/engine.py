@@ -41,7 +41,7 @@ import httpcore2
 from aileron.config import Settings
 from aileron.egress.decode import decoder_for
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
-from aileron.egress.headers import check_whole, frame_body, read_response_head, without_parts
+from aileron.egress.headers import Field, check_whole, frame_body, read_response_head, without_parts
 from aileron.egress.held import PLACES, too_long
 from aileron.egress.inject import Lender, inject
 from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
@@ -49,6 +49,7 @@ from aileron.egress.login import LoginDoor
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
 from aileron.egress.outgoing import Injection, Outgoing
+from aileron.egress.places import check_body
 from aileron.egress.pool import Connection, Key, Pool
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
@@ -188,7 +189,7 @@ class _Exchange(Passage[EgressResponse]):
         injection = self._prepare(admitted)
         self._meter.remember(injection.roots)
         self._once = injection.once
-        intent = RequestIntent(self._number, admitted.method, key.destination, admitted.url.path, identity)
+        intent = RequestIntent(self._number, admitted.method, key.destination, admitted.recorded_path, identity)
         await self._write_down(intent)  # step 6
         if self._connection is not None and not self._connection.is_alive():
             self._connection.wire.close()  # the peer closed it while we wrote; nothing was sent on it
@@ -211,10 +212,17 @@ class _Exchange(Passage[EgressResponse]):
         body = await self._reach("queue", lambda: self._read_whole(longest))
         if len(body) > most:
             raise self._denied(too_long(most))
-        framing, length = self._checked(lambda: frame_body(admitted.method, self._request.headers, body))
+        framing, length = self._checked(lambda: self._check_held(admitted, body))
         self._given = body
         fields = admitted.fields[:-1] if framing is None else (*admitted.fields[:-1], framing)
         return dataclasses.replace(admitted, fields=fields, length=length, holds=None)
+
+    def _check_held(self, admitted: AllowedRequest, body: bytes) -> tuple[Field | None, int | None]:
+        """What rules.py would have said of a body that came whole; its framing."""
+        assert admitted.use is not None
+        framing = frame_body(admitted.method, self._request.headers, body)
+        check_body(admitted.use.need, admitted.fields, body)
+        return framing
 
     async def _read_whole(self, most: int) -> bytes:
         """The body; of one with more than `most` bytes, a little more than that."""

@@ -22,12 +22,12 @@ from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.url import Url
 from aileron.model.manifest import CredentialNeed
 
-__all__ = ["PLACES", "PLACES_OF_ONE", "SIGNED_BYTES", "held_bytes", "too_long"]
+__all__ = ["KEYED_BYTES", "PLACES", "PLACES_OF_ONE", "SIGNED_BYTES", "held_bytes", "too_long"]
 
 SIGNED_BYTES: Final = 8 << 20
 """8 MiB: a part of an S3 multipart upload has at least 5 MiB, and boto3 makes them of 8."""
 KEYED_BYTES: Final = 1 << 20
-"""1 MiB of a document that a key is put into: it is parsed, and an API's request has some KiB."""
+"""1 MiB of a document that a key is put into: an API's has some KiB, and parsing so much takes a tenth of a second."""
 PLACES: Final = 8
 """Bodies held at once, of all steps: 64 MiB."""
 PLACES_OF_ONE: Final = 2

@@ -5,8 +5,9 @@ strings must then be scrubbed from the answer. Pure; runs in the daemon, after a
 nowhere else: never into a log, an exception or a repr.
 
 Rules
-- `oauth2` and `oauth2_client` are `Authorization: Bearer`. `api_key` is the declared query parameter, else the declared
-  `header` with `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user name, in UTF-8.
+- `oauth2` and `oauth2_client` are `Authorization: Bearer`. `api_key` goes into the declared query parameter, path or body
+  (places.py), else into the declared `header` with `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user
+  name, in UTF-8.
 - `hmac` is a signature of the request in the fields of the manifest's template (signing/hmac_template.py), which only the
   supervisor sets: a library's own signature in one of them is refused.
 - Beside it the connector has no field or parameter of its own that a server could take for the credential.
@@ -25,12 +26,13 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
-from urllib.parse import quote, unquote_plus
+from urllib.parse import quote
 
 from msgspec import UNSET
 
 from aileron.egress.headers import field_key, is_field_value
 from aileron.egress.outgoing import Injection, Outgoing
+from aileron.egress.places import parameter_key, sent_as, with_key_in_body, with_key_in_path
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.signing.hmac_template import Moment, sign, signs_body
@@ -50,9 +52,9 @@ MAX_SECRETS: Final = 128
 second for so many. What a search costs does not depend on it (scrub.py)."""
 MAX_SECRET_BYTES: Final = 8 << 10  # 8 KiB: a header field servers accept; the longest needle is six times that
 
+_MIN_PART_BYTES: Final = 16
+"""Of a key with slashes, which a service reads as several segments: shorter parts are names, such as that of a workspace."""
 _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may carry a token in two ways (section 2)
-_INDEX: Final = re.compile(r"[\[\0]")
-_PHP: Final = str.maketrans({" ": "_", ".": "_"})
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
 _NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "upgrade", "te"})
@@ -117,23 +119,25 @@ def reserved_fields(need: CredentialNeed) -> frozenset[str]:
 
 
 def check_query(need: CredentialNeed, url: Url) -> None:
-    """RefusedError if the connector's own query has the parameter that carries the credential, or could: RFC 6750, 2.3."""
-    own = _BESIDE_A_BEARER if need.kind == "oauth2" else need.query
+    """RefusedError if the connector's own query has the parameter that carries the credential, or could: RFC 6750, 2.3.
+
+    Of a key in a body too: to many frameworks, query and body are one set of parameters.
+    """
+    own = _parameter_of(need)
     if own is None or url.query is None:
         return
-    names = {_parameter_key(pair.partition("=")[0]) for pair in re.split("[&;]", url.query)}
-    if _parameter_key(own) in names:
+    names = {parameter_key(pair.partition("=")[0]) for pair in re.split("[&;]", url.query)}
+    if parameter_key(own) in names:
         raise RefusedError(Reason.HEADER_CREDENTIAL, f"query parameter {own} belongs to the credential; leave it out")
 
 
-def _parameter_key(name: str) -> str:
-    """What two names share when a server could take them for the same parameter.
-
-    ASP.NET ignores case; PHP drops leading blanks, takes a dot or a blank for `_` and all from a NUL for nothing; Rails, Express
-    and PHP read `key[]` as more of `key`; what is decoded twice somewhere is decoded twice here.
-    """
-    plain = _INDEX.split(unquote_plus(unquote_plus(name)), maxsplit=1)[0]
-    return plain.strip().casefold().translate(_PHP)
+def _parameter_of(need: CredentialNeed) -> str | None:
+    if need.kind == "oauth2":
+        return _BESIDE_A_BEARER
+    if need.body is UNSET:
+        return need.query
+    form, _, place = need.body.partition(":")
+    return place if form == "form" else place.split("/")[1]
 
 
 def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
@@ -200,11 +204,31 @@ def _basic(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injec
 
 
 def _key(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
-    if use.need.query is None:
-        return _header(use, lent, request, use.need.header, use.need.format)
+    need = use.need
+    if need.path is not UNSET or need.body is not UNSET:
+        return _in_its_place(use, lent, request)
+    if need.query is None:
+        return _header(use, lent, request, need.header, need.format)
     secret = _sendable(use, lent)
-    parameter = f"{quote(use.need.query, safe='')}={quote(secret, safe='')}"
+    parameter = f"{quote(need.query, safe='')}={quote(secret, safe='')}"
     return Injection(request.with_query(parameter), frozenset({secret}))
+
+
+def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    """In the path or the body, whose place for it rules.py has seen."""
+    secret, need = _sendable(use, lent), use.need
+    assert not request.is_streamed or need.body is UNSET, "the engine holds what a key goes into"
+    try:
+        if need.path is not UNSET:
+            made = request.with_path(with_key_in_path(need.path, request.url.path, secret))
+        else:
+            assert need.body is not UNSET
+            made = request.with_body(with_key_in_body(need.body, request.body or b"", secret))
+        sent = sent_as(need, secret)
+    except ValueError as error:
+        raise _unusable(use, str(error)) from None
+    parts = (part for part in secret.split(b"/") if len(part) >= _MIN_PART_BYTES)
+    return Injection(made, frozenset({secret, sent, *parts}))
 
 
 def _bearer(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:

@@ -39,6 +39,16 @@ class Outgoing:
         query = parameter if self.url.query is None else f"{self.url.query}&{parameter}"
         return dataclasses.replace(self, url=dataclasses.replace(self.url, query=query))
 
+    def with_path(self, path: str) -> Outgoing:
+        """The same with this path, percent-encoded already."""
+        return dataclasses.replace(self, url=dataclasses.replace(self.url, path=path))
+
+    def with_body(self, body: bytes) -> Outgoing:
+        """The same with this body, whole, and its length in the place of the old one's."""
+        kept = tuple(field for field in self.fields if field[0].lower() not in {"content-length", "transfer-encoding"})
+        fields = (*kept, ("Content-Length", str(len(body))))
+        return dataclasses.replace(self, fields=fields, body=body, is_streamed=False)
+
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class Injection:

@@ -50,6 +50,8 @@ class Reason(enum.StrEnum):
     HEADER_VALUE = "header_value"
     HEADER_LIMIT = "header_limit"
     HEADER_CREDENTIAL = "header_credential"
+    PATH_CREDENTIAL = "path_credential"
+    BODY_CREDENTIAL = "body_credential"
     UPGRADE = "upgrade"
     BODY_LENGTH = "body_length"
     BODY_HELD = "body_held"

@@ -9,6 +9,7 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
     4 the URL is none of the provider's endpoints for tokens           reserved.py
     5 the credential, if one is named, is the granted one
     6 method (for previews, one that reads), header fields, framing    headers.py
+    7 the place that the request has for a key in its path or body     places.py
     then, in engine.py: resolve · check every address (addresses.py) · lend · write down · connect · inject · send
 
 What engine.py still owes: the addresses, TLS, the budget, and the scrubbing of the answer.
@@ -24,6 +25,7 @@ from collections.abc import AsyncIterator
 from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
 from aileron.egress.held import held_bytes, too_long
 from aileron.egress.inject import check_query, reserved_fields
+from aileron.egress.places import check_body, check_path, recorded_path
 from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
 from aileron.egress.url import Url
@@ -60,9 +62,14 @@ class AllowedRequest:
     private: bool
     holds: int | None = None
 
+    @property
+    def recorded_path(self) -> str:
+        """The path for whoever reads the ledger: `{key}` stands where the key does."""
+        return recorded_path(None if self.use is None else self.use.need, self.url.path)
+
 
 def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
-    """Steps 2 to 6 for a parsed URL. RefusedError with the first rule that says no."""
+    """Steps 2 to 7 for a parsed URL. RefusedError with the first rule that says no."""
     check_destination(url, grant)
     check_no_login(url.destination, grant)
     check_reserved(url, request.headers, grant.reserved)
@@ -72,8 +79,11 @@ def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
         check_reads(method, request.headers)
     if use is not None:
         check_query(use.need, url)
+        check_path(use.need, url)
     kept = keep_request_fields(request.headers, frozenset() if use is None else reserved_fields(use.need))
     framing, length = frame_body(method, request.headers, request.body)
+    if use is not None and not isinstance(request.body, AsyncIterator):
+        check_body(use.need, kept, request.body)
     fields = [("Host", url.authority), *kept, ("Accept-Encoding", "identity")]
     return AllowedRequest(
         url=url,

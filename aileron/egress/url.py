@@ -28,7 +28,7 @@ from typing import Final
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.names import HostPort, check_host
 
-__all__ = ["MAX_URL_CHARS", "Url", "parse_url"]
+__all__ = ["MAX_URL_CHARS", "Url", "has_dot_segment", "parse_url"]
 
 MAX_URL_CHARS: Final = 16 << 10  # 16 KiB: servers stop at 8 KiB (nginx, Apache) or 16 KiB (Node) by default
 
@@ -116,11 +116,15 @@ def _check_path(path: str) -> str:
         raise RefusedError(
             Reason.URL_PATH, "the URL's path has a character or percent sign that must be percent-encoded"
         )
-    for segment in path.split("/"):
-        # `..;x`: some servers cut path parameters before they resolve dot segments.
-        if _ENCODED_DOT.sub(".", segment.partition(";")[0]) in {".", ".."}:
-            raise RefusedError(Reason.URL_PATH, "the URL's path has a dot segment; send the path it stands for")
+    if has_dot_segment(path):
+        raise RefusedError(Reason.URL_PATH, "the URL's path has a dot segment; send the path it stands for")
     return path
+
+
+def has_dot_segment(path: str) -> bool:
+    """Whether some server would take one of its segments for `.` or `..`, and so serve another path."""
+    # `..;x`: some servers cut path parameters before they resolve dot segments.
+    return any(_ENCODED_DOT.sub(".", segment.partition(";")[0]) in {".", ".."} for segment in path.split("/"))
 
 
 def _check_query(query: str | None) -> str | None:

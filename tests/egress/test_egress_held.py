@@ -16,7 +16,8 @@ from tests.support.upstream import Script, Upstream, answer
 pytestmark = pytest.mark.anyio
 MakeUpstream = Callable[[Script], Upstream]
 
-KEYED = use(body="json:/auth/token")
+KEYED = use(body="json:/token")
+JSON = ("Content-Type", "application/json")
 """A key in the body: at most 1 MiB of it is held."""
 
 
@@ -32,7 +33,14 @@ async def test_a_held_body_goes_out_with_its_length(world: World, tls_upstream: 
     with tls_upstream(lambda seen: answer(b"%d" % len(seen.body))) as upstream:
         grant = world.grant_for(upstream, credential=KEYED)
         for credential in ("api_key", None):
-            await world.ask(upstream, method="POST", body=pieces(b'{"a":', b" 1}"), credential=credential, grant=grant)
+            await world.ask(
+                upstream,
+                method="POST",
+                headers=(JSON,),
+                body=pieces(b'{"a":', b" 1}"),
+                credential=credential,
+                grant=grant,
+            )
 
     held, streamed = upstream.requests
     assert (held.values("content-length"), held.values("transfer-encoding")) == ([str(len(held.body))], [])
@@ -51,13 +59,13 @@ async def test_nothing_is_lent_before_a_body_is_whole(world: World, tls_upstream
                 yield chunk
 
         grant = world.grant_for(upstream, credential=KEYED)
-        await world.ask(upstream, method="POST", body=slow(), credential="api_key", grant=grant)
+        await world.ask(upstream, method="POST", headers=(JSON,), body=slow(), credential="api_key", grant=grant)
         assert world.vault.lent == 1
 
     assert seen == [(0, 0), (0, 0)]
 
 
-@pytest.mark.parametrize("headers", [(), (("Content-Length", str(3 << 19)),)], ids=["in-pieces", "announced"])
+@pytest.mark.parametrize("headers", [(JSON,), (JSON, ("Content-Length", str(3 << 19)))], ids=["in-pieces", "announced"])
 async def test_a_longer_body_than_is_held_is_refused(
     world: World, tls_upstream: MakeUpstream, headers: tuple[tuple[str, str], ...]
 ) -> None:
@@ -78,7 +86,7 @@ async def test_a_held_body_is_held_to_the_length_that_was_announced(world: World
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=KEYED)
         for chunks in ((b"{}",), (b'{"a": 1', b', "b": 2}')):
-            headers = (("Content-Length", "8"),)
+            headers = (JSON, ("Content-Length", "8"))
             error = await world.refusal(
                 upstream, method="POST", body=pieces(*chunks), credential="api_key", headers=headers, grant=grant
             )
@@ -106,18 +114,32 @@ async def test_a_step_holds_a_bounded_number_of_bodies(world: World, tls_upstrea
 
                 async def ask() -> None:
                     await world.ask(
-                        upstream, method="POST", body=waiting(), credential="api_key", grant=grant, meter=meter
+                        upstream,
+                        method="POST",
+                        headers=(JSON,),
+                        body=waiting(),
+                        credential="api_key",
+                        grant=grant,
+                        meter=meter,
                     )
 
                 tasks.start_soon(ask)
             await anyio.wait_all_tasks_blocked()
             world.timeout_s = 0.1
             error = await world.refusal(
-                upstream, method="POST", body=pieces(b"{}"), credential="api_key", grant=grant, meter=meter
+                upstream,
+                method="POST",
+                headers=(JSON,),
+                body=pieces(b"{}"),
+                credential="api_key",
+                grant=grant,
+                meter=meter,
             )
             stuck.set()
         world.timeout_s = 20.0
-        await world.ask(upstream, method="POST", body=pieces(b"{}"), credential="api_key", grant=grant, meter=meter)
+        await world.ask(
+            upstream, method="POST", headers=(JSON,), body=pieces(b"{}"), credential="api_key", grant=grant, meter=meter
+        )
 
     assert error.failure.failure_class is FailureClass.NETWORK_ERROR
     assert error.failure.details["phase"] == "queue"
