@@ -64,8 +64,13 @@ _Value: TypeAlias = "str | bool | list[_Value] | dict[str, _Value] | None"
 
 
 def check_path(need: CredentialNeed, url: Url) -> None:
-    """RefusedError unless the path has the place of the key, if that is where the manifest puts it."""
+    """RefusedError unless the path has the place of the key, if that is where the manifest puts it; and only then."""
     if need.path is UNSET:
+        if need.kind == "api_key" and _PLACEHOLDER in url.path:
+            problem = (
+                "has a place for the key, but the manifest does not put it there: set path in [capabilities.credential]"
+            )
+            raise RefusedError(Reason.PATH_CREDENTIAL, f"the path of the request {problem}")
         return
     begin = need.path.replace("{key}", _PLACEHOLDER)
     rest = url.path.removeprefix(begin)

@@ -145,6 +145,31 @@ def test_a_real_server_is_reached_without_a_jail(tmp_path: Path) -> None:
     assert [seen.target for seen in upstream.requests] == ["/me?x=1"] * 3 + ["/outside"]
 
 
+def test_a_key_in_a_path_becomes_its_place() -> None:
+    """A library's by its placeholder, and `{key}` of the SDK's own; only where a credential is named, and an api_key."""
+    key = transports.placeholder("api_key")
+
+    @op
+    def me() -> list[int]:
+        other = transports.placeholder("oauth2")
+        with pytest.raises(Exception, match="kind oauth2"):
+            requests.get(f"{ORIGIN}/bot{other}/me", timeout=10)
+        library = requests.get(f"{ORIGIN}/bot{key}/me?x=1", timeout=10).status_code
+        with asked.request("GET", ORIGIN + "/bot{key}/me", credential="api_key") as got:
+            assert repr(got) == "<Response 200 to GET " + ORIGIN + "/bot{key}/me>"
+        with asked.request("GET", ORIGIN + "/bot{key}/me") as plain:
+            return [library, got.status, plain.status]
+
+    done = call("me", answer=[Reply(), Reply(), Reply()])
+
+    assert done.output == [200, 200, 200]
+    assert [(request.url.removeprefix(ORIGIN), request.credential) for request in done.requests] == [
+        ("/bot%7Bkey%7D/me?x=1", "api_key"),
+        ("/bot%7Bkey%7D/me", "api_key"),
+        ("/bot{key}/me", None),
+    ]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**32),

@@ -339,13 +339,21 @@ def test_a_placeholder_becomes_the_credential_and_leaves_nothing_behind(home: Da
     assert found["query"] == ({"a": ["1"], "b": ["2"]} if place == "query" else {})
 
 
-@pytest.mark.parametrize(("place", "words"), [("own", "Authorization"), ("body", "body"), ("path", "path")])
+@pytest.mark.parametrize(("place", "words"), [("own", "Authorization"), ("body", "transports.use")])
 def test_a_key_where_none_can_be_added_is_an_error_that_says_so(home: DaemonHome, place: str, words: str) -> None:
-    """Beside an Authorization of the library's own, in a body, in a path: nothing is sent."""
+    """Beside an Authorization of the library's own, in a body: nothing is sent."""
     error = failed(home, "key_in", place=place)
 
     assert error["class"] == "connector_runtime_error"
     assert words in error["message"]
+
+
+def test_a_key_in_a_path_takes_a_manifest_that_says_so(home: DaemonHome) -> None:
+    """One that puts the key in a header: nothing is sent, and the message names the setting."""
+    error = failed(home, "key_in", place="path")
+
+    assert error["class"] == "capability_denied"
+    assert "set path" in error["message"]
 
 
 def test_what_a_library_asks_for_is_checked_as_everything_is(home: DaemonHome) -> None:

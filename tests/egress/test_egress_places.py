@@ -77,6 +77,18 @@ async def test_a_path_without_the_place_is_refused(world: World, tls_upstream: M
     assert "mine" not in error.failure.message
 
 
+async def test_a_place_that_the_manifest_does_not_know_is_refused(world: World, tls_upstream: MakeUpstream) -> None:
+    """A library that has its key in the path, with a manifest that does not say so; without the credential it is a path."""
+    with tls_upstream(lambda _seen: answer()) as upstream:
+        grant = world.grant_for(upstream, credential=use())
+        error = await world.refusal(upstream, f"{PLACE}/getMe", credential="api_key", grant=grant)
+        await world.ask(upstream, "/bot/getMe", credential="api_key", grant=grant)
+
+    assert reason_of(error) == "path_credential"
+    assert "set path in [capabilities.credential]" in error.failure.message
+    assert [seen.target for seen in upstream.requests] == ["/bot/getMe"]
+
+
 @pytest.mark.parametrize(
     ("template", "path", "secret", "sent"),
     [

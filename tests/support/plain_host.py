@@ -283,7 +283,8 @@ class _Streams:
 
 
 class PlainHost:
-    """Runs operations and does their requests, one by one, with `basic` or `bearer` added where a credential is asked for.
+    """Runs operations and does their requests, one by one, with `basic`, `bearer` or a key in the path (`path_key`, for
+    `%7Bkey%7D`) added where a credential is asked for.
 
     `sign` gives the header fields of a request that asks for a credential: of its method, URL, fields and body.
 
@@ -299,6 +300,7 @@ class PlainHost:
         hosts: list[GrantedHost],
         basic: tuple[str, str] | None = None,
         bearer: str | None = None,
+        path_key: str | None = None,
         at: tuple[str, int] | None = None,
         tls: ssl.SSLContext | None = None,
         timeout_s: float = 20.0,
@@ -310,6 +312,7 @@ class PlainHost:
         self._hosts: Final = hosts
         self._basic: Final = basic
         self._bearer: Final = bearer
+        self._path_key: Final = path_key
         self._at: Final = at
         self._tls: Final = tls
         self._timeout_s: Final = timeout_s
@@ -404,7 +407,10 @@ class PlainHost:
             headers["Authorization"] = f"Bearer {self._bearer}"
         if request.credential is not None and self._sign is not None:
             headers = self._sign(request.method, request.url, headers, body)
-        target = url.path + (f"?{url.query}" if url.query else "")
+        path = url.path
+        if request.credential is not None and self._path_key is not None:
+            path = path.replace("%7Bkey%7D", self._path_key)
+        target = path + (f"?{url.query}" if url.query else "")
         try:
             connection.request(request.method, target or "/", body=body, headers=headers)
             answer = connection.getresponse()

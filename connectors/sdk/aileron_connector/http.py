@@ -3,7 +3,8 @@
     with http.request("GET", "https://api.example.com/items", credential="api_key") as answer:
         items = answer.raise_for_status().json()
 
-`credential` is the kind your manifest declares; the key itself never comes here. Redirects are answers like any other:
+`credential` is the kind your manifest declares; the key itself never comes here. Where the manifest puts it in the path, write
+`{key}` there: `https://api.telegram.org/bot{key}/getMe`. Redirects are answers like any other:
 follow them, if you must, by a request of your own. An answer that is not read to its end must be closed (`with` does it).
 
 Runs inside the jail; what may be reached and sent is decided by the host. Not here: retries, which the action declares.
@@ -60,13 +61,15 @@ def request(
 ) -> Response:
     """Send a request and wait for the head of its answer.
 
-    `body` is bytes, or an iterable of bytes that is sent piece by piece. NetworkError if the service cannot be reached,
-    Refused (with the host's failure class) if the host will not send it. After `give_up_at`, in seconds of
-    `time.monotonic()`, waiting for the head or for more of the body is TimeoutError.
+    With a `credential`, `{key}` in the path is where the host puts the key, as `path` in the manifest says. `body` is bytes, or
+    an iterable of bytes that is sent piece by piece. NetworkError if the service cannot be reached, Refused (with the host's
+    failure class) if the host will not send it. After `give_up_at`, in seconds of `time.monotonic()`, waiting for the head or
+    for more of the body is TimeoutError.
     """
     conversation = loop.current()
     if isinstance(body, str):
         raise TypeError("a body is bytes; encode the text first")
+    asked = url if credential is None else url.replace("{key}", "%7Bkey%7D")
     pairs = list(headers.items() if isinstance(headers, Mapping) else headers or ())
     what = f"{method} {url.partition('?')[0]}"
     if isinstance(body, bytes | bytearray | memoryview):
@@ -74,9 +77,9 @@ def request(
         if len(body) > frames.MAX_BODY_BYTES:
             body = [body]
     if body is None or isinstance(body, bytes):
-        request_id = conversation.open(method, url, pairs, credential, body, is_streamed=False)
+        request_id = conversation.open(method, asked, pairs, credential, body, is_streamed=False)
     else:
-        request_id = conversation.open(method, url, pairs, credential, None, is_streamed=True)
+        request_id = conversation.open(method, asked, pairs, credential, None, is_streamed=True)
         _upload(conversation, request_id, body)
     return _answer(conversation, request_id, what, give_up_at)
 

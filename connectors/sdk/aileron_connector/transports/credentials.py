@@ -5,8 +5,9 @@
 
 A placeholder is recognised wherever a library puts keys: in a header field (also inside the base64 of `Authorization: Basic`)
 or as a query parameter. There it is taken out, field or parameter whole, and the request names the credential; the host adds
-it in the place that the manifest declares. So a library that leaves its key out of a redirect to another host leaves the
-credential out. Anywhere else a placeholder could not become a key: ConnectorError.
+it in the place that the manifest declares. In a path it becomes the place of the key (`%7Bkey%7D`), as the manifest's `path` has
+it. So a library that leaves its key out of a redirect to another host leaves the credential out. Anywhere else a placeholder
+could not become a key: ConnectorError.
 
 A library of AWS signs, with what it takes for a key, and says which key that is. The field or parameter that says so is taken out
 in the same way; the host strips what is left of the signature (`X-Amz-Date` and others), and makes one itself.
@@ -29,6 +30,8 @@ __all__ = ["check_no_placeholder", "name_credential", "placeholder", "use"]
 
 _BEFORE: Final = "aileron-credential-"
 _AFTER: Final = "-goes-here"
+_IN_A_PATH: Final = "%7Bkey%7D"
+_KIND_IN_A_PATH: Final = "api_key"
 _PLACEHOLDER: Final = re.compile(_BEFORE + r"([a-z0-9_]{1,32})" + _AFTER)
 _KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
 
@@ -72,7 +75,7 @@ def name_credential(
             kept.append((name, value))
         else:
             kinds.add(kind)
-    url = _without_parameters(url, kinds)
+    url = _without_placeholders(url, kinds)
     if len(kinds) > 1:
         raise _unusable(f"one request has placeholders of {' and '.join(sorted(kinds))}: it can carry one credential")
     if kinds:
@@ -81,15 +84,23 @@ def name_credential(
 
 
 def check_no_placeholder(body: bytes | memoryview) -> None:
-    """ConnectorError if a piece of a body holds a placeholder: the host adds credentials to headers and queries only."""
+    """ConnectorError if a piece of a body holds a placeholder: a body gets a key where it has none, and is framed already."""
     if _BEFORE.encode() in bytes(body):
-        raise _unusable("a library put its key into a request body, where the host cannot insert the credential")
+        cure = "leave its field out and name the credential by transports.use, with `body` in the manifest for where it goes"
+        raise _unusable(
+            f"a library put its key into a request body, where the host finds no place for the credential: {cure}"
+        )
 
 
-def _without_parameters(url: str, kinds: set[str]) -> str:
+def _without_placeholders(url: str, kinds: set[str]) -> str:
     if _BEFORE not in url:
         return url
     path, _, query = url.partition("?")
+    if found := set(_PLACEHOLDER.findall(path)):
+        if others := sorted(found - {_KIND_IN_A_PATH}):
+            raise _unusable(f"a library put its key into a URL path, where a credential of kind {others[0]} cannot be")
+        kinds.update(found)
+        path = _PLACEHOLDER.sub(_IN_A_PATH, path)
     kept = []
     for parameter in query.split("&") if query else ():
         kind = _kind_in(parameter)
@@ -99,7 +110,7 @@ def _without_parameters(url: str, kinds: set[str]) -> str:
             kinds.add(kind)
             _check_signature_version(parameter)
     if _BEFORE in path:
-        raise _unusable("a library put its key into a URL path, where the host cannot insert the credential")
+        raise _unusable("a library put a part of its key into a URL path, where the host cannot insert the credential")
     return f"{path}?{'&'.join(kept)}" if kept else path
 
 
