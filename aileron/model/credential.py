@@ -191,7 +191,8 @@ def hmac_template_of(wire: str) -> HmacTemplate | None:
 
 def _body_words(rest: str) -> str:
     form, _, place = rest.partition(":")
-    return f"the form field {place} of the body" if form == "form" else f"the value at {place} of the JSON body"
+    what = "a form, in the field" if form == "form" else "JSON, in the member"
+    return f"the body of each request, which is {what} {place}"
 
 
 def _aws_words(rest: str) -> str:
@@ -220,7 +221,7 @@ _GRANT_WORDS: Final[dict[MachineGrant, str]] = {
 _SAID: Final[dict[str, Callable[[str], str]]] = {
     "header": lambda rest: rest.replace("{key}", "KEY"),
     "query": lambda rest: f"the query parameter {rest}",
-    "path": lambda rest: f"a part of the path: {rest.replace('{key}', 'KEY')}",
+    "path": lambda rest: f"a part of the path of each request: {rest.replace('{key}', 'KEY')}/…",
     "body": _body_words,
     "message": lambda rest: f"the first message of a WebSocket: {rest.replace('{key}', 'KEY')}",
     "basic": lambda _: "Authorization: Basic",

@@ -18,6 +18,7 @@ BOUND = {
     "caldav": {"hosts": [HostPort("cal.example.com", 443)]},
     "matrix": {"hosts": [HostPort("matrix.example.com", 443)]},
     "github": {},
+    "telegram": {},
     "stripe": {},
 }
 

@@ -112,10 +112,10 @@ def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('path = "/bot{key}"', "a part of the path: /botKEY"),
-        ('path = "/services/{key}"', "a part of the path: /services/KEY"),
-        ('body = "json:/auth/token"', "the value at /auth/token of the JSON body"),
-        ('body = "form:token"', "the form field token of the body"),
+        ('path = "/bot{key}"', "a part of the path of each request: /botKEY/…"),
+        ('path = "/services/{key}"', "a part of the path of each request: /services/KEY/…"),
+        ('body = "json:/auth/token"', "the body of each request, which is JSON, in the member /auth/token"),
+        ('body = "form:token"', "the body of each request, which is a form, in the field token"),
         ('query = "token"', "the query parameter token"),
     ],
 )
