@@ -1,0 +1,242 @@
+"""The Telegram connector as it is released, and python-telegram-bot beside it, in real jails; only Telegram is ours.
+
+The daemon runs on a machine of its own where Telegram's name leads to a server of the test (tests/support/names.py). The token
+stands in the path of each request, so it could come back in every error, redirect and record: it is searched for in all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from aileron.registry.build import build
+from tests.support.approver import Approver
+from tests.support.canary import find, scan, shapes
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.libraries import pack
+from tests.support.memories import descendants_of, memory_of
+from tests.support.names import Names
+from tests.support.telegram import NAMES, TelegramServer, digest_of
+from tests.support.upstream import Authority
+
+pytestmark = pytest.mark.jail
+ROOT = Path(__file__).resolve().parents[2]
+CONNECTOR, SOURCE = "github://aileron/connector-telegram", ROOT / "connectors" / "telegram"
+LIBRARY, LIBRARY_SOURCE = (
+    "github://aileron-tests/telegram-library",
+    ROOT / "tests" / "support" / "connectors" / "telegram_library",
+)
+PACKAGES = ("telegram", "httpx", "httpcore", "h11", "anyio", "idna", "certifi", "typing_extensions")
+TOKEN = "110201543:AAHcanary-of-a-bots_token-0123456789"
+HELD_S = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Desk:
+    """One bot at Telegram, and a home that reaches it; a person decides what is gated."""
+
+    telegram: TelegramServer
+    home: DaemonHome
+    person: Approver
+
+    def run(self, action: str, **args: Any) -> Any:
+        """The result of an action that is not gated; the token is nowhere in it, nor on the run's record."""
+        answer = self.home.run(action, args)
+        assert answer.status == 200, answer.body
+        self.check(answer.body)
+        return answer.body["result"]
+
+    def failure(self, action: str, **args: Any) -> dict[str, Any]:
+        """The error of an action that is not gated; the same."""
+        answer = self.home.run(action, args)
+        assert answer.is_error, answer.body
+        self.check(answer.body)
+        error: dict[str, Any] = answer.body["error"]
+        return error
+
+    def check(self, body: dict[str, Any]) -> None:
+        """The token is in nothing that an agent or the record has."""
+        run = body.get("audit_id") or body["error"]["audit_id"]
+        for told in (body, self.home.events(run)):
+            assert find(json.dumps(told).encode(), TOKEN.encode()) == []
+
+    def paths(self, run: str) -> list[str]:
+        """Of the run's requests, as the ledger has them."""
+        return [event["path"] for event in self.home.events(run) if event["type"] == "egress.sending"]
+
+
+@pytest.fixture(scope="module")
+def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Desk]:
+    """Both connectors, their actions, a binding for each; and at the end no token is in any file."""
+    authority = Authority(tmp_path_factory.mktemp("authority"))
+    library = tmp_path_factory.mktemp("connector") / "telegram_library"
+    shutil.copytree(LIBRARY_SOURCE, library)
+    for package in PACKAGES:
+        pack(package, library)
+    with (
+        Names(dict.fromkeys(NAMES, "127.0.0.1")) as machine,
+        TelegramServer(authority.server_context(*NAMES), listener=machine.listen()) as telegram,
+        daemon_home() as home,
+    ):
+        home.configure(f'[egress]\nprivate = ["{NAMES[0]}:443"]\nca_file = "{authority.ca_file}"\n')
+        start = [*machine.prefix, sys.executable, "-m", "aileron", "daemon", "start"]
+        subprocess.run(start, env={**os.environ, "AILERON_HOME": str(home.path)}, check=True, timeout=60)
+        home.unlock(TOKEN.encode())
+        for connector, source in ((CONNECTOR, SOURCE), (LIBRARY, library)):
+            archive = home.path / f"{source.name}.tar.gz"
+            archive.write_bytes(build(source).archive)
+            home.must("POST", "/v1/connectors", {"path": str(archive)})
+            binding = {"connector": connector, "name": f"api_key/{source.name.replace('_', '-')}/me", "secret": "pw"}
+            home.must("POST", "/v1/bindings", binding)
+        for path in sorted((SOURCE / "actions").glob("*/action.md")):
+            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+        home.add_probe_action("say", "chat:integer", "text:string", connector=LIBRARY)
+        home.add_probe_action("hear", connector=LIBRARY)
+        person = Approver()
+        person.appoint(home)
+        yield Desk(telegram, home, person)
+        assert scan([home.path], b"read what my Telegram bot was written"), "the scan finds nothing that is there"
+        assert scan([home.path], TOKEN.encode()) == {}
+
+
+@pytest.fixture(autouse=True)
+def group(desk: Desk) -> int:
+    """Each test begins with a good token, and a bot with one chat: its id."""
+    desk.telegram.forget_everything()
+    desk.telegram.allow(TOKEN)
+    return desk.telegram.chat("Releases", members=42, username="releases")
+
+
+def test_updates_are_read_with_the_token_in_the_path(desk: Desk, group: int):
+    """Telegram got it there, and the ledger has the path without it."""
+    desk.telegram.write(group, "is it out?")
+    answer = desk.home.run("telegram-read-updates", {"max_results": 5})
+
+    assert [update["text"] for update in answer.body["result"]["updates"]] == ["is it out?"]
+    [asked] = desk.telegram.asked
+    assert (asked.token, asked.host, asked.method) == (digest_of(TOKEN), "api.telegram.org", "getUpdates")
+    assert desk.paths(answer.body["audit_id"]) == ["/bot{key}/getUpdates"]
+    desk.check(answer.body)
+
+
+def test_a_message_waits_for_a_person_and_is_sent_once(desk: Desk, group: int):
+    """They see the chat, who reads it there and as which bot; before they agree nothing is sent."""
+    asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
+    assert (asked.status, asked.body["status"]) == (202, "pending_approval"), asked.body
+    assert desk.telegram.called() == []
+    question = str(asked.body["approval_id"])
+    shown = {line["label"]: line["value"] for line in desk.person.preview(desk.home, question)["fields"]}
+    assert desk.telegram.sent == []
+    assert desk.person.decide(desk.home, question).status == 200
+    settled = desk.home.result({"approval_id": question}, wait=20.0)
+
+    assert shown == {
+        "Chat": "Releases",
+        "Chat id": str(group),
+        "Kind": "supergroup",
+        "Members": "42",
+        "Seen by": "the members of the group",
+        "Sent as": "@release_bot",
+    }
+    assert settled["status"] == "completed", settled
+    assert [(sent.chat, sent.text) for sent in desk.telegram.sent] == [(group, "1.2 is out.")]
+    assert {asked.token for asked in desk.telegram.asked} == {digest_of(TOKEN)}
+
+
+def test_a_message_that_is_denied_is_sent_nowhere(desk: Desk):
+    """Telegram is not even asked."""
+    asked = desk.home.run("telegram-send-message", {"chat": "@releases", "text": "1.2 is out."})
+    question = str(asked.body["approval_id"])
+    desk.person.decide(desk.home, question, "deny")
+
+    assert desk.home.result({"approval_id": question}, wait=5.0)["status"] == "denied"
+    assert desk.telegram.asked == []
+
+
+def test_a_revoked_token_is_for_a_person(desk: Desk):
+    """With the command that mends it; asked once."""
+    desk.telegram.revoke(TOKEN)
+    error = desk.failure("telegram-read-updates")
+
+    assert (error["class"], error["details"]["status"], error["retriable"]) == ("external_api_error", 401, False)
+    assert "aileron secret set" in error["message"]
+    assert len(desk.telegram.asked) == 1
+
+
+def test_a_full_minute_is_waited_for_where_it_only_reads(desk: Desk):
+    """By the supervisor, as long as Telegram says in its answer."""
+    limit = {"ok": False, "error_code": 429, "description": "Too Many Requests", "parameters": {"retry_after": 1}}
+    desk.telegram.disturb("getUpdates", limit, status="429 Too Many Requests")
+
+    assert desk.run("telegram-read-updates")["updates"] == []
+    assert desk.telegram.called() == ["GET getUpdates"] * 2
+
+
+def test_a_path_that_telegram_shows_has_no_token(desk: Desk):
+    """In the description of a refusal, a redirect and a field: the connector's failure has stars where it was."""
+    desk.telegram.echo = True
+    error = desk.failure("telegram-get-chat", chat="@nobody")
+    desk.telegram.disturb(
+        "getChat", {"ok": False, "error_code": 400, "description": f"/bot{TOKEN}/x"}, status="400 Bad"
+    )
+    shown = desk.failure("telegram-get-chat", chat="@releases")
+
+    assert error["class"] == "bad_input"
+    assert shown["details"]["description"] == f"/bot{'*' * len(TOKEN)}/x"
+
+
+# An unmodified library
+
+
+def test_python_telegram_bot_sends_with_a_placeholder_for_its_token(desk: Desk, group: int):
+    """On httpx, with Telegram's own address: the token is in the path at Telegram, and nowhere here."""
+    said = desk.run("say", chat=group, text="hello")
+    desk.telegram.write(group, "hello back")
+    heard = desk.home.run("hear")
+
+    assert (said["username"], [sent.text for sent in desk.telegram.sent]) == ("release_bot", ["hello"])
+    assert heard.body["result"] == ["hello back"]
+    assert {asked.token for asked in desk.telegram.asked} == {digest_of(TOKEN)}
+    assert desk.paths(heard.body["audit_id"]) == ["/bot{key}/getMe", "/bot{key}/getUpdates"]
+
+
+def test_python_telegram_bots_errors_are_its_own(desk: Desk):
+    """What it makes of a refusal that shows the path."""
+    desk.telegram.echo = True
+    error = desk.failure("say", chat=12, text="hello")
+
+    assert (error["class"], error["details"]["status"]) == ("external_api_error", 400)
+    assert error["message"].startswith("BadRequest: Chat not found (/bot***")
+
+
+# Where the token is not
+
+
+@pytest.mark.parametrize("action", ["telegram-read-updates", "hear"])
+def test_no_token_is_in_the_jail_while_telegram_is_asked_with_it(desk: Desk, action: str):
+    """In no memory of the connector or of whatever started it, while Telegram has the token; the path that was asked for is."""
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(desk.home.run(action)))
+    with desk.telegram.held("getUpdates") as arrived:
+        asking.start()
+        assert arrived.wait(HELD_S)
+        daemon = desk.home.daemon_pid
+        assert daemon is not None
+        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
+    asking.join(HELD_S)
+
+    assert [answer.status for answer in answers] == [200], answers
+    assert any(b"bot%7Bkey%7D/getUpdates" in memory for memory in memories.values()), "no connector was looked at"
+    assert len(memories) >= 2
+    for memory in memories.values():
+        assert [name for name, shape in shapes(TOKEN.encode()).items() if shape in memory] == []
