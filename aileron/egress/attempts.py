@@ -1,7 +1,7 @@
 """Which logins a service has refused, and how long nobody tries again: so that no account is locked.
 
-Runs in the daemon, for `login.py`. What locks an account counts refusals of the account, whichever binding or connector they come
-from; so everything here is by account.
+Runs in the daemon, for `login.py` and `challenged.py`. What locks an account counts refusals of the account, whichever binding or
+connector they come from; so everything here is by account.
 
 Rules
 - An account is protocol, host, port and user name. One login at a time is tried at each.
@@ -11,7 +11,7 @@ Rules
 - Of a secret nothing is kept but a digest, under a key of this process. Nothing is on disk: a daemon that starts anew knows of no
   refusal.
 
-Source: docs/reference/logins.md. Not here: what counts as a refusal (login.py, aileron/logins).
+Source: docs/reference/logins.md. Not here: what counts as a refusal (login.py, challenged.py, aileron/logins).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import anyio
 
@@ -48,7 +48,7 @@ _MOST_TIMES: Final = 16
 class Account(NamedTuple):
     """Whose a login is, as the service counts it."""
 
-    protocol: LoginProtocol
+    protocol: LoginProtocol | Literal["http"]
     destination: HostPort
     username: str
 
@@ -58,7 +58,7 @@ class Account(NamedTuple):
         return self._replace(username=self.username.casefold()) if self.protocol in _FOLDED else self
 
 
-_FOLDED: Final = frozenset[LoginProtocol]({"smtp", "imap", "pop3"})
+_FOLDED: Final = frozenset[str]({"smtp", "imap", "pop3"})
 """Whose user names are mostly mail addresses, and seldom differ in case alone. `Ada` and `ada` are two roles of a database."""
 
 
@@ -95,11 +95,19 @@ class Attempts:
         self._turns[account] = lock, waiting + 1
         try:
             async with lock:
-                yield Attempt(account, hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest())
+                yield Attempt(account, self.digest(secret))
         finally:
             lock, waiting = self._turns.pop(account)
             if waiting > 1:
                 self._turns[account] = lock, waiting - 1
+
+    def digest(self, secret: Secret) -> bytes:
+        """What it is known by here."""
+        return hashlib.blake2b(secret.reveal(), key=self._key, person=b"login").digest()
+
+    def pause_of(self, account: Account, secret: Secret) -> float:
+        """As `pause_s`, without a turn."""
+        return self.pause_s(Attempt(account.counted, self.digest(secret)))
 
     def pause_s(self, attempt: Attempt) -> float:
         """Seconds until it may be tried; 0 where it may be now."""

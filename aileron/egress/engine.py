@@ -11,7 +11,7 @@ Rules
 - Nothing is looked up before 2 has passed, nothing is renewed or lent before 3, and before 6 has returned no packet goes to
   the upstream. 3 and 7 are skipped when a kept connection serves (pool.py); should that one be gone by 8, they come then.
 - Redirects, cookies and upstream errors are the connector's business: they are relayed. Nothing is retried here, but for a
-  token that the service refused (renewing.py).
+  token that the service refused (renewing.py), and a request whose sender it asks about (challenged.py).
 - Who waits for a renewal holds no place of those all steps share: the renewal is a request, and needs one.
 - What is taken out of an answer is every secret that could have been sent to its host, whoever asks (5), and what the step was
   lent; asked for anew with each piece. Where that is something, an answer comes whole or not at all (headers.py: parts).
@@ -39,6 +39,7 @@ import anyio
 import httpcore2
 
 from aileron.config import Settings
+from aileron.egress.challenged import Challenged, Prepare, Rounds
 from aileron.egress.decode import decoder_for
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
 from aileron.egress.headers import Field, check_whole, frame_body, read_response_head, without_parts
@@ -99,6 +100,7 @@ class Egress:
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
         self.holding: Final = anyio.Semaphore(PLACES)
+        self.rounds: Final = Rounds()
         without_alpn = client_context(settings.egress_ca_pem, protocols=())
         self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port, lender, logins)
 
@@ -112,6 +114,13 @@ class Egress:
         raised while the body is read.
         """
         use = grant.credential
+        if use is not None and use.need.kind == request.credential == "digest":
+
+            def begin(prepare: Prepare, whole: bytes | None) -> _Exchange:
+                asked = request if whole is None else dataclasses.replace(request, body=whole)
+                return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
+
+            return Challenged(begin, self.rounds, use.binding)
         if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)
         return Renewing(
@@ -145,10 +154,12 @@ class _Exchange(Passage[EgressResponse]):
         deadline: float,
         *,
         is_own: bool = False,
+        prepare: Prepare | None = None,
     ) -> None:
         super().__init__(grant, meter, journal, deadline)
         self._egress = egress
         self._is_own = is_own
+        self._prepare_lent = prepare
         self._bound = Needles(())
         self._once = frozenset[bytes]()
         self._with_once: tuple[Needles, Needles] | None = None
@@ -161,6 +172,11 @@ class _Exchange(Passage[EgressResponse]):
         self._chunks: AsyncIterator[bytes] | None = None
         self._body: Body | None = None
         self._bytes_up = 0
+
+    @property
+    def whole(self) -> bytes | None:
+        """Its body, if it has one that is whole; once it was entered."""
+        return self._given if isinstance(self._given, bytes) else None
 
     async def renew(self, refused: Secret) -> bool:
         """Have a token that the service refused renewed: True if there is another now. After the exchange is over."""
@@ -266,6 +282,8 @@ class _Exchange(Passage[EgressResponse]):
         if use is None:
             return Injection(request)
         lent = self._stack.enter_context(self._egress.lender.lend(use))
+        if self._prepare_lent is not None:
+            lent = self._prepare_lent(lent, admitted.url.destination)
         self.token = lent.secret if use.need.kind in _RENEWABLE else None
         return inject(use, lent, request)
 

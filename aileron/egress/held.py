@@ -1,4 +1,5 @@
-"""Which request bodies have to be whole before anything is lent: those that are signed, or that a credential is put into.
+"""Which request bodies have to be whole before anything is lent: those that are signed, that a credential is put
+into, or that are sent twice.
 
 Pure; runs in the daemon. A connector may hand over its body in pieces. What goes out as it comes needs no memory; what a
 signature is made of, or what gets a key, has to be there first. So the engine reads it, up to a bound, before it asks the vault,
@@ -19,6 +20,7 @@ from typing import Final
 
 from aileron.egress.headers import Field
 from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.signing.hmac_template import signs_body
 from aileron.egress.url import Url
 from aileron.model.manifest import CredentialNeed
 
@@ -28,6 +30,8 @@ SIGNED_BYTES: Final = 8 << 20
 """8 MiB: a part of an S3 multipart upload has at least 5 MiB, and boto3 makes them of 8."""
 KEYED_BYTES: Final = 1 << 20
 """1 MiB of a document that a key is put into: an API's has some KiB, and parsing so much takes a tenth of a second."""
+REPEATED_BYTES: Final = 1 << 20
+"""1 MiB of a body that is sent again with an answer to a challenge: in between it is kept without one of the places."""
 PLACES: Final = 8
 """Bodies held at once, of all steps: 64 MiB."""
 PLACES_OF_ONE: Final = 2
@@ -47,8 +51,8 @@ def too_long(most_bytes: int) -> RefusedError:
     """Of a body with more than that."""
     return RefusedError(
         Reason.BODY_HELD,
-        f"the body is signed or gets the key, so it must be whole before it is sent, but has more than {most_bytes >> 20} MiB; "
-        "send it in parts",
+        "the body is signed, gets the key or may be sent twice, so it must be whole before it is sent, but has more than "
+        f"{most_bytes >> 20} MiB; send it in parts",
     )
 
 
@@ -57,11 +61,15 @@ def _with_a_key(need: CredentialNeed, _url: Url, _fields: Sequence[Field]) -> in
 
 
 def _with_a_message(need: CredentialNeed, _url: Url, _fields: Sequence[Field]) -> int | None:
-    template = need.hmac
-    return None if not template or "{body" not in template.message else SIGNED_BYTES
+    return SIGNED_BYTES if need.hmac and signs_body(need.hmac) else None
+
+
+def _sent_twice(_need: CredentialNeed, _url: Url, _fields: Sequence[Field]) -> int | None:
+    return REPEATED_BYTES
 
 
 _HOLDS: Final[dict[str, Callable[[CredentialNeed, Url, Sequence[Field]], int | None]]] = {
     "api_key": _with_a_key,
+    "digest": _sent_twice,
     "hmac": _with_a_message,
 }

@@ -8,6 +8,7 @@ Rules
 - `oauth2` and `oauth2_client` are `Authorization: Bearer`. `api_key` goes into the declared query parameter, path or body
   (places.py), else into the declared `header` with `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user
   name, in UTF-8.
+- `digest` is the answer to what the service asked (signing/digest.py), and nothing until then.
 - `hmac` is a signature of the request in the fields of the manifest's template (signing/hmac_template.py), which only the
   supervisor sets: a library's own signature in one of them is refused.
 - Beside it the connector has no field or parameter of its own that a server could take for the credential.
@@ -35,6 +36,7 @@ from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.places import parameter_key, sent_as, with_key_in_body, with_key_in_path
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
+from aileron.egress.signing.digest import Round, answer
 from aileron.egress.signing.hmac_template import Moment, sign, signs_body
 from aileron.egress.url import Url
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -62,12 +64,16 @@ _NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LentCredential:
-    """What the vault lends for one request. `username` only for `basic` and for logins, `details` only for logins."""
+    """What the vault lends for one request. `username` only for `basic`, `digest` and logins, `details` only for logins.
+
+    `round`: for `digest`, what the service asked and this request answers; None: it has not asked yet (challenged.py).
+    """
 
     kind: str
     secret: Secret
     username: str | None = None
     details: LoginDetails | None = None
+    round: Round | None = None
 
 
 class Lender(Protocol):
@@ -251,6 +257,17 @@ def _hmac(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inject
     return Injection(request.with_fields(*signed.fields), _roots(lent), frozenset({signed.signature.encode("ascii")}))
 
 
+def _digest(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    if lent.round is None:
+        return Injection(request, _roots(lent))
+    try:
+        answered = answer(lent.round, lent.username or "", lent.secret.reveal(), request)
+    except ValueError as error:
+        raise _unusable(use, str(error)) from None
+    field = ("Authorization", answered.field)
+    return Injection(request.with_fields(field), _roots(lent), frozenset({answered.response.encode("ascii")}))
+
+
 def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Injection:
     secret = _sendable(use, lent)
     if not _NAME.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or form.count("{key}") != 1:
@@ -264,6 +281,7 @@ def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: s
 _PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Injection]]] = {
     "api_key": _key,
     "basic": _basic,
+    "digest": _digest,
     "hmac": _hmac,
     "oauth2": _bearer,
     "oauth2_client": _bearer,

@@ -1,0 +1,247 @@
+"""HTTP Digest: a request is asked who sends it, and sent again with the answer; later ones have their answer with them.
+
+Runs in the daemon, for the engine. The service is not trusted: it may ask without end, or refuse what is right. Nor is the
+connector, which may ask such a service on purpose.
+
+    1 send it, with an answer where a challenge is known · 2 a 401 is over, and on record · 3 send it with an answer to that
+    4 a 401 again: the answer was refused
+
+Rules
+- A challenge is kept once its answer was accepted: by binding and host, `MAX_KEPT` of them for `KEEP_S`, in memory alone.
+- At most `MAX_ANSWERS` are given to one request of a connector. Each exchange is a request like any other: a number, a count
+  against the budget, rows in the ledger, checks, and a loan of its own.
+- After a refusal the same password is not tried for a while, for whichever binding (attempts.py): it would lock an account. Only
+  one new challenge of an account is answered at a time, until it is known whether the answer is accepted.
+- Where the service says that only the nonce was too old (`stale`), the password was right.
+- A body that comes in pieces is held (held.py), since it is sent twice.
+
+Source: RFC 7616, sections 3.3 to 3.6. Not here: what an answer is (signing/digest.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import time
+import types
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from aileron.egress.attempts import Account, Attempts
+from aileron.egress.inject import LentCredential
+from aileron.egress.renewing import HELD_BYTES
+from aileron.egress.response import EgressResponse
+from aileron.egress.signing.digest import Challenge, Round, read_challenges
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import BindingName, HostPort
+
+__all__ = ["KEEP_S", "MAX_ANSWERS", "MAX_KEPT", "Answering", "Challenged", "Rounds"]
+
+MAX_KEPT: Final = 256
+"""Challenges: more than a vault's bindings of this kind; then the one that was used longest ago is forgotten."""
+KEEP_S: Final = 3600.0
+"""Since it was asked: nonces last some minutes, and one that is too old costs an exchange."""
+MAX_ANSWERS: Final = 3
+"""To one request: with what is known, to a new challenge, and once more where that was too old already."""
+_REFUSED: Final = 401
+
+
+class _Place(NamedTuple):
+    binding: BindingName
+    destination: HostPort
+
+
+class _Kept(NamedTuple):
+    round: Round
+    secret: bytes
+    until: float
+
+
+class Rounds:
+    """One for each daemon: the challenges whose answers were accepted. `now`: seconds of a clock that does not go back."""
+
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._now: Final = now
+        self._kept: Final[OrderedDict[_Place, _Kept]] = OrderedDict()
+        self.attempts: Final = Attempts(now)
+
+    def next(self, binding: BindingName, destination: HostPort, secret: bytes) -> Round | None:
+        """The next answer's round, which nobody else gets; None where no challenge is known. `secret`: the password's digest."""
+        place = _Place(binding, destination)
+        kept = self._kept.pop(place, None)
+        if kept is None or kept.until < self._now() or kept.secret != secret:
+            return None
+        self._kept[place] = kept._replace(round=kept.round.next())
+        return self._kept[place].round
+
+    def keep(self, binding: BindingName, destination: HostPort, secret: bytes, accepted: Round) -> None:
+        """Its answer was accepted."""
+        place = _Place(binding, destination)
+        kept = self._kept.get(place)
+        if kept is not None and kept.round.challenge == accepted.challenge:
+            return  # counted on meanwhile
+        self._kept[place] = _Kept(accepted, secret, self._now() + KEEP_S)
+        if len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+    def forget(self, binding: BindingName, destination: HostPort, refused: Round) -> None:
+        """Its answer was not accepted."""
+        place = _Place(binding, destination)
+        kept = self._kept.get(place)
+        if kept is not None and kept.round.challenge == refused.challenge:
+            del self._kept[place]
+
+
+class Answering(Protocol):
+    """One request and its response, as engine.py has it."""
+
+    @property
+    def whole(self) -> bytes | None:
+        """Its body, if it has one; once it was entered."""
+        ...
+
+    async def __aenter__(self) -> EgressResponse:
+        """Send it."""
+        ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: types.TracebackType | None, /
+    ) -> None:
+        """End it, and write down how it ended."""
+        ...
+
+
+Prepare = Callable[[LentCredential, HostPort], LentCredential]
+"""What is lent, for which destination; the same with the challenge to answer."""
+Begin = Callable[[Prepare, bytes | None], Answering]
+"""An exchange of the same request; with this body, where it is not the first."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class _Lent:
+    """Whose password was lent, as everything here is counted."""
+
+    account: Account
+    lent: LentCredential
+    digest: bytes
+
+
+class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
+    """One exchange, or as many as it takes."""
+
+    def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName) -> None:
+        self._begin: Final = begin
+        self._rounds: Final = rounds
+        self._binding: Final = binding
+        self._lent: _Lent | None = None
+        self._sent: Round | None = None
+        self._body: bytes | None = None
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> EgressResponse:
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                response = await self._ask(stack)
+                self._open = stack.pop_all()
+            return response
+        finally:
+            self._lent = None
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        await self._open.__aexit__(kind, error, trace)
+
+    async def _ask(self, stack: contextlib.AsyncExitStack) -> EgressResponse:
+        """The answer to relay, which `stack` closes."""
+        response = await self._send(stack, None)
+        for _answer in range(MAX_ANSWERS):
+            if response.status != _REFUSED:
+                return response
+            challenge = await self._asked(stack, response)
+            if self._sent is not None and challenge.is_stale:
+                response = await self._send(stack, Round.first(challenge))
+            else:
+                response = await self._try(stack, challenge)
+        if response.status != _REFUSED:
+            return response
+        raise self._failure("takes every answer for too old; ask the service's operator")
+
+    async def _try(self, stack: contextlib.AsyncExitStack, challenge: Challenge) -> EgressResponse:
+        """Answer a new challenge, of which nobody knows yet whether the password is right."""
+        lent = self._known()
+        async with self._rounds.attempts.turn(lent.account, lent.lent.secret) as attempt:
+            self._check_pause(lent)
+            known = self._rounds.next(self._binding, lent.account.destination, lent.digest)
+            if known is None:
+                response = await self._send(stack, Round.first(challenge))
+                if response.status != _REFUSED:
+                    self._rounds.attempts.accepted(attempt)
+                elif not read_challenges(_challenges_in(response)).is_stale:
+                    self._rounds.attempts.refused(attempt)
+                    raise self._failure(f"refused the user name or the password; {_FIX}")
+                return response
+        return await self._send(stack, known)  # somebody else's was accepted while this waited
+
+    async def _send(self, stack: contextlib.AsyncExitStack, answers: Round | None) -> EgressResponse:
+        """One exchange, up to the head of its answer. `answers` None: what is known."""
+
+        def prepare(lent: LentCredential, destination: HostPort) -> LentCredential:
+            account = Account("http", destination, lent.username or "")
+            self._lent = _Lent(account, lent, self._rounds.attempts.digest(lent.secret))
+            self._check_pause(self._lent)
+            self._sent = answers or self._rounds.next(self._binding, destination, self._lent.digest)
+            return dataclasses.replace(lent, round=self._sent)
+
+        exchange = self._begin(prepare, self._body)
+        response = await stack.enter_async_context(exchange)
+        self._body = exchange.whole
+        if self._sent is not None:
+            lent = self._known()
+            if response.status == _REFUSED:
+                self._rounds.forget(self._binding, lent.account.destination, self._sent)
+            else:
+                self._rounds.keep(self._binding, lent.account.destination, lent.digest, self._sent)
+        return response
+
+    async def _asked(self, stack: contextlib.AsyncExitStack, response: EgressResponse) -> Challenge:
+        """The challenge of a 401; its exchange is over then."""
+        offered = read_challenges(_challenges_in(response))
+        if offered.best is not None:
+            await response.hold(HELD_BYTES)  # so that the connection can be kept
+            await stack.aclose()
+            return offered.best
+        if self._sent is not None:
+            raise self._failure(f"refused the user name or the password; {_FIX}")
+        if offered.schemes == {"basic"}:
+            raise self._failure('asks for Basic, not Digest; the connector needs kind = "basic"')
+        raise self._failure(
+            "answered 401 without a Digest challenge that can be answered (qop=auth with SHA-256, SHA-512-256 or MD5); "
+            "the connector needs another kind of credential"
+        )
+
+    def _check_pause(self, lent: _Lent) -> None:
+        pause_s = self._rounds.attempts.pause_of(lent.account, lent.lent.secret)
+        if pause_s > 0:
+            until = f"it is not tried again for {math.ceil(pause_s)} s, so that the account is not locked"
+            raise self._failure(f"refused this password, and {until}; {_FIX}")
+
+    def _known(self) -> _Lent:
+        assert self._lent is not None
+        return self._lent
+
+    def _failure(self, what: str) -> AileronError:
+        where = self._known().account.destination
+        return AileronError(FailureClass.BINDING_FAILED, f"{where} {what} ({self._binding})", boundary=Boundary.USER)
+
+
+_FIX: Final = "check both, store the password again with `aileron secret set`, then `aileron binding setup`"
+
+
+def _challenges_in(response: EgressResponse) -> list[str]:
+    return [value for name, value in response.headers if name.lower() == "www-authenticate"]

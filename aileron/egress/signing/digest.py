@@ -1,0 +1,246 @@
+"""HTTP Digest: read what a service asks, and answer it without sending the password.
+
+Pure: the challenge, the client nonce and the count are handed in. Runs in the daemon, on header fields of a service that is not
+trusted, and on a connector's request. What it makes goes to the wire and nowhere else.
+
+Rules
+- Of several challenges the one with the strongest hash function is answered: SHA-512/256, SHA-256, then MD5; with or without
+  `-sess`. Of two with the same, the first.
+- Only `qop=auth`: an answer without it (RFC 2069) is the same for the same nonce, and `auth-int` is hardly spoken.
+- A field that is not grammatical, is too long or has a parameter twice is no challenge. A realm that is not ASCII is none either:
+  nothing says how it was encoded.
+- Names and passwords are hashed in UTF-8, the only charset that RFC 7616 knows.
+
+>>> asked = 'Digest realm="a", nonce="n", qop="auth"'
+>>> read_challenges([f"{asked}, {asked}, algorithm=SHA-256", 'Basic realm="a"']).best.algorithm
+'SHA-256'
+
+Source: RFC 7616; RFC 9110 sections 5.6.4 and 11.6.1. Not here: when it is asked and answered, and how often (challenged.py).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, Self
+from urllib.parse import quote
+
+from aileron.egress.outgoing import Outgoing
+
+__all__ = ["Answer", "Challenge", "Offered", "Round", "answer", "read_challenges"]
+
+MAX_FIELD_CHARACTERS: Final = 8 << 10
+"""8 KiB of all `WWW-Authenticate` fields of an answer: a usual one has some 200 characters, a Kerberos ticket none here."""
+MAX_CHALLENGES: Final = 16
+MAX_VALUE_CHARACTERS: Final = 1024
+"""Of a realm, nonce or opaque, which are sent back with each request."""
+_CNONCE_BYTES: Final = 16
+
+_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}"  # noqa: S105 - of RFC 9110, section 5.6.2
+_SCHEME: Final = re.compile(rf"({_TOKEN})(?=[ \t,]|\Z)")
+_PARAMETER: Final = re.compile(
+    rf'({_TOKEN})[ \t]*=[ \t]*(?:"((?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*)"|({_TOKEN}))(?=[ \t]*(?:,|\Z))'
+)
+_TOKEN68: Final = re.compile(r"[ \t]*[0-9A-Za-z\-._~+/]+=*(?=[ \t]*(?:,|\Z))")
+_BETWEEN: Final = re.compile(r"[ \t,]*")
+_ESCAPE: Final = re.compile(r"\\(.)")
+_ASCII: Final = re.compile(r"[\x20-\x7e]+")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+
+class _Hash(NamedTuple):
+    name: str
+    strength: int
+
+
+_HASHES: Final = {"md5": _Hash("md5", 0), "sha-256": _Hash("sha256", 1), "sha-512-256": _Hash("sha512_256", 2)}
+"""RFC 7616, section 6.1."""
+_SESSION: Final = "-sess"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Challenge:
+    """What a service asks. `algorithm` as it is spelled there; None: not said, which is MD5."""
+
+    realm: str
+    nonce: str
+    opaque: str | None = None
+    algorithm: str | None = None
+    is_userhash: bool = False
+    """The user name is to be hashed."""
+    is_stale: bool = False
+    """The answer before was right, and its nonce too old."""
+
+    @property
+    def is_session(self) -> bool:
+        """Whether the key is made of the first nonces."""
+        return (self.algorithm or "").lower().endswith(_SESSION)
+
+    @property
+    def function(self) -> _Hash | None:
+        """The hash function; None: not known here."""
+        return _HASHES.get((self.algorithm or "md5").lower().removesuffix(_SESSION))
+
+    def digest(self, *parts: bytes) -> bytes:
+        """H of RFC 7616, section 3.3, of these with a colon between each: in hexadecimal."""
+        assert self.function is not None
+        return hashlib.new(self.function.name, b":".join(parts), usedforsecurity=False).hexdigest().encode("ascii")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Offered:
+    """What a 401 says: the challenge to answer, if there is one that can be, and all schemes, in lower case."""
+
+    best: Challenge | None
+    schemes: frozenset[str]
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether the answer before was right, and its nonce too old."""
+        return self.best is not None and self.best.is_stale
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Round:
+    """One answer to a challenge: with which client nonce, and the how many-th with both nonces, from 1."""
+
+    challenge: Challenge
+    cnonce: str
+    count: int = 1
+
+    @classmethod
+    def first(cls, challenge: Challenge) -> Self:
+        """Of a new challenge. The client nonce is kept with it: the key of `-sess` is made of the first one."""
+        return cls(challenge, secrets.token_hex(_CNONCE_BYTES))
+
+    def next(self) -> Round:
+        """For the request after this one."""
+        return dataclasses.replace(self, count=self.count + 1)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Answer:
+    """The value of `Authorization`, and the proof in it."""
+
+    field: str
+    response: str
+
+
+def read_challenges(values: Iterable[str]) -> Offered:
+    """Those in the values of `WWW-Authenticate`, each decoded as Latin-1. Never raises."""
+    values = tuple(values)
+    if sum(map(len, values)) > MAX_FIELD_CHARACTERS:
+        return Offered(None, frozenset())
+    found = [challenge for value in values for challenge in _split(value)]
+    if len(found) > MAX_CHALLENGES:
+        return Offered(None, frozenset())
+    best: Challenge | None = None
+    for scheme, parameters in found:
+        challenge = _digest_of(parameters) if scheme == "digest" else None
+        if challenge is not None and (best is None or _strength(challenge) > _strength(best)):
+            best = challenge
+    return Offered(best, frozenset(scheme for scheme, _parameters in found))
+
+
+def _strength(challenge: Challenge) -> int:
+    return -1 if challenge.function is None else challenge.function.strength
+
+
+def _split(value: str) -> list[tuple[str, dict[str, str] | None]]:
+    """The challenges of one field: the scheme in lower case, and parameters, None if one is there twice. [] if malformed."""
+    found: list[tuple[str, dict[str, str] | None]] = []
+    at = _skip(value, 0)
+    while at < len(value):
+        if found and (parameter := _PARAMETER.match(value, at)) is not None:
+            scheme, known = found[-1]
+            name, text = parameter[1].lower(), _unquoted(parameter)
+            found[-1] = scheme, None if known is None or name in known else {**known, name: text}
+            at = parameter.end()
+        elif (scheme_name := _SCHEME.match(value, at)) is not None:
+            found.append((scheme_name[1].lower(), {}))
+            at = scheme_name.end()
+            if (token := _TOKEN68.match(value, at)) is not None and value[at] != "," and not _begins(value, at):
+                at = token.end()
+        else:
+            return []
+        at = _skip(value, at)
+    return found
+
+
+def _begins(value: str, at: int) -> bool:
+    """Whether a parameter begins there, after blanks."""
+    return _PARAMETER.match(value, _skip(value, at)) is not None
+
+
+def _skip(value: str, at: int) -> int:
+    between = _BETWEEN.match(value, at)
+    assert between is not None
+    return between.end()
+
+
+def _unquoted(parameter: re.Match[str]) -> str:
+    return parameter[3] if parameter[2] is None else _ESCAPE.sub(r"\1", parameter[2])
+
+
+def _digest_of(parameters: dict[str, str] | None) -> Challenge | None:
+    """None for one that cannot be answered."""
+    if parameters is None or not {"realm", "nonce"} <= parameters.keys():
+        return None
+    qop = {option.strip().lower() for option in parameters.get("qop", "").split(",")}
+    challenge = Challenge(
+        realm=parameters["realm"],
+        nonce=parameters["nonce"],
+        opaque=parameters.get("opaque"),
+        algorithm=parameters.get("algorithm"),
+        is_userhash=parameters.get("userhash", "").lower() == "true",
+        is_stale=parameters.get("stale", "").lower() == "true",
+    )
+    texts = (challenge.realm, challenge.nonce, challenge.opaque or "x")
+    if "auth" not in qop or challenge.function is None or not all(map(_is_text, texts)):
+        return None
+    return challenge
+
+
+def _is_text(text: str) -> bool:
+    return len(text) <= MAX_VALUE_CHARACTERS and _ASCII.fullmatch(text) is not None
+
+
+def answer(turn: Round, username: str, password: bytes, request: Outgoing) -> Answer:
+    """What to send with `request`. ValueError, which quotes nothing, for a user name that no answer can hold."""
+    if not username or ":" in username or _CONTROL.search(username):
+        raise ValueError("has no user name, or its user name has a colon or a control character")
+    asked, target = turn.challenge, request.url.target
+    user, count, cnonce = username.encode(), b"%08x" % turn.count, turn.cnonce.encode("ascii")
+    realm, nonce = asked.realm.encode("ascii"), asked.nonce.encode("ascii")
+    key = asked.digest(user, realm, password)
+    if asked.is_session:
+        key = asked.digest(key, nonce, cnonce)
+    effect = asked.digest(request.method.encode("ascii"), target.encode("ascii"))
+    response = asked.digest(key, nonce, count, cnonce, b"auth", effect).decode("ascii")
+    said = [_user_field(asked, user, realm), f"realm={_quoted(asked.realm)}", f"uri={_quoted(target)}"]
+    said += [] if asked.algorithm is None else [f"algorithm={asked.algorithm}"]
+    said += [f"nonce={_quoted(asked.nonce)}", f"nc={count.decode('ascii')}", f'cnonce="{turn.cnonce}"', "qop=auth"]
+    said += [f'response="{response}"', *_optional(asked)]
+    return Answer("Digest " + ", ".join(said), response)
+
+
+def _user_field(asked: Challenge, user: bytes, realm: bytes) -> str:
+    if asked.is_userhash:
+        return f'username="{asked.digest(user, realm).decode("ascii")}"'
+    if user.isascii():
+        return f"username={_quoted(user.decode('ascii'))}"
+    return f"username*=UTF-8''{quote(user, safe='!#$&+-.^_`|~')}"  # RFC 8187, section 3.2.1
+
+
+def _optional(asked: Challenge) -> Iterator[str]:
+    if asked.opaque is not None:
+        yield f"opaque={_quoted(asked.opaque)}"
+    if asked.is_userhash:
+        yield "userhash=true"
+
+
+def _quoted(text: str) -> str:
+    return '"' + re.sub(r'(["\\])', r"\\\1", text) + '"'

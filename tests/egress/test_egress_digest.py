@@ -1,0 +1,502 @@
+"""HTTP Digest: published examples, challenges of every kind, and how often a password is tried."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aileron.egress import Meter
+from aileron.egress.challenged import KEEP_S, MAX_KEPT, Rounds
+from aileron.egress.inject import LentCredential, inject
+from aileron.egress.outgoing import Outgoing
+from aileron.egress.signing.digest import Challenge, Offered, Round, answer, read_challenges
+from aileron.egress.url import parse_url
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import BindingName, HostPort
+from aileron.model.plan import Budget
+from aileron.model.secret import Secret
+from tests.egress.conftest import Got, World, reason_of, use
+from tests.egress.test_egress_leaks import assert_clean
+from tests.support.upstream import Script, Seen, Upstream
+from tests.support.upstream import answer as http
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[[Script], Upstream]
+
+USER, PASSWORD = "Mufasa", b"Circle of Life"
+RFC = Challenge(
+    "http-auth@example.org",
+    "7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v",
+    "FQhe/qaU925kfnzjCev0ciny7QMkPqMAFRtzCUYo5tdS",
+)
+
+
+def asked(url: str = "http://www.example.org/dir/index.html", method: str = "GET") -> Outgoing:
+    """A request before it has an answer."""
+    return Outgoing(method, parse_url(url))
+
+
+def parameters(field: str) -> dict[str, str]:
+    """Those of an `Authorization: Digest`, without quotes."""
+    assert field.startswith("Digest ")
+    found = re.findall(r'([a-z*]+)=(?:"((?:[^"\\]|\\.)*)"|([^",]+))(?:, |$)', field.removeprefix("Digest "))
+    return {name: re.sub(r"\\(.)", r"\1", quoted) or bare for name, quoted, bare in found}
+
+
+# --- published examples -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "response"),
+    [
+        ("MD5", "8ca523f5e9506fed4657c9700eebdbec"),
+        ("SHA-256", "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1"),
+    ],
+    ids=["md5", "sha-256"],
+)
+def test_the_answers_of_rfc_7616(algorithm: str, response: str) -> None:
+    """Section 3.9.1; what is quoted and what is not is the RFC's too."""
+    challenge = Challenge(RFC.realm, RFC.nonce, RFC.opaque, algorithm)
+    made = answer(Round(challenge, "f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ"), USER, PASSWORD, asked())
+
+    assert made.response == response
+    assert made.field == (
+        f'Digest username="Mufasa", realm="{RFC.realm}", uri="/dir/index.html", algorithm={algorithm}, '
+        f'nonce="{RFC.nonce}", nc=00000001, cnonce="f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ", qop=auth, '
+        f'response="{response}", opaque="{RFC.opaque}"'
+    )
+
+
+@pytest.mark.parametrize("userhash", [True, False], ids=["hashed", "in-the-clear"])
+def test_the_answer_of_rfc_7616_with_a_name_that_is_no_ascii(userhash: bool) -> None:
+    """Section 3.9.2, as erratum 4897 corrects it."""
+    (challenge,) = [
+        read_challenges(
+            [
+                'Digest realm="api@example.org", qop="auth", algorithm=SHA-512-256, '
+                'nonce="5TsQWLVdgBdmrQ0XsxbDODV+57QdFR34I9HAbC/RVvkK", '
+                'opaque="HRPCssKJSGjCrkzDg8OhwpzCiGPChXYjwrI2QmXDnsOS", charset=UTF-8'
+                + (", userhash=true" if userhash else "")
+            ]
+        ).best
+    ]
+    assert challenge is not None
+    turn = Round(challenge, "NTg6RKcb9boFIAS3KrFK9BGeh+iDa/sm6jUMp2wds69v")
+    made = answer(turn, "J\u00e4s\u00f8n Doe", b"Secret, or not?", asked("http://api.example.org/doe.json"))
+
+    assert made.response == "3798d4131c277846293534c3edc11bd8a5e4cdcbff78b05db9d95eeb1cec68a5"
+    if userhash:
+        assert 'username="793263caabb707a56211940d90411ea4a575adeccb7e360aeb624ed06ece9b0b", ' in made.field
+        assert made.field.endswith(", userhash=true")
+    else:
+        assert made.field.startswith("Digest username*=UTF-8''J%C3%A4s%C3%B8n%20Doe, ")
+
+
+def test_the_answer_of_rfc_2617() -> None:
+    """Section 3.5: no algorithm is said, and none is said back."""
+    challenge = Challenge(
+        "testrealm@host.com", "dcd98b7102dd2f0e8b11d0f600bfb0c093", "5ccc069c403ebaf9f0171e9517f40e41"
+    )
+    made = answer(Round(challenge, "0a4f113b"), USER, b"Circle Of Life", asked("http://h/dir/index.html"))
+
+    assert made.response == "6629fae49393a05397450978507c4ef1"
+    assert "algorithm" not in made.field
+
+
+@given(
+    method=st.sampled_from(("GET", "POST", "M-SEARCH")),
+    realm=st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40),
+    nonce=st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), min_size=1, max_size=40),
+    algorithm=st.sampled_from(("MD5", "md5-SESS", "SHA-256", "sha-256-sess", "SHA-512-256-sess")),
+    user=st.text(st.characters(min_codepoint=0x20, exclude_characters=":\x7f", exclude_categories=("Cs",)), min_size=1),
+    password=st.binary(min_size=1, max_size=40),
+    query=st.sampled_from(("", "?", "?a=1&b='", "?x=%22")),
+    count=st.integers(1, 0xFFFFFFFF),
+)
+@example("GET", 'a"b\\c', 'n"\\', "MD5", 'x"\\y', b"p", "?a", 1)
+def test_an_answer_is_what_a_server_computes_from_it(
+    method: str, realm: str, nonce: str, algorithm: str, user: str, password: bytes, query: str, count: int
+) -> None:
+    """From the field alone and what it knows of the user; the challenge comes out of a field too."""
+    quoted = [re.sub(r'(["\\])', r"\\\1", text) for text in (realm, nonce)]
+    challenge = read_challenges(
+        [f'DIGEST realm="{quoted[0]}",nonce="{quoted[1]}",qop="auth",algorithm={algorithm}']
+    ).best
+    assert challenge is not None
+    request = asked(f"https://h.example/a%20b{query}", method)
+    made = answer(Round(challenge, "0a4f113b", count), user, password, request)
+
+    said = parameters(made.field)
+    function = algorithm.lower().removesuffix("-sess").replace("sha-512-256", "sha512_256").replace("-", "")
+
+    def digest(*parts: bytes) -> bytes:
+        return hashlib.new(function, b":".join(parts)).hexdigest().encode()
+
+    key = digest(user.encode(), realm.encode(), password)
+    if algorithm.lower().endswith("-sess"):
+        key = digest(key, nonce.encode(), said["cnonce"].encode())
+    effect = digest(method.encode(), request.url.target.encode())
+    parts = (key, nonce.encode(), said["nc"].encode(), said["cnonce"].encode(), said["qop"].encode(), effect)
+    assert digest(*parts).decode() == said["response"] == made.response
+    assert (said["realm"], said["nonce"], said["uri"], int(said["nc"], 16)) == (realm, nonce, request.url.target, count)
+    assert made.field.isascii()
+    assert made.field.isprintable()
+    assert_clean(made.field.encode(), *([password] if len(password) > 8 else []))
+
+
+# --- challenges -------------------------------------------------------------------------------------------------------
+
+GOOD = 'Digest realm="r", nonce="n", qop="auth"'
+
+
+@pytest.mark.parametrize(
+    ("values", "algorithm"),
+    [
+        ([f"{GOOD}, algorithm=MD5, {GOOD}, algorithm=SHA-256"], "SHA-256"),
+        ([f"{GOOD}, algorithm=SHA-256", f"{GOOD}, algorithm=MD5"], "SHA-256"),
+        ([f"{GOOD}, algorithm=SHA-256", f"{GOOD}, algorithm=SHA-512-256"], "SHA-512-256"),
+        ([f"{GOOD}, algorithm=SHA-256-sess", f"{GOOD}, algorithm=SHA-256"], "SHA-256-sess"),
+        ([f"{GOOD}, algorithm=SHA-999", f"{GOOD}, algorithm=md5"], "md5"),
+        ([f"Negotiate, NTLM, {GOOD}, algorithm=MD5"], "MD5"),
+        ([f'Negotiate YII=, {GOOD}, algorithm="MD5", Basic realm="x"'], "MD5"),
+        ([f"Basic realm=x , , {GOOD} ,algorithm = MD5 ,"], "MD5"),
+        (['dIgEsT Nonce="n",REALM="r", QOP="auth-int , AUTH", algorithm=MD5, unknown=1'], "MD5"),
+        (['Digest realm="r", nonce="n", qop=auth, algorithm=MD5'], "MD5"),
+        (['Digest realm="a, Basic realm=\\"x\\"", nonce="n", qop="auth", algorithm=MD5'], "MD5"),
+        (['Basic realm="broken', f"{GOOD}, algorithm=MD5"], "MD5"),
+    ],
+)  # fmt: skip
+def test_the_strongest_challenge_is_found(values: list[str], algorithm: str) -> None:
+    """Among others, in one field or in several, however it is spelled."""
+    best = read_challenges(values).best
+    assert best is not None
+    assert best.algorithm == algorithm
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "", ",", "Basic realm=x", "Bearer", "Digest", "Digest abc==", 'realm="r", nonce="n", qop="auth"',
+        'Digest realm="r", nonce="n"', 'Digest realm="r", nonce="n", qop="auth-int"', 'Digest realm="r", qop="auth"',
+        'Digest nonce="n", qop="auth"', f'{GOOD}, nonce="m"', f'{GOOD}, NONCE="n"', f"{GOOD}, algorithm=SHA-1",
+        'Digest realm="r\u00e9", nonce="n", qop="auth"', 'Digest realm="", nonce="n", qop="auth"',
+        'Digest realm="r", nonce="n\x01", qop="auth"', f'{GOOD}, opaque="\u00e9"', f'{GOOD}; algorithm=MD5', f'{GOOD}, x="y',
+        f'Digest realm="{"r" * 1025}", nonce="n", qop="auth"', f'{GOOD}, x="{"y" * 8192}"',
+        ", ".join(["Basic a=b"] * 16 + [GOOD]),
+        'Digest realm="r" nonce="n" qop="auth"',
+    ],
+)  # fmt: skip
+def test_what_is_no_challenge_that_can_be_answered(value: str) -> None:
+    """Nothing is guessed: a field that is malformed, a parameter that is there twice, and RFC 2069 without qop are none."""
+    assert read_challenges([value]).best is None
+    assert read_challenges([GOOD]).best == Challenge("r", "n")
+
+
+@given(
+    st.lists(
+        st.text('Digest Basic realm="nonce=qop,auth\\\t=\x00\u00e9', max_size=80) | st.text(max_size=80), max_size=4
+    )
+)
+@example(['Digest realm="' + "\\" * 8191])
+@example(["a=" * 4096])
+@example([", " * 4096])
+@example(['a="' * 2700])
+def test_reading_never_raises_and_never_invents(values: list[str]) -> None:
+    """Whatever a server writes; and what it takes is a part of that."""
+    offered = read_challenges(values)
+    assert all(scheme in " ".join(values).lower() for scheme in offered.schemes)
+    if offered.best is not None:
+        assert "digest" in offered.schemes
+
+
+@pytest.mark.parametrize("username", [None, "", "a:b", "a\nb"], ids=["none", "empty", "colon", "line"])
+def test_a_user_name_that_no_answer_can_hold(username: str | None) -> None:
+    """It would have been refused when it was bound."""
+    lent = LentCredential("digest", Secret(PASSWORD), username, round=Round(RFC, "c"))
+    with pytest.raises(AileronError, match="has no user name, or its user name has a colon") as caught:
+        inject(use("digest"), lent, asked())
+    assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
+
+
+def test_without_a_challenge_nothing_is_sent() -> None:
+    """The password is looked for in the answer all the same."""
+    made = inject(use("digest"), LentCredential("digest", Secret(PASSWORD), USER), asked())
+    assert (made.request.fields, made.roots, made.once) == ((), {PASSWORD}, frozenset())
+
+
+# --- what is kept -----------------------------------------------------------------------------------------------------
+
+
+def test_a_challenge_is_kept_for_a_while_for_one_password() -> None:
+    """Counted on with each answer, and with the same client nonce; not for another host, binding or password."""
+    clock = [0.0]
+    rounds, name, other = Rounds(lambda: clock[0]), BindingName("digest", "s", "a"), BindingName("digest", "s", "b")
+    here, there = HostPort("a.example", 443), HostPort("b.example", 443)
+    accepted = Round.first(RFC)
+    rounds.keep(name, here, b"x", accepted)
+    rounds.keep(name, here, b"x", accepted)
+
+    found = [rounds.next(name, here, b"x") for _ in range(2)]
+    assert [one and (one.count, one.cnonce) for one in found] == [(2, accepted.cnonce), (3, accepted.cnonce)]
+    assert rounds.next(other, here, b"x") is rounds.next(name, there, b"x") is None
+    clock[0] = KEEP_S + 1
+    assert rounds.next(name, here, b"x") is None
+
+    rounds.keep(name, here, b"x", accepted)
+    assert rounds.next(name, here, b"another password") is None
+    rounds.keep(name, here, b"x", accepted)
+    rounds.forget(name, here, Round.first(Challenge("r", "another")))
+    assert rounds.next(name, here, b"x") is not None
+    rounds.forget(name, here, accepted)
+    assert rounds.next(name, here, b"x") is None
+
+
+def test_what_is_kept_has_a_bound() -> None:
+    """The one that was used longest ago goes."""
+    rounds, name = Rounds(), BindingName("digest", "s", "a")
+    for number in range(MAX_KEPT):
+        rounds.keep(name, HostPort("a.example", number + 1), b"x", Round.first(RFC))
+    assert rounds.next(name, HostPort("a.example", 1), b"x") is not None
+    rounds.keep(name, HostPort("b.example", 1), b"x", Round.first(RFC))
+
+    assert rounds.next(name, HostPort("a.example", 2), b"x") is None
+    assert rounds.next(name, HostPort("a.example", 1), b"x") is not None
+
+
+# --- at one that keeps count ------------------------------------------------------------------------------------------
+
+
+class Strict:
+    """A service with one user, which wants each count once and in order, and can be told what else to do."""
+
+    def __init__(self, password: bytes = PASSWORD) -> None:
+        self.password = password
+        self.nonces: dict[str, int] = {}
+        self.says: list[str] = []
+        self.lies: str | None = None
+
+    def __call__(self, seen: Seen) -> bytes:
+        said = parameters(seen.values("authorization")[0]) if seen.values("authorization") else {}
+        verdict = "nobody" if not said else self._verdict(said, seen)
+        self.says.append(verdict)
+        if verdict == "welcome":
+            return http(b"welcome:" + seen.body)
+        nonce = f"nonce-{len(self.nonces)}-of-this-test"
+        self.nonces[nonce] = 0
+        stale = ", stale=true" if verdict == "stale" else ""
+        field = f'WWW-Authenticate: Digest realm="strict", nonce="{nonce}", qop="auth", algorithm=SHA-256-sess{stale}'
+        return http(b"no", field, status="401 Unauthorized")
+
+    def _verdict(self, said: dict[str, str], seen: Seen) -> str:
+        if self.lies is not None:
+            return self.lies
+
+        def digest(*parts: str | bytes) -> str:
+            joined = b":".join(part.encode() if isinstance(part, str) else part for part in parts)
+            return hashlib.sha256(joined).hexdigest()
+
+        key = digest(digest(said["username"], "strict", self.password), said["nonce"], said["cnonce"])
+        effect = digest(seen.method, seen.target)
+        if digest(key, said["nonce"], said["nc"], said["cnonce"], said["qop"], effect) != said["response"]:
+            return "wrong"
+        if self.nonces.get(said["nonce"], -1) + 1 != int(said["nc"], 16):
+            return "stale"
+        self.nonces[said["nonce"]] += 1
+        return "welcome"
+
+    def forget(self) -> None:
+        """It was started anew: no nonce is known."""
+        self.nonces = dict.fromkeys(self.nonces, 1000)
+
+
+async def ask(world: World, upstream: Upstream, path: str = "/", **options: object) -> Got:
+    """A request with the password."""
+    options.setdefault("grant", world.grant_for(upstream, credential=use("digest")))
+    return await world.ask(upstream, path, credential="digest", **options)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def mufasa(world: World) -> World:
+    """With the right name and password."""
+    world.vault.username, world.vault.secret = USER, PASSWORD
+    return world
+
+
+async def test_answers_are_counted(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """One nonce serves many requests, of whatever method, path and body."""
+    service = Strict()
+    with tls_upstream(service) as upstream:
+        first = await ask(mufasa, upstream, "/a?b=c", method="POST", body=b"one")
+        rest = [await ask(mufasa, upstream, f"/{number}") for number in range(3)]
+
+    assert first.body == b"welcome:one"
+    assert [one.body for one in rest] == [b"welcome:"] * 3
+    assert service.says == ["nobody", "welcome", "welcome", "welcome", "welcome"]
+    assert upstream.connections == 1
+    assert PASSWORD not in bytes(upstream.received)
+
+
+async def test_a_nonce_that_is_too_old_costs_one_exchange(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """The service says that it was the nonce alone; the password is not paused."""
+    service = Strict()
+    with tls_upstream(service) as upstream:
+        await ask(mufasa, upstream)
+        service.forget()
+        assert (await ask(mufasa, upstream)).status == 200
+        assert (await ask(mufasa, upstream)).status == 200
+
+    assert service.says == ["nobody", "welcome", "stale", "welcome", "welcome"]
+
+
+async def test_a_service_that_takes_every_answer_for_too_old_ends(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """It is asked four times at most; other requests may try again."""
+    service = Strict()
+    service.lies = "stale"
+    with tls_upstream(service) as upstream:
+        refused = await mufasa.refusal(
+            upstream, credential="digest", grant=mufasa.grant_for(upstream, credential=use("digest"))
+        )
+
+    assert refused.failure.failure_class is FailureClass.BINDING_FAILED
+    assert "takes every answer for too old" in refused.failure.message
+    assert service.says == ["nobody", "stale", "stale", "stale"]
+
+
+async def test_a_password_that_was_changed_at_the_service_is_tried_once_more(
+    mufasa: World, tls_upstream: MakeUpstream
+) -> None:
+    """What was accepted until now may be refused for its nonce by a service that does not say so; then it is enough."""
+    service = Strict()
+    with tls_upstream(service) as upstream:
+        grant = mufasa.grant_for(upstream, credential=use("digest"))
+        await ask(mufasa, upstream, grant=grant)
+        service.password = b"changed since"
+        refused = await mufasa.refusal(upstream, credential="digest", grant=grant)
+        paused = await mufasa.refusal(upstream, credential="digest", grant=grant)
+        assert "refused the user name or the password" in refused.failure.message
+        assert "not tried again" in paused.failure.message
+        assert service.says == ["nobody", "welcome", "wrong", "wrong"]
+
+        mufasa.vault.secret = b"changed since"
+        assert (await ask(mufasa, upstream, grant=grant)).status == 200
+
+
+async def test_many_requests_with_a_wrong_password_are_one_try(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """All are asked at once; one answers, and the others hear of its refusal."""
+    service = Strict(b"another password")
+    with tls_upstream(service) as upstream:
+        grant, errors = mufasa.grant_for(upstream, credential=use("digest")), list[AileronError]()
+        meter = Meter(Budget())
+
+        async def one() -> None:
+            with pytest.raises(AileronError) as caught:
+                await ask(mufasa, upstream, grant=grant, meter=meter)
+            errors.append(caught.value)
+
+        async with anyio.create_task_group() as tasks:
+            for _request in range(8):
+                tasks.start_soon(one)
+
+    assert service.says.count("wrong") == 1
+    assert {error.failure.failure_class for error in errors} == {FailureClass.BINDING_FAILED}
+
+
+async def test_many_requests_with_the_right_one_all_pass(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """Also at a service that wants its counts in order, which requests at the same time do not keep."""
+    service = Strict()
+    with tls_upstream(service) as upstream:
+        grant, meter, bodies = mufasa.grant_for(upstream, credential=use("digest")), Meter(Budget()), list[bytes]()
+
+        async def one(number: int) -> None:
+            bodies.append(
+                (await ask(mufasa, upstream, method="POST", body=b"%d" % number, grant=grant, meter=meter)).body
+            )
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(4):
+                tasks.start_soon(one, number)
+
+    assert sorted(bodies) == [b"welcome:%d" % number for number in range(4)]
+    assert "wrong" not in service.says
+
+
+async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
+    """A streamed body."""
+    for chunk in chunks:
+        await anyio.lowlevel.checkpoint()
+        yield chunk
+
+
+async def test_a_streamed_body_is_held_and_sent_again(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """Up to 1 MiB."""
+    service = Strict()
+    with tls_upstream(service) as upstream:
+        grant = mufasa.grant_for(upstream, credential=use("digest"))
+        got = await ask(mufasa, upstream, method="POST", body=parts(b"a", b"b" * 5), grant=grant)
+        large = parts(*[b"x" * (256 << 10)] * 4, b"y")
+        refused = await mufasa.refusal(upstream, method="POST", body=large, credential="digest", grant=grant)
+
+    assert got.body == b"welcome:abbbbb"
+    assert [len(seen.body) for seen in upstream.requests] == [6, 6]
+    assert reason_of(refused) == "body_held"
+
+
+async def test_what_needs_no_password_is_sent_once(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """A service that does not ask gets none of it, and no second request."""
+    with tls_upstream(lambda seen: http(repr(seen.values("authorization")).encode())) as upstream:
+        got = await ask(mufasa, upstream, method="POST", body=b"x")
+
+    assert (got.body, len(upstream.requests)) == (b"[]", 1)
+
+
+@pytest.mark.parametrize("field", ["", "WWW-Authenticate: Bearer", 'WWW-Authenticate: Digest realm="r", nonce="n"'])
+async def test_a_401_that_cannot_be_answered_says_so(mufasa: World, tls_upstream: MakeUpstream, field: str) -> None:
+    """Nothing was sent that could have been refused."""
+    with tls_upstream(lambda _seen: http(b"", *filter(None, [field]), status="401 No")) as upstream:
+        error = await mufasa.refusal(
+            upstream, credential="digest", grant=mufasa.grant_for(upstream, credential=use("digest"))
+        )
+
+    assert error.failure.failure_class is FailureClass.BINDING_FAILED
+    assert "without a Digest challenge that can be answered" in error.failure.message
+    assert len(upstream.requests) == 1
+
+
+async def test_the_connector_has_no_answer_of_its_own(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """Its `Authorization` is refused beside the credential."""
+    with tls_upstream(Strict()) as upstream:
+        grant = mufasa.grant_for(upstream, credential=use("digest"))
+        mine = (("Authorization", 'Digest username="x"'),)
+        refused = await mufasa.refusal(upstream, headers=mine, credential="digest", grant=grant)
+        assert (reason_of(refused), upstream.requests) == ("header_credential", [])
+        assert (await ask(mufasa, upstream, grant=grant)).status == 200
+
+
+async def test_neither_password_nor_proof_comes_back(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """From an answer that reflects its request, and from the rows."""
+    sent: list[str] = []
+
+    def reflects(seen: Seen) -> bytes:
+        if not seen.values("authorization"):
+            return Strict()(seen)
+        sent.append(parameters(seen.values("authorization")[0])["response"])
+        return http(f"{seen.fields} {PASSWORD.decode()}".encode(), f"X-Echo: {sent[-1]}")
+
+    with tls_upstream(reflects) as upstream:
+        got = await ask(mufasa, upstream)
+
+    assert got.scrubbed == 3
+    assert_clean([got, mufasa.journal.rows], PASSWORD, sent[0].encode())
+
+
+def test_nothing_of_it_prints() -> None:
+    """Neither what is lent nor what is made of it."""
+    lent = LentCredential("digest", Secret(PASSWORD), USER, round=Round(RFC, "c"))
+    made = inject(use("digest"), lent, asked())
+    assert_clean([lent, made, answer(Round(RFC, "c"), USER, PASSWORD, asked()), Offered(RFC, frozenset())], PASSWORD)

@@ -1,0 +1,87 @@
+"""HTTP Digest at lighttpd as Debian has it: MD5, SHA-256, hashed names, a wrong password."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+
+from aileron.egress import Meter, RequestReport
+from aileron.egress.attempts import PAUSE_S
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import HostPort
+from tests.egress.conftest import HOST, Got, World, use
+from tests.egress.test_egress_leaks import assert_clean
+from tests.support.lighttpd import REALMS, Lighttpd
+
+pytestmark = pytest.mark.anyio
+USER, PASSWORD = "Mufasa", b"Circle of Life"
+
+
+@pytest.fixture(scope="module")
+def lighttpd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lighttpd]:
+    """With one user."""
+    with Lighttpd(tmp_path_factory.mktemp("lighttpd"), USER, PASSWORD.decode()) as server:
+        yield server
+
+
+def at(
+    server: Lighttpd, world: World, password: bytes = PASSWORD, user: str = USER
+) -> Callable[..., AsyncIterator[Got]]:
+    """Ask it for paths with this password."""
+    world.vault.secret, world.vault.username = password, user
+    destination = HostPort(HOST, server.port)
+    grant = world.grant(destination, credential=use("digest"), plain=True)
+    meter = Meter(grant.budget)
+
+    async def ask(*paths: str) -> AsyncIterator[Got]:
+        for path in paths:
+            url = f"http://{destination}/{path}"
+            yield await world.ask(None, url=url, credential="digest", grant=grant, meter=meter)
+
+    return ask
+
+
+def statuses(world: World) -> list[int | None]:
+    """Of all exchanges, as the ledger has them."""
+    return [row.status for row in world.journal.rows if isinstance(row, RequestReport)]
+
+
+@pytest.mark.parametrize("path", REALMS)
+async def test_lighttpd_takes_the_answer_and_the_next_one_at_once(world: World, lighttpd: Lighttpd, path: str) -> None:
+    """MD5, SHA-256, a choice of both, and a user name that is hashed: one question, then none."""
+    got = [one async for one in at(lighttpd, world)(*[f"{path}/page"] * 3)]
+
+    assert [(one.status, one.body) for one in got] == [(200, REALMS[path].encode())] * 3
+    assert statuses(world) == [401, 200, 200, 200]
+
+
+async def test_lighttpd_refuses_a_wrong_password_which_is_tried_once(world: World, lighttpd: Lighttpd) -> None:
+    """And neither by this nor by the next request; another password is."""
+    wrong = at(lighttpd, world, b"not the password")
+    for expected in ("refused the user name or the password", f"is not tried again for {PAUSE_S:.0f} s"):
+        with pytest.raises(AileronError) as caught:
+            _ = [one async for one in wrong("sha/page")]
+        failure = caught.value.failure
+        assert (failure.failure_class, failure.boundary) == (FailureClass.BINDING_FAILED, Boundary.USER)
+        assert expected in failure.message
+        assert "aileron secret set" in failure.message
+        assert_clean(failure, b"not the password")
+    assert statuses(world) == [401, 401]
+
+    assert [one.status async for one in at(lighttpd, world)("sha/page")] == [200]
+
+
+async def test_a_service_that_asks_for_basic_gets_nothing(world: World, lighttpd: Lighttpd) -> None:
+    """No downgrade: the password would be sent."""
+    with pytest.raises(AileronError, match='asks for Basic, not Digest; the connector needs kind = "basic"'):
+        _ = [one async for one in at(lighttpd, world)("basic/page")]
+    assert statuses(world) == [401]
+
+
+async def test_two_realms_of_one_host_are_asked_in_turn(world: World, lighttpd: Lighttpd) -> None:
+    """What is kept is the last one's: going to and fro costs an exchange, and locks nothing."""
+    got = [one.status async for one in at(lighttpd, world)("md5/page", "sha/page", "md5/page")]
+
+    assert got == [200, 200, 200]
+    assert statuses(world) == [401, 200, 401, 200, 401, 200]

@@ -1,0 +1,95 @@
+"""lighttpd as Debian has it, in a directory of the test: static files that HTTP Digest protects, with MD5 and with SHA-256.
+
+>>> with Lighttpd(directory, "ann", "a password") as server:      # doctest: +SKIP
+...     server.port, server.requests()
+
+Without TLS. `requests` are the lines of its access log: status, user and request line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Final, Self
+
+import pytest
+
+__all__ = ["REALMS", "Lighttpd"]
+
+REALMS: Final = {
+    "md5": "the realm of MD5",
+    "sha": "the realm of SHA-256",
+    "hashed": "names are hashed",
+    "both": "either",
+}
+"""By the first segment of a path; each has a file `page` that says so."""
+_PROGRAM: Final = shutil.which("lighttpd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_CONFIG: Final = """
+server.modules = ("mod_auth", "mod_authn_file", "mod_accesslog")
+server.document-root = "{here}/www"
+server.bind = "127.0.0.1"
+server.port = {port}
+server.errorlog = "{here}/error.log"
+accesslog.filename = "{here}/access.log"
+accesslog.format = "%s %u %r"
+auth.backend = "htdigest"
+auth.backend.htdigest.userfile = "{here}/users"
+auth.require = (
+  "/md5/" => ("method" => "digest", "realm" => "{md5}", "require" => "valid-user", "algorithm" => "MD5"),
+  "/sha/" => ("method" => "digest", "realm" => "{sha}", "require" => "valid-user", "algorithm" => "SHA-256"),
+  "/both/" => ("method" => "digest", "realm" => "{both}", "require" => "valid-user", "algorithm" => "MD5|SHA-256"),
+  "/hashed/" => ("method" => "digest", "realm" => "{hashed}", "require" => "valid-user", "algorithm" => "SHA-256",
+                 "userhash" => "enable"),
+  "/basic/" => ("method" => "basic", "realm" => "{md5}", "require" => "valid-user")
+)
+"""
+_START_S: Final = 10.0
+
+
+class Lighttpd:
+    """A running server with one user; a context manager. Skips where the program is not installed, but not under CI."""
+
+    def __init__(self, directory: Path, user: str, password: str) -> None:
+        if _PROGRAM is None:
+            assert not os.environ.get("CI"), "no lighttpd: apt-get install lighttpd"
+            pytest.skip("needs lighttpd")
+        self._program: Final = _PROGRAM
+        self._here: Final = directory
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: Final = int(free.getsockname()[1])
+        for path, realm in REALMS.items():
+            (directory / "www" / path).mkdir(parents=True)
+            (directory / "www" / path / "page").write_text(realm)
+        lines = []
+        for path, realm in REALMS.items():
+            function = "md5" if path == "md5" else "sha256"
+            key = hashlib.new(function, f"{user}:{realm}:{password}".encode()).hexdigest()
+            name = hashlib.new(function, f"{user}:{realm}".encode()).hexdigest()
+            lines.append(f"{user}:{realm}:{key}:{name}" if path == "hashed" else f"{user}:{realm}:{key}")
+        (directory / "users").write_text("\n".join([*lines, ""]))
+        (directory / "lighttpd.conf").write_text(_CONFIG.format(here=directory, port=self.port, **REALMS))
+
+    def __enter__(self) -> Self:
+        command = [self._program, "-D", "-f", str(self._here / "lighttpd.conf")]
+        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        deadline = time.monotonic() + _START_S
+        while time.monotonic() < deadline:
+            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port), timeout=1):
+                return self
+            time.sleep(0.02)
+        self.__exit__()
+        raise AssertionError((self._here / "error.log").read_text())
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._process.terminate()
+        self._process.wait(timeout=10)
+
+    def requests(self) -> list[str]:
+        """What it answered so far; it writes this down when it ends."""
+        return (self._here / "access.log").read_text().splitlines()
