@@ -1,0 +1,71 @@
+"""Webhooks: tell a program of your own that something has happened, by an event in JSON that it can check.
+
+Runs inside the jail. It asks the host to send a request and to sign it; it never has the key.
+
+Rules
+- One receiver, which is bound at build. An event goes to a path there, and is sent once: whether it arrived although the answer got
+  lost, nobody knows here, and the receiver tells events apart by `webhook-id`.
+- Nothing of the answer but its status is handed on: what a receiver says to events is not for agents.
+
+Source: the Standard Webhooks specification. Not handled: retries over hours, several receivers, fan-out.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+
+from aileron_connector import BadInput, ExternalApiError, http, log, op, run
+
+MAX_EVENT_BYTES: Final = 20 << 10
+"""20 KiB, as the specification advises: what is larger is sent by reference."""
+_TYPE: Final = re.compile(r"[a-zA-Z0-9_]{1,64}(?:\.[a-zA-Z0-9_]{1,64}){0,7}")
+_PATH: Final = re.compile(r"/[A-Za-z0-9._~!$&'()*+,;=:@/-]{0,255}")
+_GONE: Final = 410
+
+
+@op
+def send_event(event: str, data: dict[str, Any], path: str = "/") -> dict[str, Any]:
+    """Send `data` as an event of this type to a path of the receiver. What it did is not taken back."""
+    if _TYPE.fullmatch(event) is None:
+        words = f"event {event[:64]!r} is not a type such as invoice.paid: words of letters, digits and _, with dots between"
+        raise BadInput(words, argument="event")
+    if _PATH.fullmatch(path) is None:
+        raise BadInput(f"path {path[:64]!r} is not a path such as /hooks/orders, without a query", argument="path")
+    body = msgspec.json.encode({"type": event, "timestamp": _now(), "data": data})
+    if len(body) > MAX_EVENT_BYTES:
+        words = f"the event has {len(body)} bytes; at most {MAX_EVENT_BYTES}: send a link to the rest"
+        raise BadInput(words, argument="data")
+    (receiver,) = http.hosts()
+    headers = [("Content-Type", "application/json")]
+    with http.request("POST", f"{receiver.url}{path}", headers, body, credential="hmac") as answer:
+        if answer.status >= 300:
+            raise _refused(answer)
+        log.info("event sent", bytes=len(body), status=answer.status)
+        return {"status": answer.status, "bytes": len(body)}
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _refused(answer: http.Response) -> ExternalApiError:
+    status = answer.status
+    if status < 400:
+        words = "the receiver is somewhere else; build the connector for that host"
+    elif status in (400, 401, 403):
+        words = "the receiver refuses the event; if it says that the signature is wrong, store its key again"
+    elif status == _GONE:
+        words = "the receiver takes no more events"
+    elif status >= 500:
+        words = "the receiver has a problem of its own, and may have handled the event; look there before you send it again"
+    else:
+        words = "the receiver does not take the event"
+    return ExternalApiError(f"cannot send the event: {words} ({status})", status=status)
+
+
+if __name__ == "__main__":
+    run()
