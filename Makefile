@@ -14,7 +14,8 @@ COUNTED_TESTS := tests/sandbox tests/attacks
 # Of the repository's files: the same whatever Python reads them.
 FILE_TESTS := $(filter-out %/test_interpreter.py,$(wildcard tests/architecture/test_*.py))
 # At servers of Debian's, which are not in the root with a newer Python.
-SERVER_TESTS := $(addprefix tests/connectors/test_,mail.py postgres.py) $(addprefix tests/logins/test_,databases_from_a_jail.py \
+SERVER_TESTS := tests/egress/test_egress_certificates.py $(addprefix tests/connectors/test_,mail.py postgres.py) \
+    $(addprefix tests/logins/test_,databases_from_a_jail.py \
     logins_confined.py logins_mysql.py logins_postgres.py logins_postgres_effects.py mail_from_a_jail.py mail_servers.py redis.py \
     redis_and_ssh_from_a_jail.py ssh.py every_login_leaves_nothing.py) tests/egress/test_egress_digest_lighttpd.py
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)

@@ -33,7 +33,7 @@ import httpcore2
 
 from aileron.egress.headers import HeadLines
 
-__all__ = ["MAX_ADDRESSES", "DialProgress", "Heard", "NoTlsError", "Wire", "dial", "is_own_address"]
+__all__ = ["MAX_ADDRESSES", "DialProgress", "Heard", "NoTlsError", "TlsAlertError", "Wire", "dial", "is_own_address"]
 
 MAX_ADDRESSES: Final = 32  # more answers than any real service gives; each is checked, and the list is kept in memory
 MAX_ATTEMPTS: Final = 4  # addresses tried one after the other before the name counts as unreachable
@@ -78,6 +78,17 @@ class NoTlsError(OSError):
     def __init__(self, heard: Heard) -> None:
         super().__init__(errno.EPROTO, os.strerror(errno.EPROTO))
         self.heard: Final = heard
+
+
+class TlsAlertError(httpcore2.ReadError):
+    """The peer ended TLS with an alert. `reason` is OpenSSL's name for it, as `TLSV13_ALERT_CERTIFICATE_REQUIRED`.
+
+    In TLS 1.3 the client is done before the server has looked at its certificate: what it says of that comes with the first read.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason.lower().replace("_", " "))
+        self.reason: Final = reason
 
 
 async def dial(
@@ -297,7 +308,7 @@ class Wire(httpcore2.AsyncNetworkStream):
                 return data
             await (anyio.wait_writable(self._sock) if to_write else anyio.wait_readable(self._sock))
             waited = True
-        raise httpcore2.ReadError(problem.strerror or "TLS error")
+        raise _alert_of(problem) or httpcore2.ReadError(problem.strerror or "TLS error")
 
     async def _send(self, data: memoryview) -> int:
         while True:
@@ -310,3 +321,8 @@ class Wire(httpcore2.AsyncNetworkStream):
                 break
             await (anyio.wait_writable(self._sock) if to_write else anyio.wait_readable(self._sock))
         raise httpcore2.WriteError(problem.strerror or "TLS error")
+
+
+def _alert_of(error: OSError) -> TlsAlertError | None:
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return TlsAlertError(reason) if reason and "_ALERT_" in reason else None

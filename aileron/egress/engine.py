@@ -40,6 +40,7 @@ import httpcore2
 
 from aileron.config import Settings
 from aileron.egress.challenged import Challenged, Prepare, Rounds
+from aileron.egress.client_certificate import certificate_refused, certificate_tag, context_with
 from aileron.egress.decode import decoder_for
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
 from aileron.egress.headers import Field, check_whole, frame_body, read_response_head, without_parts
@@ -97,6 +98,7 @@ class Egress:
         self.own_port: Final = own_port
         self.resolve: Final = SystemResolver() if resolve is None else resolve
         self.tls: Final = client_context(settings.egress_ca_pem)
+        self.ca_pem: Final = settings.egress_ca_pem
         self.pool: Final = Pool()
         self.slots: Final = anyio.Semaphore(MAX_CONNECTIONS)
         self.holding: Final = anyio.Semaphore(PLACES)
@@ -166,6 +168,7 @@ class _Exchange(Passage[EgressResponse]):
         self._request = request
         self._given = request.body  # what is sent, once it is whole where it has to be
         self._place = contextlib.ExitStack()  # the one of those all steps share
+        self._has_certificate = False
         self.token: Secret | None = None
         self._connection: Connection | None = None
         self._answer: httpcore2.Response | None = None
@@ -203,15 +206,18 @@ class _Exchange(Passage[EgressResponse]):
             await self._ready(admitted.use, key.destination)
             self._bound = self._egress.lender.needles(key.destination)
         injection = self._prepare(admitted)
+        if self._connection is not None and self._connection.certificate != certificate_tag(injection.certificate):
+            self._connection.wire.close()  # made with what the binding had before
+            self._connection, addresses = None, await self._vet(admitted)
         self._meter.remember(injection.roots)
-        self._once = injection.once
+        self._once, self._has_certificate = injection.once, injection.certificate is not None
         intent = RequestIntent(self._number, admitted.method, key.destination, admitted.recorded_path, identity)
         await self._write_down(intent)  # step 6
         if self._connection is not None and not self._connection.is_alive():
             self._connection.wire.close()  # the peer closed it while we wrote; nothing was sent on it
             self._connection, addresses = None, await self._vet(admitted)
         if self._connection is None:
-            self._connection = await self._connect(key, addresses)
+            self._connection = await self._connect(key, addresses, injection.certificate)
         self._answer = await self._send(self._connection, injection.request, admitted.length)
         return self._read_head(admitted, self._answer)
 
@@ -287,11 +293,16 @@ class _Exchange(Passage[EgressResponse]):
         self.token = lent.secret if use.need.kind in _RENEWABLE else None
         return inject(use, lent, request)
 
-    async def _connect(self, key: Key, addresses: tuple[str, ...]) -> Connection:
+    async def _connect(self, key: Key, addresses: tuple[str, ...], certificate: Secret | None) -> Connection:
         """Step 7."""
-        tls = None if key.plain else self._egress.tls
-        wire, address = await connected(self._deadline, key.destination, addresses, tls)
-        return Connection.over(wire, address, key)
+        tls, use = None if key.plain else self._egress.tls, self._grant.credential
+        if certificate is not None:
+            assert use is not None
+            assert not key.plain, "rules.py: there is no TLS to carry it"
+            ca_pem, lent = self._egress.ca_pem, certificate
+            tls = await within(self._deadline, "connect", key.destination, lambda: context_with(lent, use, ca_pem))
+        wire, address = await connected(self._deadline, key.destination, addresses, tls, self._certificate_refused)
+        return Connection.over(wire, address, key, certificate_tag(certificate))
 
     async def _send(self, connection: Connection, request: Outgoing, length: int | None) -> httpcore2.Response:
         """Step 8, up to the head of the answer; its body is still on the wire."""
@@ -387,7 +398,10 @@ class _Exchange(Passage[EgressResponse]):
 
     async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]]) -> _T:
         """One wait for the outside, until the deadline; its errors become `network_error`."""
-        return await within(self._deadline, phase, self._destination, step)
+        return await within(self._deadline, phase, self._destination, step, refused=self._certificate_refused)
+
+    def _certificate_refused(self, error: Exception) -> AileronError | None:
+        return certificate_refused(self._grant.credential if self._has_certificate else None, error)
 
     async def _end(self, error: BaseException | None) -> None:
         """Steps 11 and 12, also when the caller is being cancelled: what was begun is written down."""

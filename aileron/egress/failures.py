@@ -22,7 +22,7 @@ from typing import Final, Literal
 
 import httpcore2
 
-from aileron.egress.dial import DialProgress, Heard, NoTlsError
+from aileron.egress.dial import DialProgress, Heard, NoTlsError, TlsAlertError
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
@@ -56,6 +56,10 @@ class ConnectionProblem:
 
 
 OWN_AUTHORITY: Final = "for your own certificate authority, run `aileron config set egress.ca_file FILE`"
+NO_CERTIFICATE: Final = (
+    'a connector has one with kind = "mtls" in [capabilities.credential] of its manifest, and each request names it: '
+    'credential="mtls", or use("mtls") for a library'
+)
 TOO_SLOW: Final = ConnectionProblem("it took too long")
 
 
@@ -135,6 +139,10 @@ def describe(error: Exception) -> ConnectionProblem:
         case ssl.SSLCertVerificationError():
             text = f"its certificate is not trusted: {error.verify_message}; {OWN_AUTHORITY}"
             return ConnectionProblem(text, retriable=False)
+        case TlsAlertError(reason=reason) | ssl.SSLError(reason=reason) if (reason or "").endswith(
+            "_CERTIFICATE_REQUIRED"
+        ):
+            return ConnectionProblem(f"the server asks for a client certificate; {NO_CERTIFICATE}", retriable=False)
         case ssl.SSLError():
             return ConnectionProblem(
                 f"TLS failed: {(error.reason or 'the connection was closed').lower().replace('_', ' ')}"

@@ -110,9 +110,12 @@ class Http2:
         self._noise_left, self._head_bytes_left = MAX_NOISE, head_bytes
         body = _body_of(request)
         self._begin(request, ends=body is None)
-        await self._flush()
-        if body is not None:
-            await self._upload(body)
+        try:
+            await self._flush()
+            if body is not None:
+                await self._upload(body)
+        except httpcore2.WriteError:
+            self._is_over = self._is_mute = True  # it may have answered before it closed: what it said is still there
         status, fields = _parse_head(await self._read_head())
         expected = _expected_bytes(request.method, status, fields)
         return httpcore2.Response(status, headers=fields, content=self._read_body(expected))
@@ -152,8 +155,6 @@ class Http2:
                     return
             self._h2.end_stream(self._stream)
             await self._flush()
-        except httpcore2.WriteError:
-            self._is_over = self._is_mute = True  # it may have answered before it closed: what it said is still there
         finally:
             if isinstance(chunks, AsyncGenerator):
                 await chunks.aclose()

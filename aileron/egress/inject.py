@@ -11,6 +11,7 @@ Rules
 - `digest` is the answer to what the service asked (signing/digest.py), and nothing until then.
 - `hmac` is a signature of the request in the fields of the manifest's template (signing/hmac_template.py), which only the
   supervisor sets: a library's own signature in one of them is refused.
+- `mtls` is nothing in the request: the connection is made with it, and the private key is never sent.
 - Beside it the connector has no field or parameter of its own that a server could take for the credential.
 - A secret that could end a header field (CR, LF, NUL), or that a header cannot carry, is refused here although it was
   refused when it was stored; so is one too short or too long to be scrubbed.
@@ -25,12 +26,14 @@ import base64
 import contextlib
 import dataclasses
 import re
+import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 from urllib.parse import quote
 
 from msgspec import UNSET
 
+from aileron.egress.client_certificate import unusable_certificate
 from aileron.egress.headers import field_key, is_field_value
 from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.places import parameter_key, sent_as, with_key_in_body, with_key_in_path
@@ -39,6 +42,7 @@ from aileron.egress.scrub import Needles
 from aileron.egress.signing.digest import Round, answer
 from aileron.egress.signing.hmac_template import Moment, sign, signs_body
 from aileron.egress.url import Url
+from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.manifest import CredentialNeed
@@ -119,7 +123,9 @@ class Lender(Protocol):
 
 
 def reserved_fields(need: CredentialNeed) -> frozenset[str]:
-    """`field_key`s a connector may not set beside this credential."""
+    """`field_key`s a connector may not set beside this credential. A certificate stands in none."""
+    if need.kind == "mtls":
+        return frozenset()
     fields = () if need.hmac is UNSET else need.hmac.headers
     return frozenset({"authorization", field_key(need.header), *(field_key(name) for name, _value in fields)})
 
@@ -278,6 +284,17 @@ def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: s
     return Injection(request.with_fields((name, value)), frozenset({secret}))
 
 
+def _certificate(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    """The request as it is; there is nothing to scrub, as nothing of it is sent that is secret."""
+    try:
+        ClientCertificate(lent.secret.reveal()).check_valid_at(time.time())
+    except CertificateError as error:
+        problem = error
+    else:
+        return Injection(request, certificate=lent.secret)
+    raise unusable_certificate(use, problem)
+
+
 _PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Injection]]] = {
     "api_key": _key,
     "basic": _basic,
@@ -285,6 +302,7 @@ _PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Inject
     "hmac": _hmac,
     "oauth2": _bearer,
     "oauth2_client": _bearer,
+    "mtls": _certificate,
 }
 """How a credential of each kind gets into a request; a login gets into none."""
 

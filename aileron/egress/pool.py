@@ -2,8 +2,9 @@
 
 Runs in the daemon. A connection is kept under everything that was decided when it was made (`Key`): one made for a
 private address is not found when the user has taken the exception back, and one that carried a credential never
-serves a request with another or with none. The name is resolved, and its addresses checked, when a connection is made;
-a kept one stays with the peer that was vetted and proved its name.
+serves a request with another or with none. One that was made with a client certificate serves no request with another
+certificate under the same binding either: who takes it compares them (engine.py). The name is resolved, and its addresses
+checked, when a connection is made; a kept one stays with the peer that was vetted and proved its name.
 
 Rules
 - Kept only after a whole request and a whole response, with not a byte left over: an upstream that was brought to
@@ -55,15 +56,17 @@ class Connection:
     address: str
     origin: httpcore2.Origin
     http: httpcore2.AsyncHTTP11Connection | Http2
+    certificate: bytes | None = None
+    """Which client certificate it was made with (client_certificate.py: tag); None: with none."""
     idle_since: float = 0.0
 
     @classmethod
-    def over(cls, wire: Wire, address: str, key: Key) -> Connection:
+    def over(cls, wire: Wire, address: str, key: Key, certificate: bytes | None = None) -> Connection:
         """HTTP over a new wire: the version that was agreed on in the handshake, 1.1 without TLS."""
         scheme = b"http" if key.plain else b"https"
         origin = httpcore2.Origin(scheme, key.destination.host.encode("ascii"), key.destination.port)
         http = Http2(wire) if wire.speaks_http2 else httpcore2.AsyncHTTP11Connection(origin, wire)
-        return cls(key, wire, address, origin, http)
+        return cls(key, wire, address, origin, http, certificate)
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
         """Send a request; its answer, with the body still on the wire. `head_bytes` bounds all that comes before the body."""

@@ -5,7 +5,7 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
 
     1 parse the URL, strictly                                    url.py
     2 host:port is in the grant
-    3 https; plain http only where the user allowed it
+    3 https; plain http only where the user allowed it, and never with a client certificate
     4 the URL is none of the provider's endpoints for tokens           reserved.py
     5 the credential, if one is named, is the granted one
     6 method (for previews, one that reads), header fields, framing    headers.py
@@ -29,6 +29,7 @@ from aileron.egress.places import check_body, check_path, recorded_path
 from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
 from aileron.egress.url import Url
+from aileron.model.manifest import CredentialNeed
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 
@@ -80,6 +81,7 @@ def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
     if use is not None:
         check_query(use.need, url)
         check_path(use.need, url)
+        check_carried(use.need, url)
     kept = keep_request_fields(request.headers, frozenset() if use is None else reserved_fields(use.need))
     framing, length = frame_body(method, request.headers, request.body)
     if use is not None and not isinstance(request.body, AsyncIterator):
@@ -115,6 +117,16 @@ def check_destination(url: Url, grant: Grant) -> None:
     check_granted(destination, grant)
     if url.scheme != "https" and destination not in grant.plain:
         raise unencrypted(f"http://{destination} is not encrypted", "use https", destination)
+
+
+def check_carried(need: CredentialNeed, url: Url) -> None:
+    """RefusedError where there is no TLS that could carry the credential."""
+    if need.kind == "mtls" and url.scheme != "https":
+        raise RefusedError(
+            Reason.PLAIN_HTTP,
+            f"http://{url.destination} has no TLS, which a client certificate needs: use https, or send the request without "
+            "the credential",
+        )
 
 
 def check_granted(destination: HostPort, grant: Grant) -> None:

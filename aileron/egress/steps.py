@@ -126,25 +126,32 @@ async def within(
     destination: HostPort | None,
     step: Callable[[], Awaitable[_T]],
     late: Callable[[], ConnectionProblem] | None = None,
+    refused: Callable[[Exception], AileronError | None] | None = None,
 ) -> _T:
     """One wait for the outside, until `deadline`; its errors become `network_error`. After the deadline nothing begins.
 
-    `late` says what was waited for when that is over.
+    `late` says what was waited for when that is over; `refused` what an error is that is no `network_error`.
     """
-    problem = TOO_SLOW
+    problem, refusal = TOO_SLOW, None
     if anyio.current_time() >= deadline:  # a step runs until its first wait before a scope ends it, and could send
         raise unreachable(phase, destination, problem)
     with anyio.CancelScope(deadline=deadline):
         try:
             return await step()
         except (OSError, httpcore2.ProtocolError, httpcore2.NetworkError) as error:
-            problem = describe(error)
+            problem, refusal = describe(error), None if refused is None else refused(error)
             late = None
+    if refusal is not None:
+        raise refusal
     raise unreachable(phase, destination, problem if late is None else late())
 
 
 async def connected(
-    deadline: float, destination: HostPort, addresses: tuple[str, ...], tls: ssl.SSLContext | None
+    deadline: float,
+    destination: HostPort,
+    addresses: tuple[str, ...],
+    tls: ssl.SSLContext | None,
+    refused: Callable[[Exception], AileronError | None] | None = None,
 ) -> tuple[Wire, str]:
     """A connection to the first of these that answers, and which that is; until `deadline`, or for CONNECT_S."""
     progress, until = DialProgress(), min(deadline, anyio.current_time() + CONNECT_S)
@@ -155,6 +162,7 @@ async def connected(
         destination,
         lambda: dial(addresses, port, tls, host, progress),
         lambda: still_connecting(progress),
+        refused,
     )
 
 

@@ -1,0 +1,297 @@
+"""Client certificates: which request has one, which connection serves it, and what is said when a server refuses it."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import trustme
+
+from aileron.egress import EgressRequest
+from aileron.egress.inject import LentCredential, inject, needles_for
+from aileron.egress.outgoing import Outgoing
+from aileron.egress.url import parse_url
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Grant
+from aileron.model.secret import Secret
+from tests.egress.conftest import CANARY, HOST, World, plain_url, reason_of, use
+from tests.support.client_certificates import ClientAuthority, as_secret
+from tests.support.nginx import Nginx, Served, needs_nginx
+from tests.support.upstream import Authority, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MTLS = use("mtls")
+ROTATE = "aileron secret set NAME < client.pem"
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
+    """Whose certificates the servers take."""
+    return ClientAuthority(tmp_path_factory.mktemp("clients"), has_intermediate=True)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
+    """Whose they do not."""
+    return ClientAuthority(tmp_path_factory.mktemp("others"))
+
+
+@pytest.fixture(scope="module")
+def nginx(tmp_path_factory: pytest.TempPathFactory, authority: Authority, clients: ClientAuthority) -> Iterator[Nginx]:
+    """A real server that takes them."""
+    with Nginx(tmp_path_factory.mktemp("nginx"), authority, clients.ca_file, HOST) as running:
+        yield running
+
+
+@pytest.fixture
+def mira(world: World, clients: ClientAuthority) -> World:
+    """A vault that lends Mira's certificate."""
+    world.vault.secret = clients.issue()
+    return world
+
+
+def grant_at(world: World, *ports: int) -> Grant:
+    """For these ports of the one host, with the certificate."""
+    return world.grant(*(HostPort(HOST, port) for port in ports), credential=MTLS)
+
+
+async def served(world: World, port: int, *ports: int, path: str = "/", **options: str | None) -> Served:
+    """What nginx says of a request, with the certificate unless `options` say otherwise."""
+    url = f"https://{HOST}:{port}{path}"
+    asked = {"credential": "mtls", **options}
+    got = await world.ask(None, url=url, grant=grant_at(world, port, *ports), **asked)  # type: ignore[arg-type]
+    assert got.status == 200, got.body
+    return msgspec.json.decode(got.body, type=Served)
+
+
+def verifying(authority: Authority, clients: ClientAuthority, version: ssl.TLSVersion) -> ssl.SSLContext:
+    """A server that answers a certificate which it does not take with an alert of TLS."""
+    context = authority.server_context(HOST)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(clients.ca_file)
+    context.minimum_version = context.maximum_version = version
+    return context
+
+
+@needs_nginx
+@pytest.mark.parametrize("protocol", ["HTTP/1.1", "HTTP/2.0"])
+@pytest.mark.parametrize("key", [trustme.KeyType.ECDSA, trustme.KeyType.RSA], ids=["ECDSA", "RSA"])
+async def test_the_server_sees_the_certificate_and_nothing_else(
+    world: World, nginx: Nginx, clients: ClientAuthority, protocol: str, key: trustme.KeyType
+) -> None:
+    """In both versions, by way of an intermediate authority; the second request is on the same connection."""
+    world.vault.secret = clients.issue(f"{key.name.lower()}@example.test", key)
+    port = nginx.port if protocol == "HTTP/2.0" else nginx.port_1
+
+    first, second = await served(world, port), await served(world, port)
+
+    assert f"CN={key.name.lower()}@example.test" in first.client
+    assert (first.protocol, first.authorization) == (protocol, "")
+    assert second.connection == first.connection
+    assert world.vault.lent == 2
+
+
+@needs_nginx
+async def test_a_request_without_the_credential_has_no_certificate(mira: World, nginx: Nginx) -> None:
+    """Although one with it has just left a connection behind: to the same host, to another of the grant, and after a redirect."""
+    before = await served(mira, nginx.port)
+
+    got = await mira.ask(None, url=f"https://{HOST}:{nginx.port}/", grant=grant_at(mira, nginx.port))
+    elsewhere = await served(mira, nginx.open_port, nginx.port, credential=None)
+    redirect = await mira.ask(
+        None, url=f"https://{HOST}:{nginx.port}/redirect", grant=grant_at(mira, nginx.port), credential="mtls"
+    )
+    followed = await mira.ask(None, url=f"https://{HOST}:{nginx.port}/", grant=grant_at(mira, nginx.port))
+
+    assert before.client
+    assert (got.status, b"No required SSL certificate was sent" in got.body) == (400, True)  # relayed, as any answer
+    assert elsewhere.client == ""
+    assert redirect.status == 302
+    assert followed.status == 400
+    assert [each.connection for each in nginx.log[-4:]].count(before.connection) == 1  # the redirect's alone
+
+
+@needs_nginx
+@pytest.mark.parametrize("port", ["port", "port_1"])
+async def test_a_connection_of_before_does_not_serve_another_certificate(
+    mira: World, nginx: Nginx, clients: ClientAuthority, port: str
+) -> None:
+    """The secret was replaced under the same binding; and one that was revoked serves nothing at all."""
+    at = getattr(nginx, port)
+    first, again = await served(mira, at), await served(mira, at)
+    mira.vault.secret = clients.issue("noor@example.test")
+    rotated = await served(mira, at)
+    mira.vault.locked = True
+    before = len(nginx.log)
+    refused = await mira.refusal(None, url=f"https://{HOST}:{at}/", grant=grant_at(mira, at), credential="mtls")
+
+    assert again.connection == first.connection
+    assert rotated.connection != first.connection
+    assert "CN=noor@example.test" in rotated.client
+    assert refused.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert len(nginx.log) == before
+
+
+@needs_nginx
+async def test_what_nginx_says_of_a_wrong_authority_is_relayed(
+    world: World, nginx: Nginx, others: ClientAuthority
+) -> None:
+    """It speaks HTTP to say so; what an answer means is the connector's business."""
+    world.vault.secret = others.issue()
+    grant = grant_at(world, nginx.port)
+    got = await world.ask(None, url=f"https://{HOST}:{nginx.port}/", grant=grant, credential="mtls")
+
+    assert (got.status, b"The SSL certificate error" in got.body) == (400, True)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3], ids=["TLSv1_2", "TLSv1_3"])
+async def test_an_alert_is_told_as_a_binding_that_failed(
+    world: World, authority: Authority, clients: ClientAuthority, others: ClientAuthority, version: ssl.TLSVersion
+) -> None:
+    """In 1.2 it ends the handshake; in 1.3 the client is done before, and reads it in place of an answer."""
+    with Upstream(lambda _: answer(b"hello"), verifying(authority, clients, version)) as upstream:
+        grant = world.grant_for(upstream, credential=MTLS)
+        world.vault.secret = clients.issue()
+        assert (await world.ask(upstream, grant=grant, credential="mtls")).body == b"hello"
+        world.vault.secret = others.issue()
+        error = await world.refusal(upstream, grant=grant, credential="mtls")
+
+    assert error.failure.failure_class is FailureClass.BINDING_FAILED
+    assert (
+        "the server refused the client certificate of mtls/example/home: it says that the certificate was issued by"
+        in str(error)
+    )
+    assert ROTATE in error.failure.message
+    assert not error.failure.retriable
+    assert upstream.requests[1:] == []
+
+
+async def test_a_server_that_asks_in_vain_is_told_with_the_fix(
+    world: World, authority: Authority, clients: ClientAuthority
+) -> None:
+    """The request named no credential."""
+    with Upstream(lambda _: answer(b"hello"), verifying(authority, clients, ssl.TLSVersion.TLSv1_3)) as upstream:
+        error = await world.refusal(upstream)
+
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert "the server asks for a client certificate" in error.failure.message
+    assert 'kind = "mtls"' in error.failure.message
+
+
+@pytest.mark.parametrize(("begins_in", "ends_in", "said"), [(-9, -1, "expired on"), (1, 9, "is not valid before")])
+async def test_one_that_is_not_valid_now_is_not_sent(
+    world: World,
+    tls_upstream: Callable[..., Upstream],
+    clients: ClientAuthority,
+    begins_in: int,
+    ends_in: int,
+    said: str,
+) -> None:
+    """The failure names the date and the fix; nobody is connected to. Also on a connection that one before had made."""
+    with tls_upstream(lambda _: answer(b"hello")) as upstream:
+        grant = world.grant_for(upstream, credential=MTLS)
+        world.vault.secret = clients.issue_for(begins_in, ends_in)
+        error = await world.refusal(upstream, grant=grant, credential="mtls")
+        world.vault.secret = clients.issue_for(-1, 1)
+        assert (await world.ask(upstream, grant=grant, credential="mtls")).status == 200
+
+    assert error.failure.failure_class is FailureClass.BINDING_FAILED
+    assert f"has a certificate that {said} 202" in error.failure.message
+    assert ROTATE in error.failure.message
+    assert upstream.connections == 1
+
+
+async def test_the_servers_own_certificate_is_verified_as_ever(
+    mira: World, tmp_path: Path, authority: Authority
+) -> None:
+    """One for another name, one that has expired, and one of an authority that nobody trusts get no certificate to see."""
+    good, untrusted = authority, Authority(tmp_path)
+    contexts = {
+        "Hostname mismatch": good.server_context("other.example.test"),
+        "certificate has expired": good.server_context(HOST, not_after=_yesterday()),
+        "unable to get local issuer": untrusted.server_context(HOST),
+    }
+    for said, context in contexts.items():
+        with Upstream(lambda _: answer(b"hello"), context) as upstream:
+            grant = mira.grant_for(upstream, credential=MTLS)
+            error = await mira.refusal(upstream, grant=grant, credential="mtls")
+        assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+        assert error.failure.details["phase"] == "connect"
+        assert said in error.failure.message
+        assert "egress.ca_file" in error.failure.message
+        assert upstream.requests == []
+
+
+async def test_without_tls_there_is_nothing_to_carry_it(mira: World) -> None:
+    """Though plain http is allowed there: the same request without the credential passes."""
+    with Upstream(lambda _: answer(b"hello")) as upstream:
+        grant = mira.grant_for(upstream, plain=True, credential=MTLS)
+        error = await mira.refusal(None, url=plain_url(upstream), grant=grant, credential="mtls")
+        got = await mira.ask(None, url=plain_url(upstream), grant=grant)
+
+    assert reason_of(error) == "plain_http"
+    assert "which a client certificate needs: use https" in error.failure.message
+    assert (got.status, mira.vault.lent) == (200, 0)
+
+
+async def test_the_connectors_own_authorization_may_stand_beside_it(
+    mira: World, tls_upstream: Callable[..., Upstream]
+) -> None:
+    """A token that was issued to this certificate (RFC 8705), for one: no field of the request is the credential's."""
+    with tls_upstream(lambda _: answer(b"hello")) as upstream:
+        grant = mira.grant_for(upstream, credential=MTLS)
+        field = ("Authorization", "Bearer of-the-connector")
+        got = await mira.ask(upstream, headers=(field,), grant=grant, credential="mtls")
+
+    assert got.status == 200
+    assert upstream.requests[0].values("authorization") == ["Bearer of-the-connector"]
+
+
+def test_the_request_is_unchanged_and_nothing_is_scrubbed(clients: ClientAuthority) -> None:
+    """The private key is not sent, so that no answer can have it."""
+    pem = clients.issue()
+    request = Outgoing("GET", parse_url("https://api.example.com/v1"), (("Host", "api.example.com"),))
+    lent = LentCredential("mtls", Secret(pem))
+    made = inject(MTLS, lent, request)
+
+    assert (made.request, made.roots, made.once) == (request, frozenset(), frozenset())
+    assert made.certificate is not None
+    assert made.certificate.reveal() == pem
+    assert "PRIVATE" not in repr(made)
+    assert not needles_for([lent], HostPort("api.example.com", 443))
+
+
+@pytest.mark.parametrize(
+    ("secret", "said"),
+    [
+        (CANARY, "has no private key"),
+        (as_secret(trustme.CA().issue_cert("a@example.test")).partition(b"-----BEGIN EC")[0], "has no private key"),
+        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", "has no private key"),
+    ],
+    ids=["text", "no key", "nonsense"],
+)
+def test_what_is_no_certificate_is_told_with_the_fix(secret: bytes, said: str) -> None:
+    """It was put there by hand, as binding it checks the same; no word of it in the message."""
+    request = Outgoing("GET", parse_url("https://api.example.com/v1"))
+    with pytest.raises(AileronError) as caught:
+        inject(MTLS, LentCredential("mtls", Secret(secret)), request)
+
+    assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
+    assert said in caught.value.failure.message
+    assert ROTATE in caught.value.failure.message
+    assert "canary" not in str(caught.value)
+
+
+def test_a_request_names_the_kind_only() -> None:
+    """Nothing in what a connector can ask for chooses a certificate."""
+    assert {"method", "url", "headers", "credential", "body"} == set(EgressRequest.__dataclass_fields__)
+
+
+def _yesterday() -> object:
+    import datetime
+
+    return datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=1)

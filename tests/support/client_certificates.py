@@ -1,0 +1,44 @@
+"""Client certificates of a test's own authority, in one PEM value with their private keys, as a person would store them."""
+
+from __future__ import annotations
+
+import datetime
+from pathlib import Path
+from typing import Final
+
+import trustme
+
+__all__ = ["ClientAuthority", "as_secret"]
+
+_DAY: Final = datetime.timedelta(days=1)
+
+
+def as_secret(issued: trustme.LeafCert) -> bytes:
+    """The chain, then the private key."""
+    pieces = [*issued.cert_chain_pems, issued.private_key_pem]
+    return b"".join(piece.bytes() for piece in pieces)
+
+
+class ClientAuthority:
+    """Who issues client certificates. `ca_file` is its certificate, for a server that verifies them.
+
+    With `has_intermediate` it issues them by way of another authority, whose certificate belongs to each chain.
+    """
+
+    def __init__(self, directory: Path, *, has_intermediate: bool = False) -> None:
+        root = trustme.CA()
+        self._ca = root.create_child_ca() if has_intermediate else root
+        self.ca_file = directory / "client-ca.pem"
+        root.cert_pem.write_to_path(str(self.ca_file))
+
+    def issue(self, name: str = "mira@example.test", key: trustme.KeyType = trustme.KeyType.ECDSA) -> bytes:
+        """One that is valid now."""
+        return as_secret(self._ca.issue_cert(name, common_name=name, key_type=key))
+
+    def issue_for(self, begins_in: int, ends_in: int, name: str = "mira@example.test") -> bytes:
+        """One that is valid from then to then, in days from now."""
+        now = datetime.datetime.now(datetime.UTC)
+        issued = self._ca.issue_cert(
+            name, common_name=name, not_before=now + begins_in * _DAY, not_after=now + ends_in * _DAY
+        )
+        return as_secret(issued)

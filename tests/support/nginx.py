@@ -1,0 +1,139 @@
+"""Debian's nginx, which serves only clients with a certificate of one authority, over HTTP/2 and over HTTP/1.1 alone.
+
+    with Nginx(directory, authority, client_ca_file) as nginx:
+        ...
+        assert nginx.log[-1].client == "CN=mira@example.test"
+
+What it answers is who it took the client for (`Served`), as JSON; `/redirect` leads to `/`. Verification is per server, so that
+what asks for no certificate is another port. It runs as whoever runs the tests, in a directory of the test's own.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+import pytest
+
+from tests.support.redis_server import free_ports
+from tests.support.upstream import Authority
+
+__all__ = ["Nginx", "Served", "needs_nginx"]
+
+_PROGRAM: Final = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+_READY_S: Final = 10.0
+needs_nginx = pytest.mark.skipif(
+    _PROGRAM is None and "CI" not in os.environ, reason="nginx is not installed: apt-get install nginx-light"
+)
+"""Skips a test where there is no server. In CI it is there, or the test fails."""
+
+_CONFIGURATION: Final = """\
+daemon off;
+master_process off;
+pid {directory}/pid;
+error_log {directory}/error.log info;
+events {{}}
+http {{
+    client_body_temp_path {directory}/body;
+    proxy_temp_path {directory}/proxy;
+    fastcgi_temp_path {directory}/fastcgi;
+    uwsgi_temp_path {directory}/uwsgi;
+    scgi_temp_path {directory}/scgi;
+    log_format told escape=json '{{"client":"$ssl_client_s_dn","protocol":"$server_protocol","connection":$connection,'
+        '"target":"$request_uri","authorization":"$http_authorization","status":$status}}';
+    access_log {directory}/access.log told;
+    default_type application/json;
+    ssl_certificate {certificate};
+    ssl_certificate_key {key};
+    ssl_protocols TLSv1.2 TLSv1.3;
+{servers}
+}}
+"""
+_SERVER: Final = """\
+    server {{
+        listen 127.0.0.1:{port} ssl{http2};
+        ssl_client_certificate {client_ca};
+        ssl_verify_client {verify};
+        location = /redirect {{ return 302 /; }}
+        location / {{
+            return 200 '{{"client":"$ssl_client_s_dn","protocol":"$server_protocol","connection":$connection,\
+"target":"$request_uri","authorization":"$http_authorization","status":200}}';
+        }}
+    }}
+"""
+
+
+class Served(msgspec.Struct, frozen=True):
+    """One request, as nginx saw it. `connection` is a number of its own; `client` is empty without a certificate."""
+
+    client: str
+    protocol: str
+    connection: int
+    target: str
+    authorization: str
+    status: int
+
+
+class Nginx:
+    """A running server: `port` speaks HTTP/2 and 1.1, `port_1` only 1.1, `open_port` asks nobody for a certificate."""
+
+    def __init__(self, directory: Path, authority: Authority, client_ca: Path, host: str = "localhost") -> None:
+        self._directory: Final = directory
+        self.port, self.port_1, self.open_port = free_ports(3)
+        key, certificate = authority.server_files(directory, host, "127.0.0.1")
+        listening = ((self.port, " http2", "on"), (self.port_1, "", "on"), (self.open_port, " http2", "off"))
+        servers = [
+            _SERVER.format(port=port, http2=http2, verify=verify, client_ca=client_ca)
+            for port, http2, verify in listening
+        ]
+        (directory / "nginx.conf").write_text(
+            _CONFIGURATION.format(directory=directory, key=key, certificate=certificate, servers="".join(servers)),
+            encoding="utf-8",
+        )
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def log(self) -> list[Served]:
+        """Every request until now."""
+        lines = (self._directory / "access.log").read_bytes().splitlines()
+        return [msgspec.json.decode(line, type=Served) for line in lines]
+
+    @property
+    def directory(self) -> Path:
+        """Where its logs are."""
+        return self._directory
+
+    def __enter__(self) -> Self:
+        assert _PROGRAM is not None, "nginx is not installed: apt-get install nginx-light"
+        with (self._directory / "nginx.out").open("wb") as out:
+            self._process = subprocess.Popen(
+                [_PROGRAM, "-p", str(self._directory), "-e", "error.log", "-c", "nginx.conf"],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        until = time.monotonic() + _READY_S
+        while not self._is_ready():
+            if time.monotonic() > until or self._process.poll() is not None:
+                self.__exit__()
+                raise RuntimeError((self._directory / "nginx.out").read_text(encoding="utf-8", errors="replace"))
+            time.sleep(0.02)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def _is_ready(self) -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", self.open_port), 1).close()
+        except OSError:
+            return False
+        return True
