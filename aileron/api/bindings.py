@@ -12,6 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from aileron.api.body import Body
 from aileron.api.failures import ErrorBody
+from aileron.model.client_certificate import CertificateFacts
 from aileron.model.credential import Flow, OAuthGrant, Reach
 from aileron.model.login import LoginDetails
 
@@ -68,8 +69,9 @@ class BeginSignIn(Body, frozen=True, kw_only=True):
 
 class BindingEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One binding. `secret` is the name of its secret, never a value. `account` is for display only. `expires_at` and
-    `refreshed_at` are about the access token of a sign-in; otherwise, or if they are not known, they are null. Times
-    are in UTC. `details` are those of a login, or absent.
+    `refreshed_at` are about the access token of a sign-in, and `expires_at` also about a client certificate while the
+    vault is unlocked; otherwise, or if they are not known, they are null. Times are in UTC. `details` are those of a
+    login, or absent.
     """
 
     name: str
@@ -104,7 +106,8 @@ class BindingUser(msgspec.Struct, frozen=True, kw_only=True):
 
 class BindingDetail(BindingEntry, frozen=True, kw_only=True):
     """Response body (200): one binding, what it was approved for, and what uses it. `reach` is null if the binding was
-    created before reaches were recorded. `grant` is null unless the binding is a sign-in. `suspended` lists what the
+    created before reaches were recorded. `grant` is null unless the binding is a sign-in. `certificate` has the public
+    facts about a client certificate, and is absent for other kinds and while the vault is locked. `suspended` lists what the
     installed versions of its connector request beyond `reach`. `last_used_at` (UTC) is null if no recent request of the
     connector used the binding.
     """
@@ -114,6 +117,7 @@ class BindingDetail(BindingEntry, frozen=True, kw_only=True):
     suspended: list[str]
     last_used_at: str | None
     used_by: list[BindingUser]
+    certificate: CertificateFacts | UnsetType = UNSET
 
 
 class RevokedBinding(msgspec.Struct, frozen=True, kw_only=True):

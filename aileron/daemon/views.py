@@ -19,6 +19,7 @@ from aileron.api.bindings import BindingEntry, BindingState
 from aileron.api.connectors import ConnectorEntry, CredentialWanted
 from aileron.api.daemon import GatewayUpstream
 from aileron.config import GatewaySettings
+from aileron.model.client_certificate import ClientCertificate
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
 from aileron.model.timestamp import utc
@@ -99,9 +100,12 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
     )
 
 
-def binding_facts(binding: Binding, *, is_suspended: bool = False) -> BindingEntry:
-    """One binding; the name of its secret, never a value."""
+def binding_facts(
+    binding: Binding, *, is_suspended: bool = False, certificate: ClientCertificate | None = None
+) -> BindingEntry:
+    """One binding; the name of its secret, never a value. `certificate` None: there is none, or the vault is locked."""
     grant = binding.grant
+    expires_at = _moment(None if grant is None else grant.expires_ms)
     return BindingEntry(
         name=str(binding.name),
         connector=binding.connector,
@@ -110,16 +114,20 @@ def binding_facts(binding: Binding, *, is_suspended: bool = False) -> BindingEnt
         account=binding.username if grant is None else grant.account,
         secret=binding.secret,
         created_at=utc(binding.created_at),
-        expires_at=_moment(None if grant is None else grant.expires_ms),
+        expires_at=expires_at if certificate is None else certificate.facts.valid_until,
         refreshed_at=_moment(None if grant is None else grant.refreshed_ms),
-        state=_state(binding, is_suspended=is_suspended),
+        state=_state(binding, certificate, is_suspended=is_suspended),
         details=binding.details or UNSET,
     )
 
 
-def _state(binding: Binding, *, is_suspended: bool) -> BindingState:
-    """`failed`, `expired`: only a person who signs in again mends it. `suspended`: its connector asks for more by now."""
+def _state(binding: Binding, certificate: ClientCertificate | None, *, is_suspended: bool) -> BindingState:
+    """`failed`, `expired`: only a person who signs in again, or stores a new certificate, mends it. `suspended`: its connector
+    asks for more by now.
+    """
     grant = binding.grant
+    if certificate is not None and certificate.ends_at < time.time():
+        return "expired"
     if grant is not None and grant.failed is not None:
         return "failed"
     if grant is not None and not grant.refreshable and (grant.expires_ms or math.inf) <= time.time() * 1000:

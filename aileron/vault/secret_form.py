@@ -1,16 +1,17 @@
 r"""Whether a stored value can be what a binding uses it for: a text of one line, a private key, a certificate, a document.
 
-Pure. Looks at values and quotes none.
+Pure, but for the clock. Looks at values and quotes none.
 
 Rules
 - A value has line ends only if it is a document: PEM, or a JSON object. A document serves only what never sends it as it is: an
   `ssh` login, a client certificate, a signature, an assertion. Anywhere else its line ends would end a header or a command early.
 - The key of an HMAC can be decoded as the manifest says that it is written.
 - A private key has no passphrase: nobody is there to type it.
+- A client certificate comes with the private key that it belongs to, and is valid now.
 - A password for a login has no control character: `\0` and `\1` separate the parts of SASL's messages, and a line is a command.
 
 Source: RFC 7468, OpenSSH's PROTOCOL.key; RFC 4616. Not here: whether a server takes it (aileron/logins), what is in a document
-(egress/signing, oauth).
+(egress/signing, oauth, model/client_certificate.py).
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+import time
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
+from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.credential import hmac_template_of
 from aileron.model.request_signing import hmac_key
 from aileron.model.secret import Secret
@@ -33,8 +36,10 @@ __all__ = ["check_fits", "is_document", "is_private_key"]
 _PEM: Final = re.compile(
     rb"-----BEGIN (?P<kind>(?:[A-Z]+ )*)PRIVATE KEY-----\n(?P<body>[\x20-\x7e\n]+)\n-----END (?P=kind)PRIVATE KEY-----\n*"
 )
-_BUNDLE: Final = re.compile(rb"(?:-----BEGIN ([A-Z ]{1,64})-----\n[A-Za-z0-9+/=\n]+\n-----END \1-----\n+){1,16}")
-"""Certificates and their private key, in any order; nothing between them."""
+_BUNDLE: Final = re.compile(
+    rb"(?:-----BEGIN ([A-Z0-9 ]{1,64})-----\n(?:[A-Za-z0-9-]{1,64}: [\x20-\x7e]*\n)*[A-Za-z0-9+/=\n]+\n-----END \1-----\n+){1,16}"
+)
+"""Certificates and their private key, in any order; nothing between them. An encrypted key may begin with fields (RFC 1421)."""
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 _OPENSSH: Final = b"openssh-key-v1\0"
 _NO_CIPHER: Final = b"\0\0\0\x04none"
@@ -114,6 +119,17 @@ def _check_hmac(binding: Binding, value: Secret) -> None:
         raise ValueError(f"secret {binding.secret!r} cannot be the key of an HMAC: it {error}; {cure}") from None
 
 
+def _check_certificate(binding: Binding, value: Secret) -> None:
+    try:
+        ClientCertificate(value.reveal()).check_valid_at(time.time())
+    except CertificateError as error:
+        problem = error
+    else:
+        return
+    store = f"then `aileron secret set {binding.secret} < client.pem`"
+    raise ValueError(f"secret {binding.secret!r} {problem.what}: {problem.cure}, {store}")
+
+
 def _check_nothing(binding: Binding, value: Secret) -> None:
     """Whoever signs with it says what is wrong with it."""
 
@@ -121,7 +137,7 @@ def _check_nothing(binding: Binding, value: Secret) -> None:
 _FITS: Final[dict[str, Callable[[Binding, Secret], None]]] = {
     "aws_sigv4": _check_nothing,
     "hmac": _check_hmac,
-    "mtls": _check_nothing,
+    "mtls": _check_certificate,
     "oauth2_client": _check_nothing,
 }
 """What takes a document or a key; all else takes text, but for an `ssh` login."""

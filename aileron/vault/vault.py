@@ -42,6 +42,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
+from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.consent import Consents
 from aileron.model.credential import Candidate, OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -528,6 +529,16 @@ class Vault:
         """
         with self._using, self._translated():
             return self._required().tokens(name)
+
+    def certificate(self, name: BindingName) -> ClientCertificate | None:
+        """The client certificate that is bound under this name; None where none is, it cannot be used, or the vault is locked.
+
+        To look at: it does not count as a use, which would keep the vault open.
+        """
+        with self._using, contextlib.suppress(AileronError, CertificateError), self._translated():
+            binding, value = self._required().reveal(name)
+            return ClientCertificate(value.reveal()) if binding.kind == "mtls" else None
+        return None
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:
         """Renewed tokens and what may be said of them, in one write; `created_at` and `reach` stay.

@@ -20,6 +20,7 @@ from typing import Final, Protocol, TypeVar
 import anyio
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 
 from aileron.actions.store import ActionStore
 from aileron.api.approvals import ConsentAnswer
@@ -30,6 +31,7 @@ from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
 from aileron.daemon.views import binding_facts
 from aileron.ledger import EventFilter, Ledger, Snapshot
+from aileron.model.client_certificate import ClientCertificate
 from aileron.model.consent import ConsentKind
 from aileron.model.credential import Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -89,7 +91,11 @@ class Credentials:
         bindings = self._vault.bindings()
         installed = await anyio.to_thread.run_sync(needing, self._connectors)
         return [
-            binding_facts(one, is_suspended=any(_widened(one, found) for found in installed.get(one.connector, [])))
+            binding_facts(
+                one,
+                is_suspended=any(_widened(one, found) for found in installed.get(one.connector, [])),
+                certificate=self._certificate(one),
+            )
             for one in bindings
         ]
 
@@ -99,8 +105,11 @@ class Credentials:
         versions = (await anyio.to_thread.run_sync(needing, self._connectors)).get(binding.connector, [])
         users = await anyio.to_thread.run_sync(self._users, binding)
         widened = {found.version: _widened(binding, found) for found in versions}
+        certificate = self._certificate(binding)
+        facts = binding_facts(binding, is_suspended=any(widened.values()), certificate=certificate)
         return BindingDetail(
-            **msgspec.structs.asdict(binding_facts(binding, is_suspended=any(widened.values()))),
+            **msgspec.structs.asdict(facts),
+            certificate=UNSET if certificate is None else certificate.facts,
             reach=binding.reach,
             grant=binding.grant,
             suspended=sorted({words for found in widened.values() for words in found}),
@@ -195,6 +204,9 @@ class Credentials:
         with anyio.move_on_after(_REVOKE_S):
             return await self._revoker.revoke(tokens)
         return f"failed: no answer within {_REVOKE_S:g} s"
+
+    def _certificate(self, binding: Binding) -> ClientCertificate | None:
+        return self._vault.certificate(binding.name) if binding.kind == "mtls" else None
 
     def _known(self, name: str) -> Binding:
         binding = self._vault.binding(parsed(BindingName.parse, name))
