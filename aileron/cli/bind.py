@@ -34,7 +34,7 @@ from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.host_key import fetched_host_key
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import INTERRUPTED, NOT_FOUND, OK, UNFINISHED, Problem
-from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from, private_key_in
+from aileron.cli.prompts import ask, ask_now, ask_unseen, can_ask, passphrase_from, pem_in
 from aileron.cli.signin import How, browser, sign_in
 from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
@@ -82,6 +82,11 @@ _FILES = {
     "ssh": "File of the private key, without a passphrase",
     "mtls": "File of the certificate and its private key, in PEM",
 }
+_IN_FILES = {
+    "ssh": "a private key (-----BEGIN … PRIVATE KEY-----)",
+    "mtls": "a certificate and its private key (-----BEGIN CERTIFICATE-----, -----BEGIN … PRIVATE KEY-----)",
+}
+"""What such a file has in it."""
 _MEANING = {
     "basic": "a user name and a password, stored in the vault",
     "api_key": "a key or token, stored in the vault",
@@ -483,9 +488,10 @@ def _problem_of(name: str) -> str | None:
 
 
 def _typed(wanted: BindRequest) -> bytes:
-    """The secret that the person here types, or the private key in the file that they name."""
-    if (question := _FILES.get("ssh" if wanted.ssh is not None else wanted.kind)) is not None:
-        return private_key_in(ask(question))
+    """The secret that the person here types, or what is in the file that they name."""
+    kind = "ssh" if wanted.ssh is not None else wanted.kind
+    if (question := _FILES.get(kind)) is not None:
+        return pem_in(ask(question), _IN_FILES[kind])
     return ask_unseen(_TYPED.get(wanted.kind, "Secret")).encode()
 
 

@@ -7,7 +7,8 @@ Rules
 - AILERON_VAULT_PASSPHRASE and AILERON_NEW_VAULT_PASSPHRASE leave the environment as soon as a command starts, so that no process
   started from it, the daemon included, has them in its own.
 - A decision is what was typed after its question stood there: keys pressed before are thrown away.
-- What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`).
+- What is read is bounded, and one line end at its end does not belong to it (`echo secret | aileron secret set NAME`). Of a file
+  with certificates, the PEM blocks belong to it, and not what tools print between them.
 - No value is ever part of a message.
 
 Source: docs/reference/cli.md (secrets without a terminal).
@@ -17,12 +18,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from aileron.cli.output import is_terminal, note
 from aileron.cli.problem import Problem
+from aileron.model.client_certificate import pem_without_text
 
 __all__ = [
     "MAX_SECRET_BYTES",
@@ -34,7 +37,7 @@ __all__ = [
     "edit_text",
     "new_passphrase_from",
     "passphrase_from",
-    "private_key_in",
+    "pem_in",
     "read_secret",
     "take_passphrase",
     "text_in",
@@ -47,6 +50,12 @@ _MAX_LINE_BYTES = 16 << 10
 """16 KiB: a terminal gives at most 4 KiB of a line, termios(3)."""
 _MAX_EDITED_BYTES = 1 << 20
 """1 MiB, as the daemon reads of a body."""
+_SEQUENCE = b"\x30"
+_LEAST_DER_BYTES = 128
+"""No certificate and no key of TLS is shorter."""
+_PKCS7_DATA = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07"
+_HEAD_OF_PKCS12 = 64
+"""Within these bytes it names what it contains: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
 _VARIABLE = "AILERON_VAULT_PASSPHRASE"
 _NEW_VARIABLE = "AILERON_NEW_VAULT_PASSPHRASE"
 _taken: str | None = None
@@ -134,7 +143,6 @@ def edit_text(text: str, *, suffix: str, instead: str) -> str:
 
     The file is this user's alone and gone afterwards. Others of the same user can reach it meanwhile: show what came back.
     """
-    import shlex
     import subprocess
     import tempfile
 
@@ -174,7 +182,8 @@ def read_secret(name: str) -> bytes:
             )
         return ask_unseen(f"Value of {name}").encode()
     value = sys.stdin.buffer.read(MAX_SECRET_BYTES + 3) if sys.stdin is not None else b""
-    value = _without_line_end(value)
+    _check_is_pem(value, "standard input")
+    value = _without_line_end(pem_without_text(value))
     if not value:
         raise Problem.usage(
             "standard input is empty; it must contain the secret", fix=f"aileron secret set {name} < FILE"
@@ -192,16 +201,37 @@ def _is_in_foreground() -> bool:
         return True
 
 
-def private_key_in(file: str) -> bytes:
-    """What a file has in it that a person named, whole. Problem; it quotes nothing of it."""
+def pem_in(file: str, what: str) -> bytes:
+    """What a file has in it that a person named, which is `what` in PEM. Problem; it quotes nothing of it."""
     try:
         with Path(file).expanduser().open("rb") as opened:
             data = opened.read(MAX_SECRET_BYTES + 1)
     except (OSError, RuntimeError) as error:  # a home that nobody has
         raise Problem.usage(f"{file}: {getattr(error, 'strerror', None) or error}") from None
+    _check_is_pem(data, file)
+    data = pem_without_text(data)
     if not data.startswith(b"-----BEGIN ") or len(data) > MAX_SECRET_BYTES:
-        raise Problem.usage(f"{file} is not a private key (-----BEGIN … PRIVATE KEY-----)")
+        raise Problem.usage(f"{file} is not {what}")
     return data
+
+
+def _check_is_pem(data: bytes, source: str) -> None:
+    """Problem for what browsers and certificate stores export, which has the same in another form."""
+    if data[:1] != _SEQUENCE or len(data) < _LEAST_DER_BYTES or data.isascii():
+        return
+    file = "FILE" if source == "standard input" else source
+    is_pkcs12 = _PKCS7_DATA in data[:_HEAD_OF_PKCS12]
+    form = "PKCS #12 (.p12, .pfx)" if is_pkcs12 else "DER"
+    command = [
+        "openssl",
+        *(("pkcs12", "-nodes") if is_pkcs12 else ("x509", "-inform", "der")),
+        "-in",
+        file,
+        "-out",
+        "client.pem",
+    ]
+    why = None if is_pkcs12 else "client.pem has no private key then: append it"
+    raise Problem.usage(f"{source} is in the form {form}; PEM is required", why=why, fix=shlex.join(command))
 
 
 def text_in(option: str, file: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,7 @@ class ClientAuthority:
         self._ca = root.create_child_ca() if has_intermediate else root
         self.ca_file = directory / "client-ca.pem"
         root.cert_pem.write_to_path(str(self.ca_file))
+        self._over_at = 0.0
 
     def issue(self, name: str = "mira@example.test", key: trustme.KeyType = trustme.KeyType.ECDSA) -> bytes:
         """One that is valid now."""
@@ -42,3 +44,14 @@ class ClientAuthority:
             name, common_name=name, not_before=now + begins_in * _DAY, not_after=now + ends_in * _DAY
         )
         return as_secret(issued)
+
+    def issue_for_seconds(self, ends_in_s: float, name: str = "mira@example.test") -> bytes:
+        """One that is over soon: `wait_until_over`."""
+        now = datetime.datetime.now(datetime.UTC)
+        until = (now + datetime.timedelta(seconds=ends_in_s)).replace(microsecond=0)
+        self._over_at = until.timestamp()
+        return as_secret(self._ca.issue_cert(name, common_name=name, not_before=now - _DAY, not_after=until))
+
+    def wait_until_over(self) -> None:
+        """Until the last of these has expired."""
+        time.sleep(max(self._over_at - time.time(), 0.0) + 0.05)

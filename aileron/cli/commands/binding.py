@@ -23,6 +23,7 @@ from aileron.cli.problem import UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
+from aileron.model.client_certificate import CertificateFacts
 from aileron.model.credential import Reach, login_facts, wire_facts
 from aileron.model.host_key import check_host_key
 from aileron.model.login import LoginDetails, PasswordForm
@@ -156,6 +157,7 @@ def inspect(name: _Name, as_json: AsJson = False) -> None:
             ("bound", output.local_time(shown.created_at)),
             ("last used", output.local_time(shown.last_used_at) if shown.last_used_at else "never"),
             ("renewed", output.local_time(shown.refreshed_at) if shown.refreshed_at else None),
+            *_certificate(shown),
             ("ends", _end(shown)),
             ("used by", _users(shown)),
         ],
@@ -296,13 +298,28 @@ def _account(entry: BindingEntry) -> str | None:
 
 
 def _state(shown: BindingDetail) -> str:
-    return f"{shown.state}: {_STATES[shown.state]}" if shown.state in _STATES else shown.state
+    return f"{shown.state}: {_why(shown)}" if shown.state in _STATES else shown.state
+
+
+def _why(entry: BindingEntry) -> str:
+    is_certificate = entry.state == "expired" and entry.kind == "mtls"
+    return "its client certificate has expired" if is_certificate else _STATES[entry.state]
+
+
+def _certificate(shown: BindingDetail) -> list[tuple[str, str | None]]:
+    found = shown.certificate
+    if not isinstance(found, CertificateFacts):
+        return []
+    return [("certificate", found.subject or "without a name"), ("issued by", found.issuer or "without a name")]
 
 
 def _note_state(entry: BindingEntry) -> None:
     if entry.state not in _STATES:
         return
     verb, name = _FIXES[entry.state], visible(entry.name)
+    if entry.state == "expired" and entry.kind == "mtls":
+        output.note(f"{name} is expired: {_why(entry)}\n  fix: aileron secret set {visible(entry.secret)} < client.pem")
+        return
     if isinstance(entry, BindingDetail) and entry.state == "suspended":
         verb = "reauthorize" if _needs_provider(entry) else "rebind"
     output.note(f"{name} is {entry.state}: {_STATES[entry.state]}\n  fix: aileron binding {verb} {name}")
@@ -317,6 +334,8 @@ def _end(shown: BindingDetail) -> str | None:
     if not shown.expires_at:
         return None
     left = output.time_left(shown.expires_at)
+    if shown.kind == "mtls":
+        return f"{left}; store a new certificate before that: aileron secret set {shown.secret} < client.pem"
     is_renewed = shown.grant is not None and shown.grant.refreshable
     return f"{left}; renewed automatically" if is_renewed else f"{left}; sign in again after that"
 

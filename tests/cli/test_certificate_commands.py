@@ -1,0 +1,144 @@
+"""`aileron binding` for client certificates, with a real daemon: the file that is named, what is shown, and when it expires."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.command import Command
+from tests.cli.person import at_terminal, flat
+from tests.support.client_certificates import ClientAuthority
+from tests.support.home import DaemonHome, daemon_home
+
+BANK = "github://aileron-tests/bank"
+MANIFEST = f"""\
+[connector]
+name = "{BANK}"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["bank.example.test:443"]
+
+[capabilities.credential]
+kind = "mtls"
+scope = "Read the accounts"
+
+[capabilities.runtime]
+imports = ["http"]
+"""
+PROGRAM = "from aileron_connector import op, run\n\n@op\ndef query():\n    return 1\n\nrun()\n"
+QUESTION = "File of the certificate and its private key, in PEM: "
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of the connector."""
+    directory = tmp_path_factory.mktemp("connector")
+    (directory / "manifest.toml").write_text(MANIFEST)
+    (directory / "__main__.py").write_text(PROGRAM)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def home(source: Path) -> Iterator[DaemonHome]:
+    """With the connector."""
+    with daemon_home() as made:
+        made.ask("GET", "/healthz")
+        made.unlock()
+        made.install(source)
+        yield made
+
+
+@pytest.fixture
+def aileron(home: DaemonHome) -> Command:
+    """The command line of that home."""
+    return Command(home.path)
+
+
+@pytest.fixture(scope="module")
+def clients(tmp_path_factory: pytest.TempPathFactory) -> ClientAuthority:
+    """Who issues them."""
+    return ClientAuthority(tmp_path_factory.mktemp("clients"))
+
+
+def openssl(*words: str) -> None:
+    """The tool that a person has."""
+    program = shutil.which("openssl")
+    assert program is not None
+    subprocess.run([program, *words], check=True, capture_output=True)
+
+
+def test_a_manifest_says_what_is_sent(aileron: Command, source: Path) -> None:
+    """And what is not."""
+    said = " ".join(aileron("connector", "check-manifest", str(source)).out.split())
+    assert "a client certificate of TLS, without its private key" in said
+
+
+def test_at_a_terminal_a_file_is_named(aileron: Command, clients: ClientAuthority, tmp_path: Path) -> None:
+    """As `openssl pkcs12` writes it, with text between the blocks; a PKCS #12 file is answered with that command."""
+    file, p12, out = tmp_path / "client.pem", tmp_path / "client.p12", tmp_path / "out.pem"
+    file.write_bytes(clients.issue())
+    openssl("pkcs12", "-export", "-in", str(file), "-out", str(p12), "-passout", "pass:", "-name", "mira")
+    openssl("pkcs12", "-nodes", "-in", str(p12), "-out", str(out), "-passin", "pass:")
+    assert b"Bag Attributes" in out.read_bytes()
+    words = ("binding", "setup", BANK, "--name", "mtls/bank/me")
+
+    refused = at_terminal(aileron, *words, answers=[(QUESTION, str(p12))])
+    other = at_terminal(aileron, *words, answers=[(QUESTION, str(Path(__file__)))])
+    bound = at_terminal(aileron, *words, answers=[(QUESTION, str(out))])
+    shown = aileron("binding", "inspect", "mtls/bank/me")
+
+    assert "is in the form PKCS #12 (.p12, .pfx); PEM is required" in flat(refused)
+    assert f"openssl pkcs12 -nodes -in {p12} -out client.pem" in flat(refused)
+    assert "is not a certificate and its private key (-----BEGIN CERTIFICATE-----" in flat(other)
+    assert bound.code == 0, bound
+    assert "a client certificate and its private key, stored in the vault" in flat(bound)
+    text = " ".join(shown.out.split())
+    assert "certificate CN=mira@example.test" in text
+    assert "issued by " in text
+    assert "store a new certificate before that: aileron secret set bank-me < client.pem" in text
+    assert "a client certificate of TLS, without its private key" in text
+
+
+def test_a_script_stores_what_tools_write(aileron: Command, clients: ClientAuthority, tmp_path: Path) -> None:
+    """Text and carriage returns are left out; what cannot be bound is refused with the fix, and PKCS #12 at once."""
+    stored = clients.issue()
+    given = b"Bag Attributes\r\n    localKeyID: 01\r\n" + stored.replace(b"\n", b"\r\n") + b"Key Attributes: none\r\n"
+    assert aileron("secret", "set", "scripted", given=given.decode()).code == 0
+    bound = aileron("binding", "setup", BANK, "--name", "mtls/bank/script", "--secret", "scripted")
+    expired = aileron("secret", "set", "scripted", given=clients.issue_for(-9, -1).decode())
+    key = stored[stored.index(b"-----BEGIN EC") :]
+    lonely = aileron("secret", "set", "scripted", given=key.decode())
+
+    assert bound.code == 0, bound
+    assert (expired.code, lonely.code) == (2, 2), (expired, lonely)
+    assert "has a certificate that expired on 202" in expired.err
+    assert "aileron secret set scripted < client.pem" in expired.err
+    assert "has no certificate" in lonely.err
+    assert "cat client.crt client.key > client.pem" in lonely.err
+
+
+def test_one_that_has_expired_since_is_listed_as_that(
+    aileron: Command, home: DaemonHome, clients: ClientAuthority
+) -> None:
+    """With what to do. While the vault is locked nobody knows."""
+    aileron("secret", "set", "short", given=clients.issue_for_seconds(4).decode())
+    assert aileron("binding", "setup", BANK, "--name", "mtls/bank/short", "--secret", "short").code == 0
+    before = aileron("binding", "inspect", "mtls/bank/short", "--json").json
+    clients.wait_until_over()
+    listed = {entry["name"]: entry for entry in aileron("binding", "list", "--json").json["bindings"]}
+    seen = at_terminal(aileron, "binding", "list")
+    home.must("POST", "/v1/vault/lock")
+    locked = aileron("binding", "inspect", "mtls/bank/short", "--json").json
+    home.unlock()
+
+    assert (before["state"], before["certificate"]["valid_until"]) == ("ok", before["expires_at"])
+    assert listed["mtls/bank/short"]["state"] == "expired"
+    assert listed["mtls/bank/short"]["expires_at"] == before["expires_at"]
+    assert "mtls/bank/short is expired: its client certificate has expired" in flat(seen)
+    assert "fix: aileron secret set short < client.pem" in flat(seen)
+    assert (locked["state"], locked["expires_at"], "certificate" in locked) == ("ok", None, False)
