@@ -18,7 +18,7 @@ from __future__ import annotations
 import collections
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -31,6 +31,7 @@ from aileron.model.names import BindingName
 from aileron.vault.bindings import LATEST_S, Binding, check_binding, check_secret_name
 from aileron.vault.consents import check_consents, spelled_consents
 from aileron.vault.envelope import NONCE_BYTES, TAG_BYTES, Sealed
+from aileron.vault.references import PIN_BYTES, Elsewhere, check_elsewhere
 from aileron.vault.slots import Slot, check_slots
 
 __all__ = [
@@ -58,6 +59,7 @@ MAX_SECRET_BYTES: Final = 64 << 10  # 64 KiB: a service account's key file with 
 SEAL_BYTES: Final = 32
 MAX_GENERATION: Final = 2**53 - 1  # RFC 8785, by way of I-JSON
 _ID: Final = re.compile(r"[0-9a-f]{32}")
+_NOT_IN_CONTEXT: Final = frozenset({"sealed", "elsewhere"})
 
 
 class ContentsError(Exception):
@@ -68,8 +70,11 @@ class UnknownFormatError(Exception):
     """A format number of a later version, as the message says."""
 
 
-class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One secret. `id` is new for each name that is stored anew, `version` counts its values from 1."""
+class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """One secret. `id` is new for each name that is stored anew, `version` counts its values from 1.
+
+    `elsewhere` is absent where the value is here. Else what is sealed is a pin (references.py), which nothing sends.
+    """
 
     name: str
     id: str
@@ -77,15 +82,18 @@ class SecretEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     created_ms: int
     updated_ms: int
     sealed: Sealed
+    elsewhere: Elsewhere | None = None
 
     def context(self, vault: str) -> bytes:
         """What the sealed value is bound to: this vault, this entry, this version, and all that is said of it openly."""
-        fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name != "sealed"}
+        fields = {name: value for name, value in msgspec.structs.asdict(self).items() if name not in _NOT_IN_CONTEXT}
+        if self.elsewhere is not None:
+            fields["elsewhere"] = msgspec.to_builtins(self.elsewhere)
         return _context("secret", {"vault": vault, **fields})
 
     def info(self) -> SecretInfo:
         """What may be shown."""
-        return SecretInfo(self.name, self.created_ms / 1000, self.updated_ms / 1000)
+        return SecretInfo(self.name, self.created_ms / 1000, self.updated_ms / 1000, self.elsewhere)
 
 
 class SecretInfo(msgspec.Struct, frozen=True):
@@ -94,6 +102,7 @@ class SecretInfo(msgspec.Struct, frozen=True):
     name: str
     created_at: float
     updated_at: float
+    elsewhere: Elsewhere | None = None
 
 
 class BindingEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -213,7 +222,9 @@ def _check(contents: Contents) -> None:
     _check_ascending([entry.name for entry in contents.secrets], "secrets")
     _expect(len({entry.id for entry in contents.secrets}) == len(contents.secrets), "two secrets with one id")
     _check_ascending([entry.name for entry in contents.bindings], "bindings")
-    stored = {entry.name for entry in contents.secrets}
+    stored = {entry.name: entry for entry in contents.secrets}
+    for entry in contents.secrets:
+        _check_token(entry, stored)
     users = collections.Counter(bound.secret for bound in contents.bindings)
     for bound in contents.bindings:
         check_binding(bound.binding())
@@ -230,7 +241,19 @@ def _check_secret(entry: SecretEntry) -> None:
     _expect(1 <= entry.version <= MAX_GENERATION, f"the version of secret {entry.name} is out of range")
     in_order = 0 <= entry.created_ms <= entry.updated_ms <= LATEST_S * 1000
     _expect(in_order, f"the times of secret {entry.name} are no times, or out of order")
-    _check_sealed(entry.sealed, MIN_SECRET_BYTES, MAX_SECRET_BYTES, f"secret {entry.name}")
+    if entry.elsewhere is None:
+        _check_sealed(entry.sealed, MIN_SECRET_BYTES, MAX_SECRET_BYTES, f"secret {entry.name}")
+    else:
+        check_elsewhere(entry.elsewhere)
+        _check_sealed(entry.sealed, PIN_BYTES, PIN_BYTES, f"the pin of secret {entry.name}")
+
+
+def _check_token(entry: SecretEntry, stored: Mapping[str, SecretEntry]) -> None:
+    """A token is a value in this vault: nothing has to be fetched in order to fetch."""
+    name = None if entry.elsewhere is None else entry.elsewhere.token
+    if name is not None:
+        is_value = name in stored and stored[name].elsewhere is None
+        _expect(is_value, f"secret {entry.name} names the token {name}, which is no value that is stored here")
 
 
 def _check_sealed(sealed: Sealed, at_least: int, at_most: int, what: str) -> None:

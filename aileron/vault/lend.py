@@ -75,8 +75,15 @@ class VaultLender:
     @contextlib.contextmanager
     def lend_secret(self, name: str) -> Iterator[Secret]:
         """A secret that a setting names, for something the daemon itself sends; no connector's. AileronError(vault_locked),
-        (not_found), or (binding_failed) for a private key or another document, whose line ends would end a header.
+        (not_found), or (binding_failed) for one that is kept elsewhere, and for a private key or another document, whose line
+        ends would end a header.
         """
+        if (elsewhere := self._vault.secret_entry(name).elsewhere) is not None:
+            message = (
+                f"secret {name!r} is kept at {elsewhere.reference}, and only bindings can use such a secret: store the value "
+                f"with `aileron secret set {name}`"
+            )
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         secret = self._vault.reveal_secret(name)
         if is_document(secret):
             message = (

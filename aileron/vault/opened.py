@@ -25,7 +25,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from aileron.model.consent import Consents
-from aileron.model.credential import OAuthGrant, TokenSet
+from aileron.model.credential import OAuthGrant, Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -47,6 +47,7 @@ from aileron.vault.contents import (
 )
 from aileron.vault.envelope import DataKey, EnvelopeError
 from aileron.vault.recovery import MistypedError
+from aileron.vault.references import Elsewhere, FetchedValues, check_elsewhere, is_pinned, pin_of
 from aileron.vault.secret_form import check_fits, is_document
 from aileron.vault.sendable import Bound, Replaced, Sendable, Sendables, could_reach, is_provider
 from aileron.vault.slots import (
@@ -86,15 +87,19 @@ class Mark:
 class Opened:
     """Verified contents and their key. Not safe for threads where the key is used: the holder takes turns (vault.py)."""
 
-    def __init__(self, contents: Contents, key: DataKey) -> None:
-        """ContentsError unless `contents` carry the seal of `key`."""
+    def __init__(self, contents: Contents, key: DataKey, fetched: FetchedValues | None = None) -> None:
+        """ContentsError unless `contents` carry the seal of `key`. `fetched`: what was fetched with this key until now."""
         if not hmac.compare_digest(contents.seal, key.authenticate(sealed_bytes(contents))):
             raise ContentsError("its seal does not fit what it says")
         self.contents: Final = contents
         self.bindings: Final = tuple(entry.binding() for entry in contents.bindings)
         self._secrets: Final = {entry.name: entry for entry in contents.secrets}
-        self.bound: Final = tuple(Bound(binding, self._secrets[binding.secret]) for binding in self.bindings)
         self._key: Final = key
+        self._fetched: Final = FetchedValues() if fetched is None else fetched
+        self._elsewhere: Final = {entry.name: entry for entry in contents.secrets if entry.elsewhere is not None}
+        self._tokens: Final = tuple(
+            _as_sent(entry) for entry in self._elsewhere.values() if entry.elsewhere is not None
+        )
         self._sendables: dict[str, Sendables] = {}
 
     @property
@@ -104,11 +109,12 @@ class Opened:
 
     def verified(self, contents: Contents) -> Opened:
         """Other contents under the same key, say what the file holds by now. ContentsError unless they carry its seal."""
-        return Opened(contents, self._key)
+        return Opened(contents, self._key, self._fetched)
 
     def wipe(self) -> None:
-        """Overwrite the key, of this value and of all that were made from it."""
+        """Overwrite the key, of this value and of all that were made from it, and give up what was fetched."""
         self._key.wipe()
+        self._fetched.clear()
 
     def check_whole(self) -> None:
         """Return if every secret opens, as it must under a good seal. ContentsError."""
@@ -139,7 +145,8 @@ class Opened:
 
     def at_generation(self, generation: int) -> Opened:
         """The same as another generation: what is put back comes after all that was, so that what it replaces is older."""
-        return Opened(_sealed(msgspec.structs.replace(self.contents, generation=generation), self._key), self._key)
+        after = _sealed(msgspec.structs.replace(self.contents, generation=generation), self._key)
+        return Opened(after, self._key, self._fetched)
 
     def reveal(self, name: BindingName) -> tuple[Binding, Secret]:
         """A binding and its secret's value. AileronError(binding_required) when there is none of that name."""
@@ -149,11 +156,50 @@ class Opened:
         return binding, self.reveal_secret(binding.secret)
 
     def reveal_secret(self, name: str) -> Secret:
-        """A secret's value. AileronError(not_found) when there is none of that name."""
+        """A secret's value. AileronError(not_found) when there is none of that name, (vault_locked) for one that is elsewhere and
+        was not fetched since the vault was opened.
+        """
         entry = self._secrets.get(name)
         if entry is None:
             raise _unknown_secret(name)
+        if entry.elsewhere is not None and (entry := self._fetched.of(entry) or entry).elsewhere is not None:
+            raise _not_fetched(name, entry.elsewhere)
         return Secret(self._revealed(entry))
+
+    def secret_entry(self, name: str) -> SecretEntry:
+        """What is said of a secret. AileronError(not_found)."""
+        if name not in self._secrets:
+            raise _unknown_secret(name)
+        return self._secrets[name]
+
+    def is_stale(self, name: str, since_s: float) -> bool:
+        """Whether this secret is elsewhere, and was last fetched before that (s, of the clock that counts sleep)."""
+        entry = self._elsewhere.get(name)
+        if entry is None:
+            return False
+        at_s = self._fetched.fetched_at(entry)
+        return at_s is None or at_s < since_s
+
+    def unknown(self, host: str) -> tuple[str, ...]:
+        """Those that could have been sent to `host` (HOST:PORT), are elsewhere, and were not fetched yet."""
+        if not self._elsewhere:
+            return ()
+        names = {one.secret: None for one in self.bindings if one.secret in self._elsewhere and could_reach(one, host)}
+        return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
+
+    def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float) -> None:
+        """Keep what was fetched for this entry, if it is still that. AileronError(binding_failed) where it is not the value that
+        was approved. Nothing is written.
+        """
+        now = self._secrets.get(entry.name)
+        if now is None or now != entry or entry.elsewhere is None:
+            return
+        if not is_pinned(self._revealed(entry), value):
+            raise _changed_elsewhere(entry, self.bindings)
+        plain = msgspec.structs.replace(entry, elsewhere=None)
+        sealed = self._key.seal(value.reveal(), context=plain.context(self.contents.vault))
+        self._fetched.put(msgspec.structs.replace(plain, sealed=sealed), at_s, self._secrets)
+        self.forget_sendables()
 
     def _revealed(self, entry: SecretEntry) -> bytes:
         try:
@@ -162,17 +208,26 @@ class Opened:
             raise ContentsError(f"secret {entry.name} does not open") from None
 
     def bound_with(self, own: Iterable[Binding]) -> tuple[Bound, ...]:
-        """What is bound, and those of `own` whose secret is stored."""
-        stored = (binding for binding in own if binding.secret in self._secrets)
-        return (*self.bound, *(Bound(binding, self._secrets[binding.secret]) for binding in stored))
+        """What is bound, those of `own` whose secret is stored, and the tokens with which others are fetched. What was fetched is
+        there with its value.
+        """
+        stored = (binding for binding in (*own, *self._tokens) if binding.secret in self._secrets)
+        return tuple(Bound(binding, self._with_fetched(binding.secret)) for binding in (*self.bindings, *stored))
+
+    def _with_fetched(self, name: str) -> SecretEntry:
+        entry = self._secrets[name]
+        return entry if entry.elsewhere is None else self._fetched.of(entry) or entry
 
     def sendables(self, host: str, own: Iterable[Binding], before: Iterable[Replaced]) -> Sendables:
         """What could have been sent to `host`: by these bindings, by `own`, and by those of `before` that this key opens.
 
-        The same value each time: whoever changes `own` or `before` calls `forget_sendables`. ContentsError.
+        The same value each time: whoever changes `own` or `before` calls `forget_sendables`. ContentsError; AileronError
+        (vault_locked) while one of them is elsewhere, and was not fetched since the vault was opened.
         """
         known = self._sendables.get(host)
         if known is None:
+            for name in self.unknown(host):
+                self.reveal_secret(name)
             if len(self._sendables) >= _MOST_HOSTS:
                 self._sendables.clear()
             found = [each for one in self.bound_with(own) for each in self._sent(one.binding, one.entry, host)]
@@ -187,8 +242,8 @@ class Opened:
         self._sendables.clear()
 
     def _sent(self, binding: Binding, entry: SecretEntry, host: str) -> Iterator[Sendable]:
-        if not could_reach(binding, host):
-            return
+        if entry.elsewhere is not None or not could_reach(binding, host):
+            return  # of one that was replaced before it was ever fetched, nothing was sent that is known here
         value = Secret(self._revealed(entry))
         if binding.grant is None:
             yield Sendable(binding.kind, value, binding.username)
@@ -238,7 +293,25 @@ class Opened:
         """Store a value, new or in place of the one there is. AileronError(bad_input) says why not."""
         return self._changed(secrets=self._with_value(name, value, now_ms))
 
-    def _with_value(self, name: str, value: Secret, now_ms: int) -> Iterable[SecretEntry]:
+    def with_reference(self, name: str, elsewhere: Elsewhere, value: Secret, now_ms: int) -> Opened:
+        """Store where a secret is, and which value was approved: `value`, just fetched from there, which is not kept by this.
+        AileronError(bad_input), (invalid_request) for a token that is none.
+        """
+        with _as_bad_input():
+            check_elsewhere(elsewhere)
+        token = None if elsewhere.token is None else self._secrets.get(elsewhere.token)
+        if elsewhere.token is not None and (token is None or token.elsewhere is not None or token.name == name):
+            raise _refused(
+                f"the token {elsewhere.token!r} is no value in this vault: aileron secret set {elsewhere.token}"
+            )
+        return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
+
+    def _with_value(
+        self, name: str, value: Secret, now_ms: int, elsewhere: Elsewhere | None = None
+    ) -> Iterable[SecretEntry]:
+        users = [one.name for one in self._elsewhere.values() if one.elsewhere and one.elsewhere.token == name]
+        if elsewhere is not None and users:
+            raise _refused(f"secret {name!r} is the token of {', '.join(users)}, and has to be a value")
         with _as_bad_input():
             check_secret_name(name)
             _check_value(name, value)
@@ -255,8 +328,10 @@ class Opened:
             created_ms=old.created_ms if old else now_ms,
             updated_ms=max(now_ms, old.created_ms) if old else now_ms,  # a clock may be set back
             sealed=UNSEALED,
+            elsewhere=elsewhere,
         )
-        sealed = self._key.seal(value.reveal(), context=entry.context(self.contents.vault))
+        kept = value.reveal() if elsewhere is None else pin_of(value)
+        sealed = self._key.seal(kept, context=entry.context(self.contents.vault))
         entry = msgspec.structs.replace(entry, sealed=sealed)
         return {**self._secrets, name: entry}.values()
 
@@ -267,6 +342,11 @@ class Opened:
         users = [entry.name for entry in self.contents.bindings if entry.secret == name]
         if users:
             raise _refused(f"secret {name!r} is used by {', '.join(users)}; first `aileron binding revoke {users[0]}`")
+        users = [one.name for one in self._elsewhere.values() if one.elsewhere and one.elsewhere.token == name]
+        if users:
+            raise _refused(
+                f"secret {name!r} is the token with which {', '.join(users)} is fetched; first `aileron secret remove {users[0]}`"
+            )
         return self._changed(secrets=(entry for entry in self.contents.secrets if entry.name != name))
 
     def with_sign_in(self, binding: Binding, tokens: Secret, now_ms: int, *, replace: bool) -> Opened:
@@ -291,7 +371,7 @@ class Opened:
             raise _unknown_secret(binding.secret)
         if binding.grant is None:
             with _as_bad_input():
-                check_fits(binding, Secret(self._revealed(secrets[binding.secret])))
+                check_fits(binding, self.reveal_secret(binding.secret))
         others = self._bindings_but(binding.name)
         if len(others) < len(self.bindings) and not replace:
             name = binding.name
@@ -400,7 +480,7 @@ class Opened:
             bindings=contents.bindings if bindings is None else tuple(sorted(bindings, key=lambda entry: entry.name)),
             consents=contents.consents if consents is None else consents,  # once there is an approver, there stays one
         )
-        return Opened(_bounded(_sealed(after, self._key)), self._key)
+        return Opened(_bounded(_sealed(after, self._key)), self._key, self._fetched)
 
 
 def create(ways: Unlockers) -> Opened:
@@ -500,6 +580,36 @@ def _as_bad_input() -> Iterator[None]:
 def _unknown_secret(name: str) -> AileronError:
     message = f"no secret {name!a} is stored: aileron secret set NAME"
     return AileronError(FailureClass.NOT_FOUND, message, boundary=Boundary.USER)
+
+
+def _not_fetched(name: str, elsewhere: Elsewhere) -> AileronError:
+    message = (
+        f"secret {name!r}, which is at {elsewhere.reference}, was not fetched since the vault was opened: try again"
+    )
+    return AileronError(FailureClass.VAULT_LOCKED, message, boundary=Boundary.USER, retriable=True)
+
+
+def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> AileronError:
+    assert entry.elsewhere is not None
+    bound = next((str(one.name) for one in bindings if one.secret == entry.name), None)
+    cure = (
+        f"aileron secret set {entry.name} --from {entry.elsewhere.reference}"
+        if bound is None
+        else f"aileron binding rebind {bound}"
+    )
+    message = f"the secret at {entry.elsewhere.reference} changed since you approved it: {cure}"
+    details = {"secret": entry.name, "reference": entry.elsewhere.reference, "changed": True}
+    return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
+
+
+def _as_sent(entry: SecretEntry) -> Binding:
+    """The token with which this one is fetched, as if it were bound to the server that is asked; to none, for a program."""
+    elsewhere = entry.elsewhere
+    assert elsewhere is not None
+    host = elsewhere.parsed.host
+    reach = Reach(hosts=() if host is None else (str(host),), wire="own")
+    name = BindingName("own", "elsewhere", entry.name)
+    return Binding(name, "", "api_key", None, elsewhere.token or "", 0.0, reach)
 
 
 def _unbound(name: BindingName) -> AileronError:

@@ -55,6 +55,7 @@ from aileron.vault.contents import (
     MAX_GENERATION,
     Contents,
     ContentsError,
+    SecretEntry,
     SecretInfo,
     UnknownFormatError,
     decode,
@@ -64,6 +65,7 @@ from aileron.vault.envelope import KEY_BYTES, EnvelopeError
 from aileron.vault.file import LockedFile, VaultFile
 from aileron.vault.opened import Mark, Opened
 from aileron.vault.recovery import MistypedError, generate
+from aileron.vault.references import Elsewhere
 from aileron.vault.sendable import KEPT_S, Bound, Own, Replaced, Sendables, could_reach, newest, replaced
 from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Unlockers, Way
 from aileron.vault.unchanged import check_still_bound
@@ -394,6 +396,50 @@ class Vault:
         self.check_unlocked()
         with self._using, self._translated():
             self._required().with_secret(name, value, int(self._clock() * 1000))
+
+    def set_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
+        """Store where a secret is, in place of a value, and that `value`, just fetched from there, was approved.
+
+        AileronError(bad_input) says why not, (invalid_request) for a token that is not stored here.
+        """
+        self._change(lambda current: current.with_reference(name, elsewhere, value, int(self._clock() * 1000)))
+        with contextlib.suppress(AileronError):  # locked or replaced meanwhile: it is fetched again
+            self.keep_fetched(self.secret_entry(name), value)
+
+    def check_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
+        """Return if `set_reference` would take it now; nothing is written. AileronError as it says, and (vault_locked)."""
+        self.check_unlocked()
+        with self._using, self._translated():
+            self._required().with_reference(name, elsewhere, value, int(self._clock() * 1000))
+
+    def secret_entry(self, name: str) -> SecretEntry:
+        """What is said of a secret, verified. AileronError(vault_locked), (not_found)."""
+        with self._using:
+            return self._required().secret_entry(name)
+
+    def to_fetch(self, binding: BindingName | None, host: str, max_age_s: float) -> tuple[str, ...]:
+        """The secrets that are elsewhere and have to be fetched before a request to `host` (HOST:PORT) with this binding.
+
+        That is its own, if it was not fetched within `max_age_s`, and those that could have been sent there and are not known
+        yet. None while the vault is locked. Quick: it is asked before each request.
+        """
+        with self._using:
+            known = self._opened
+            if known is None:
+                return ()
+            names = known.unknown(host)
+            bound = None if binding is None else known.binding(binding)
+            is_missing = bound is not None and bound.secret not in names
+            if bound is not None and is_missing and known.is_stale(bound.secret, _now_s() - max_age_s):
+                return (bound.secret, *names)
+            return names
+
+    def keep_fetched(self, entry: SecretEntry, value: Secret) -> None:
+        """Keep the value that was just fetched for this entry, in memory and sealed, until the vault is locked or the entry is
+        another. AileronError(binding_failed) where it is not the one that was approved, (vault_locked).
+        """
+        with self._using, self._translated():
+            self._required().keep_fetched(entry, value, _now_s())
 
     def remove_secret(self, name: str) -> None:
         """Forget a secret. AileronError(not_found), or (invalid_request) while a binding uses it.

@@ -50,14 +50,15 @@ class Refusals:
 
 
 @contextlib.contextmanager
-def refused(failure_class: FailureClass) -> Iterator[Refusals]:
-    """The block must end in a failure of this class; its message is what comes back."""
+def refused(failure_class: FailureClass, words: str = "") -> Iterator[Refusals]:
+    """The block must end in a failure of this class, whose message has these words; it is what comes back."""
     seen = Refusals()
     with pytest.raises(AileronError) as caught:
         yield seen
     failure = caught.value.failure
     seen.failure_class, seen.message, seen.details = failure.failure_class, failure.message, failure.details
     assert seen.failure_class == failure_class, seen.message
+    assert words in seen.message
 
 
 def use(binding: Binding, kind: str | None = None) -> CredentialUse:

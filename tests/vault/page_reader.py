@@ -84,7 +84,7 @@ def _wrapped(vault: Json, slot: Json, material: bytes, info: bytes, more: Json) 
 def secret(vault: Json, key: bytes, name: str) -> bytes:
     """'Secrets'."""
     entry = next(entry for entry in vault["secrets"] if entry["name"] == name)
-    said = {field: entry[field] for field in ("name", "id", "version", "created_ms", "updated_ms")}
+    said = {field: value for field, value in entry.items() if field != "sealed"}
     context = canonical({"use": "aileron vault 1: secret", "vault": vault["vault"], **said})
     return _open(_derived(key, b"aileron vault 1: entries"), entry["sealed"], context)
 

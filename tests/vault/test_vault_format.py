@@ -28,6 +28,7 @@ from aileron.vault.contents import (
     encode,
 )
 from aileron.vault.envelope import COST, Cost, Sealed
+from aileron.vault.references import Elsewhere
 from aileron.vault.slots import KeyringSlot, PassphraseSlot, RecoverySlot, Slot
 from tests.vault import page_reader
 from tests.vault.conftest import CANARY, OTHER, PASSPHRASE, python, refused, write
@@ -80,8 +81,10 @@ def contents(draw: st.DrawFn) -> Contents:
     slots += draw(st.lists(st.builds(KeyringSlot, ids, salts, keys), max_size=1))
     secrets = []
     for name, entry_id in draw(st.lists(st.tuples(names, ids), max_size=4, unique_by=(lambda x: x[0], lambda x: x[1]))):
-        created, later, value = draw(times), draw(times), draw(sealed(8, 64))
-        secrets.append(SecretEntry(name, entry_id, draw(counts), created, created + later, value))
+        created, later = draw(times), draw(times)
+        elsewhere = draw(st.none() | st.builds(Elsewhere, st.just("pass:a/b"), program=st.just("/usr/bin/pass")))
+        value = draw(sealed(8, 64) if elsewhere is None else sealed(64, 64))
+        secrets.append(SecretEntry(name, entry_id, draw(counts), created, created + later, value, elsewhere))
     bindings = []
     for name in draw(st.lists(names, max_size=4, unique=True)) if secrets else ():
         secret = draw(st.sampled_from(secrets)).name

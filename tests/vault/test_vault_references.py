@@ -1,0 +1,265 @@
+"""A secret whose value is elsewhere: what the file has of it, which value counts, and how long a fetched one is known."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aileron.model.credential import Reach
+from aileron.model.failure import FailureClass
+from aileron.model.secret import Secret
+from aileron.vault import Vault, VaultLender
+from aileron.vault.contents import SecretEntry
+from aileron.vault.references import Elsewhere
+from tests.vault import page_reader
+from tests.vault.conftest import API_KEY, CANARY, OTHER, PASSPHRASE, refused, use, write
+
+HOST, OTHER_HOST = "tickets.example:443", "other.example:443"
+BOUND = msgspec.structs.replace(API_KEY, reach=Reach(hosts=(HOST,), wire="api_key Authorization Bearer {key}"))
+PASS = Elsewhere("pass:work/tickets", program="/usr/bin/pass")
+SERVER = Elsewhere("vault://vault.example:8200/secret/tickets#key", token="vault-token")
+ROTATED = b"the-value-after-it-was-rotated"
+
+
+@pytest.fixture
+def referring(absent: Vault) -> Vault:
+    """Open; one secret is in pass, and bound for one host."""
+    absent.create(Secret(PASSPHRASE))
+    absent.set_reference("tickets", PASS, Secret(CANARY))
+    absent.bind(BOUND)
+    return absent
+
+
+def fetched(vault: Vault, value: bytes = CANARY) -> None:
+    """What the daemon does before a request."""
+    vault.keep_fetched(vault.secret_entry("tickets"), Secret(value))
+
+
+def lent(vault: Vault) -> bytes:
+    """What a connector would be lent."""
+    with VaultLender(vault).lend(use(BOUND)) as loan:
+        return loan.secret.reveal()
+
+
+def sendable(vault: Vault, host: str = HOST) -> list[bytes]:
+    """What answers of a host are searched for."""
+    return [one.secret.reveal() for one in vault.sendables(host).known]
+
+
+def reopened(vault: Vault) -> Vault:
+    """Locked and unlocked."""
+    vault.lock()
+    vault.unlock(Secret(PASSPHRASE))
+    return vault
+
+
+def test_the_file_has_the_reference_and_a_pin_and_no_value(referring: Vault) -> None:
+    """As the page says it, read by its own reader: the pin proves the value to whoever has it."""
+    found = page_reader.load(referring.path)
+    key = page_reader.data_key(found, PASSPHRASE)
+    (entry,) = found["secrets"]
+    pin = page_reader.secret(found, key, "tickets")
+    assert entry["elsewhere"] == {"reference": "pass:work/tickets", "program": "/usr/bin/pass"}
+    assert pin[32:] == hmac.digest(pin[:32], CANARY, hashlib.sha256)
+    assert CANARY not in referring.path.read_bytes()
+    assert referring.secrets()[0].elsewhere == PASS
+
+
+def test_a_vault_without_references_is_what_it_was(path: Path, made: bytes) -> None:
+    """Byte for byte: it opens, and no entry says anything of elsewhere."""
+    vault = Vault(path)
+    vault.unlock(Secret(PASSPHRASE))
+    assert b"elsewhere" not in made
+    assert {one.elsewhere for one in vault.secrets()} == {None}
+    assert vault.to_fetch(API_KEY.name, HOST, 0.0) == ()
+
+
+class EntryOfBefore(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What versions without references read."""
+
+    name: str
+    id: str
+    version: int
+    created_ms: int
+    updated_ms: int
+    sealed: dict[str, str]
+
+
+def test_an_older_program_refuses_the_file(referring: Vault, made: bytes) -> None:
+    """And reads one without references: a pin is never taken for a secret."""
+
+    def read(data: bytes) -> list[EntryOfBefore]:
+        return msgspec.convert(json.loads(data)["secrets"], list[EntryOfBefore])
+
+    assert [one.name for one in read(made)] == ["mail", "tickets"]
+    with pytest.raises(msgspec.ValidationError, match="elsewhere"):
+        read(referring.path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "elsewhere",
+    [
+        {"reference": "pass:other", "program": "/usr/bin/pass"},
+        {"reference": "pass:work/tickets", "program": "/home/me/bin/pass"},
+        None,
+    ],
+    ids=["reference", "program", "none"],
+)
+def test_a_reference_changed_in_the_file_is_found(referring: Vault, elsewhere: dict[str, str] | None) -> None:
+    """By the seal; and even by someone who could forge that, since the pin is bound to what is said of it."""
+    found = page_reader.load(referring.path)
+    key = page_reader.data_key(found, PASSPHRASE)
+    (entry,) = found["secrets"]
+    entry.pop("elsewhere")
+    if elsewhere is not None:
+        entry["elsewhere"] = elsewhere
+    page_reader.store(referring.path, found)
+    referring.lock()
+    with refused(FailureClass.HASH_MISMATCH, "its seal does not fit"):
+        referring.unlock(Secret(PASSPHRASE))
+    page_reader.store(referring.path, page_reader.seal({**found, "generation": found["generation"] + 1}, key))
+    referring.unlock(Secret(PASSPHRASE))
+    with refused(FailureClass.HASH_MISMATCH, "secret tickets does not open"):
+        lent(referring) if elsewhere is None else fetched(referring)
+
+
+def test_what_was_fetched_is_lent_and_searched_for(referring: Vault) -> None:
+    """Where it is bound for, and nowhere else."""
+    assert lent(referring) == CANARY
+    assert sendable(referring) == [CANARY]
+    assert sendable(referring, OTHER_HOST) == []
+
+
+def test_it_is_forgotten_with_the_key(referring: Vault) -> None:
+    """Not lent, and answers of its host cannot be searched, until it is fetched again."""
+    reopened(referring)
+    assert referring.to_fetch(BOUND.name, HOST, 300.0) == ("tickets",)
+    assert referring.to_fetch(None, HOST, 300.0) == ("tickets",)
+    assert referring.to_fetch(None, OTHER_HOST, 300.0) == ()
+    with refused(FailureClass.VAULT_LOCKED, "was not fetched since the vault was opened"):
+        lent(referring)
+    with refused(FailureClass.VAULT_LOCKED, "was not fetched since the vault was opened"):
+        referring.sendables(HOST)
+    assert sendable(referring, OTHER_HOST) == []
+    fetched(referring)
+    assert (lent(referring), sendable(referring)) == (CANARY, [CANARY])
+
+
+def test_its_age_counts_for_who_borrows_it_alone(referring: Vault) -> None:
+    """A value that is known is searched for, however old."""
+    assert referring.to_fetch(BOUND.name, HOST, 300.0) == ()
+    assert referring.to_fetch(BOUND.name, HOST, -1.0) == ("tickets",)
+    assert referring.to_fetch(None, HOST, -1.0) == ()
+
+
+def test_another_value_than_was_approved_is_not_kept(referring: Vault) -> None:
+    """And the message says what approves it, without the value."""
+    reopened(referring)
+    with refused(
+        FailureClass.BINDING_FAILED, "changed since you approved it: aileron binding rebind api_key/tickets/work"
+    ) as seen:
+        fetched(referring, ROTATED)
+    assert ROTATED.decode() not in seen.message
+    assert referring.to_fetch(None, HOST, 300.0) == ("tickets",)
+    fetched(referring)
+    assert lent(referring) == CANARY
+
+
+def test_the_value_of_before_is_searched_for_once_the_new_one_is_approved(referring: Vault) -> None:
+    """For a day, as of any secret; also across a lock."""
+    referring.set_reference("tickets", PASS, Secret(ROTATED))
+    assert lent(referring) == ROTATED
+    assert sorted(sendable(referring)) == sorted([CANARY, ROTATED])
+    reopened(referring)
+    fetched(referring, ROTATED)
+    assert sorted(sendable(referring)) == sorted([CANARY, ROTATED])
+
+
+def test_a_value_in_place_of_a_reference_and_the_reverse(referring: Vault) -> None:
+    """Each way round the one of before is still searched for."""
+    referring.set_secret("tickets", Secret(OTHER))
+    assert referring.secrets()[0].elsewhere is None
+    assert (lent(referring), sorted(sendable(referring))) == (OTHER, sorted([CANARY, OTHER]))
+    referring.set_reference("tickets", PASS, Secret(ROTATED))
+    assert sorted(sendable(referring)) == sorted([CANARY, OTHER, ROTATED])
+
+
+def test_a_pin_survives_another_passphrase(referring: Vault) -> None:
+    """The value is fetched again under the new key, and only the approved one counts."""
+    referring.rotate(Secret(PASSPHRASE), Secret(b"another passphrase"))
+    with refused(FailureClass.BINDING_FAILED, "changed since you approved it"):
+        fetched(referring, ROTATED)
+    fetched(referring)
+    assert (lent(referring), sendable(referring)) == (CANARY, [CANARY])
+
+
+def test_what_was_fetched_for_an_entry_that_is_another_by_now_is_dropped(referring: Vault) -> None:
+    """An answer that comes late says nothing about what was stored meanwhile."""
+    late = referring.secret_entry("tickets")
+    referring.set_reference("tickets", msgspec.structs.replace(PASS, reference="pass:other"), Secret(ROTATED))
+    referring.keep_fetched(late, Secret(CANARY))
+    assert lent(referring) == ROTATED
+
+
+def test_a_token_is_a_value_here_and_stays_while_it_is_needed(referring: Vault) -> None:
+    """And could have been sent to the server that it opens."""
+    with refused(FailureClass.INVALID_REQUEST, "the token 'vault-token' is no value"):
+        referring.set_reference("other", SERVER, Secret(OTHER))
+    referring.set_secret("vault-token", Secret(ROTATED))
+    referring.set_reference("other", SERVER, Secret(OTHER))
+    assert sendable(referring, "vault.example:8200") == [ROTATED]
+    with refused(FailureClass.INVALID_REQUEST, "first `aileron secret remove other`"):
+        referring.remove_secret("vault-token")
+    with refused(FailureClass.INVALID_REQUEST, "is the token of other, and has to be a value"):
+        referring.set_reference("vault-token", PASS, Secret(CANARY))
+    with refused(FailureClass.INVALID_REQUEST, "the token 'tickets' is no value"):
+        referring.set_reference("other", msgspec.structs.replace(SERVER, token="tickets"), Secret(OTHER))
+    referring.remove_secret("other")
+    referring.remove_secret("vault-token")
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "value", "why"),
+    [
+        (PASS, b"short", "has 5 bytes"),
+        (PASS, b"x" * (64 << 10) + b"x", "expected 8 to 65536 bytes"),
+        (PASS, b"two\nlines of it", "contains a line end"),
+        (Elsewhere("pass:work/tickets"), CANARY, "is read by a program if, and only if"),
+        (Elsewhere("pass:work/tickets", program="pass"), CANARY, "is not the absolute path"),
+        (Elsewhere("pass:work/tickets", program="/usr/bin/pass", token="a"), CANARY, "pass uses no token"),
+        (Elsewhere("vault://vault.example:8200/secret/tickets#key"), CANARY, "needs a token"),
+        (Elsewhere("nowhere"), CANARY, "is not a reference"),
+    ],
+    ids=["short", "long", "lines", "no-program", "relative", "pass-token", "no-token", "no-reference"],
+)
+def test_what_could_not_be_used_is_not_stored(referring: Vault, elsewhere: Elsewhere, value: bytes, why: str) -> None:
+    """Asked or stored."""
+    before = referring.path.read_bytes()
+    for attempt in (referring.check_reference, referring.set_reference):
+        with refused(FailureClass.BAD_INPUT, why):
+            attempt("tickets", elsewhere, Secret(value))
+    assert referring.path.read_bytes() == before
+
+
+def test_a_setting_cannot_use_one(referring: Vault) -> None:
+    """What the daemon itself sends is not asked for beforehand."""
+    with (
+        refused(FailureClass.BINDING_FAILED, "only bindings can use such a secret"),
+        VaultLender(referring).lend_secret("tickets"),
+    ):
+        pass
+
+
+def test_an_entry_reads_back_as_it_was_written(referring: Vault, tmp_path: Path) -> None:
+    """Copied to another place and opened there."""
+    there = tmp_path / "copy.json"
+    write(there, referring.path.read_bytes())
+    copy = Vault(there)
+    copy.unlock(Secret(PASSPHRASE))
+    assert copy.secret_entry("tickets") == referring.secret_entry("tickets")
+    assert isinstance(copy.secret_entry("tickets"), SecretEntry)
