@@ -414,9 +414,11 @@ def _preview_spec(rule: PreviewRule) -> StepSpec:
 
 
 def _preview(rule: PreviewRule, step: Step) -> PlannedPreview:
-    """The step made one that only reads, and soon ends: a person waits for it. Streams without a login cannot be held to that."""
+    """The step made one that only reads, and soon ends: a person waits for it. WebSockets, and streams without
+    a login, cannot be held to that.
+    """
     replace = msgspec.structs.replace
-    use, imports = step.grant.credential, step.grant.imports
+    use, imports = step.grant.credential, step.grant.imports - {HostFunction.WEBSOCKET}
     if use is None or not use.need.logins:
         imports -= {HostFunction.TCP}
     grant = replace(step.grant, read_only=True, imports=imports)

@@ -61,6 +61,7 @@ from aileron.egress.scrub import Needles
 from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, fit_for_use, look_up, within
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
+from aileron.egress.websocket import WebSockets
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
@@ -105,6 +106,8 @@ class Egress:
         self.rounds: Final = Rounds()
         without_alpn = client_context(settings.egress_ca_pem, protocols=())
         self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port, lender, logins)
+        http11 = client_context(settings.egress_ca_pem, protocols=("http/1.1",))
+        self.websockets: Final = WebSockets(self.resolve, http11, self.slots, own_port, lender)
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float

@@ -5,7 +5,8 @@ hands over names and values, and every byte that could end a field early is refu
 
 Rules
 - A field name is an RFC 9110 token; a value is visible ASCII, space and tab. CR, LF, NUL and everything else: RefusedError.
-- A request that asks for another protocol (`Upgrade`: WebSocket, h2c) is refused: behind a switch nothing could be checked.
+- A request that asks for another protocol (`Upgrade`: WebSocket, h2c) is refused: behind a switch nothing could be checked. So
+  is a field of a WebSocket's handshake, which websocket.py alone writes.
 - Dropped from requests: hop-by-hop fields and those that `Connection` names, `Host`, what describes the sender or the
   path (`Forwarded`, `X-Forwarded-*`), `Expect`, `Accept-Encoding`. The engine writes its own `Host`, framing and
   `Accept-Encoding: identity`. The credential is added after this, so no `Connection` option can take it off.
@@ -72,7 +73,7 @@ _DROPPED_PREFIXES: Final = ("proxy-", "x-forwarded-")
 _ASKS_FOR_PARTS: Final = frozenset({"range", "if-range", "request-range", "a-im"})
 """RFC 9110 section 14.2 and 13.1.5; what Netscape said for the first, which servers still read; RFC 3229, differences."""
 _PARTIAL_STATUS: Final = frozenset({206, 226})
-_INTERIM: Final = re.compile(rb"HTTP/1\.[0-9] 1[0-9]{2}")
+_INTERIM: Final = re.compile(rb"HTTP/1\.[0-9] 1(?!01)[0-9]{2}")  # after 101 another protocol begins
 _METHODS_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _NO_BODY_STATUS: Final = frozenset({204, 304})
 
@@ -128,7 +129,13 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
         if field_key(name) == "upgrade":
             raise RefusedError(
                 Reason.UPGRADE,
-                "the request asks to change the protocol (Upgrade); WebSockets and h2c are not supported",
+                "the request asks to change the protocol (Upgrade): open a WebSocket with the host function websocket; "
+                "h2c is not supported",
+            )
+        if field_key(name).startswith("sec-websocket-"):
+            raise RefusedError(
+                Reason.UPGRADE,
+                f"header field {name} belongs to the handshake of a WebSocket; leave it out, and name subprotocols as such",
             )
     dropped = _DROPPED_FROM_REQUESTS | _connection_options(trimmed)
     return tuple(

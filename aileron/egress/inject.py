@@ -6,8 +6,8 @@ nowhere else: never into a log, an exception or a repr.
 
 Rules
 - `oauth2` and `oauth2_client` are `Authorization: Bearer`. `api_key` goes into the declared query parameter, path or body
-  (places.py), else into the declared `header` with `{key}` in `format` replaced. `basic` is RFC 7617 with the binding's user
-  name, in UTF-8.
+  (places.py) or the first message of a WebSocket, else into the declared `header` with `{key}` in `format` replaced. `basic` is
+  RFC 7617 with the binding's user name, in UTF-8.
 - `digest` is the answer to what the service asked (signing/digest.py), and nothing until then.
 - `hmac` is a signature of the request in the fields of the manifest's template (signing/hmac_template.py), which only the
   supervisor sets: a library's own signature in one of them is refused.
@@ -25,6 +25,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import json
 import re
 import time
 from collections.abc import Callable, Iterable
@@ -219,6 +220,8 @@ def _key(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injecti
     need = use.need
     if need.path is not UNSET or need.body is not UNSET:
         return _in_its_place(use, lent, request)
+    if need.first_message is not UNSET:
+        return _message(use, lent, request, need.first_message)
     if need.query is None:
         return _header(use, lent, request, need.header, need.format)
     secret = _sendable(use, lent)
@@ -241,6 +244,20 @@ def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -
         raise _unusable(use, str(error)) from None
     parts = (part for part in secret.split(b"/") if len(part) >= _MIN_PART_BYTES)
     return Injection(made, frozenset({secret, sent, *parts}))
+
+
+def _message(use: CredentialUse, lent: LentCredential, request: Outgoing, form: str) -> Injection:
+    """Inside a text that begins with a brace or a bracket it is a part of a string of JSON."""
+    secret = _sendable(use, lent)
+    try:
+        text = secret.decode("utf-8")
+    except UnicodeDecodeError:
+        text = None
+    if text is None or form.count("{key}") != 1:
+        raise _unusable(use, "cannot be sent in a text: it is not UTF-8, or its first_message has no place for it")
+    if form.lstrip().startswith(("{", "[")):
+        text = json.dumps(text, ensure_ascii=False)[1:-1]
+    return Injection(request, frozenset({secret}), first_message=Secret(form.replace("{key}", text).encode()))
 
 
 def _bearer(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:

@@ -55,10 +55,12 @@ class Injection:
     """A request with its credential, and the byte strings to scrub from its answer. Holds the secret; prints nothing.
 
     `roots` are searched for in all later answers of the step too, `once` in this answer alone: a signature, which another
-    request does not have. `certificate` is what the connection has to be made with, in PEM with its private key.
+    request does not have. `certificate` is what the connection has to be made with, in PEM with its private key, and
+    `first_message` the text that a WebSocket begins with.
     """
 
     request: Outgoing
     roots: frozenset[bytes] = frozenset()
     once: frozenset[bytes] = frozenset()
     certificate: Secret | None = None
+    first_message: Secret | None = None

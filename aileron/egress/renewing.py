@@ -21,21 +21,37 @@ from __future__ import annotations
 import contextlib
 import types
 from collections.abc import Callable
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from aileron.egress.meter import Meter
-from aileron.egress.response import EgressResponse
 from aileron.model.secret import Secret
 
-__all__ = ["HELD_BYTES", "Exchange", "Renewing"]
+__all__ = ["HELD_BYTES", "Answer", "Exchange", "Renewing"]
 
 HELD_BYTES: Final = 64 << 10
 """64 KiB of an answer that says no: an error of an API has some hundred bytes, a page for people some thousand."""
 _REFUSED: Final = 401
 
 
-class Exchange(Protocol):
-    """One request and its response, as engine.py has it."""
+class Answer(Protocol):
+    """What an exchange gives: a response, or a WebSocket."""
+
+    @property
+    def status(self) -> int:
+        """Of HTTP."""
+        ...
+
+    async def hold(self, most_bytes: int) -> bool:
+        """See `EgressResponse.hold`."""
+        ...
+
+
+_T = TypeVar("_T", bound=Answer)
+_T_co = TypeVar("_T_co", bound=Answer, covariant=True)
+
+
+class Exchange(Protocol[_T_co]):
+    """One request and its response, as engine.py and websocket.py have it."""
 
     @property
     def token(self) -> Secret | None:
@@ -46,7 +62,7 @@ class Exchange(Protocol):
         """Have it renewed; True: there is another now. After the exchange is over."""
         ...
 
-    async def __aenter__(self) -> EgressResponse:
+    async def __aenter__(self) -> _T_co:
         """Send it."""
         ...
 
@@ -57,17 +73,17 @@ class Exchange(Protocol):
         ...
 
 
-class Renewing(contextlib.AbstractAsyncContextManager[EgressResponse]):
+class Renewing(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
     """One exchange, or two."""
 
-    def __init__(self, begin: Callable[[], Exchange], meter: Meter, *, can_repeat: bool) -> None:
+    def __init__(self, begin: Callable[[], Exchange[_T]], meter: Meter, *, can_repeat: bool) -> None:
         """`begin` makes an exchange of the same request each time; `can_repeat` says whether it can be sent again."""
         self._begin: Final = begin
         self._meter: Final = meter
         self._can_repeat: Final = can_repeat
         self._open = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> EgressResponse:
+    async def __aenter__(self) -> _T:
         async with contextlib.AsyncExitStack() as stack:
             response = await self._ask(stack)
             self._open = stack.pop_all()
@@ -81,7 +97,7 @@ class Renewing(contextlib.AbstractAsyncContextManager[EgressResponse]):
     ) -> None:
         await self._open.__aexit__(kind, error, trace)
 
-    async def _ask(self, stack: contextlib.AsyncExitStack) -> EgressResponse:
+    async def _ask(self, stack: contextlib.AsyncExitStack) -> _T:
         """The answer to relay; `stack` closes the exchange that it is still read from, if there is one."""
         exchange = self._begin()
         response = await stack.enter_async_context(exchange)  # 1

@@ -69,12 +69,20 @@ class AllowedRequest:
         return recorded_path(None if self.use is None else self.use.need, self.url.path)
 
 
-def admit(url: Url, request: EgressRequest, grant: Grant) -> AllowedRequest:
-    """Steps 2 to 7 for a parsed URL. RefusedError with the first rule that says no."""
+def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool = False) -> AllowedRequest:
+    """Steps 2 to 7 for a parsed URL; `is_websocket`: of the request that asks for one. RefusedError with the first rule that
+    says no.
+    """
     check_destination(url, grant)
     check_no_login(url.destination, grant)
     check_reserved(url, request.headers, grant.reserved)
     use = check_credential(request.credential, grant)
+    if use is not None and isinstance(use.need.first_message, str) and not is_websocket:
+        raise RefusedError(
+            Reason.CREDENTIAL_NOT_GRANTED,
+            "the credential of this step is sent in the first message of a WebSocket (first_message of the manifest), and in no "
+            "HTTP request: open one with the host function websocket",
+        )
     method = check_method(request.method)
     if grant.read_only:
         check_reads(method, request.headers)

@@ -6,7 +6,8 @@ nothing is repaired: an attack on two parsers needs a text that one of them mend
 
 Rules
 - Visible ASCII only, no backslash: what urllib or a browser would strip, fold or encode does not pass.
-- `https://` or `http://`, any case. No userinfo, no fragment (neither has a meaning on the wire).
+- `https://` or `http://`, any case; for a WebSocket `wss://` or `ws://` instead, which a `Url` has as what they are on the wire:
+  HTTP with TLS and without. No userinfo, no fragment (neither has a meaning on the wire).
 - The host is a lower-cased RFC 1123 name or a canonical dotted quad. No trailing dot, no percent sign, no
   underscore, no IPv6 literal (a manifest cannot name one), no other spelling of an IPv4 address.
 - The port is 1 to 65535 without sign or leading zero; absent, it is the scheme's. An empty port is refused.
@@ -23,15 +24,19 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.names import HostPort, check_host
 
-__all__ = ["MAX_URL_CHARS", "Url", "has_dot_segment", "parse_url"]
+__all__ = ["MAX_URL_CHARS", "WEBSOCKET_SCHEMES", "Url", "has_dot_segment", "parse_url"]
 
 MAX_URL_CHARS: Final = 16 << 10  # 16 KiB: servers stop at 8 KiB (nginx, Apache) or 16 KiB (Node) by default
 
+HTTP_SCHEMES: Final = {"https": "https", "http": "http"}
+WEBSOCKET_SCHEMES: Final = {"wss": "https", "ws": "http"}
+"""As written, and how it begins on the wire (RFC 6455 section 4.1)."""
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 _VISIBLE: Final = re.compile(r"[\x21-\x5b\x5d-\x7e]*")  # visible ASCII without the backslash
 _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
@@ -68,23 +73,35 @@ class Url:
         return self.host if self.port == _DEFAULT_PORTS[self.scheme] else f"{self.host}:{self.port}"
 
 
-def parse_url(text: str) -> Url:
-    """Parse a URL. RefusedError with a `url_*` reason for anything that two readers could understand differently."""
+def parse_url(text: str, schemes: Mapping[str, str] = HTTP_SCHEMES) -> Url:
+    """Parse a URL of one of these schemes: as it is written, and what the `Url` has.
+
+    RefusedError with a `url_*` reason for anything that two readers could understand differently.
+    """
     if len(text) > MAX_URL_CHARS:
         raise RefusedError(Reason.URL_LENGTH, f"the URL has {len(text)} characters; at most {MAX_URL_CHARS}")
     if not _VISIBLE.fullmatch(text):
         raise RefusedError(Reason.URL_CHARACTERS, "the URL has a character that is not visible ASCII, or a backslash")
     scheme, separator, rest = text.partition("://")
     scheme = scheme.lower()
-    if not separator or scheme not in _DEFAULT_PORTS:
-        raise RefusedError(
-            Reason.URL_SCHEME, "the URL does not start with https:// or http:// (WebSockets are not supported)"
-        )
+    if not separator or scheme not in schemes:
+        raise _other_scheme(scheme, schemes)
+    scheme = schemes[scheme]
     if "#" in rest:
         raise RefusedError(Reason.URL_FRAGMENT, "the URL has a fragment; drop everything from # on")
     authority, path, query = _split(rest)
     host, port = _parse_authority(authority, _DEFAULT_PORTS[scheme])
     return Url(scheme, host, port, _check_path(path), _check_query(query))
+
+
+def _other_scheme(scheme: str, schemes: Mapping[str, str]) -> RefusedError:
+    cure = ""
+    if scheme in WEBSOCKET_SCHEMES:
+        cure = ": open a WebSocket with the host function websocket instead of sending an HTTP request"
+    elif scheme in HTTP_SCHEMES:
+        cure = ": a WebSocket's URL is written with wss://"
+    expected = " or ".join(f"{one}://" for one in schemes)
+    return RefusedError(Reason.URL_SCHEME, f"the URL does not start with {expected}{cure}")
 
 
 def _split(rest: str) -> tuple[str, str, str | None]:

@@ -15,10 +15,12 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from aileron.egress.journal import Journal
+from aileron.egress.messages import Closed, Part, WebSocket
 from aileron.egress.meter import Meter
 from aileron.egress.response import EgressResponse
 from aileron.egress.rules import EgressRequest
 from aileron.egress.stream import Stream, StreamRequest
+from aileron.egress.websocket import Answer, WebSocketRequest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import HostFunction
 from aileron.model.plan import Grant, Step
@@ -33,15 +35,25 @@ from aileron_sandbox.frames.messages import (
     TcpOpen,
     TcpOpened,
     ToJail,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
+    WebSocketOpened,
 )
 
-__all__ = ["Broker", "Send", "StreamsOut", "WayOut", "check_imported"]
+__all__ = ["Broker", "Request", "Send", "StreamsOut", "WayOut", "WebSocketsOut", "check_imported"]
 
 _UPLOAD_CHUNKS: Final = 1
 """Chunks of a request body that wait for the upstream; the pipe behind them is the rest of the back-pressure."""
 
 _FLUSH_S: Final = 5.0
-"""For what a connector wrote to a stream before it closed it, as a kernel would still send it."""
+"""For what a connector wrote to a stream before it closed it, as a kernel would still send it; and for a service to answer that
+a WebSocket is closed.
+"""
+_GOING_AWAY: Final = 1001
+"""RFC 6455 section 7.4.1, of a WebSocket that the connector left without a word."""
+
+Request = HttpRequest | TcpOpen | WebSocketOpen
 
 Send = Callable[[ToJail, bytes], Awaitable[None]]
 """Send one frame to the connector, whole or, when cancelled, not at all."""
@@ -57,12 +69,27 @@ class StreamsOut(Protocol):
         ...
 
 
+class WebSocketsOut(Protocol):
+    """Where WebSockets go."""
+
+    def open(
+        self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[Answer]:
+        """See egress/websocket.py."""
+        ...
+
+
 class WayOut(Protocol):
     """Where requests go: egress/engine.py, the only way out of the jail; of an author's cases, answers from a file (trial/)."""
 
     @property
     def streams(self) -> StreamsOut:
         """The same for streams."""
+        ...
+
+    @property
+    def websockets(self) -> WebSocketsOut:
+        """The same for WebSockets."""
         ...
 
     def open(
@@ -87,15 +114,30 @@ def check_imported(function: HostFunction, step: Step) -> None:
         )
 
 
+_End = (
+    MemoryObjectSendStream[bytes]
+    | MemoryObjectReceiveStream[bytes]
+    | MemoryObjectSendStream[Part | Closed]
+    | MemoryObjectReceiveStream[Part | Closed]
+)
+
+
 class _Open:
     """One request or stream under way: how to stop it, and where its bytes go."""
 
     def __init__(self) -> None:
         self.scope: Final = anyio.CancelScope()
-        self.hung_up: anyio.Event | None = None  # a stream that is open: to close it is no failure
+        self.hung_up: anyio.Event | None = None  # a stream or WebSocket that is open: to close it is no failure
         self.over: Final = anyio.Event()
         self.upload: MemoryObjectSendStream[bytes] | None = None
         self.body: MemoryObjectReceiveStream[bytes] | None = None
+        self.said: MemoryObjectSendStream[Part | Closed] | None = None  # on a WebSocket
+        self.to_say: MemoryObjectReceiveStream[Part | Closed] | None = None
+
+    @property
+    def ends(self) -> tuple[_End | None, ...]:
+        """All of these."""
+        return self.upload, self.body, self.said, self.to_say
 
 
 class Broker:
@@ -110,14 +152,16 @@ class Broker:
         self._send = send
         self._open: dict[int, _Open] = {}
 
-    def accept(self, request: HttpRequest | TcpOpen) -> None:
+    def accept(self, request: Request) -> None:
         """Note a new request, before its task runs, so that its chunks find it."""
         entry = self._open[request.id] = _Open()
-        if isinstance(request, TcpOpen) or request.body == "stream":
+        if isinstance(request, WebSocketOpen):
+            entry.said, entry.to_say = anyio.create_memory_object_stream[Part | Closed](_UPLOAD_CHUNKS)
+        elif isinstance(request, TcpOpen) or request.body == "stream":
             entry.upload, entry.body = anyio.create_memory_object_stream[bytes](_UPLOAD_CHUNKS)
 
     async def deliver(self, frame: Frame) -> None:
-        """A chunk or a cancel of a request. Those of a request that is over are dropped: nobody reads them."""
+        """A chunk, a message or a cancel of a request. Those of a request that is over are dropped: nobody reads them."""
         message = frame.message
         if isinstance(message, Cancel):
             entry = self._open.get(message.id)
@@ -133,6 +177,11 @@ class Broker:
                         await entry.upload.send(frame.body)
                     if message.end:
                         entry.upload.close()
+        elif isinstance(message, WebSocketMessage | WebSocketClose):
+            entry = self._open.get(message.id)
+            if entry is not None and entry.said is not None:
+                with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    await entry.said.send(_said(message, frame.body))
 
     async def finish(self) -> None:
         """The connector has said its last word: what it wrote to streams still goes out, as when any process ends."""
@@ -143,13 +192,15 @@ class Broker:
             for entry, _ in streams:
                 await entry.over.wait()
 
-    async def serve(self, request: HttpRequest | TcpOpen, inline: bytes) -> None:
+    async def serve(self, request: Request, inline: bytes) -> None:
         """Carry one request or stream out. AileronError when it must end the invocation."""
         entry = self._open[request.id]
         try:
             with entry.scope:
                 if isinstance(request, TcpOpen):
                     is_over = await self._connect(request, entry)
+                elif isinstance(request, WebSocketOpen):
+                    is_over = await self._talk(request, entry)
                 else:
                     is_over = await self._exchange(request, self._body(request, inline, entry))
                 if is_over:
@@ -163,7 +214,7 @@ class Broker:
         finally:
             del self._open[request.id]
             entry.over.set()
-            for stream in (entry.upload, entry.body):
+            for stream in entry.ends:
                 if stream is not None:
                     stream.close()
 
@@ -177,11 +228,14 @@ class Broker:
             body=body,
         )
         async with self._egress.open(asked, self._step.grant, self._meter, self._journal, self._deadline) as response:
-            await self._send(HttpHead(id=request.id, status=response.status, headers=list(response.headers)), b"")
-            async for piece in response:
-                await self._send(Chunk(id=request.id), piece)
-            await self._send(Chunk(id=request.id, end=True), b"")
+            await self._answer(request.id, response)
         return True
+
+    async def _answer(self, request_id: int, response: EgressResponse) -> None:
+        await self._send(HttpHead(id=request_id, status=response.status, headers=list(response.headers)), b"")
+        async for piece in response:
+            await self._send(Chunk(id=request_id), piece)
+        await self._send(Chunk(id=request_id, end=True), b"")
 
     async def _connect(self, request: TcpOpen, entry: _Open) -> bool:
         """One stream, until both directions are over. False: the connector has closed it, and awaits the final frame."""
@@ -194,10 +248,7 @@ class Broker:
         return not entry.hung_up.is_set()
 
     async def _relay(self, stream_id: int, stream: Stream, entry: _Open, hung_up: anyio.Event) -> None:
-        """Bytes both ways. The first failure of either direction ends both and rises, alone."""
-        problem: AileronError | None = None
-
-        upward, downward = anyio.CancelScope(), anyio.CancelScope()
+        """Bytes both ways."""
 
         async def up() -> None:
             assert entry.body is not None  # `accept` gave every stream one
@@ -210,30 +261,56 @@ class Broker:
                 await self._send(Chunk(id=stream_id), piece)
             await self._send(Chunk(id=stream_id, end=True), b"")
 
-        async def carry(direction: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
-            nonlocal problem
-            try:
-                with scope:
-                    await direction()
-            except AileronError as error:
-                problem = problem or error
-                upward.cancel()
-                downward.cancel()
+        await _BothWays(hung_up).carry(up, down, stream.attend)
 
-        async def close_when_told() -> None:
-            await hung_up.wait()
-            downward.cancel()
-            upward.deadline = anyio.current_time() + _FLUSH_S
+    async def _talk(self, request: WebSocketOpen, entry: _Open) -> bool:
+        """One WebSocket, until it is closed; or what the service said instead. False as of `_connect`."""
+        asked = WebSocketRequest(
+            url=request.url,
+            headers=tuple((name, value) for name, value in request.headers),
+            subprotocols=tuple(request.subprotocols),
+            credential=request.credential,
+        )
+        websockets = self._egress.websockets
+        async with websockets.open(asked, self._step.grant, self._meter, self._journal, self._deadline) as answer:
+            if not isinstance(answer, WebSocket):
+                await self._answer(request.id, answer)
+                return True
+            opened = answer.opened
+            head = WebSocketOpened(id=request.id, headers=list(opened.headers), subprotocol=opened.subprotocol)
+            await self._send(head, b"")
+            entry.hung_up = anyio.Event()
+            await self._converse(request.id, answer, entry, entry.hung_up)
+        return not entry.hung_up.is_set()
 
-        async with anyio.create_task_group() as watching:
-            watching.start_soon(close_when_told)
-            watching.start_soon(carry, stream.attend, anyio.CancelScope())
-            async with anyio.create_task_group() as both:
-                both.start_soon(carry, up, upward)
-                both.start_soon(carry, down, downward)
-            watching.cancel_scope.cancel()
-        if problem is not None:
-            raise problem
+    async def _converse(self, request_id: int, websocket: WebSocket, entry: _Open, hung_up: anyio.Event) -> None:
+        """Messages both ways, until both have said that it is closed."""
+        both, is_closed = _BothWays(hung_up), False
+
+        async def up() -> None:
+            assert entry.to_say is not None  # `accept` gave every WebSocket one
+            last = Closed(_GOING_AWAY, "")
+            async for said in entry.to_say:
+                if isinstance(said, Closed):
+                    last = said
+                    break
+                await websocket.send(said)
+            await websocket.close(last.code, last.reason)
+            both.downward.deadline = anyio.current_time() + _FLUSH_S
+
+        async def down() -> None:
+            nonlocal is_closed
+            with contextlib.suppress(anyio.EndOfStream):  # `attend` says why
+                while isinstance(heard := await websocket.receive(), Part):
+                    message = WebSocketMessage(id=request_id, text=heard.is_text, more=not heard.is_last)
+                    await self._send(message, heard.data)
+                is_closed = True
+                both.upward.cancel()  # nobody reads what the connector says from here on
+                await self._send(WebSocketClose(id=request_id, code=heard.code, reason=heard.reason), b"")
+
+        await both.carry(up, down, websocket.attend)
+        if not is_closed and not hung_up.is_set():
+            await self._send(WebSocketClose(id=request_id), b"")
 
     @staticmethod
     def _body(request: HttpRequest, inline: bytes, entry: _Open) -> bytes | AsyncIterator[bytes] | None:
@@ -248,7 +325,55 @@ class Broker:
         await self._send(Refused(id=request_id, error=error), b"")
 
 
+class _BothWays:
+    """Two directions of a stream or WebSocket. The first failure of either ends both and rises, alone."""
+
+    def __init__(self, hung_up: anyio.Event) -> None:
+        self._hung_up: Final = hung_up
+        self._problem: AileronError | None = None
+        self.upward: Final = anyio.CancelScope()
+        self.downward: Final = anyio.CancelScope()
+
+    async def carry(
+        self,
+        up: Callable[[], Awaitable[None]],
+        down: Callable[[], Awaitable[None]],
+        attend: Callable[[], Awaitable[None]],
+    ) -> None:
+        """Both, until they are over, with `attend` beside them."""
+        async with anyio.create_task_group() as watching:
+            watching.start_soon(self._close_when_told)
+            watching.start_soon(self._carry, attend, anyio.CancelScope())
+            async with anyio.create_task_group() as both:
+                both.start_soon(self._carry, up, self.upward)
+                both.start_soon(self._carry, down, self.downward)
+            watching.cancel_scope.cancel()
+        if self._problem is not None:
+            raise self._problem
+
+    async def _carry(self, direction: Callable[[], Awaitable[None]], scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await direction()
+        except AileronError as error:
+            self._problem = self._problem or error
+            self.upward.cancel()
+            self.downward.cancel()
+
+    async def _close_when_told(self) -> None:
+        await self._hung_up.wait()
+        self.downward.cancel()
+        self.upward.deadline = anyio.current_time() + _FLUSH_S
+
+
+def _said(message: WebSocketMessage | WebSocketClose, body: bytes | None) -> Part | Closed:
+    if isinstance(message, WebSocketClose):
+        return Closed(message.code, message.reason)
+    return Part(body or b"", is_text=message.text, is_last=not message.more)
+
+
 def _hang_up(entry: _Open, hung_up: anyio.Event) -> None:
-    if entry.upload is not None:
-        entry.upload.close()  # what was sent before still goes out
+    for end in (entry.upload, entry.said):
+        if end is not None:
+            end.close()  # what was sent before still goes out
     hung_up.set()

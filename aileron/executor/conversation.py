@@ -26,7 +26,7 @@ from aileron.egress.journal import RequestDenial
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import Reason
 from aileron.executor import endings
-from aileron.executor.broker import Broker, WayOut, check_imported
+from aileron.executor.broker import Broker, Request, WayOut, check_imported
 from aileron.executor.channel import FrameChannel
 from aileron.executor.jails import Jailed
 from aileron.model.failure import AileronError
@@ -50,6 +50,9 @@ from aileron_sandbox.frames.messages import (
     Result,
     TcpOpen,
     ToJail,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
 )
 from aileron_sandbox.frames.session import HostSession
 
@@ -218,7 +221,11 @@ class HostConversation:
                 check_imported(HostFunction.TCP, self._step)
                 broker.accept(stream)
                 tasks.start_soon(self._serve, broker, stream, b"", tasks)
-            case Chunk() | Cancel():
+            case WebSocketOpen() as websocket:
+                check_imported(HostFunction.WEBSOCKET, self._step)
+                broker.accept(websocket)
+                tasks.start_soon(self._serve, broker, websocket, b"", tasks)
+            case Chunk() | WebSocketMessage() | WebSocketClose() | Cancel():
                 await broker.deliver(frame)
             case Ready():
                 self._said_ready = True
@@ -237,7 +244,7 @@ class HostConversation:
                 raise FrameError(f"a jail cannot send {type(frame.message).__name__}")
         return False
 
-    async def _serve(self, broker: Broker, request: HttpRequest | TcpOpen, inline: bytes, tasks: TaskGroup) -> None:
+    async def _serve(self, broker: Broker, request: Request, inline: bytes, tasks: TaskGroup) -> None:
         try:
             await broker.serve(request, inline)
         except AileronError as error:

@@ -114,7 +114,7 @@ CREDENTIAL: Final = {
     ),
     "first_message": Field(
         Kind.STRING,
-        says="`api_key` only: the text, with `{key}` once, that Aileron sends first on each [WebSocket](egress.md)",
+        says="`api_key` only: the text, with `{key}` once, that Aileron sends first on each [WebSocket](egress.md#websockets)",
         pattern=_FIRST_MESSAGE.pattern,
         example='{"type": "auth", "token": "{key}"}',
     ),

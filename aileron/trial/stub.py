@@ -31,6 +31,7 @@ from aileron.egress.rules import AllowedRequest, EgressRequest, admit, check_gra
 from aileron.egress.scrub import Needles
 from aileron.egress.stream import Stream, StreamRequest
 from aileron.egress.url import parse_url
+from aileron.egress.websocket import Answer, WebSocketRequest
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
@@ -57,6 +58,7 @@ class Stub:
         self._first: Final = first
         self.problem: str | None = None
         self.streams: Final = _Streams(self, streams, first)
+        self.websockets: Final = _WebSockets(self)
 
     @property
     def left_over(self) -> str | None:
@@ -96,6 +98,19 @@ class Stub:
                 return exchange
         sent = f" with the body {body[:_MAX_SHOWN].decode('utf-8', 'replace')!r}" if body else ""
         return self.refuse(f"no exchange is left for {admitted.method} {url.destination}{url.target}{sent}")
+
+
+class _WebSockets:
+    """Those of a case: none can be written in one yet."""
+
+    def __init__(self, stub: Stub) -> None:
+        self._stub: Final = stub
+
+    def open(
+        self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[Answer]:
+        """AileronError, always."""
+        self._stub.refuse("cases have no WebSockets: try the connector against its service instead")
 
 
 class _Streams:

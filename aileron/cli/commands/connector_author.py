@@ -32,6 +32,7 @@ _HERE = Path()
 _USES = {
     "http": "send HTTP requests to these hosts, through the daemon",
     "tcp": "open streams to these hosts, through the daemon",
+    "websocket": "open WebSockets to these hosts, through the daemon",
     "log": "write to the log",
     "progress": "report progress",
     "audit": "write facts to the audit trail, marked as its own",

@@ -1,0 +1,312 @@
+"""An open WebSocket as the executor has it: messages both ways, each searched for secrets before it is given out.
+
+Runs in the daemon, on bytes of a service it does not trust; what comes out goes into a jail. wsproto parses and writes frames,
+and masks what is sent with random bytes; no extension is spoken, so nothing is compressed where nobody looks.
+
+Rules
+- A message is counted as it comes, decoded from UTF-8 if it is text, searched inside what it decompresses to (unlabelled.py),
+  and scrubbed (scrub.py), as the body of an answer is. Its frames are one text to those who search. Two messages are two: what
+  a service cuts in two messages is found in neither, as with two answers.
+- It is given out in parts, so no whole message is held here; at most `MAX_WAITING` parts wait for the connector. While they do,
+  nothing more is read, and the service has to wait as well.
+- Pings are answered here. A service that says nothing for `PING_EVERY_S` is asked whether it is there, and has `PONG_WITHIN_S`.
+- What breaks the protocol (a masked or reserved frame, a cut code point, a control frame in parts) ends it: network_error.
+- Every byte after the handshake counts against the budget: payload, headers, pings. So frames without content have an end, too.
+- Every wait ends at the deadline of the step.
+
+Source: RFC 6455; docs/reference/egress.md. Not here: who gets one, and the handshake (websocket.py).
+"""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import math
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, TypeVar
+
+import anyio
+import anyio.lowlevel
+import httpcore2
+from wsproto.connection import Connection as Frames
+from wsproto.connection import ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, Pong, TextMessage
+from wsproto.frame_protocol import CloseReason
+from wsproto.utilities import LocalProtocolError
+
+from aileron.egress.dial import Wire
+from aileron.egress.failures import ConnectionProblem, unreachable
+from aileron.egress.headers import Field
+from aileron.egress.meter import Meter
+from aileron.egress.refusal import BadAnswerError
+from aileron.egress.response import TURN_S
+from aileron.egress.scrub import Needles, Scrubber
+from aileron.egress.steps import within
+from aileron.egress.unlabelled import Unlabelled
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+
+__all__ = ["MAX_MESSAGE_BYTES", "Closed", "Opened", "Part", "WebSocket"]
+
+MAX_MESSAGE_BYTES: Final = 16 << 20
+"""16 MiB of one message: libraries take 1 MiB (websockets) to 100 MiB (ws of Node) unless told otherwise."""
+MAX_WAITING: Final = 16
+"""Parts that wait for the connector: of at most a read and what a search held back, so some 1 MiB."""
+PING_EVERY_S: Final = 20.0  # what websockets and Node's ws suggest; proxies drop what is silent for 30 to 60 s
+PONG_WITHIN_S: Final = 20.0
+_READ_BYTES: Final = 64 << 10
+_LAST_WORD_S: Final = 5.0  # for a service to take why it is left; one that reads takes it at once
+
+_T = TypeVar("_T")
+_Message = TextMessage | BytesMessage
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Part:
+    """A message, or a part of one; `is_last`: no other follows. Of a text all parts together are UTF-8."""
+
+    data: bytes
+    is_text: bool
+    is_last: bool
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Closed:
+    """It is closed, with what the service said; `code` None: nothing."""
+
+    code: int | None
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Opened:
+    """What the service answered to the handshake, scrubbed."""
+
+    headers: tuple[Field, ...]
+    subprotocol: str | None
+
+
+class WebSocket:
+    """One that is open. One task sends, another receives, and a third attends for as long as it lasts."""
+
+    status: Final = 101
+
+    def __init__(
+        self,
+        wire: Wire,
+        reading: httpcore2.AsyncNetworkStream,
+        opened: Opened,
+        destination: HostPort,
+        meter: Meter,
+        deadline: float,
+        needles: Callable[[], Needles],
+    ) -> None:
+        """`reading`: the wire, and before it what came with the head of the handshake. `needles`: what to look for from now on;
+        asked before each part.
+        """
+        self.opened: Final = opened
+        self._wire: Final = wire
+        self._reading: Final = reading
+        self._destination: Final = destination
+        self._meter: Final = meter
+        self._deadline: Final = deadline
+        self._needles: Final = needles
+        self._frames: Final = Frames(ConnectionType.CLIENT)
+        self._writing: Final = anyio.Lock()
+        self._put, self._waiting = anyio.create_memory_object_stream[Part | Closed](MAX_WAITING)
+        self._message: _Incoming | None = None
+        self._outgoing: codecs.IncrementalDecoder | None = None
+        self._turn_at = 0.0
+        self.bytes_up = 0
+        self.bytes_down = 0
+        self.scrubbed = 0
+
+    async def hold(self, most_bytes: int) -> bool:
+        """As `EgressResponse.hold`; it has no end that could be held."""
+        return False
+
+    async def send(self, part: Part) -> None:
+        """All of it. AileronError: network_error, or resource_limit_exceeded before anything of it is sent.
+
+        Once the service has closed, what is sent is dropped.
+        """
+        if not part.is_text:
+            await self._send(BytesMessage(data=part.data, message_finished=part.is_last))
+            return
+        text = self._decoded(part)
+        if text is None:
+            raise self._broken("a text that is not UTF-8 was to be sent", retriable=False)
+        await self._send(TextMessage(data=text, message_finished=part.is_last))
+
+    async def close(self, code: int | None, reason: str) -> None:
+        """Say that nothing more will be sent. `receive` gives what still comes, and at last what the service answers."""
+        await self._send(CloseConnection(code=CloseReason.NO_STATUS_RCVD if code is None else code, reason=reason))
+
+    async def receive(self) -> Part | Closed:
+        """The next part, or that it is closed. anyio.EndOfStream where `attend` has ended with an error."""
+        return await self._waiting.receive()
+
+    async def attend(self) -> None:
+        """Read, answer pings, and search, until it is closed. AileronError: network_error, or resource_limit_exceeded."""
+        with self._put:
+            closed = None
+            while closed is None:
+                closed = await self._take_in(await self._read())
+            await self._put.send(closed)
+
+    def end(self) -> None:
+        """Now, without waiting."""
+        self._put.close()
+        self._waiting.close()
+        self._wire.close()
+
+    async def _take_in(self, data: bytes) -> Closed | None:
+        """What came of these bytes; the end, if it came."""
+        self._meter.count_down(len(data))
+        self.bytes_down += len(data)
+        self._frames.receive_data(data)
+        asked: Ping | None = None
+        for event in self._frames.events():
+            match event:
+                case Ping():
+                    asked = event  # of many at once the last one may stand for all: RFC 6455 section 5.5.3
+                case CloseConnection():
+                    return await self._closed(event)
+                case TextMessage() | BytesMessage():
+                    await self._take_message(event)
+            await self._give_turn()
+        if asked is not None:
+            await self._say_last(asked.response())
+        return None
+
+    async def _take_message(self, event: _Message) -> None:
+        is_text = isinstance(event, TextMessage)
+        if self._message is None:
+            self._message = _Incoming(self._needles())
+        message, pieces = self._message, []
+        try:
+            message.look_for(self._needles())  # another one may have been bound, renewed or lent since
+            for piece in message.take(_payload(event), is_over=event.message_finished):
+                pieces.append(piece)
+                await self._give_turn()
+        except BadAnswerError as error:
+            words = str(error)
+        else:
+            if event.message_finished:
+                self.scrubbed += message.hits
+                self._message = None
+            if any(pieces) or event.message_finished:
+                await self._put.send(Part(b"".join(pieces), is_text, event.message_finished))
+            return
+        raise await self._failed(CloseReason.POLICY_VIOLATION, words)
+
+    async def _closed(self, event: CloseConnection) -> Closed:
+        if self._frames.state not in (ConnectionState.REMOTE_CLOSING, ConnectionState.CLOSED):
+            raise await self._failed(CloseReason(event.code), "it violated the WebSocket protocol")
+        if self._frames.state is ConnectionState.REMOTE_CLOSING:
+            await self._say_last(event.response())
+        reason, hits = Scrubber(self._needles()).scrub_whole((event.reason or "").encode())
+        self.scrubbed += hits
+        code = None if event.code == CloseReason.NO_STATUS_RCVD else int(event.code)
+        return Closed(code, reason.decode("utf-8", "replace"))
+
+    async def _read(self) -> bytes:
+        """The next bytes. A service that says nothing is asked whether it is there."""
+        with anyio.move_on_after(PING_EVERY_S):
+            return await self._read_wire()
+        await self._send(Ping())
+        with anyio.move_on_after(PONG_WITHIN_S):
+            return await self._read_wire()
+        raise self._broken(f"it said nothing for {PING_EVERY_S + PONG_WITHIN_S:.0f} seconds, and did not answer a ping")
+
+    async def _read_wire(self) -> bytes:
+        data = await self._exchange(lambda: self._reading.read(_READ_BYTES))
+        if not data:
+            raise self._broken("it closed the connection without closing the WebSocket")
+        return data
+
+    async def _send(self, event: _Message | Ping | Pong | CloseConnection) -> None:
+        async with self._writing:
+            try:
+                data = self._frames.send(event)
+            except LocalProtocolError:
+                return  # it is closed, or closing: nobody reads this
+            self._meter.count_up(len(data))
+            self.bytes_up += len(data)
+            await self._exchange(lambda: self._wire.write(data))
+
+    async def _say_last(self, event: Pong | CloseConnection) -> None:
+        """What a service that may have gone by now need not take."""
+        last = isinstance(event, CloseConnection)  # half a pong would garble what follows it
+        try:
+            with anyio.move_on_after(_LAST_WORD_S if last else math.inf):
+                await self._send(event)
+        except AileronError as error:
+            if error.failure.failure_class is not FailureClass.NETWORK_ERROR:
+                raise
+
+    async def _exchange(self, step: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await within(self._deadline, "exchange", self._destination, step)
+        except anyio.BusyResourceError:
+            pass  # see stream.py
+        raise self._broken("TLS failed: the service requests new keys but does not read")
+
+    async def _give_turn(self) -> None:
+        if time.monotonic() >= self._turn_at:
+            await anyio.lowlevel.checkpoint()
+            self._turn_at = time.monotonic() + TURN_S
+
+    def _decoded(self, part: Part) -> str | None:
+        """A part of a text that goes out, but for what a later one completes; None where it is no UTF-8."""
+        decoder = self._outgoing = self._outgoing or codecs.getincrementaldecoder("utf-8")()
+        if part.is_last:
+            self._outgoing = None
+        try:
+            return decoder.decode(part.data, part.is_last)
+        except UnicodeDecodeError:
+            return None
+
+    async def _failed(self, code: CloseReason, words: str) -> AileronError:
+        """Tell the service why nothing more is read, if it still takes that, and give the error to raise."""
+        await self._say_last(CloseConnection(code=code))
+        return self._broken(words, retriable=False)
+
+    def _broken(self, words: str, *, retriable: bool = True) -> AileronError:
+        return unreachable("exchange", self._destination, ConnectionProblem(words, retriable))
+
+
+class _Incoming:
+    """One message on its way in."""
+
+    def __init__(self, needles: Needles) -> None:
+        self._scrubber: Final = Scrubber(needles)
+        self._unlabelled: Final = Unlabelled(needles)
+        self._size = 0
+
+    @property
+    def hits(self) -> int:
+        """Occurrences of a secret that were masked."""
+        return self._scrubber.hits
+
+    def look_for(self, needles: Needles) -> None:
+        """From here on, these."""
+        self._scrubber.look_for(needles)
+        self._unlabelled.look_for(needles)
+
+    def take(self, data: bytes, *, is_over: bool) -> Iterator[bytes]:
+        """What may go on by now; BadAnswerError for what must not come in."""
+        self._size += len(data)
+        if self._size > MAX_MESSAGE_BYTES:
+            raise BadAnswerError(f"it sent a message of more than {MAX_MESSAGE_BYTES >> 20} MiB")
+        for part in self._unlabelled.feed(data):
+            yield self._scrubber.feed(part)
+        if is_over:
+            for part in self._unlabelled.finish():
+                yield self._scrubber.feed(part)
+            yield self._scrubber.finish()
+
+
+def _payload(event: _Message) -> bytes:
+    return event.data.encode() if isinstance(event, TextMessage) else bytes(event.data)

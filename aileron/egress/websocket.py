@@ -1,0 +1,363 @@
+"""Open a WebSocket at a granted host: the same checks in the same order as for a request, and the handshake.
+
+Runs in the daemon, called by the executor for each `websocket_open` frame. It trusts neither the connector nor the service.
+
+    1 count · 2 admit · 3 resolve and check every address · 4 have what is lent made fit for use
+    5 know what could have been sent there, lend, inject · 6 write down, durably · 7 connect, verify TLS
+    8 the handshake, and the first message where the credential is in it · 9 messages both ways (messages.py)
+    10 close · 11 write down the end
+
+Rules
+- The request that asks for it is a GET: all of rules.py holds for it, and the credential gets in as into any other. The fields
+  of the handshake are written here alone, and before a credential is put in: what is signed is what is sent.
+- A step that only reads (a preview) gets none: what a message does cannot be seen.
+- A new connection each time, in HTTP/1.1: what it means after the handshake is between its two ends.
+- No extension is offered, and none accepted: what is compressed could not be searched.
+- Whoever answers with anything but a WebSocket is relayed like the answer to a request, scrubbed, of at most `REFUSAL_BYTES`.
+- The first message is sent before the connector hears that the WebSocket is open, which never sees it.
+- The secret is lent until the WebSocket is closed. What is bound or lent meanwhile is looked for from then on.
+- Where 6 was reached 11 follows, cancellation included; where a rule said no, that is written down before the error rises.
+
+Source: RFC 6455 section 4; docs/reference/egress.md. Not here: frames of the jail (the executor's broker), the socket (dial.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import dataclasses
+import hashlib
+import re
+import secrets
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
+from typing import Final
+
+import anyio
+import httpcore2
+
+from aileron.egress.decode import decoder_for
+from aileron.egress.failures import ConnectionProblem, denied, destination_text, unreachable
+from aileron.egress.headers import Field, check_whole, read_response_head, without_parts
+from aileron.egress.inject import Lender, inject
+from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.lookup import Resolver
+from aileron.egress.messages import Opened, Part, WebSocket
+from aileron.egress.meter import Meter
+from aileron.egress.outgoing import Injection, Outgoing
+from aileron.egress.pool import Connection, Key
+from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
+from aileron.egress.renewing import Renewing
+from aileron.egress.response import Body, EgressResponse, scrub_fields
+from aileron.egress.rules import AllowedRequest, EgressRequest, admit
+from aileron.egress.scrub import Needles
+from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, fit_for_use, look_up, within
+from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import CredentialUse, Grant
+from aileron.model.secret import Secret
+
+__all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets"]
+
+METHOD: Final = "WEBSOCKET"
+"""What stands in the ledger for a method."""
+REFUSAL_BYTES: Final = 64 << 10
+"""64 KiB of the answer of a service that opens no WebSocket, as renewing.py holds of one that says no."""
+MAX_SUBPROTOCOLS: Final = 16  # the IANA registry has some 150 names; who speaks more than a few lists versions of one
+_HEAD_BYTES: Final = 256 << 10  # as engine.py has it
+_ACCEPTS: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
+_SUBPROTOCOL: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
+_RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
+
+Answer = WebSocket | EgressResponse
+"""An open WebSocket, or what the service said instead."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class WebSocketRequest:
+    """What a connector asks for: unchecked text. `credential` names a kind, never a secret."""
+
+    url: str
+    headers: tuple[Field, ...] = ()
+    subprotocols: tuple[str, ...] = ()
+    credential: str | None = None
+
+
+class WebSockets:
+    """One for each daemon, made from the parts of its `Egress`: names, trust in certificates, places, the way to the vault."""
+
+    def __init__(
+        self, resolve: Resolver, tls: ssl.SSLContext, slots: anyio.Semaphore, own_port: int | None, lender: Lender
+    ) -> None:
+        """`tls` offers HTTP/1.1 alone."""
+        self.resolve: Final = resolve
+        self.tls: Final = tls
+        self.slots: Final = slots
+        self.own_port: Final = own_port
+        self.lender: Final = lender
+
+    def open(
+        self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
+    ) -> contextlib.AbstractAsyncContextManager[Answer]:
+        """Ask for one when entered; closed when left. `deadline` as in `anyio.current_time()`. AileronError as `Egress.open`."""
+        use = grant.credential
+        if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
+            return _Opening(self, request, grant, meter, journal, deadline)
+        return Renewing[Answer](
+            lambda: _Opening(self, request, grant, meter, journal, deadline), meter, can_repeat=True
+        )
+
+
+class _Opening(Passage[Answer]):
+    """One WebSocket, from the question to its row in the ledger."""
+
+    def __init__(
+        self,
+        websockets: WebSockets,
+        request: WebSocketRequest,
+        grant: Grant,
+        meter: Meter,
+        journal: Journal,
+        deadline: float,
+    ) -> None:
+        super().__init__(grant, meter, journal, deadline)
+        self._websockets = websockets
+        self._request = request
+        self._place = contextlib.ExitStack()  # the one of those all steps share
+        self._key = base64.b64encode(secrets.token_bytes(16)).decode()
+        self._bound = Needles(())
+        self._once = frozenset[bytes]()
+        self._with_once: tuple[Needles, Needles] | None = None
+        self._connection: Connection | None = None
+        self._answer: httpcore2.Response | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._body: Body | None = None
+        self._websocket: WebSocket | None = None
+        self.token: Secret | None = None
+
+    async def renew(self, refused: Secret) -> bool:
+        """Have a token that the service refused renewed, as the engine does."""
+        use, destination = self._grant.credential, self._destination
+        assert use is not None
+        assert destination is not None
+        lender, deadline = self._websockets.lender, self._deadline
+        return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
+
+    async def _run(self) -> Answer:
+        self._number = self._meter.count_request()
+        admitted = self._checked(self._admit)
+        destination = admitted.url.destination
+        await enter(self._stack, (self._meter.in_flight,), destination, self._deadline)
+        await enter(self._place, (self._websockets.slots,), destination, self._deadline)
+        addresses = await self._vet(admitted)
+        await self._ready(admitted.use, destination)
+        injection = self._prepare(admitted)
+        identity = None if admitted.use is None else str(admitted.use.binding)
+        await self._write_down(RequestIntent(self._number, METHOD, destination, admitted.url.path, identity))  # step 6
+        key = Key(destination, admitted.plain, admitted.private, identity)
+        tls = None if admitted.plain else self._websockets.tls
+        wire, address = await connected(self._deadline, destination, addresses, tls)
+        connection = self._connection = Connection.over(wire, address, key)
+        answer = self._answer = await self._send(connection, injection.request)
+        try:
+            if answer.status == WebSocket.status:
+                websocket = self._websocket = self._opened(connection, answer)
+            else:
+                return await self._refusal(answer)
+        except BadAnswerError as error:
+            words = str(error)
+        else:
+            if injection.first_message is not None:
+                await websocket.send(Part(injection.first_message.reveal(), is_text=True, is_last=True))
+            return websocket
+        raise unreachable("exchange", destination, ConnectionProblem(words, retriable=False))
+
+    def _admit(self) -> AllowedRequest:
+        """Step 2: parse, then every rule that needs no look-up."""
+        asked = self._request
+        url = parse_url(asked.url, WEBSOCKET_SCHEMES)
+        self._destination = url.destination
+        admitted = admit(
+            url, EgressRequest("GET", asked.url, asked.headers, asked.credential), self._grant, is_websocket=True
+        )
+        if self._grant.read_only:
+            raise RefusedError(
+                Reason.READ_ONLY,
+                "a preview can only read, and what a message does cannot be checked: WebSockets are not allowed",
+            )
+        return dataclasses.replace(admitted, fields=(*admitted.fields, *self._handshake_fields(asked.subprotocols)))
+
+    def _handshake_fields(self, subprotocols: tuple[str, ...]) -> tuple[Field, ...]:
+        if len(subprotocols) > MAX_SUBPROTOCOLS or not all(map(_SUBPROTOCOL.fullmatch, subprotocols)):
+            raise RefusedError(
+                Reason.HEADER_VALUE,
+                f"the subprotocols are not up to {MAX_SUBPROTOCOLS} valid HTTP tokens of 256 characters",
+            )
+        offered = (("Sec-WebSocket-Protocol", ", ".join(subprotocols)),) if subprotocols else ()
+        return (
+            ("Connection", "Upgrade"),
+            ("Upgrade", "websocket"),
+            ("Sec-WebSocket-Version", "13"),
+            ("Sec-WebSocket-Key", self._key),
+            *offered,
+        )
+
+    async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
+        """Step 3."""
+        destination, own_port = admitted.url.destination, self._websockets.own_port
+        addresses = await look_up(self._websockets.resolve, destination, self._deadline)
+        plain, private = admitted.plain, admitted.private
+        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
+        return addresses
+
+    async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
+        """Step 4."""
+        lender, deadline = self._websockets.lender, self._deadline
+        if lender.is_ready(use, destination):
+            return
+        self._place.close()
+        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, destination, deadline))
+        await enter(self._place, (self._websockets.slots,), destination, deadline)
+
+    def _prepare(self, admitted: AllowedRequest) -> Injection:
+        """Step 5: the request as it goes out, with what is lent for it."""
+        lender, use = self._websockets.lender, admitted.use
+        self._bound = lender.needles(admitted.url.destination)
+        fields = without_parts(admitted.fields) if use is not None or self._is_whole_only() else admitted.fields
+        request = Outgoing(admitted.method, admitted.url, fields)
+        if use is None:
+            return Injection(request)
+        lent = self._stack.enter_context(lender.lend(use))
+        self.token = lent.secret if use.need.kind in _RENEWABLE else None
+        injection = inject(use, lent, request)
+        self._meter.remember(injection.roots)
+        self._once = injection.once
+        return injection
+
+    async def _send(self, connection: Connection, request: Outgoing) -> httpcore2.Response:
+        """Step 8, up to the head of the answer."""
+        origin = connection.origin
+        sent = httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=request.url.target),
+            headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in request.fields],
+        )
+        return await within(self._deadline, "exchange", self._destination, lambda: connection.send(sent, _HEAD_BYTES))
+
+    def _opened(self, connection: Connection, answer: httpcore2.Response) -> WebSocket:
+        """The service agrees. BadAnswerError for a handshake that is not as RFC 6455 section 4.1 has it."""
+        chosen = check_handshake(self._key, self._request.subprotocols, answer.headers)
+        head = read_response_head("HEAD", 200, answer.headers)  # what else is said of an answer's fields
+        fields, hits = scrub_fields(head.fields, self._needles())
+        stream = answer.extensions["network_stream"]
+        assert isinstance(stream, httpcore2.AsyncNetworkStream)
+        assert self._destination is not None
+        websocket = WebSocket(
+            connection.wire,
+            stream,
+            Opened(fields, chosen),
+            self._destination,
+            self._meter,
+            self._deadline,
+            self._needles,
+        )
+        websocket.scrubbed = hits
+        return websocket
+
+    async def _refusal(self, answer: httpcore2.Response) -> EgressResponse:
+        """What the service said instead, whole. BadAnswerError for more than is relayed of that."""
+        head = read_response_head("GET", answer.status, answer.headers)
+        if self._is_whole_only():
+            check_whole(head)
+        fields, hits = scrub_fields(head.fields, self._needles())
+        stream = answer.stream
+        assert isinstance(stream, AsyncIterable)
+        chunks = self._chunks = aiter(stream)
+
+        async def read() -> bytes | None:
+            return await within(self._deadline, "exchange", self._destination, lambda: anext(chunks, None))
+
+        self._body = Body(read, self._meter, self._needles, decoder_for(head.codings), hits, self._bad_answer)
+        response = EgressResponse(head.status, fields, self._body)
+        if not await response.hold(REFUSAL_BYTES):
+            words = f"it opened no WebSocket: status {head.status}, with a body of more than {REFUSAL_BYTES >> 10} KiB"
+            raise BadAnswerError(words)
+        return response
+
+    def _bad_answer(self, words: str) -> AileronError:
+        return unreachable("exchange", self._destination, ConnectionProblem(words))
+
+    def _needles(self) -> Needles:
+        """What to look for, as of now; see engine.py."""
+        assert self._destination is not None
+        try:
+            self._bound = self._websockets.lender.needles(self._destination)
+        except AileronError as error:
+            if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
+                raise
+        needles = self._meter.needles_with(self._bound)
+        if not self._once:
+            return needles
+        if self._with_once is None or self._with_once[0] is not needles:
+            self._with_once = needles, needles.with_roots(self._once)
+        return self._with_once[1]
+
+    def _is_whole_only(self) -> bool:
+        assert self._destination is not None
+        return bool(self._needles()) or self._websockets.lender.may_be_bound(self._destination)
+
+    def _denied(self, refused: RefusedError) -> AileronError:
+        where = destination_text(self._request.url, self._destination)
+        self._denial = RequestDenial(self._number, METHOD, where, refused.reason.value)
+        return denied(refused, self._destination, self._request.credential, self._grant)
+
+    async def _end(self, error: BaseException | None) -> None:
+        """Steps 10 and 11."""
+        if self._websocket is not None:
+            self._websocket.end()
+        with anyio.CancelScope(shield=True):  # closing does not wait for the peer
+            if isinstance(self._chunks, AsyncGenerator):
+                await self._chunks.aclose()
+            if self._answer is not None:
+                await self._answer.aclose()
+        if self._connection is not None:
+            self._connection.wire.close()
+        self._place.close()
+        self._stack.close()
+        self.token = None
+        await self._write_down_end(error)
+
+    def _report(self, started_at: float, error: BaseException | None) -> RequestReport:
+        """Sizes are those of all frames; of an answer that is no WebSocket, its body's."""
+        seen = self._websocket or self._body
+        return RequestReport(
+            number=self._number,
+            status=None if self._answer is None else self._answer.status,
+            bytes_up=0 if self._websocket is None else self._websocket.bytes_up,
+            bytes_down=0 if seen is None else seen.bytes_down,
+            ms=(anyio.current_time() - started_at) * 1000,
+            address=None if self._connection is None else self._connection.address,
+            scrubbed=0 if seen is None else seen.scrubbed,
+            failure=failure_class(error or (self._body.failure if self._body else None)),
+        )
+
+
+def check_handshake(key: str, subprotocols: tuple[str, ...], fields: list[tuple[bytes, bytes]]) -> str | None:
+    """The subprotocol that the service chose in its 101. BadAnswerError where it does not accept this very handshake."""
+
+    def values(name: bytes) -> list[str]:
+        return [value.decode("latin-1").strip() for found, value in fields if found.lower() == name]
+
+    digest = hashlib.sha1(key.encode() + _ACCEPTS, usedforsecurity=False).digest()
+    options = {option.strip().lower() for value in values(b"connection") for option in value.split(",")}
+    if [value.lower() for value in values(b"upgrade")] != ["websocket"] or "upgrade" not in options:
+        raise BadAnswerError("it switched to another protocol than WebSocket")
+    if values(b"sec-websocket-accept") != [base64.b64encode(digest).decode()]:
+        raise BadAnswerError("its Sec-WebSocket-Accept does not fit this handshake: something between answered for it")
+    if values(b"sec-websocket-extensions"):
+        raise BadAnswerError("it insists on an extension of WebSocket, such as compression, which was not offered")
+    chosen = values(b"sec-websocket-protocol")
+    if len(chosen) > 1 or any(one not in subprotocols for one in chosen):
+        raise BadAnswerError("it chose a subprotocol that was not offered")
+    return chosen[0] if chosen else None

@@ -1,0 +1,189 @@
+"""Services that break the WebSocket protocol, on purpose: each ends it, by its reason, and none holds the engine up."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import re
+import struct
+from collections.abc import Callable, Iterable, Iterator
+
+import pytest
+
+from aileron.egress.messages import Closed
+from aileron.egress.scrub import Needles
+from aileron.model.failure import FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget
+from tests.egress.conftest import CANARY, HOST, World
+from tests.egress.test_egress_websocket import broken, opened
+from tests.support.upstream import CLOSE, Seen, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[..., Upstream]
+TEXT, BINARY, CONTINUATION, CLOSING, PING = 0x81, 0x82, 0x00, 0x88, 0x89
+
+
+def frame(head: int, payload: bytes = b"", *, length: int | None = None, mask: bytes = b"") -> bytes:
+    """One frame, true or not: `length` is what it claims to have."""
+    size = len(payload) if length is None else length
+    masked = 0x80 if mask else 0
+    if size < 126:
+        return bytes([head, masked | size]) + mask + payload
+    if size < 1 << 16:
+        return bytes([head, masked | 126]) + struct.pack("!H", size) + mask + payload
+    return bytes([head, masked | 127]) + struct.pack("!Q", size) + mask + payload
+
+
+def upgraded(seen: Seen, *fields: str, accept: str | None = None) -> bytes:
+    """The answer to a handshake, right unless `accept` says otherwise."""
+    (key,) = seen.values("Sec-WebSocket-Key")
+    digest = hashlib.sha1((key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11").encode(), usedforsecurity=False).digest()
+    right = base64.b64encode(digest).decode()
+    lines = ["HTTP/1.1 101 Switching Protocols", f"Sec-WebSocket-Accept: {right if accept is None else accept}"]
+    return "\r\n".join([*lines, *(fields or ("Upgrade: websocket", "Connection: Upgrade"))]).encode() + b"\r\n\r\n"
+
+
+def says(*frames: bytes) -> Callable[[Seen], Iterable[bytes]]:
+    """A handshake and these, in one piece."""
+    return lambda seen: [upgraded(seen) + b"".join(frames), CLOSE]
+
+
+async def test_what_comes_with_the_handshake_is_read(world: World, tls_upstream: MakeUpstream) -> None:
+    """The positive control: a message and a close in one packet with the head."""
+    with tls_upstream(says(frame(TEXT, b"hello"), frame(CLOSING, struct.pack("!H", 1000) + b"bye"))) as upstream:
+        url, grant = f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream)
+        async with opened(world, url, grant) as talk:
+            assert [await talk.receive(), await talk.receive()] == ["hello", Closed(1000, "bye")]
+
+
+HANDSHAKES: dict[str, tuple[Callable[[Seen], bytes], str]] = {
+    "a wrong accept": (lambda seen: upgraded(seen, accept="x" * 28), "does not fit this handshake"),
+    "no accept": (lambda seen: upgraded(seen).replace(b"Sec-WebSocket-Accept", b"X-Accept"), "does not fit this handshake"),
+    "compression": (
+        lambda seen: upgraded(
+            seen, "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Extensions: permessage-deflate"
+        ),
+        "extension",
+    ),
+    "another protocol": (lambda seen: upgraded(seen, "Upgrade: h2c", "Connection: Upgrade"), "another protocol"),
+    "no upgrade": (lambda seen: upgraded(seen, "Connection: Upgrade"), "another protocol"),
+    "no connection": (lambda seen: upgraded(seen, "Upgrade: websocket"), "another protocol"),
+    "a subprotocol nobody asked for": (
+        lambda seen: upgraded(seen, "Upgrade: websocket", "Connection: Upgrade", "Sec-WebSocket-Protocol: x"),
+        "not offered",
+    ),
+    "a line that ends in two ways": (
+        lambda seen: upgraded(seen).replace(b"101 Switching Protocols\r\n", b"101 Switching Protocols\n"), "violated HTTP",
+    ),
+    "a head without end": (lambda seen: b"HTTP/1.1 101 Switching Protocols\r\nx: " + b"y" * 300_000, "violated HTTP"),
+    "an undefined status": (lambda _seen: answer(b"", status="700 What"), "does not define"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("script", "words"), HANDSHAKES.values(), ids=HANDSHAKES)
+async def test_a_bad_handshake_opens_nothing(
+    world: World, tls_upstream: MakeUpstream, script: Callable[[Seen], bytes], words: str
+) -> None:
+    """network_error, and on record as that."""
+    with tls_upstream(script) as upstream:
+        error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert words in str(error)
+    assert world.journal.last.failure is FailureClass.NETWORK_ERROR
+
+
+def endless() -> Iterator[bytes]:
+    """Fragments without content, for ever."""
+    yield frame(0x01, b"a")
+    while True:
+        yield frame(CONTINUATION) * 1000
+
+
+FRAMES: dict[str, tuple[Iterable[bytes], str]] = {
+    "a masked frame": ([frame(TEXT, b"abcd", mask=b"\0\0\0\0")], "violated the WebSocket protocol"),
+    "a reserved bit": ([frame(0xC1, b"x")], "violated the WebSocket protocol"),
+    "an unknown opcode": ([frame(0x83, b"x")], "violated the WebSocket protocol"),
+    "a continuation of nothing": ([frame(0x80, b"x")], "violated the WebSocket protocol"),
+    "a message inside of a message": ([frame(0x01, b"x"), frame(TEXT, b"y")], "violated the WebSocket protocol"),
+    "a ping in parts": ([frame(0x09, b"x")], "violated the WebSocket protocol"),
+    "a long ping": ([frame(PING, b"x" * 126)], "violated the WebSocket protocol"),
+    "a close of one byte": ([frame(CLOSING, b"x")], "violated the WebSocket protocol"),
+    "a close with a reserved code": ([frame(CLOSING, struct.pack("!H", 1005))], "violated the WebSocket protocol"),
+    "a reason that is no text": (
+        [frame(CLOSING, struct.pack("!H", 1000) + b"\xff")],
+        "violated the WebSocket protocol",
+    ),
+    "a text that is no text": ([frame(TEXT, b"\xff\xfe")], "violated the WebSocket protocol"),
+    "a text that is cut": ([frame(TEXT, "€".encode()[:2])], "violated the WebSocket protocol"),
+    "a length with the top bit": ([frame(BINARY, length=1 << 63)], "violated the WebSocket protocol"),
+    "a huge frame": ([frame(BINARY, length=1 << 40), *([bytes(1 << 20)] * 20)], "more than 16 MiB"),
+    "a huge message": ([frame(0x02), *([frame(CONTINUATION, bytes(1 << 20))] * 20)], "more than 16 MiB"),
+    "a cut": ([frame(BINARY, b"xx", length=10), CLOSE], "without closing|connection was lost"),
+}
+
+
+@pytest.mark.parametrize(("frames", "words"), FRAMES.values(), ids=FRAMES)
+async def test_a_service_that_breaks_the_protocol_is_left(
+    world: World, tls_upstream: MakeUpstream, frames: Iterable[bytes], words: str
+) -> None:
+    """network_error, in words of ours."""
+    with tls_upstream(lambda seen: iter([upgraded(seen), *frames, CLOSE])) as upstream:
+        error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert re.search(words, str(error)), error
+
+
+@pytest.mark.parametrize("flood", [endless, lambda: iter(lambda: frame(PING) * 1000, b"")], ids=["fragments", "pings"])
+async def test_frames_without_content_are_counted(
+    world: World, tls_upstream: MakeUpstream, flood: Callable[[], Iterator[bytes]]
+) -> None:
+    """As bytes, so that they end with the budget."""
+
+    def script(seen: Seen) -> Iterator[bytes]:
+        yield upgraded(seen)
+        yield from flood()
+
+    with tls_upstream(script) as upstream:
+        grant = world.grant_for(upstream, budget=Budget(bytes_down=100_000))
+        error = await broken(world, f"wss://{HOST}:{upstream.port}/", grant)
+    assert error.failure.details["limit"] == "bytes_down"
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000], ids=str)
+async def test_a_secret_over_many_fragments_is_found(world: World, tls_upstream: MakeUpstream, size: int) -> None:
+    """The frames of a message are one text, with pings between them, too."""
+    text = b"it is " + CANARY + b", he said"
+    parts = [text[at : at + size] for at in range(0, len(text), size)]
+    frames = [frame(0x01, parts[0]), *(frame(PING) + frame(CONTINUATION, part) for part in parts[1:]), frame(0x80)]
+    with tls_upstream(says(*frames, frame(CLOSING))) as upstream:
+        world.vault.bound[HostPort(HOST, upstream.port)] = Needles([CANARY])
+        async with opened(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream)) as talk:
+            assert await talk.receive() == "it is " + "*" * len(CANARY) + ", he said"
+            assert await talk.receive() == Closed(None, "")
+
+
+async def test_a_compressed_message_with_a_secret_does_not_come_in(world: World, tls_upstream: MakeUpstream) -> None:
+    """As a body that is compressed without saying so; one without a secret does."""
+    for secret, is_let_in in ((CANARY, False), (b"nothing of the kind", True)):
+        packed = gzip.compress(b"it is " + secret)
+        with tls_upstream(says(frame(BINARY, packed), frame(CLOSING))) as upstream:
+            world.vault.bound[HostPort(HOST, upstream.port)] = Needles([CANARY])
+            url, grant = f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream)
+            if is_let_in:
+                async with opened(world, url, grant) as talk:
+                    assert await talk.receive() == packed
+            else:
+                assert "contains a secret" in str(await broken(world, url, grant))
+
+
+async def test_a_service_that_says_nothing_is_left(
+    world: World, tls_upstream: MakeUpstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was asked whether it is there, and did not say so."""
+    monkeypatch.setattr("aileron.egress.messages.PING_EVERY_S", 0.05)
+    monkeypatch.setattr("aileron.egress.messages.PONG_WITHIN_S", 0.1)
+    with tls_upstream(upgraded) as upstream:
+        error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
+    assert "did not answer a ping" in str(error)

@@ -1,0 +1,174 @@
+"""A real WebSocket server, the `websockets` library over TLS on loopback, that does what the path of a request says.
+
+One thread with an event loop of its own, started once for all tests of a module. What clients sent is kept under the last
+segment of their path, which each test chooses for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import http
+import ssl
+import threading
+from collections.abc import Awaitable
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+from websockets.asyncio.server import Server, ServerConnection, serve
+from websockets.datastructures import Headers
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+from websockets.typing import Subprotocol
+
+__all__ = ["Asked", "WebSocketServer"]
+
+LARGE_BYTES = 3 << 20
+"""Of a message from `/large/…`: more than a frame of the jail holds."""
+
+
+@dataclasses.dataclass
+class Asked:
+    """One handshake, and the messages behind it."""
+
+    path: str
+    headers: Headers
+    messages: list[str | bytes] = dataclasses.field(default_factory=list)
+    close_code: int | None = None
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        """Decoded."""
+        return parse_qs(urlsplit(self.path).query)
+
+
+class WebSocketServer:
+    """Serves while the context is entered. The path is `/WHAT/NAME`; `asked[NAME]` is what came."""
+
+    def __init__(self, tls: ssl.SSLContext | None) -> None:
+        self._tls = tls
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="websocket server", daemon=True)
+        self._server: Server | None = None
+        self.port = 0
+        self.asked: dict[str, Asked] = {}
+        self.accepted_token = ""
+        """What `/token/NAME` takes in a header, a query or a first message; anything else is refused."""
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._wait(self._start())
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        assert self._server is not None
+        self._server.close()
+        self._wait(self._server.wait_closed())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def _wait(self, step: Awaitable[object]) -> None:
+        async def whole() -> None:
+            await step
+
+        asyncio.run_coroutine_threadsafe(whole(), self._loop).result(10)
+
+    async def _start(self) -> None:
+        self._server = await serve(
+            self._handle,
+            "127.0.0.1",
+            0,
+            ssl=self._tls,
+            process_request=self._process,
+            subprotocols=[Subprotocol("chat.v2"), Subprotocol("chat.v1")],
+            select_subprotocol=_select,
+            max_size=8 << 20,
+            ping_interval=None,
+            close_timeout=1,
+        )
+        self.port = next(iter(self._server.sockets)).getsockname()[1]
+
+    def _process(self, connection: ServerConnection, request: Request) -> Response | None:
+        what, name = _parts(request.path)
+        asked = self.asked[name] = Asked(request.path, request.headers)
+        if what == "refuse":
+            status = http.HTTPStatus(int(asked.query["status"][0]))
+            return connection.respond(status, f"no: {request.headers.get('Authorization', '')}")
+        if what == "token" and not self._is_accepted(asked):
+            return connection.respond(http.HTTPStatus.UNAUTHORIZED, "who are you?")
+        return None
+
+    def _is_accepted(self, asked: Asked) -> bool:
+        given = [asked.headers.get("Authorization", ""), asked.headers.get("X-Key", ""), *asked.query.get("key", ())]
+        return self.accepted_token in given
+
+    async def _handle(self, connection: ServerConnection) -> None:
+        assert connection.request is not None
+        what, name = _parts(connection.request.path)
+        asked = self.asked[name]
+        with contextlib.suppress(ConnectionClosed):  # the client went away
+            await getattr(self, f"_{what}", _echo)(connection, asked)
+        await connection.close()
+        asked.close_code = connection.close_code
+
+    async def _first(self, connection: ServerConnection, asked: Asked) -> None:
+        """The first message has to be the token."""
+        first = await connection.recv()
+        asked.messages.append(first)
+        if self.accepted_token not in str(first):
+            await connection.close(4401, "who are you?")
+            return
+        await connection.send("welcome")
+        await _echo(connection, asked)
+
+    async def _ping(self, connection: ServerConnection, asked: Asked) -> None:
+        """Ask whether the client is there, then say how it answered."""
+        answered = await connection.ping(b"are you there")
+        await asyncio.wait_for(answered, 5)
+        await connection.send("you are")
+        await _echo(connection, asked)
+
+    async def _close(self, connection: ServerConnection, asked: Asked) -> None:
+        """At once, with what the query says."""
+        await connection.close(int(asked.query["code"][0]), asked.query["reason"][0])
+
+    async def _cut(self, connection: ServerConnection, asked: Asked) -> None:
+        """Its connection, without a word, once something came."""
+        await connection.recv()
+        connection.transport.abort()
+
+    async def _large(self, connection: ServerConnection, asked: Asked) -> None:
+        """One binary message, then a text of the same size in fragments."""
+        await connection.send(bytes(LARGE_BYTES))
+        await connection.send("€" * 1000 for _ in range(LARGE_BYTES // 3000))
+        await _echo(connection, asked)
+
+    async def _many(self, connection: ServerConnection, asked: Asked) -> None:
+        """Numbers."""
+        for number in range(int(asked.query["count"][0])):
+            await connection.send(str(number))
+        await _echo(connection, asked)
+
+    async def _reflect(self, connection: ServerConnection, asked: Asked) -> None:
+        """What it was asked with."""
+        await connection.send("\n".join(f"{name}: {value}" for name, value in asked.headers.raw_items()))
+        await connection.send(asked.path.encode())
+        await _echo(connection, asked)
+
+
+async def _echo(connection: ServerConnection, asked: Asked) -> None:
+    async for message in connection:
+        asked.messages.append(message)
+        await connection.send(message)
+
+
+def _parts(path: str) -> tuple[str, str]:
+    _, what, name = urlsplit(path).path.split("/")
+    return what, name
+
+
+def _select(connection: ServerConnection, offered: object) -> Subprotocol | None:
+    names = [str(one) for one in offered] if isinstance(offered, list | tuple) else []
+    return next((Subprotocol(name) for name in names if name.startswith("chat.")), None)
