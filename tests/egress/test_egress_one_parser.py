@@ -37,6 +37,8 @@ KNOWN = {
     ("aileron/egress/rules.py", "Url"): "a type in signatures",
     ("aileron/egress/inject.py", "Url"): "a type in a signature",
     ("aileron/egress/outgoing.py", "Url"): "a type in a signature",
+    ("aileron/egress/places.py", "Url"): "a type in signatures",
+    ("aileron/egress/held.py", "Url"): "a type in a signature",
     ("aileron/egress/websocket.py", "parse_url"): "the one place where a WebSocket's URL is parsed: the same parser",
     ("aileron/egress/websocket.py", "URL"): "httpcore2's, made of parts",
     ("aileron/egress/engine.py", "URL"): "httpcore2's, made of parts; a test below says that it gets no text to parse",
