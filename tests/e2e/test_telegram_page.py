@@ -1,0 +1,64 @@
+"""docs/how-to/use-telegram.md, done as it stands: its commands run in one shell, at a server that answers as Telegram does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
+from tests.support.canary import scan
+from tests.support.names import Names
+from tests.support.telegram import NAMES, TelegramServer
+from tests.support.upstream import Authority
+
+__all__ = ["home", "shell"]  # fixtures
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow]
+PAGE = ROOT / "docs" / "how-to" / "use-telegram.md"
+TOKEN = "110201543:AAHcanary-of-the-readers_token-012345"
+
+
+@pytest.fixture
+def telegram(authority: Authority) -> Iterator[tuple[TelegramServer, Names]]:
+    """The reader's bot, on a machine where its name leads there."""
+    with (
+        Names(dict.fromkeys(NAMES, "127.0.0.1")) as machine,
+        TelegramServer(authority.server_context(*NAMES), listener=machine.listen()) as server,
+    ):
+        server.allow(TOKEN)
+        yield server, machine
+
+
+def test_the_page_does_what_it_says(
+    shell: Shell, home: Path, telegram: tuple[TelegramServer, Names], authority: Authority
+) -> None:
+    """Every command, from the manifest to the record; the message arrives, and the token stays where it was put."""
+    server, machine = telegram
+    server.write(server.chat("Releases", username="releases"), "is it out?")
+    (home / "connectors").symlink_to(ROOT / "connectors")
+    (home / "token.txt").write_text(TOKEN)
+    for before in (
+        f"aileron config add egress.private {NAMES[0]}:443",
+        f"aileron config set egress.ca_file {authority.ca_file}",
+        " ".join([*machine.prefix, "aileron", "daemon", "start"]),
+        "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
+    ):
+        status, printed = shell.run(before)
+        assert status == 0, printed
+
+    todo = list(steps(PAGE.read_text(encoding="utf-8")))
+    for step, after in zip(todo, [*todo[1:], None], strict=True):
+        assert isinstance(step, Command)
+        status, printed = shell.run(step.text)
+        is_asked = isinstance(after, Command) and after.text == "echo $?"
+        assert (status == 0) or is_asked, f"{step.text}: {printed}"
+        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+        assert TOKEN not in printed
+
+    shown = shell.run("aileron binding inspect api_key/telegram/bot")[1]
+    assert "a part of the path of each request: /botKEY/…" in " ".join(shown.split())
+    assert [sent.text for sent in server.sent] == ["1.2 is out."]
+    assert scan([home / ".aileron"], b"1.2 is out."), "the scan finds nothing that is there"
+    assert scan([home / ".aileron"], TOKEN.encode()) == {}
