@@ -3,8 +3,8 @@
 Runs inside the jail. It asks the host to send a request and to sign it; it never has the key.
 
 Rules
-- One receiver, which is bound at build. An event goes to a path there, and is sent once: whether it arrived although the answer got
-  lost, nobody knows here, and the receiver tells events apart by `webhook-id`.
+- One receiver, which is bound at build. An event goes to a path there, and is sent once: whether it arrived although the answer
+  got lost, nobody knows here, and the receiver tells events apart by `webhook-id`.
 - Nothing of the answer but its status is handed on: what a receiver says to events is not for agents.
 
 Source: the Standard Webhooks specification. Not handled: retries over hours, several receivers, fan-out.
@@ -61,7 +61,9 @@ def _refused(answer: http.Response) -> ExternalApiError:
     elif status == _GONE:
         words = "the receiver takes no more events"
     elif status >= 500:
-        words = "the receiver has a problem of its own, and may have handled the event; look there before you send it again"
+        words = (
+            "the receiver has a problem of its own, and may have handled the event; look there before you send it again"
+        )
     else:
         words = "the receiver does not take the event"
     return ExternalApiError(f"cannot send the event: {words} ({status})", status=status)

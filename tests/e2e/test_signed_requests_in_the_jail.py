@@ -1,0 +1,227 @@
+"""Requests that are signed, from a real jail through the daemon: webhooks, and HTTP Digest. Where the secrets are not.
+
+The webhook connector is the one that is released; the receiver is Standard Webhooks' own library. The other connector is the
+test's, and so is the service that asks for Digest.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.approver import Approver
+from tests.support.canary import find, scan
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.memories import descendants_of, memory_of
+from tests.support.upstream import Authority, Seen, Upstream, answer
+from tests.support.webhook_receiver import Receiver
+
+pytestmark = pytest.mark.jail
+ROOT = Path(__file__).resolve().parents[2]
+WEBHOOK, DOOR = "github://aileron/connectors/webhook", "github://acme/door"
+KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+PASSWORD = "a-canary-of-a-password-of-the-door"
+USER, REALM = "mira", "the door"
+HELD_S = 20.0
+DOOR_MANIFEST = """\
+[connector]
+name = "github://acme/door"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["bound-at-build"]
+
+[capabilities.credential]
+kind = "digest"
+scope = "Open the door"
+
+[capabilities.runtime]
+imports = ["http"]
+"""
+DOOR_CODE = """\
+from aileron_connector import hosts, http, op, run
+
+
+@op
+def knock(path: str, body: str = ""):
+    \"\"\"All of the answer.\"\"\"
+    sent = [part.encode() for part in body.split(",")] if body else None
+    with http.request("POST", hosts()[0].url + path, body=sent, credential="digest") as answer:
+        return {"status": answer.status, "fields": list(answer.headers), "said": answer.read().decode()}
+
+
+if __name__ == "__main__":
+    run()
+"""
+
+
+class Door:
+    """Asks for Digest, and lets in who knows the password; reflects what it was sent."""
+
+    def __init__(self) -> None:
+        self.password = PASSWORD
+        self.proofs: list[str] = []
+
+    def __call__(self, seen: Seen) -> bytes:
+        said = dict(re.findall(r'(\w+)="?([^",]*)"?', next(iter(seen.values("authorization")), "")))
+
+        def digest(*parts: str) -> str:
+            return hashlib.sha256(":".join(parts).encode()).hexdigest()
+
+        key, effect = digest(USER, REALM, self.password), digest(seen.method, seen.target)
+        expected = digest(key, "nonce-of-the-door", said.get("nc", ""), said.get("cnonce", ""), "auth", effect)
+        if said.get("response") != expected:
+            field = (
+                f'WWW-Authenticate: Digest realm="{REALM}", nonce="nonce-of-the-door", qop="auth", algorithm=SHA-256'
+            )
+            return answer(b"who is it?", field, status="401 Unauthorized")
+        self.proofs.append(expected)
+        return answer(seen.head + b"\n" + seen.body + f" {PASSWORD}".encode())
+
+
+@dataclasses.dataclass(frozen=True)
+class Office:
+    """A home with both connectors; a person decides what is gated."""
+
+    home: DaemonHome
+    person: Approver
+    receiver: Receiver
+    door: Door
+    at_the_door: Upstream
+
+    def send(self, **args: Any) -> dict[str, Any]:
+        """What came of an event that a person agreed to."""
+        asked = self.home.run("send-webhook", args)
+        assert (asked.status, asked.body["status"]) == (202, "pending_approval"), asked.body
+        assert self.person.decide(self.home, asked.body["approval_id"]).status == 200
+        return self.home.result({"approval_id": asked.body["approval_id"]}, wait=20.0)
+
+
+@pytest.fixture(scope="module")
+def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+    """Both bound as their pages say; and at the end no secret is in any file."""
+    authority, door = Authority(tmp_path_factory.mktemp("authority")), Door()
+    source = tmp_path_factory.mktemp("door")
+    (source / "manifest.toml").write_text(DOOR_MANIFEST)
+    (source / "connector.py").write_text(DOOR_CODE)
+    tls = authority.server_context("localhost")
+    with Receiver(tls, KEY) as receiver, Upstream(door, tls) as upstream, daemon_home() as home:
+        hosts = [f"localhost:{receiver.port}", f"localhost:{upstream.port}"]
+        home.configure(f'[egress]\nprivate = ["{hosts[0]}", "{hosts[1]}"]\nca_file = "{authority.ca_file}"\n')
+        home.ask("GET", "/healthz")
+        home.install(ROOT / "connectors" / "webhook", hosts[0])
+        home.install(source, hosts[1])
+        home.unlock(KEY.encode())
+        home.must("PUT", "/v1/secrets/door", {"value_base64": base64.b64encode(PASSWORD.encode()).decode()})
+        home.must("POST", "/v1/bindings", {"connector": WEBHOOK, "name": "hmac/webhook/me", "secret": "pw"})
+        of_door = {"connector": DOOR, "name": "digest/door/me", "secret": "door", "username": USER}
+        home.must("POST", "/v1/bindings", of_door)
+        action = ROOT / "connectors" / "webhook" / "actions" / "send-webhook" / "action.md"
+        home.must("POST", "/v1/actions", {"text": action.read_text(encoding="utf-8"), "file": str(action)})
+        home.add_probe_action("knock", "path:string", "body:string?", connector=DOOR)
+        person = Approver()
+        person.appoint(home)
+        yield Office(home, person, receiver, door, upstream)
+        assert scan([home.path], b"tell another program that something has happened"), "the scan finds nothing"
+        assert scan([home.path], KEY.encode(), PASSWORD.encode(), *(proof.encode() for proof in door.proofs)) == {}
+
+
+def test_the_receiver_takes_an_event_once_a_person_agreed(office: Office) -> None:
+    """And nothing before; two events have two IDs."""
+    before = len(office.receiver.seen)
+    first = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 1})
+    second = office.send(event="invoice.paid", path="/hooks/a", data={"invoice": 2})
+
+    assert (first["status"], second["status"]) == ("completed", "completed"), (first, second)
+    assert [event["data"] for event in office.receiver.events[-2:]] == [{"invoice": 1}, {"invoice": 2}]
+    assert len(set(office.receiver.ids[-2:])) == 2
+    assert len(office.receiver.seen) == before + 2
+    assert KEY.encode() not in office.receiver.received
+
+
+def test_an_event_that_is_denied_is_not_sent(office: Office) -> None:
+    """The receiver hears nothing of it."""
+    before = len(office.receiver.seen)
+    asked = office.home.run("send-webhook", {"event": "a.b", "path": "/", "data": {}})
+    office.person.decide(office.home, asked.body["approval_id"], "deny")
+
+    assert office.home.result({"approval_id": asked.body["approval_id"]}, wait=5.0)["status"] == "denied"
+    assert len(office.receiver.seen) == before
+
+
+def test_the_card_says_what_would_be_sent(office: Office) -> None:
+    """Its type, where it goes, and all of its data."""
+    asked = office.home.run(
+        "send-webhook", {"event": "door.open", "path": "/hooks/z", "data": {"which": "the left one"}}
+    )
+    shown = office.home.must("GET", f"/v1/action-approvals/{asked.body['approval_id']}")
+    office.person.decide(office.home, asked.body["approval_id"], "deny")
+
+    for words in ("door.open", "/hooks/z", "the left one"):
+        assert words in str(shown)
+
+
+def test_the_key_is_in_no_jail_while_the_receiver_has_the_signature(office: Office) -> None:
+    """Nor in its decoded form; what is sent is in the connector's memory, so it was looked at."""
+    office.receiver.reflects = True
+    asked = office.home.run("send-webhook", {"event": "a.needle_in_the_jail", "path": "/", "data": {}})
+    results: list[Any] = []
+
+    def agree() -> None:
+        office.person.decide(office.home, asked.body["approval_id"])
+        results.append(office.home.result({"approval_id": asked.body["approval_id"]}, wait=20.0))
+
+    deciding = threading.Thread(target=agree)
+    with office.receiver.held() as arrived:
+        deciding.start()
+        assert arrived.wait(HELD_S)
+        daemon = office.home.daemon_pid
+        assert daemon is not None
+        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
+    deciding.join(HELD_S)
+    office.receiver.reflects = False
+
+    assert results[0]["status"] == "completed", results
+    signature = office.receiver.seen[-1].values("webhook-signature")[0].removeprefix("v1,")
+    assert any(b"a.needle_in_the_jail" in memory for memory in memories.values()), "the connector was not looked at"
+    for memory in memories.values():
+        assert find(memory, KEY.encode(), signature.encode()) == []
+
+
+def test_the_door_opens_and_gives_nothing_away(office: Office) -> None:
+    """The first request is asked who it is, the second is not; password and proof are masked where they would come back."""
+    before = len(office.at_the_door.requests)
+    first = office.home.run("knock", {"path": "/a?b=1", "body": "one,two"})
+    second = office.home.run("knock", {"path": "/b"})
+
+    results = [answer.body["result"] for answer in (first, second)]
+    assert [result["status"] for result in results] == [200, 200], results
+    assert "onetwo" in results[0]["said"]
+    assert len(office.at_the_door.requests) == before + 3
+    assert len(set(office.door.proofs)) == len(office.door.proofs)
+    told = [*results, office.home.events(first.body["audit_id"]), office.home.events(second.body["audit_id"])]
+    assert find(str(told).encode(), PASSWORD.encode(), *(proof.encode() for proof in office.door.proofs[-2:])) == []
+    assert "***" in results[0]["said"]
+    rows = [row for row in office.home.events(first.body["audit_id"]) if row["type"] == "egress.finished"]
+    assert [row["status"] for row in rows] == [401, 200]
+
+
+def test_a_door_that_has_another_password_says_who_has_to_act(office: Office) -> None:
+    """Once for two runs: the second does not even try."""
+    office.door.password = "changed since"
+    before = len(office.at_the_door.requests)
+    errors = [office.home.run("knock", {"path": "/"}).body["error"] for _run in range(2)]
+    office.door.password = PASSWORD
+
+    assert [error["class"] for error in errors] == ["binding_failed", "binding_failed"]
+    assert "refused the user name or the password" in errors[0]["message"]
+    assert "not tried again" in errors[1]["message"]
+    assert len(office.at_the_door.requests) == before + 2

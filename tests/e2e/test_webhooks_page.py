@@ -1,0 +1,60 @@
+"""docs/how-to/sign-webhooks.md, done as it stands: its commands run in one shell, and the event is checked with that key."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook
+
+from tests.e2e.test_tutorial import ROOT, Command, Shell, home, missing, shell, steps
+from tests.support.canary import scan
+from tests.support.dovecot import wait_until
+from tests.support.upstream import Authority, Upstream, answer
+
+__all__ = ["home", "shell"]  # fixtures
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow]
+PAGE = ROOT / "docs" / "how-to" / "sign-webhooks.md"
+
+
+@pytest.fixture
+def receiver(authority: Authority) -> Iterator[Upstream]:
+    """The reader's program, before it knows the key."""
+    with Upstream(lambda _seen: answer(b"thanks"), authority.server_context("localhost")) as upstream:
+        yield upstream
+
+
+def test_the_page_does_what_it_says(shell: Shell, home: Path, receiver: Upstream, authority: Authority) -> None:
+    """Every command; the event arrives with a signature that the library takes, and the key stays where it was put."""
+    (home / "connectors").symlink_to(ROOT / "connectors")
+    host = f"localhost:{receiver.port}"
+    for before in (
+        f"aileron config add egress.private {host}",
+        f"aileron config set egress.ca_file {authority.ca_file}",
+        "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
+    ):
+        status, printed = shell.run(before)
+        assert status == 0, printed
+    text = PAGE.read_text(encoding="utf-8")
+    assert "hooks.example.com:443" in text
+    key = ""
+    todo = list(steps(text.replace("hooks.example.com:443", host)))
+    for step, after in zip(todo, [*todo[1:], None], strict=True):
+        assert isinstance(step, Command)
+        status, printed = shell.run(step.text)
+        is_asked = isinstance(after, Command) and after.text == "echo $?"
+        assert (status == 0) or is_asked, f"{step.text}: {printed}"
+        assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+        if "/dev/urandom" in step.text:
+            key = (home / "webhook-key.txt").read_text()
+
+    wait_until(lambda: bool(receiver.requests), "the event did not arrive")
+    (seen,) = receiver.requests
+    event = Webhook(key).verify(seen.body, {name.lower(): value for name, value in seen.fields})
+    assert (seen.target, event["type"], event["data"]) == ("/hooks/orders", "order.placed", {"order": 42})
+    assert json.loads(seen.body) == event
+    assert scan([home / ".aileron"], b"order.placed"), "the scan finds nothing that is there"
+    assert scan([home / ".aileron"], key.encode()) == {}
