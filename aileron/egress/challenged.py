@@ -34,6 +34,7 @@ from aileron.egress.inject import LentCredential
 from aileron.egress.renewing import HELD_BYTES
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.digest import Challenge, Round, read_challenges
+from aileron.egress.steps import within
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName, HostPort
 
@@ -131,10 +132,12 @@ class _Lent:
 class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
     """One exchange, or as many as it takes."""
 
-    def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName) -> None:
+    def __init__(self, begin: Begin, rounds: Rounds, binding: BindingName, deadline: float) -> None:
+        """`deadline` as in `anyio.current_time()`: until then another request's answer is waited for."""
         self._begin: Final = begin
         self._rounds: Final = rounds
         self._binding: Final = binding
+        self._deadline: Final = deadline
         self._lent: _Lent | None = None
         self._sent: Round | None = None
         self._body: bytes | None = None
@@ -175,9 +178,11 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
     async def _try(self, stack: contextlib.AsyncExitStack, challenge: Challenge) -> EgressResponse:
         """Answer a new challenge, of which nobody knows yet whether the password is right."""
         lent = self._known()
-        async with self._rounds.attempts.turn(lent.account, lent.lent.secret) as attempt:
+        async with contextlib.AsyncExitStack() as held:
+            turn, destination = self._rounds.attempts.turn(lent.account, lent.lent.secret), lent.account.destination
+            attempt = await within(self._deadline, "queue", destination, lambda: held.enter_async_context(turn))
             self._check_pause(lent)
-            known = self._rounds.next(self._binding, lent.account.destination, lent.digest)
+            known = self._rounds.next(self._binding, destination, lent.digest)
             if known is None:
                 response = await self._send(stack, Round.first(challenge))
                 if response.status != _REFUSED:

@@ -125,7 +125,7 @@ class Egress:
                 asked = request if whole is None else dataclasses.replace(request, body=whole)
                 return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
 
-            return Challenged(begin, self.rounds, use.binding)
+            return Challenged(begin, self.rounds, use.binding, deadline)
         if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)
         return Renewing(

@@ -13,6 +13,7 @@ Not here: what a case may say (cases.py), answers (stub.py).
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib.util
 import json
@@ -42,9 +43,10 @@ from aileron.executor.execute import policy_of
 from aileron.executor.jails import Jails
 from aileron.executor.programs import runtime_of
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
-from aileron.model.manifest import ConnectorManifest
+from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse, Grant, Step
+from aileron.model.request_signing import HmacTemplate
 from aileron.model.secret import Secret
 from aileron.registry.artifact import Artifact, Trust, connector_of
 from aileron.registry.build import Application, build, made_up_logins
@@ -253,6 +255,19 @@ class _Nowhere(Unrecorded):
         """Nobody watches."""
 
 
+def _made_up(need: CredentialNeed) -> bytes:
+    """The made-up value as it would be stored: the key of an HMAC is often written in another way."""
+    value = MADE_UP_SECRET.encode()
+    match need.hmac:
+        case HmacTemplate(key="hex"):
+            return value.hex().encode()
+        case HmacTemplate(key="base64"):
+            return base64.b64encode(value)
+        case HmacTemplate(key="whsec"):
+            return b"whsec_" + base64.b64encode(value)
+    return value
+
+
 class _TestLender:
     """In the place of the vault: the same made-up value for every kind, so that injecting and scrubbing are real."""
 
@@ -273,9 +288,9 @@ class _TestLender:
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """For `basic` and `login` the user is `test`."""
-        username = "test" if use.need.kind in ("basic", "login") else None
-        yield LentCredential(use.need.kind, Secret(MADE_UP_SECRET.encode()), username)
+        """Where there is a user name, it is `test`."""
+        username = "test" if use.need.kind in ("basic", "digest", "login") else None
+        yield LentCredential(use.need.kind, Secret(_made_up(use.need)), username)
 
     def needles(self, destination: HostPort) -> Needles:
         """The made-up value."""

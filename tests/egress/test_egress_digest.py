@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import anyio
@@ -424,6 +425,35 @@ async def test_many_requests_with_the_right_one_all_pass(mufasa: World, tls_upst
 
     assert sorted(bodies) == [b"welcome:%d" % number for number in range(4)]
     assert "wrong" not in service.says
+
+
+async def test_waiting_for_the_others_answer_ends_at_the_deadline(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """One of two requests answers a challenge, and the service thinks about it; the other sends nothing more."""
+    service, go = Strict(), threading.Event()
+
+    def slow(seen: Seen) -> bytes:
+        if seen.values("authorization"):
+            go.wait(20)
+        return service(seen)
+
+    with tls_upstream(slow) as upstream:
+        grant, meter = mufasa.grant_for(upstream, credential=use("digest")), Meter(Budget())
+
+        async def first() -> None:
+            assert (await ask(mufasa, upstream, grant=grant, meter=meter)).status == 200
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            while len(upstream.requests) < 2:
+                await anyio.sleep(0.01)
+            mufasa.timeout_s = 1.0
+            with pytest.raises(AileronError) as caught:
+                await ask(mufasa, upstream, grant=grant, meter=meter)
+            go.set()
+
+    assert caught.value.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert caught.value.failure.details == {"phase": "queue"}
+    assert len(upstream.requests) == 3
 
 
 async def parts(*chunks: bytes) -> AsyncIterator[bytes]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import http.server
 import importlib.metadata
 import importlib.util
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from standardwebhooks import Webhook
 
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
@@ -479,6 +481,12 @@ def upstream() -> Iterator[tuple[LocalUpstream, list[dict[str, Any]]]]:
             self.end_headers()
             self.wfile.write(data)
 
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            asked.append({"path": self.path, "body": body, "fields": dict(self.headers)})
+            self.send_response(204)
+            self.end_headers()
+
         def log_message(self, format: str, *args: Any) -> None:
             pass
 
@@ -501,6 +509,17 @@ def test_an_operation_is_tried_against_a_server_of_ones_own(
     assert done.failure is None
     assert done.output[0][0] == 200
     assert MADE_UP_SECRET not in done.output[0][1]
+
+
+def test_a_made_up_key_signs_as_the_manifest_has_it(upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
+    """It is written as the key of a webhook is: the receiver's library takes it."""
+    server, asked = upstream
+    with bench_of(ROOT / "connectors" / "webhook", HostPort("hooks.example.com", 443)) as bench:
+        done = bench.call("send_event", {"event": "a.b", "data": {"c": 1}}, server)
+
+    assert done.failure is None, done.failure
+    signed = Webhook(base64.b64encode(MADE_UP_SECRET.encode()).decode())
+    assert signed.verify(asked[0]["body"], asked[0]["fields"])["data"] == {"c": 1}
 
 
 def test_only_that_server_is_reached(bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:
