@@ -50,7 +50,8 @@ class RemoveUnused(Body, frozen=True, kw_only=True):
 class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
     """The credential that a connector needs. Only a sign-in has `scopes`, `provider` (the provider's host) and `device`
     (whether the provider supports device codes). Only a credential that logs in has `logins` (`PROTOCOL+ENCRYPTION://HOST:PORT`),
-    `commands` (which `ssh` may execute) and `read_only` (whether an operation needs a role that cannot write).
+    `commands` (which `ssh` may execute) and `read_only` (whether an operation needs a role that cannot write). Any other has
+    `sent_as`: how it is sent in requests, in words.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
     logins: list[str] | UnsetType = UNSET
     commands: list[str] | UnsetType = UNSET
     read_only: bool | UnsetType = UNSET
+    sent_as: str | UnsetType = UNSET
 
 
 class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):

@@ -115,6 +115,8 @@ class BindRequest(NamedTuple):
     commands: tuple[str, ...] = ()
     has_readers: bool = False
     """Whether some of its operations run only as a role that only reads."""
+    sent_as: str | None = None
+    """How it is sent in requests, in words; None where it logs in."""
 
     @property
     def ssh(self) -> LoginTarget | None:
@@ -163,6 +165,7 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
         logins=tuple(LoginTarget.parse(text) for text in need.logins or ()),
         commands=tuple(need.commands or ()),
         has_readers=bool(need.read_only),
+        sent_as=need.sent_as or None,
     )
 
 
@@ -176,6 +179,7 @@ def facts_of(wanted: BindRequest) -> list[tuple[str, Any]]:
         ("for", wanted.scope),
         ("scopes", list(wanted.scopes) or ("none: the provider decides" if wanted.kind == "oauth2" else None)),
         ("reaches", [host_line(host) for host in wanted.hosts] or "nothing"),
+        ("sent as", wanted.sent_as),
         ("logs in at", [login.words for login in wanted.logins] or None),
         ("executes", list(wanted.commands) or None),
     ]

@@ -20,6 +20,7 @@ from aileron.api.connectors import ConnectorEntry, CredentialWanted
 from aileron.api.daemon import GatewayUpstream
 from aileron.config import GatewaySettings
 from aileron.model.client_certificate import ClientCertificate
+from aileron.model.credential import Reach, wire_words
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.plan import ConnectorPin
 from aileron.model.timestamp import utc
@@ -90,6 +91,8 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
             commands=list(need.commands),
             read_only=any(one.login == "read_only" for one in manifest.operations or ()),
         )
+    else:
+        found = msgspec.structs.replace(found, sent_as=wire_words(Reach.of(manifest).wire))
     if provider is None:
         return found
     return msgspec.structs.replace(
