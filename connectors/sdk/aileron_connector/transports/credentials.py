@@ -35,6 +35,7 @@ _KIND_IN_A_PATH: Final = "api_key"
 _PLACEHOLDER: Final = re.compile(_BEFORE + r"([a-z0-9_]{1,32})" + _AFTER)
 _KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
 
+_IN_NO_FIELD: Final = "mtls"
 _FIRST_HOST: Final = ""
 _used: Final[dict[str, str]] = {}
 """Host → kind, as `use` has declared it; _FIRST_HOST stands for the first one granted."""
@@ -51,7 +52,7 @@ def use(credential: str | None, *, hosts: Iterable[str] | None = None) -> None:
     """From now on, libraries' requests to `hosts` (names; default: the first granted one) ask for this credential.
 
     None takes it back. A request that names another one by a placeholder gets that. One that brings an `Authorization` of its
-    own fails: what of the two is meant must be said, by a placeholder.
+    own fails: what of the two is meant must be said, by a placeholder. (Not for `mtls`: a certificate stands in no field.)
     """
     for host in (_FIRST_HOST,) if hosts is None else hosts:
         if credential is None:
@@ -128,7 +129,7 @@ def _declared(host: str, headers: list[tuple[str, str]]) -> str | None:
     if kind is None and _FIRST_HOST in _used:
         granted = loop.current().hosts
         kind = _used[_FIRST_HOST] if granted and granted[0].host == host else None
-    if kind is not None and any(name.lower() == "authorization" for name, _ in headers):
+    if kind not in (None, _IN_NO_FIELD) and any(name.lower() == "authorization" for name, _ in headers):
         raise _unusable(
             f"the request has its own Authorization in addition to the credential {kind!r}: "
             f"give the library transports.placeholder({kind!r}) for its key"

@@ -1,0 +1,238 @@
+"""Client certificates through all of it: httpx, unmodified, in a jail, at Debian's nginx; the private key is nowhere.
+
+httpx ── jail ── frames ── daemon ── TLS with the certificate ── nginx (`ssl_verify_client on`)
+  └── its memory, its frames, its output, the ledger, the logs: searched
+
+Under a daemon of whoever runs the tests and, as root, under an ordinary user's as well.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+from aileron.model.client_certificate import pem_blocks
+from tests.support.client_certificates import ClientAuthority
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.libraries import pack
+from tests.support.memories import descendants_of, memory_of
+from tests.support.nginx import Nginx, needs_nginx
+from tests.support.other_user import UID, checkout
+from tests.support.their_home import TheirHome, their_home
+from tests.support.upstream import Authority
+
+pytestmark = [pytest.mark.jail, needs_nginx]
+SOURCE: Final = Path(__file__).resolve().parents[1] / "support" / "connectors" / "certificates"
+CONNECTOR: Final = "github://aileron-tests/certificates"
+PACKED: Final = ("httpx", "httpcore", "h11", "anyio", "idna", "certifi", "typing_extensions")
+MANIFEST: Final = f"""\
+[connector]
+name = "{CONNECTOR}"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = {{hosts}}
+
+[capabilities.credential]
+kind = "mtls"
+scope = "Whatever a test does"
+
+[capabilities.runtime]
+imports = ["http", "log"]
+
+[limits]
+timeout_s = 40
+memory_mb = 256
+"""
+OPERATIONS: Final = {"who": ("word:string", "host:integer?"), "anonymous": (), "with_token": ()}
+WAIT_S: Final = 20.0
+
+
+class Bank:
+    """nginx, whose clients it takes, and what is in the vault."""
+
+    def __init__(self, directory: Path, authority: Authority, clients: ClientAuthority) -> None:
+        self.authority, self.clients = authority, clients
+        self.server = Nginx(directory, authority, clients.ca_file)
+        self.secret = clients.issue()
+
+    def bind(self, home: DaemonHome, value: bytes | None = None) -> None:
+        """Store what is bound."""
+        self.secret = value or self.secret
+        home.must("PUT", "/v1/secrets/client", {"value_base64": base64.b64encode(self.secret).decode()})
+
+    def forms(self) -> list[bytes]:
+        """What the private key can look like: lines of the file, and the number itself."""
+        (key,) = [text for label, text in pem_blocks(self.secret) if label.endswith(b"PRIVATE KEY")]
+        number = load_pem_private_key(key, None).private_numbers().private_value.to_bytes(32, "big")  # type: ignore[union-attr]
+        plain = [*key.splitlines()[1:3], number, number[::-1], number.hex().encode()]
+        return [*plain, base64.b64encode(key)[40:80]]
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory, authority: Authority) -> Iterator[Bank]:
+    """One for all homes."""
+    clients = ClientAuthority(tmp_path_factory.mktemp("clients"), has_intermediate=True)
+    bank = Bank(tmp_path_factory.mktemp("nginx"), authority, clients)
+    with bank.server:
+        yield bank
+
+
+@pytest.fixture(scope="module")
+def their_python() -> Iterator[Path]:
+    """One that an ordinary user can execute, with Aileron."""
+    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
+    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module", params=["own", "an_ordinary_user"])
+def home(request: pytest.FixtureRequest, bank: Bank, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """With the connector, bound."""
+    with contextlib.ExitStack() as undo:
+        authority = bank.authority.ca_file
+        if request.param == "own":
+            made = undo.enter_context(daemon_home())
+        elif os.geteuid() != 0:
+            pytest.skip("this is an ordinary user")
+        else:
+            theirs = undo.enter_context(their_home(UID, request.getfixturevalue("their_python")))
+            authority = theirs.given / "ca.pem"
+            shutil.copy(bank.authority.ca_file, authority)
+            authority.chmod(0o644)
+            made = theirs
+        hosts = [f"localhost:{bank.server.port}", f"localhost:{bank.server.port_1}"]
+        made.configure(f'[egress]\nprivate = {hosts}\nca_file = "{authority}"\n')
+        made.ask("GET", "/healthz")
+        made.unlock()
+        source = tmp_path_factory.mktemp("sources") / "certificates"
+        shutil.copytree(SOURCE, source)
+        for package in PACKED:
+            pack(package, source)
+        (source / "manifest.toml").write_text(MANIFEST.format(hosts=hosts), encoding="utf-8")
+        made.install(source)
+        for op, inputs in OPERATIONS.items():
+            made.add_probe_action(op, *inputs, connector=CONNECTOR)
+        bank.bind(made)
+        made.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": "mtls/bank/me", "secret": "client"})
+        yield made
+        where = made.folder if isinstance(made, TheirHome) else made.path
+        files = {path: path.read_bytes() for path in where.rglob("*") if path.is_file()}
+        assert any(b"written-down" in data for path, data in files.items() if path.name.startswith("ledger.db"))
+        assert [path for path, data in files.items() if any(form in data for form in bank.forms())] == []
+
+
+def done(home: DaemonHome, op: str, **args: Any) -> Any:
+    """The output of an action that has to succeed."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.status == 200, found.body["error"]["message"]
+    return found.body["result"]
+
+
+def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
+    """The error of one that has to fail."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.is_error, found.body
+    error: dict[str, Any] = found.body["error"]
+    return error
+
+
+@pytest.mark.parametrize(("host", "protocol"), [(0, "HTTP/2.0"), (1, "HTTP/1.1")])
+def test_httpx_is_who_the_certificate_says(home: DaemonHome, bank: Bank, host: int, protocol: str) -> None:
+    """In both versions of HTTP; nothing that passed has the key. The next run is served by the same connection."""
+    found, again = (done(home, "who", word="written-down", host=host) for _ in range(2))
+
+    assert "CN=mira@example.test" in found["first"]["client"]
+    assert found["first"]["protocol"] == protocol
+    assert len({each[one]["connection"] for each in (found, again) for one in ("first", "second")}) == 1
+    for way in ("heard", "told"):
+        passed = base64.b64decode(found[way])
+        assert b"written-down" in passed
+        assert not any(form in passed for form in bank.forms())
+
+
+def test_nobody_who_names_no_credential_has_one(home: DaemonHome) -> None:
+    """Over a connection of its own; the server's words are relayed."""
+    done(home, "who", word="before")
+    error = failed(home, "anonymous")
+    assert "No required SSL certificate was sent" in error["message"]
+
+
+def test_a_token_of_the_connectors_own_goes_with_it(home: DaemonHome) -> None:
+    """As services issue to a certificate."""
+    found = done(home, "with_token")
+    assert found["authorization"] == "Bearer of-the-connector"
+    assert "CN=mira@example.test" in found["client"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
+def test_the_private_key_is_in_no_memory_below_the_daemon(home: DaemonHome, bank: Bank) -> None:
+    """While the connection is open that was made with it. The daemon has it, and is found to have it."""
+    word = "wait-and-see"
+    answers: list[Any] = []
+    running = threading.Thread(target=lambda: answers.append(home.run("who", {"word": word})))
+    running.start()
+    jail = _waiting(home, word)
+    assert home.daemon_pid is not None
+    below = [_memory(pid) for pid in descendants_of(home.daemon_pid)]
+    mine, daemon = memory_of(jail, mode="r"), memory_of(home.daemon_pid)
+    Path(f"/proc/{jail}/root/tmp/open").unlink()
+    running.join(WAIT_S)
+
+    assert answers[0].status == 200, answers[0].body
+    assert word.encode() in mine
+    assert b"CN=mira@example.test" in mine
+    assert not any(form in memory for memory in (mine, *below) for form in bank.forms())
+    assert any(form in daemon for form in bank.forms()), "what is looked for was not found where it is"
+
+
+def _waiting(home: DaemonHome, word: str) -> int:
+    """The process in whose jail the operation waits."""
+    until = time.monotonic() + WAIT_S
+    while time.monotonic() < until:
+        assert home.daemon_pid is not None
+        for pid in descendants_of(home.daemon_pid):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/root/tmp/open").read_text(encoding="ascii") == word:
+                    return pid
+        time.sleep(0.02)
+    raise TimeoutError("no jail waits")
+
+
+def _memory(pid: int) -> bytes:
+    with contextlib.suppress(OSError, AssertionError):  # it has ended meanwhile
+        return memory_of(pid)
+    return b""
+
+
+def test_a_new_certificate_is_used_at_once_and_a_revoked_one_never_again(home: DaemonHome, bank: Bank) -> None:
+    """Last, since it changes the binding: a connection of before serves neither."""
+    before = done(home, "who", word="before")
+    bank.bind(home, bank.clients.issue("noor@example.test"))
+    after = done(home, "who", word="after")
+    bank.bind(home, ClientAuthority(bank.server.directory).issue())
+    refused = home.run("who", {"word": "stranger"})
+    bank.bind(home, bank.clients.issue())
+    back = done(home, "who", word="written-down")
+    home.must("DELETE", "/v1/bindings/mtls/bank/me")
+    served = len(bank.server.log)
+    error = failed(home, "who", word="revoked")
+
+    assert "CN=noor@example.test" in after["first"]["client"]
+    assert after["first"]["connection"] != before["first"]["connection"]
+    assert "The SSL certificate error" in str(refused.body) or "400" in str(refused.body)
+    assert "CN=mira@example.test" in back["first"]["client"]
+    assert error["class"] == "binding_required"
+    assert len(bank.server.log) == served
+    home.must("POST", "/v1/bindings", {"connector": CONNECTOR, "name": "mtls/bank/me", "secret": "client"})
