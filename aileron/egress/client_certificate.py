@@ -20,7 +20,7 @@ import fcntl
 import hashlib
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import anyio.to_thread
@@ -55,13 +55,17 @@ def certificate_tag(certificate: Secret | None) -> bytes | None:
     return None if certificate is None else hashlib.blake2b(certificate.reveal(), key=_TAG_KEY, digest_size=16).digest()
 
 
-async def context_with(certificate: Secret, use: CredentialUse, ca_pem: str | None) -> ssl.SSLContext:
-    """The settings of one connection. AileronError(binding_failed) where OpenSSL does not take it."""
-    return await anyio.to_thread.run_sync(_context_with, certificate, use, ca_pem)
+async def context_with(
+    certificate: Secret, use: CredentialUse, ca_pem: str | None, protocols: Sequence[str] = ("h2", "http/1.1")
+) -> ssl.SSLContext:
+    """The settings of one connection, as `tls.client_context`. AileronError(binding_failed) where OpenSSL does not take it."""
+    return await anyio.to_thread.run_sync(_context_with, certificate, use, ca_pem, protocols)
 
 
-def _context_with(certificate: Secret, use: CredentialUse, ca_pem: str | None) -> ssl.SSLContext:
-    context = client_context(ca_pem)
+def _context_with(
+    certificate: Secret, use: CredentialUse, ca_pem: str | None, protocols: Sequence[str]
+) -> ssl.SSLContext:
+    context = client_context(ca_pem, protocols)
     try:
         with _in_memory(ClientCertificate(certificate.reveal()).pem) as path:
             context.load_cert_chain(path, password=_no_passphrase)

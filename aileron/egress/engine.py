@@ -107,7 +107,7 @@ class Egress:
         without_alpn = client_context(settings.egress_ca_pem, protocols=())
         self.streams: Final = Streams(self.resolve, without_alpn, self.slots, own_port, lender, logins)
         http11 = client_context(settings.egress_ca_pem, protocols=("http/1.1",))
-        self.websockets: Final = WebSockets(self.resolve, http11, self.slots, own_port, lender)
+        self.websockets: Final = WebSockets(self.resolve, http11, self.slots, own_port, lender, settings.egress_ca_pem)
 
     def open(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float

@@ -132,7 +132,7 @@ def check_carried(need: CredentialNeed, url: Url) -> None:
     if need.kind == "mtls" and url.scheme != "https":
         raise RefusedError(
             Reason.PLAIN_HTTP,
-            f"http://{url.destination} has no TLS, which a client certificate needs: use https, or send the request without "
+            f"http://{url.destination} has no TLS, which a client certificate needs: use TLS, or send the request without "
             "the credential",
         )
 

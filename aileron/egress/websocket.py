@@ -36,6 +36,7 @@ from typing import Final
 import anyio
 import httpcore2
 
+from aileron.egress.client_certificate import certificate_refused, certificate_tag, context_with
 from aileron.egress.decode import decoder_for
 from aileron.egress.failures import ConnectionProblem, denied, destination_text, unreachable
 from aileron.egress.headers import Field, check_whole, read_response_head, without_parts
@@ -88,14 +89,21 @@ class WebSockets:
     """One for each daemon, made from the parts of its `Egress`: names, trust in certificates, places, the way to the vault."""
 
     def __init__(
-        self, resolve: Resolver, tls: ssl.SSLContext, slots: anyio.Semaphore, own_port: int | None, lender: Lender
+        self,
+        resolve: Resolver,
+        tls: ssl.SSLContext,
+        slots: anyio.Semaphore,
+        own_port: int | None,
+        lender: Lender,
+        ca_pem: str | None,
     ) -> None:
-        """`tls` offers HTTP/1.1 alone."""
+        """`tls` offers HTTP/1.1 alone; `ca_pem` are the authorities that it trusts beside the system's."""
         self.resolve: Final = resolve
         self.tls: Final = tls
         self.slots: Final = slots
         self.own_port: Final = own_port
         self.lender: Final = lender
+        self.ca_pem: Final = ca_pem
 
     def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -134,6 +142,7 @@ class _Opening(Passage[Answer]):
         self._chunks: AsyncIterator[bytes] | None = None
         self._body: Body | None = None
         self._websocket: WebSocket | None = None
+        self._has_certificate = False
         self.token: Secret | None = None
 
     async def renew(self, refused: Secret) -> bool:
@@ -157,8 +166,10 @@ class _Opening(Passage[Answer]):
         await self._write_down(RequestIntent(self._number, METHOD, destination, admitted.url.path, identity))  # step 6
         key = Key(destination, admitted.plain, admitted.private, identity)
         tls = None if admitted.plain else self._websockets.tls
-        wire, address = await connected(self._deadline, destination, addresses, tls)
-        connection = self._connection = Connection.over(wire, address, key)
+        if injection.certificate is not None:
+            tls = await self._with_certificate(injection.certificate)
+        wire, address = await connected(self._deadline, destination, addresses, tls, self._certificate_refused)
+        connection = self._connection = Connection.over(wire, address, key, certificate_tag(injection.certificate))
         answer = self._answer = await self._send(connection, injection.request)
         try:
             if answer.status == WebSocket.status:
@@ -172,6 +183,16 @@ class _Opening(Passage[Answer]):
                 await websocket.send(Part(injection.first_message.reveal(), is_text=True, is_last=True))
             return websocket
         raise unreachable("exchange", destination, ConnectionProblem(words, retriable=False))
+
+    async def _with_certificate(self, certificate: Secret) -> ssl.SSLContext:
+        use, ca_pem, destination = self._grant.credential, self._websockets.ca_pem, self._destination
+        assert use is not None
+        self._has_certificate = True
+        make = lambda: context_with(certificate, use, ca_pem, ("http/1.1",))  # noqa: E731
+        return await within(self._deadline, "connect", destination, make)
+
+    def _certificate_refused(self, error: Exception) -> AileronError | None:
+        return certificate_refused(self._grant.credential if self._has_certificate else None, error)
 
     def _admit(self) -> AllowedRequest:
         """Step 2: parse, then every rule that needs no look-up."""
@@ -243,7 +264,8 @@ class _Opening(Passage[Answer]):
             httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=request.url.target),
             headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in request.fields],
         )
-        return await within(self._deadline, "exchange", self._destination, lambda: connection.send(sent, _HEAD_BYTES))
+        send = lambda: connection.send(sent, _HEAD_BYTES)  # noqa: E731
+        return await within(self._deadline, "exchange", self._destination, send, refused=self._certificate_refused)
 
     def _opened(self, connection: Connection, answer: httpcore2.Response) -> WebSocket:
         """The service agrees. BadAnswerError for a handshake that is not as RFC 6455 section 4.1 has it."""

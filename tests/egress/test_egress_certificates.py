@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import anyio
 import msgspec
 import pytest
 import trustme
 
-from aileron.egress import EgressRequest
+from aileron.egress import EgressRequest, Meter
 from aileron.egress.inject import LentCredential, inject, needles_for
+from aileron.egress.messages import WebSocket
 from aileron.egress.outgoing import Outgoing
 from aileron.egress.url import parse_url
+from aileron.egress.websocket import WebSocketRequest
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
@@ -22,6 +26,7 @@ from tests.egress.conftest import CANARY, HOST, World, plain_url, reason_of, use
 from tests.support.client_certificates import ClientAuthority, as_secret
 from tests.support.nginx import Nginx, Served, needs_nginx
 from tests.support.upstream import Authority, Upstream, answer
+from tests.support.websocket_server import WebSocketServer
 
 pytestmark = pytest.mark.anyio
 MTLS = use("mtls")
@@ -170,6 +175,30 @@ async def test_an_alert_is_told_as_a_binding_that_failed(
     assert upstream.requests[1:] == []
 
 
+async def test_a_websocket_is_opened_with_it_too(
+    world: World, authority: Authority, clients: ClientAuthority, others: ClientAuthority
+) -> None:
+    """Which the server would not open without; what it says of another's certificate is told in the same words."""
+    tls = verifying(authority, clients, ssl.TLSVersion.TLSv1_3)
+    with WebSocketServer(tls) as server, Upstream(lambda _: answer(), tls) as upstream:
+
+        def opening(port: int, credential: str | None = "mtls") -> contextlib.AbstractAsyncContextManager[object]:
+            request = WebSocketRequest(f"wss://{HOST}:{port}/echo/certificate", credential=credential)
+            grant, deadline = grant_at(world, port), anyio.current_time() + 20
+            return world.egress.websockets.open(request, grant, Meter(grant.budget), world.journal, deadline)
+
+        world.vault.secret = clients.issue()
+        async with opening(server.port) as websocket:
+            assert isinstance(websocket, WebSocket)
+        with pytest.raises(AileronError):
+            await opening(server.port, None).__aenter__()
+        world.vault.secret = others.issue()
+        with pytest.raises(AileronError, match="the server refused the client certificate") as caught:
+            await opening(upstream.port).__aenter__()
+
+    assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
+
+
 async def test_a_server_that_asks_in_vain_is_told_with_the_fix(
     world: World, authority: Authority, clients: ClientAuthority
 ) -> None:
@@ -234,7 +263,7 @@ async def test_without_tls_there_is_nothing_to_carry_it(mira: World) -> None:
         got = await mira.ask(None, url=plain_url(upstream), grant=grant)
 
     assert reason_of(error) == "plain_http"
-    assert "which a client certificate needs: use https" in error.failure.message
+    assert "which a client certificate needs: use TLS" in error.failure.message
     assert (got.status, mira.vault.lent) == (200, 0)
 
 
