@@ -32,6 +32,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from typing import Final, TypeVar
 
@@ -56,7 +57,7 @@ from aileron.egress.pool import Connection, Key, Pool
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
-from aileron.egress.rules import AllowedRequest, EgressRequest, admit
+from aileron.egress.rules import AllowedRequest, EgressRequest, admit, other_body
 from aileron.egress.scrub import Needles
 from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, fit_for_use, look_up, within
 from aileron.egress.tcp import Streams
@@ -221,7 +222,7 @@ class _Exchange(Passage[EgressResponse]):
             self._connection, addresses = None, await self._vet(admitted)
         if self._connection is None:
             self._connection = await self._connect(key, addresses, injection.certificate)
-        self._answer = await self._send(self._connection, injection.request, admitted.length)
+        self._answer = await self._send(self._connection, injection.request, admitted)
         return self._read_head(admitted, self._answer)
 
     def _admit(self) -> AllowedRequest:
@@ -307,20 +308,23 @@ class _Exchange(Passage[EgressResponse]):
         wire, address = await connected(self._deadline, key.destination, addresses, tls, self._certificate_refused)
         return Connection.over(wire, address, key, certificate_tag(certificate))
 
-    async def _send(self, connection: Connection, request: Outgoing, length: int | None) -> httpcore2.Response:
+    async def _send(self, connection: Connection, request: Outgoing, admitted: AllowedRequest) -> httpcore2.Response:
         """Step 8, up to the head of the answer; its body is still on the wire."""
         origin = connection.origin
         sent = httpcore2.Request(
             request.method,
             httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=request.url.target),
             headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in request.fields],
-            content=self._content(request, length),
+            content=self._content(request, admitted),
         )
         return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
 
-    def _content(self, request: Outgoing, length: int | None) -> bytes | AsyncIterator[bytes] | None:
+    def _content(self, request: Outgoing, admitted: AllowedRequest) -> bytes | AsyncIterator[bytes] | None:
         body = self._given
-        return self._streamed(body, length) if isinstance(body, AsyncIterator) else request.body
+        if not isinstance(body, AsyncIterator):
+            return request.body
+        pieces = self._streamed(body, admitted.length)
+        return pieces if admitted.sha256 is None else self._hashed(pieces, admitted.sha256)
 
     async def _streamed(self, body: AsyncIterator[bytes], length: int | None) -> AsyncGenerator[bytes]:
         """A streamed request body: counted, and held to the length that was announced."""
@@ -333,6 +337,20 @@ class _Exchange(Passage[EgressResponse]):
             yield chunk
         if length is not None and sent != length:
             raise self._denied(RefusedError(Reason.BODY_LENGTH, "the body is not as long as its Content-Length"))
+
+    async def _hashed(self, pieces: AsyncGenerator[bytes], sha256: str) -> AsyncGenerator[bytes]:
+        """A streamed body that was signed for: its last piece goes out when all of it has the hash that was given."""
+        so_far, held = hashlib.sha256(), b""
+        async with contextlib.aclosing(pieces):
+            async for piece in pieces:
+                if held and piece:
+                    yield held
+                so_far.update(piece)
+                held = piece or held
+        if so_far.hexdigest() != sha256:
+            raise self._denied(other_body())
+        if held:
+            yield held
 
     def _count_up(self, size: int) -> None:
         self._meter.count_up(size)
@@ -370,7 +388,7 @@ class _Exchange(Passage[EgressResponse]):
         if not self._once:
             return needles
         if self._with_once is None or self._with_once[0] is not needles:
-            self._with_once = needles, needles.with_roots(self._once)
+            self._with_once = needles, needles.and_once(self._once)
         return self._with_once[1]
 
     def _is_whole_only(self) -> bool:

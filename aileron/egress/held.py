@@ -20,6 +20,7 @@ from typing import Final
 
 from aileron.egress.headers import Field
 from aileron.egress.refusal import Reason, RefusedError
+from aileron.egress.signing.aws_request import given_payload, is_unhashed
 from aileron.egress.signing.hmac_template import signs_body
 from aileron.egress.url import Url
 from aileron.model.manifest import CredentialNeed
@@ -68,8 +69,16 @@ def _sent_twice(_need: CredentialNeed, _url: Url, _fields: Sequence[Field]) -> i
     return REPEATED_BYTES
 
 
+def _signed_for_aws(need: CredentialNeed, url: Url, fields: Sequence[Field]) -> int | None:
+    """All, but for those whose hash the connector gave, or that the signature says nothing of."""
+    given = given_payload(url, fields)
+    service = need.aws.service if need.aws else ""
+    return None if given is not None or is_unhashed(url, service, given) else SIGNED_BYTES
+
+
 _HOLDS: Final[dict[str, Callable[[CredentialNeed, Url, Sequence[Field]], int | None]]] = {
     "api_key": _with_a_key,
     "digest": _sent_twice,
+    "aws_sigv4": _signed_for_aws,
     "hmac": _with_a_message,
 }

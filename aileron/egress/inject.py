@@ -25,6 +25,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
+import datetime
 import json
 import re
 import time
@@ -40,9 +41,11 @@ from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.places import parameter_key, sent_as, with_key_in_body, with_key_in_path
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
+from aileron.egress.signing.aws_request import sign_for_aws
 from aileron.egress.signing.digest import Round, answer
 from aileron.egress.signing.hmac_template import Moment, sign, signs_body
 from aileron.egress.url import Url
+from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
@@ -176,10 +179,20 @@ def login_roots(lent: LentCredential) -> frozenset[bytes]:
 
 def _roots(lent: LentCredential) -> frozenset[bytes]:
     """What is searched for, of a credential that can travel."""
+    if lent.kind == "aws_sigv4":
+        return _aws_roots(lent)
     secret = lent.secret.reveal()
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES or _CONTROL.search(secret):
         return frozenset()
     return frozenset({secret}) if lent.kind != "basic" else _basic_roots(lent.username or "", secret)
+
+
+def _aws_roots(lent: LentCredential) -> frozenset[bytes]:
+    """The parts of a document each: it is not sent itself."""
+    try:
+        return frozenset(AwsKey.parse(lent.username, lent.secret).secrets)
+    except ValueError:
+        return frozenset()
 
 
 def _basic_roots(username: str, secret: bytes) -> frozenset[bytes]:
@@ -312,8 +325,24 @@ def _certificate(use: CredentialUse, lent: LentCredential, request: Outgoing) ->
     raise unusable_certificate(use, problem)
 
 
+def _aws(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    now, scope = datetime.datetime.now(datetime.UTC), use.need.aws
+    if not scope:
+        raise _unusable(use, "is declared without the region and service to sign for")
+    try:
+        key = AwsKey.parse(lent.username, lent.secret)
+        key.check_current(now)
+    except ValueError as error:
+        words = str(error)
+    else:
+        signed, signature = sign_for_aws(request, key, scope, now)
+        return Injection(signed, frozenset(key.secrets), frozenset({signature.encode()}))
+    raise _unusable(use, words)
+
+
 _PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Injection]]] = {
     "api_key": _key,
+    "aws_sigv4": _aws,
     "basic": _basic,
     "digest": _digest,
     "hmac": _hmac,

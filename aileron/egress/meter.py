@@ -39,8 +39,8 @@ class Meter:
         """`seen`: the digest of the effects that a person saw, which the step may commit once."""
         self._budget = budget
         self._seen = seen
-        self._lent = Needles(())
-        self._both: tuple[Needles, Needles, Needles] | None = None
+        self._lent = frozenset[bytes]()
+        self._both: tuple[Needles, frozenset[bytes], Needles] | None = None
         self.in_flight: Final = anyio.Semaphore(MAX_IN_FLIGHT)
         self.holding: Final = anyio.Semaphore(PLACES_OF_ONE)
         self.requests = 0
@@ -74,15 +74,14 @@ class Meter:
 
     def remember(self, roots: Iterable[bytes]) -> None:
         """These secrets go out in this step: from now on they are scrubbed from all its answers."""
-        if not self._lent.covers(roots := frozenset(roots)):
-            self._lent = self._lent.with_roots(roots)
+        self._lent |= frozenset(roots)
 
     def needles_with(self, bound: Needles) -> Needles:
         """What was lent in this step, and what is bound for a host. The same value until one of them changes."""
-        if bound.includes(self._lent):
+        if bound.covers(self._lent):  # as a rule: what was lent for a host is bound for it, and its forms are known
             return bound
-        if self._both is None or self._both[0] is not bound or self._both[1] is not self._lent:
-            self._both = bound, self._lent, bound.and_of(self._lent)
+        if self._both is None or self._both[0] is not bound or self._both[1] != self._lent:
+            self._both = bound, self._lent, bound.with_roots(self._lent)
         return self._both[2]
 
     def may_renew(self, refused: Secret) -> bool:

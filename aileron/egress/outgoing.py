@@ -37,6 +37,10 @@ class Outgoing:
     def with_query(self, parameter: str) -> Outgoing:
         """The same with this parameter, percent-encoded already, last in its query."""
         query = parameter if self.url.query is None else f"{self.url.query}&{parameter}"
+        return self.with_whole_query(query)
+
+    def with_whole_query(self, query: str | None) -> Outgoing:
+        """The same with this query in place of its own."""
         return dataclasses.replace(self, url=dataclasses.replace(self.url, query=query))
 
     def with_path(self, path: str) -> Outgoing:

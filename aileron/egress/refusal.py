@@ -55,6 +55,7 @@ class Reason(enum.StrEnum):
     UPGRADE = "upgrade"
     BODY_LENGTH = "body_length"
     BODY_HELD = "body_held"
+    BODY_SIGNATURE = "body_signature"
     ADDRESS_NOT_PUBLIC = "address_not_public"
     ADDRESS_NOT_LOOPBACK = "address_not_loopback"
     ADDRESS_FORBIDDEN = "address_forbidden"

@@ -20,6 +20,7 @@ Source: docs/reference/egress.md.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import AsyncIterator
 
 from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
@@ -28,12 +29,21 @@ from aileron.egress.inject import check_query, reserved_fields
 from aileron.egress.places import check_body, check_path, recorded_path
 from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
+from aileron.egress.signing.aws_request import check_own_query, given_payload, is_sha256, without_own_signature
 from aileron.egress.url import Url
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 
-__all__ = ["AllowedRequest", "EgressRequest", "admit", "check_credential", "check_destination", "check_granted"]
+__all__ = [
+    "AllowedRequest",
+    "EgressRequest",
+    "admit",
+    "check_credential",
+    "check_destination",
+    "check_granted",
+    "other_body",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -52,6 +62,7 @@ class AllowedRequest:
     """A request that passed every rule. `fields` are all but the credential; `length` is the body's, None: any.
 
     `holds`: the body comes in pieces and has to be whole first, with at most so many bytes; None: it goes out as it comes.
+    `sha256`: what the connector signed for, in hex: a body with another is not sent to its end; None: nothing.
     """
 
     url: Url
@@ -62,6 +73,7 @@ class AllowedRequest:
     plain: bool
     private: bool
     holds: int | None = None
+    sha256: str | None = None
 
     @property
     def recorded_path(self) -> str:
@@ -90,7 +102,9 @@ def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool 
         check_query(use.need, url)
         check_path(use.need, url)
         check_carried(use.need, url)
-    kept = keep_request_fields(request.headers, frozenset() if use is None else reserved_fields(use.need))
+    kept = keep_request_fields(
+        _own_fields(use, url, request), frozenset() if use is None else reserved_fields(use.need)
+    )
     framing, length = frame_body(method, request.headers, request.body)
     if use is not None and not isinstance(request.body, AsyncIterator):
         check_body(use.need, kept, request.body)
@@ -104,6 +118,7 @@ def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool 
         plain=url.scheme == "http",
         private=url.destination in grant.private,
         holds=_holds(use, url, request, length),
+        sha256=_hash_given(use, url, request),
     )
 
 
@@ -114,6 +129,34 @@ def _holds(use: CredentialUse | None, url: Url, request: EgressRequest, length: 
     if most is not None and length is not None and length > most:
         raise too_long(most)
     return most
+
+
+def _own_fields(use: CredentialUse | None, url: Url, request: EgressRequest) -> tuple[Field, ...]:
+    """The connector's, without what its library signed."""
+    if use is None or use.need.kind != "aws_sigv4":
+        return request.headers
+    check_own_query(url)
+    return without_own_signature(request.headers)
+
+
+def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> str | None:
+    """What a body in pieces will be held to; one that is here already is compared."""
+    if use is None or use.need.kind != "aws_sigv4":
+        return None
+    given = given_payload(url, request.headers)
+    if given is None or not is_sha256(given):
+        return None
+    if not isinstance(request.body, AsyncIterator) and hashlib.sha256(request.body or b"").hexdigest() != given:
+        raise other_body()
+    return given
+
+
+def other_body() -> RefusedError:
+    """Of a body that has another hash than was given for it."""
+    return RefusedError(
+        Reason.BODY_SIGNATURE,
+        "the body has another SHA-256 than x-amz-content-sha256 says: it was changed after it was signed; leave the field out",
+    )
 
 
 def check_destination(url: Url, grant: Grant) -> None:

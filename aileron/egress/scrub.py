@@ -40,6 +40,7 @@ from __future__ import annotations
 
 import base64
 import bisect
+import copy
 import html
 import itertools
 import json
@@ -208,6 +209,15 @@ ENCODINGS: Final[tuple[tuple[str, Callable[[bytes], Iterable[bytes]]], ...]] = (
 punctuation or wrapped lines between its letters and digits, make no difference.
 """
 
+_OF_ONE_REQUEST: Final[tuple[Callable[[bytes], Iterable[bytes]], ...]] = (
+    lambda data: (data, data.hex().encode()),
+    lambda data: _base64_forms(data, base64.b64encode),
+    _percent_full_forms,
+    lambda data: (data.decode("latin-1").encode("utf-16-le"), data.decode("latin-1").encode("utf-16-be")),
+)
+"""Literal, hex, base64, percent and UTF-16: those that take some microseconds. Of letters and digits, they are the forms of
+base64url, JSON and HTML too, where only what must be is encoded."""
+
 _MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 120 characters look alike
 _SPREAD: Final = 8  # bytes for each of a secret's in its widest form; `&#x41;` and `0x41, ` have six
 _WRAPS: Final = 64  # and so many more for line ends
@@ -290,6 +300,32 @@ class Needles:
         """These needles and those of more secrets."""
         return Needles(self._roots.union(roots))
 
+    def and_once(self, sent: Iterable[bytes]) -> Needles:
+        """These needles and what one request alone was sent with, such as its signature, in the forms of `_OF_ONE_REQUEST`.
+
+        Cheap, as it is made for each: nothing of the others is made again. Worth nothing in another request, so a form that is
+        seldom met may stay.
+        """
+        more = frozenset(
+            form
+            for one in sent
+            for encode in _OF_ONE_REQUEST
+            for form in encode(one)
+            if len(_fold(form)) >= _MIN_FOLDED
+        )
+        if any(len(form) * _SPREAD + _WRAPS > self.reach for form in sent):
+            return self.with_roots(sent)
+        both = copy.copy(self)
+        folded = tuple({_fold(form) for form in more}.difference(self._folded))
+        both.all = (*self.all, *more)
+        both._folded = (*self._folded, *folded)
+        both._first = (*self._first, *folded)
+        if both._blocks is not None or len(both._first) > _FIND_UP_TO:
+            both._blocks = (
+                _blocks_of(both._first) if self._blocks is None else _and_blocks(self._blocks, _blocks_of(folded))
+            )
+        return both
+
     def and_of(self, other: Needles) -> Needles:
         """These needles and those others."""
         return Needles(self._roots | other._roots)
@@ -366,6 +402,12 @@ def _blocks_of(folded: Iterable[bytes]) -> tuple[frozenset[int], tuple[bytes, ..
     long = [form for form in forms if len(form) >= 2 * _BLOCK - 1]
     parts = {form[at : at + _BLOCK] for form in long for at in range(_BLOCK)}
     return frozenset(memoryview(b"".join(parts)).cast("Q")), tuple(form for form in forms if len(form) < 2 * _BLOCK - 1)
+
+
+def _and_blocks(
+    some: tuple[frozenset[int], tuple[bytes, ...]], more: tuple[frozenset[int], tuple[bytes, ...]]
+) -> tuple[frozenset[int], tuple[bytes, ...]]:
+    return some[0] | more[0], (*some[1], *more[1])
 
 
 def _all_of(form: bytes, data: bytes) -> Iterator[tuple[int, int]]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import datetime
 import re
 import time
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from typing import Final
 
 import msgspec
 
+from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.credential import hmac_template_of
 from aileron.model.request_signing import hmac_key
@@ -130,12 +132,20 @@ def _check_certificate(binding: Binding, value: Secret) -> None:
     raise ValueError(f"secret {binding.secret!r} {problem.what}: {problem.cure}, {store}")
 
 
+def _check_aws(binding: Binding, value: Secret) -> None:
+    try:
+        AwsKey.parse(binding.username, value).check_current(datetime.datetime.now(datetime.UTC))
+    except ValueError as error:
+        cure = f"aileron secret set {binding.secret}"
+        raise ValueError(f"secret {binding.secret!r} {error}; set another: {cure}") from None
+
+
 def _check_nothing(binding: Binding, value: Secret) -> None:
     """Whoever signs with it says what is wrong with it."""
 
 
 _FITS: Final[dict[str, Callable[[Binding, Secret], None]]] = {
-    "aws_sigv4": _check_nothing,
+    "aws_sigv4": _check_aws,
     "hmac": _check_hmac,
     "mtls": _check_certificate,
     "oauth2_client": _check_nothing,

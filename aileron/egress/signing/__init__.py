@@ -1,1 +1,1 @@
-"""Credentials that are not sent themselves: what is made of one for a single request."""
+"""Signatures of requests: made in the daemon, after every check, over the request as it goes on the wire."""
