@@ -59,6 +59,7 @@ from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, other_body
 from aileron.egress.scrub import Needles
+from aileron.egress.signing.refused import RefusedSignatures
 from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, fit_for_use, look_up, within
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
@@ -127,6 +128,8 @@ class Egress:
                 return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
 
             return Challenged(begin, self.rounds, use.binding, deadline)
+        if use is not None and use.need.kind == request.credential == "aws_sigv4":
+            return RefusedSignatures(_Exchange(self, request, grant, meter, journal, deadline), request.url, use)
         if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)
         return Renewing(

@@ -64,6 +64,11 @@ class EgressResponse:
         """
         return await self._body.hold(most_bytes)
 
+    @property
+    def held(self) -> bytes:
+        """What was read ahead and was not taken yet."""
+        return self._body.held
+
     def __repr__(self) -> str:
         return f"<EgressResponse {self.status}>"
 
@@ -100,6 +105,11 @@ class Body(AsyncIterator[bytes]):
     def scrubbed(self) -> int:
         """Occurrences masked so far, those in header fields included."""
         return self._hits_in_fields + self._scrubber.hits
+
+    @property
+    def held(self) -> bytes:
+        """See `EgressResponse.held`."""
+        return b"".join(self._kept)
 
     async def hold(self, most_bytes: int) -> bool:
         """See `EgressResponse.hold`."""

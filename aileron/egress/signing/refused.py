@@ -1,0 +1,177 @@
+"""A signed request that the service refused because of its signature: said as a failure, with what mends it.
+
+Runs in the daemon, around the engine's exchange. The service is not trusted: it may say what it likes of a signature, and gets no
+more by it than that this request fails. What it says is read, and never quoted but for the name of a region or a service.
+
+Rules
+- Looked at are answers 400, 401 and 403 with at most `HELD_BYTES`, and of them the error code, the clock (`Date`), the region.
+- A failure is what no connector can mend: this machine's clock, the manifest's region, the key. All else is relayed:
+  `AccessDenied` is what a policy says, and a wrong parameter is the connector's.
+- The clock comes first: some services call a signature that is too old a wrong one. Then the region, then the key.
+
+Source: AWS General Reference, "Common errors"; S3 API Reference, "Error responses". Not here: the signature (aws.py), a token
+that can be had anew (renewing.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import email.utils
+import re
+import types
+from typing import Final
+
+from aileron.egress.failures import ConnectionProblem, unreachable
+from aileron.egress.response import EgressResponse
+from aileron.egress.url import parse_url
+from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import CredentialUse
+
+__all__ = ["HELD_BYTES", "MAX_SKEW_S", "RefusedSignatures", "failure_of"]
+
+HELD_BYTES: Final = 64 << 10
+"""64 KiB of an answer that says no: an error of an API has some hundred bytes."""
+MAX_SKEW_S: Final = 300.0
+"""Five minutes between two clocks: most services take a signature that old, S3 one of 15."""
+_LOOKED_AT: Final = frozenset({400, 401, 403})
+
+_CLOCK: Final = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
+_KEY: Final = frozenset(
+    {"InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException", "SignatureDoesNotMatch", "AuthFailure",
+     "InvalidSignatureException", "ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"}
+)  # fmt: skip
+_OF_TOKENS: Final = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidToken", "TokenRefreshRequired"})
+_UNKNOWN: Final = frozenset({"InvalidAccessKeyId", "InvalidClientTokenId", "UnrecognizedClientException"})
+_CODE: Final = re.compile(
+    rb"<Code>\s*([A-Za-z]{1,64})\s*</Code>|\"(?:__type|[Cc]ode)\"\s*:\s*\"(?:[\w.]{0,128}#)?([A-Za-z]{1,64})\""
+)
+_REGION: Final = re.compile(rb"<Region>\s*([a-z0-9-]{1,32})\s*</Region>|expecting '([a-z0-9-]{1,32})'")
+_NAME: Final = re.compile(r"[a-z0-9-]{1,32}")
+_OTHER_REGION: Final = re.compile(rb"scoped to a valid region", re.IGNORECASE)
+_OTHER_SERVICE: Final = re.compile(rb"scoped to correct service: '([a-z0-9-]{1,32})'", re.IGNORECASE)
+_OUT_OF_TIME: Final = re.compile(
+    rb"signature (?:has )?expired|signature not yet current|request has expired", re.IGNORECASE
+)
+
+
+class RefusedSignatures(contextlib.AbstractAsyncContextManager[EgressResponse]):
+    """One exchange of a signed request: its response, or the failure that a refused signature is."""
+
+    def __init__(
+        self, exchange: contextlib.AbstractAsyncContextManager[EgressResponse], url: str, use: CredentialUse
+    ) -> None:
+        self._exchange: Final = exchange
+        self._url: Final = url
+        self._use: Final = use
+        self._open = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> EgressResponse:
+        async with contextlib.AsyncExitStack() as stack:
+            response = await stack.enter_async_context(self._exchange)
+            if response.status in _LOOKED_AT and await response.hold(HELD_BYTES):
+                destination, now = parse_url(self._url).destination, datetime.datetime.now(datetime.UTC)
+                failure = failure_of(response, destination, self._use, now)
+                if failure is not None:
+                    raise failure  # in the exchange: its row in the ledger says how it ended
+            self._open = stack.pop_all()
+        return response
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: types.TracebackType | None,
+    ) -> None:
+        await self._open.__aexit__(kind, error, trace)
+
+
+def failure_of(
+    response: EgressResponse, destination: HostPort, use: CredentialUse, now: datetime.datetime
+) -> AileronError | None:
+    """What a held answer says of the signature; None: nothing, so it is relayed."""
+    fields = {name.lower(): value for name, value in response.headers}
+    body, code = response.held, _code(fields, response.held)
+    skew_s = _skew_s(fields, now)
+    is_late = _OUT_OF_TIME.search(body) is not None
+    says_nothing = code is None and not body
+    if code in _CLOCK or (is_late and (code in _KEY or code == "AccessDenied")):
+        return _clock(destination, skew_s)
+    if abs(skew_s) > MAX_SKEW_S and (code in _KEY or says_nothing):
+        return _clock(destination, skew_s)
+    scope = _scope(fields, body, code, response.status, use)
+    if scope is not None:
+        return _of_scope(destination, use, *scope)
+    return _of_key(destination, use, code) if code is not None and code in _KEY else None
+
+
+def _code(fields: dict[str, str], body: bytes) -> str | None:
+    """The error code, wherever it stands: in a field, in XML or in JSON."""
+    named = re.match(r"[A-Za-z]{1,64}", fields.get("x-amzn-errortype", "").rpartition("#")[2])
+    if named is not None:
+        return named[0]
+    found = _CODE.search(body)
+    return None if found is None else (found[1] or found[2]).decode("ascii")
+
+
+def _skew_s(fields: dict[str, str], now: datetime.datetime) -> float:
+    """By how many seconds this machine's clock is ahead of the service's; 0 if that does not say."""
+    try:
+        theirs = email.utils.parsedate_to_datetime(fields.get("date", ""))
+        if theirs.tzinfo is None:
+            theirs = theirs.replace(tzinfo=datetime.UTC)
+        return (now - theirs).total_seconds()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return 0.0
+
+
+def _scope(
+    fields: dict[str, str], body: bytes, code: str | None, status: int, use: CredentialUse
+) -> tuple[str, str | None] | None:
+    """`region` or `service`, if it is a wrong one, and which one is expected, if that is said."""
+    service = _OTHER_SERVICE.search(body)
+    if service is not None:
+        return "service", service[1].decode("ascii")
+    region, found = fields.get("x-amz-bucket-region", ""), _REGION.search(body)
+    expected = (found[1] or found[2]).decode("ascii") if found is not None else None
+    if expected is None and _NAME.fullmatch(region):
+        expected = region
+    own = use.need.aws.region if use.need.aws else None
+    is_other = code == "AuthorizationHeaderMalformed" or _OTHER_REGION.search(body) is not None
+    if is_other or (status == 400 and code is None and region):
+        return None if expected == own else ("region", expected)
+    return None
+
+
+def _clock(destination: HostPort, skew_s: float) -> AileronError:
+    off = "is not that of the service"
+    if abs(skew_s) > MAX_SKEW_S:
+        off = f"is {round(abs(skew_s) / 60)} minutes {'ahead of' if skew_s > 0 else 'behind'} {destination.host}"
+    text = f"the signature was refused because this machine's clock {off}; set it: `timedatectl set-ntp true`"
+    return unreachable("exchange", destination, ConnectionProblem(text, retriable=False))
+
+
+def _of_scope(destination: HostPort, use: CredentialUse, part: str, expected: str | None) -> AileronError:
+    own = "none" if not use.need.aws else (use.need.aws.region if part == "region" else use.need.aws.service)
+    wants = f"expects {expected}" if expected else "expects another"
+    return AileronError(
+        FailureClass.BINDING_FAILED,
+        f"{destination}: the connector's manifest signs for the {part} {own}, and the service {wants}; change `{part}` in "
+        "[capabilities.credential.aws] of the manifest, and install the connector again",
+        boundary=Boundary.USER,
+    )
+
+
+def _of_key(destination: HostPort, use: CredentialUse, code: str) -> AileronError:
+    if code in _OF_TOKENS:
+        what = "the session token has expired, or is not accepted"
+    elif code in _UNKNOWN:
+        what = "the service does not know the access key ID, or it is no longer active"
+    else:
+        what = "the secret access key does not belong to the access key ID"
+    return AileronError(
+        FailureClass.BINDING_FAILED,
+        f"{destination}: {what}; store a new secret of {use.binding} with `aileron secret set`, then `aileron binding setup`",
+        boundary=Boundary.USER,
+    )
