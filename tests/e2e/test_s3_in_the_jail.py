@@ -1,0 +1,337 @@
+"""The S3 connector, and boto3 unmodified, through all of it: actions, a person, the jail, and signatures that moto makes anew.
+
+Under root's daemon and under an ordinary user's: the secret access key is in no memory of a jail, no record and no file.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import itertools
+import os
+import shutil
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.approver import Approver
+from tests.support.canary import find, scan, shapes
+from tests.support.libraries import pack_boto3
+from tests.support.memories import descendants_of, memory_of
+from tests.support.moto import REGION, Moto
+from tests.support.other_user import UID, checkout
+from tests.support.their_home import TheirHome, their_home
+from tests.support.upstream import Authority
+
+pytestmark = [
+    pytest.mark.jail,
+    pytest.mark.skipif(os.geteuid() != 0, reason="one user's daemon beside another's needs root"),
+]
+CONNECTOR = "github://aileron/connector-s3"
+OTHER = "github://aileron-tests/s3-with-another-key"
+OTHER_SECRET = b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of AWS's documentation
+BOTO3 = "github://aileron-tests/boto3"
+SOURCE = Path(__file__).resolve().parents[2] / "connectors" / "s3"
+MANIFEST = """
+[connector]
+name = "github://aileron-tests/boto3"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["bound-at-build"]
+
+[capabilities.credential]
+kind = "aws_sigv4"
+scope = "Whatever it likes"
+
+[capabilities.credential.aws]
+region = "eu-central-1"
+service = "s3"
+
+[capabilities.runtime]
+imports = ["http"]
+"""
+_numbers = itertools.count()
+PROGRAM = """
+import io
+import os
+import urllib.request
+
+os.environ["HOME"] = "/tmp"
+
+import boto3
+from botocore.config import Config
+
+from aileron_connector import hosts, op, run, transports
+
+
+@op
+def round_trip(bucket: str, word: str) -> dict:
+    client = boto3.client(
+        "s3",
+        region_name="eu-central-1",
+        endpoint_url=hosts()[0].url,
+        aws_access_key_id=transports.placeholder("aws_sigv4"),
+        aws_secret_access_key="not needed",
+        config=Config(s3={"addressing_style": "path"}, signature_version="s3v4", retries={"total_max_attempts": 1}),
+    )
+    client.put_object(Bucket=bucket, Key="a b/inline", Body=word.encode(), Metadata={"by": "Mira  K."})
+    client.put_object(Bucket=bucket, Key="a b/streamed", Body=io.BytesIO(word.encode() * 200_000))
+    pages = client.get_paginator("list_objects_v2").paginate(Bucket=bucket, PaginationConfig={"PageSize": 1})
+    names = [found["Key"] for page in pages for found in page["Contents"]]
+    streamed = client.get_object(Bucket=bucket, Key="a b/streamed")["Body"].read()
+    url = client.generate_presigned_url("get_object", Params={"Bucket": bucket, "Key": "a b/inline"}, ExpiresIn=60)
+    with urllib.request.urlopen(url) as answered:
+        presigned = answered.read().decode()
+    client.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "a b/inline"}]})
+    return {"names": names, "streamed": len(streamed), "presigned": presigned}
+
+
+run()
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Office:
+    """One account at S3, and a home that reaches it; a person decides what is gated."""
+
+    moto: Moto
+    home: TheirHome
+    person: Approver
+
+    def run(self, action: str, **args: Any) -> Any:
+        """The result of an action that is not gated."""
+        answer = self.home.run(action, args)
+        assert answer.status == 200, answer.body
+        return answer.body["result"]
+
+    def ask(self, action: str, **args: Any) -> str:
+        """The question about a gated action; nothing of it has been done."""
+        before = len(self.moto.asked)
+        answer = self.home.run(action, args)
+        assert (answer.status, answer.body["status"]) == (202, "pending_approval"), answer.body
+        assert len(self.moto.asked) == before
+        return str(answer.body["approval_id"])
+
+    def agree(self, question: str) -> dict[str, Any]:
+        """What came of it once the person has agreed."""
+        decided = self.person.decide(self.home, question)
+        assert decided.status == 200, decided.body
+        return self.home.result({"approval_id": question}, wait=20.0)
+
+    def preview(self, question: str) -> dict[str, str]:
+        """What the person sees of what is there, by label."""
+        shown = self.person.preview(self.home, question)
+        return {line["label"]: line["value"] for line in shown["fields"]}
+
+
+@pytest.fixture(scope="module")
+def moto(authority: Authority) -> Iterator[Moto]:
+    """One account for all tests."""
+    with Moto(authority) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def readable_python() -> Iterator[Path]:
+    """One that an ordinary user can execute, with Aileron."""
+    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
+    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module", params=["root", "an_ordinary_user"])
+def office(
+    request: pytest.FixtureRequest, moto: Moto, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Office]:
+    """The connector as a user builds it, all of its actions, and boto3; at the end no key is in any file."""
+    is_root = request.param == "root"
+    who = (0, Path(sys.executable)) if is_root else (UID, request.getfixturevalue("readable_python"))
+    sources, place = tmp_path_factory.mktemp("sources"), f"localhost:{moto.port}"
+    with their_home(*who) as home:
+        authorities = home.given / "ca.pem"
+        shutil.copy(authority.ca_file, authorities)
+        authorities.chmod(0o644)
+        home.configure(f'[egress]\nprivate = ["{place}"]\nca_file = "{authorities}"\n')
+        home.unlock(moto.secret.encode())
+        home.must("PUT", "/v1/secrets/other", {"value_base64": base64.b64encode(OTHER_SECRET).decode()})
+        for source, connector, secret in (
+            (_of_this_region(sources / "s3"), CONNECTOR, "pw"),
+            (_of_this_region(sources / "other", OTHER, "1.0.0"), OTHER, "other"),
+            (_with_boto3(sources / "boto3connector"), BOTO3, "pw"),
+        ):
+            home.install(source, place)
+            binding = {"connector": connector, "secret": secret, "username": moto.key_id}
+            home.must("POST", "/v1/bindings", {**binding, "name": f"aws_sigv4/{source.name}/me"})
+        for path in sorted((SOURCE / "actions").glob("*/action.md")):
+            home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
+        home.add_probe_action("list_objects", "bucket:string", connector=OTHER)
+        home.add_probe_action("round_trip", "bucket:string", "word:string", connector=BOTO3)
+        person = Approver()
+        person.appoint(home)
+        yield Office(moto, home, person)
+        home.stop()
+        assert scan([home.folder], b"list the files in my S3 bucket"), "the scan finds nothing that is there"
+        assert scan([home.folder], moto.secret.encode()) == {}
+
+
+def _of_this_region(source: Path, name: str = CONNECTOR, version: str = "0.1.0") -> Path:
+    """The connector's source, with moto's region in its manifest."""
+    shutil.copytree(SOURCE, source)
+    manifest, text = source / "manifest.toml", (SOURCE / "manifest.toml").read_text()
+    for ours, theirs in ((CONNECTOR, name), ("0.1.0", version), ("us-east-1", REGION)):
+        assert f'"{ours}"' in text
+        text = text.replace(f'"{ours}"', f'"{theirs}"')
+    manifest.write_text(text)
+    return source
+
+
+def _with_boto3(source: Path) -> Path:
+    """boto3, and one operation that uses it."""
+    source.mkdir()
+    pack_boto3(source, "s3")
+    (source / "connector.py").write_text(PROGRAM)
+    (source / "manifest.toml").write_text(MANIFEST)
+    return source
+
+
+@pytest.fixture
+def bucket(office: Office) -> str:
+    """An empty bucket."""
+    return office.moto.bucket(f"notes-{next(_numbers)}")
+
+
+# What works
+
+
+def test_objects_are_listed_and_read_with_signatures_of_the_real_key(office: Office, bucket: str) -> None:
+    """moto makes each anew; the secret is in no answer and on no record."""
+    office.moto.put(bucket, "a b/ü+1.txt", b"hello")
+    listed = office.home.run("list-s3-objects", {"bucket": bucket, "prefix": "a b/"})
+    read = office.run("read-s3-object", bucket=bucket, key="a b/ü+1.txt")
+    about = office.run("describe-s3-object", bucket=bucket, key="a b/ü+1.txt")
+
+    assert [one["key"] for one in listed.body["result"]["objects"]] == ["a b/ü+1.txt"]
+    assert (read["content"], about["object"]["size"]) == ("hello", 5)
+    for asked in office.moto.asked[-3:]:
+        [value] = asked.values("authorization")
+        assert value.startswith(f"AWS4-HMAC-SHA256 Credential={office.moto.key_id}/")
+        assert f"/{REGION}/s3/aws4_request" in value
+    said = str(listed.body) + str(office.home.events(listed.body["audit_id"]))
+    assert "a b/" in said
+    assert find(said.encode(), office.moto.secret.encode()) == []
+
+
+def test_an_object_is_stored_once_after_a_person_saw_what_is_there(office: Office, bucket: str) -> None:
+    """The preview only reads; a question that is denied changes nothing."""
+    office.moto.put(bucket, "a", b"before", ContentType="text/csv")
+    question = office.ask("store-s3-object", bucket=bucket, key="a", content="after")
+    refused = office.ask("store-s3-object", bucket=bucket, key="b", content="never")
+    shown = office.preview(question)
+    assert office.moto.get(bucket, "a") == b"before"
+    settled = office.agree(question)
+    office.person.decide(office.home, refused, "deny")
+    denied = office.home.result({"approval_id": refused}, wait=5.0)
+
+    assert (shown["Its size"], shown["Its type"]) == ("6", "text/csv")
+    assert (settled["status"], denied["status"]) == ("completed", "denied"), settled
+    assert (office.moto.get(bucket, "a"), office.moto.get(bucket, "b")) == (b"after", None)
+    assert [asked.method for asked in office.moto.asked if asked.target == f"/{bucket}/a"] == ["HEAD", "PUT"]
+
+
+def test_an_object_is_deleted_after_a_person_agreed(office: Office, bucket: str) -> None:
+    """And no other."""
+    office.moto.put(bucket, "a", b"1")
+    office.moto.put(bucket, "ab", b"2")
+    settled = office.agree(office.ask("delete-s3-object", bucket=bucket, key="a"))
+
+    assert settled["status"] == "completed", settled
+    assert (office.moto.get(bucket, "a"), office.moto.get(bucket, "ab")) == (None, b"2")
+
+
+def test_boto3_works_unmodified_and_no_placeholder_leaves(office: Office, bucket: str) -> None:
+    """Inline, streamed with its checksum behind it, in pages, presigned, several at once: each signature is the real key's."""
+    before = len(office.moto.asked)
+    word = "a-word-of-the-test"
+    found = office.run("round-trip", bucket=bucket, word=word)
+    asked = office.moto.asked[before:]
+
+    assert found == {
+        "names": ["a b/inline", "a b/streamed"],
+        "streamed": len(word) * 200_000,
+        "presigned": word,
+    }
+    assert [one.method for one in asked] == ["PUT", "PUT", "GET", "GET", "GET", "GET", "POST"]
+    assert asked[1].values("x-amz-content-sha256") == ["STREAMING-UNSIGNED-PAYLOAD-TRAILER"]
+    assert (office.moto.get(bucket, "a b/inline"), asked[0].values("x-amz-meta-by")) == (None, ["Mira  K."])
+    for one in asked:
+        sent = one.head + one.body
+        assert b"goes-here" not in sent
+        assert office.moto.key_id.encode() in sent
+        assert office.moto.secret.encode() not in sent
+
+
+# What does not
+
+
+def test_a_secret_that_is_another_is_told_with_its_cure(office: Office, bucket: str) -> None:
+    """By the service, which makes another signature of it; beside it, the right one."""
+    error = office.home.run("list-objects", {"bucket": bucket}).body["error"]
+
+    assert (error["class"], error["details"]["status"]) == ("external_api_error", 401)
+    assert error["details"]["reason"] == "SignatureDoesNotMatch"
+    assert "aileron secret set" in error["message"]
+    assert office.run("list-s3-objects", bucket=bucket)["objects"] == []
+
+
+def test_another_region_is_told_with_its_cure(office: Office, bucket: str) -> None:
+    """By the service, as S3 says it; nothing is sent elsewhere."""
+    said = b"<Error><Code>AuthorizationHeaderMalformed</Code><Region>eu-west-3</Region></Error>"
+    head = f"HTTP/1.1 400 Bad Request\r\nContent-Type: application/xml\r\nContent-Length: {len(said)}\r\n\r\n"
+    before = len(office.moto.asked)
+    office.moto.disturb(head.encode() + said)
+    error = office.home.run("list-s3-objects", {"bucket": bucket}).body["error"]
+
+    assert (error["class"], error["details"]["region"]) == ("external_api_error", "eu-west-3")
+    assert "[capabilities.credential.aws]" in error["message"]
+    assert len(office.moto.asked) == before + 1
+
+
+def test_another_host_is_not_reached_with_the_key(office: Office, bucket: str) -> None:
+    """A bucket's name cannot become one; beside it, the host that is granted."""
+    for wrong in ("x.evil.example@localhost", "..", "a/b"):
+        error = office.home.run("list-s3-objects", {"bucket": wrong}).body["error"]
+        assert (error["class"], error["details"]["argument"]) == ("bad_input", "bucket")
+    assert office.run("list-s3-objects", bucket=bucket)["objects"] == []
+
+
+# Where the key is not
+
+
+@pytest.mark.parametrize("action", ["read-s3-object", "round-trip"])
+def test_no_key_is_in_a_jail_while_a_request_is_signed_with_it(office: Office, bucket: str, action: str) -> None:
+    """In no memory of a connector or of what started it, at the moment when the service has the signature; nor the ID."""
+    needle = f"a-needle-{action}-{office.home.user}"
+    office.moto.put(bucket, needle, b"hello")
+    args = {"bucket": bucket} | ({"key": needle} if action == "read-s3-object" else {"word": needle})
+    answers: list[Any] = []
+    asking = threading.Thread(target=lambda: answers.append(office.home.run(action, args)))
+    with office.moto.held() as arrived:
+        asking.start()
+        assert arrived.wait(20.0)
+        daemon = office.home.daemon_pid
+        assert daemon is not None
+        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
+    asking.join(20.0)
+
+    assert answers, "it did not end"
+    assert any(needle.encode() in memory for memory in memories.values()), "the connector's memory was not looked at"
+    looked_for = shapes(office.moto.secret.encode())
+    for memory in memories.values():
+        assert [name for name, shape in looked_for.items() if shape in memory] == []
+        assert office.moto.key_id.encode() not in memory
