@@ -36,6 +36,7 @@ class Asked:
     headers: Headers
     messages: list[str | bytes] = dataclasses.field(default_factory=list)
     close_code: int | None = None
+    is_over: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -55,6 +56,9 @@ class WebSocketServer:
         self.asked: dict[str, Asked] = {}
         self.accepted_token = ""
         """What `/token/NAME` takes in a header, a query or a first message; anything else is refused."""
+        self.held = threading.Event()
+        self.released = threading.Event()
+        """What `/hold/NAME` waits for, once something came."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -68,6 +72,16 @@ class WebSocketServer:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
+
+    def closed(self, name: str) -> int | None:
+        """The code with which the client closed, once it has."""
+        assert self.asked[name].is_over.wait(10)
+        return self.asked[name].close_code
+
+    def wait_for(self, name: str) -> None:
+        """Until a message came at `/hold/NAME`."""
+        assert self.held.wait(10)
+        assert self.asked[name].messages
 
     def _wait(self, step: Awaitable[object]) -> None:
         async def whole() -> None:
@@ -109,9 +123,10 @@ class WebSocketServer:
         what, name = _parts(connection.request.path)
         asked = self.asked[name]
         with contextlib.suppress(ConnectionClosed):  # the client went away
-            await getattr(self, f"_{what}", _echo)(connection, asked)
+            await getattr(self, f"_{what.replace('-', '_')}", _echo)(connection, asked)
         await connection.close()
         asked.close_code = connection.close_code
+        asked.is_over.set()
 
     async def _first(self, connection: ServerConnection, asked: Asked) -> None:
         """The first message has to be the token."""
@@ -133,6 +148,22 @@ class WebSocketServer:
     async def _close(self, connection: ServerConnection, asked: Asked) -> None:
         """At once, with what the query says."""
         await connection.close(int(asked.query["code"][0]), asked.query["reason"][0])
+
+    async def _ping_once(self, connection: ServerConnection, asked: Asked) -> None:
+        """The same, and close."""
+        await asyncio.wait_for(await connection.ping(), 5)
+        await connection.send("you are")
+
+    async def _reflect_once(self, connection: ServerConnection, asked: Asked) -> None:
+        """What it was asked with, and close."""
+        await connection.send("\n".join(f"{name}: {value}" for name, value in asked.headers.raw_items()))
+
+    async def _hold(self, connection: ServerConnection, asked: Asked) -> None:
+        """Until the test lets go."""
+        asked.messages.append(await connection.recv())
+        self.held.set()
+        await asyncio.to_thread(self.released.wait, 20)
+        await connection.send("released")
 
     async def _cut(self, connection: ServerConnection, asked: Asked) -> None:
         """Its connection, without a word, once something came."""

@@ -1,10 +1,10 @@
 """Write a connector: the operations of one service, run in a jail that holds no key.
 
-operation.py declare one · http.py ask the host to send a request · tcp.py a stream of bytes · transports/ libraries that have
-HTTP or mail of their own · reports.py tell what happens · failures.py fail so that the caller knows why · testing.py try your
-operations without a daemon · openapi/ operations that an OpenAPI document describes, and check.py values against schemas, loaded
-where they are imported · loop.py the connector's end of the frames · packed.py
-descriptions beside the program · mail.py and markup.py, imported by name too: fields of a message, HTML as text
+operation.py declare one · http.py ask the host to send a request · tcp.py a stream of bytes · websocket.py a WebSocket, imported
+by name · transports/ libraries that have HTTP, mail or WebSockets of their own · reports.py tell what happens · failures.py fail
+so that the caller knows why · testing.py try your operations without a daemon · openapi/ operations that an OpenAPI document
+describes, and check.py values against schemas, loaded where they are imported · loop.py the connector's end of the frames ·
+packed.py descriptions beside the program · mail.py and markup.py, imported by name too: fields of a message, HTML as text
 
     from aileron_connector import ExternalApiError, http, log, op, run
 

@@ -48,6 +48,9 @@ from aileron_sandbox.frames import (
     Result,
     TcpOpen,
     ToJail,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpen,
     encode,
 )
 
@@ -134,6 +137,24 @@ class Conversation:
         asked = TcpOpen(id=self._last_id + 1, host=host, port=port, tls=tls, command=command)
         return self._opened(asked, b"")
 
+    def open_websocket(
+        self, url: str, headers: list[tuple[str, str]], subprotocols: list[str], credential: str | None
+    ) -> int:
+        """Ask for a WebSocket at a granted destination; returns its id."""
+        asked = WebSocketOpen(
+            id=self._last_id + 1, url=url, headers=headers, subprotocols=subprotocols, credential=credential
+        )
+        return self._opened(asked, b"")
+
+    def say(self, message: WebSocketMessage | WebSocketClose, data: bytes | memoryview) -> bool:
+        """Send a part of a message, or the end of all. False if the host has ended it: what it said is still to be read."""
+        self._take_in_what_is_there()
+        if self._session.is_answered(message.id):
+            self.cancel(message.id)
+            return False
+        self.send(message, data)
+        return True
+
     def upload(self, request_id: int, data: bytes | memoryview, *, end: bool = False) -> bool:
         """Send a piece of a streamed body. False if the host has already answered in full: stop, nobody reads it."""
         self._take_in_what_is_there()
@@ -194,7 +215,7 @@ class Conversation:
         """As much is kept of answers that are not being read as may be."""
         return self._kept_bytes > MAX_KEPT_BYTES or self._kept_frames > MAX_KEPT_FRAMES
 
-    def _opened(self, message: HttpRequest | TcpOpen, body: bytes) -> int:
+    def _opened(self, message: HttpRequest | TcpOpen | WebSocketOpen, body: bytes) -> int:
         self._kept[message.id] = deque()
         try:
             self.send(message, body)

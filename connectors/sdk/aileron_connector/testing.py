@@ -13,7 +13,7 @@
 (transports/) come here as well. The operation runs in the calling thread, so debuggers and coverage work.
 
 What it does not do is the host's: rules of egress, scrubbing, limits, isolation. `aileron connector install` and `aileron run`
-try those. Streams (tcp.py) are refused. Runs in a test, nowhere else.
+try those. Streams (tcp.py) and WebSockets (websocket.py) are refused. Runs in a test, nowhere else.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from aileron_sandbox.frames import (
     Refused,
     Result,
     TcpOpen,
+    WebSocketOpen,
     encode,
 )
 
@@ -297,6 +298,12 @@ class _Host:
             case TcpOpen():
                 self._refuse(
                     message.id, "network_error", "streams are not available in tests: install the connector to use them"
+                )
+            case WebSocketOpen():
+                self._refuse(
+                    message.id,
+                    "network_error",
+                    "WebSockets are not available in tests: install the connector to use them",
                 )
             case Cancel():
                 if not self._session.is_answered(message.id):

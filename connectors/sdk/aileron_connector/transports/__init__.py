@@ -1,4 +1,4 @@
-"""Libraries that speak HTTP, mail or SQL, unmodified: their connections become requests and streams of the host.
+"""Libraries that speak HTTP, WebSocket, mail or SQL, unmodified: their connections become requests and streams of the host.
 
     import stripe                                    # any library on http.client, urllib3, requests, botocore or httpx
     from aileron_connector import transports
@@ -7,7 +7,7 @@
 
 hooks.py when a library is imported · credentials.py which key a request asks for · exchange.py one HTTP request, step by step ·
 http_client.py http.client, urllib3 (requests) · httpx.py · botocore.py boto3's data · mail.py smtplib, imaplib, poplib ·
-sockets.py drivers that connect a socket · authorities.py files not needed
+sockets.py drivers that connect a socket · websockets.py the client of that name · authorities.py files not needed
 
 Runs inside the jail. What is replaced is the one place where a library makes a connection, so that everything above it stays
 its own: redirects (each a request of its own, checked anew), retries, cookies, pools, streaming. TLS is the host's: a

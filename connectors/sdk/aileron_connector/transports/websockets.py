@@ -1,0 +1,217 @@
+"""The library `websockets`, its synchronous client: `websockets.sync.client.connect` opens a WebSocket of the host.
+
+The library begins a thread for each connection, which alone may read it; in a jail one thread alone talks to the host. So what
+`connect` returns is a `ClientConnection` whose methods are these here: `recv`, `send`, iteration, `close` and the exceptions are
+the library's, the connection is the host's. TLS, compression and pings are the host's too: those arguments say nothing.
+
+Runs inside the jail. Source: https://websockets.readthedocs.io/en/stable/reference/sync/client.html. Not here: the asynchronous
+client, which needs a descriptor (use the SDK's websocket.py).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from http import HTTPStatus
+from types import ModuleType
+from typing import Any, Final
+
+from aileron_connector import loop, websocket
+from aileron_connector.failures import Refused
+from aileron_connector.transports.credentials import name_credential
+
+__all__ = ["change_sync_client"]
+
+_OPEN_S: Final = 10.0
+_MAX_BYTES: Final = 1 << 20
+"""Both as the library has it."""
+_NO_CODE: Final = 1005
+
+
+def change_sync_client(module: ModuleType) -> None:
+    """`connect` of websockets.sync.client, within an invocation. With a socket of its own it is what it was."""
+    original = module.connect
+    kinds: list[type[Any]] = []
+
+    def connect(uri: str, **options: Any) -> Any:
+        if loop.maybe_current() is None or options.get("sock") is not None or options.get("unix"):
+            return original(uri, **options)
+        if not kinds:
+            kinds.append(_connection_kind(module))
+        return _open(kinds[0], uri, options)
+
+    module.connect = connect  # type: ignore[attr-defined]
+
+
+def _open(kind: type[Any], uri: str, options: dict[str, Any]) -> Any:
+    library = _Library()
+    url, headers, credential = name_credential(uri, _fields(library, options), _host(uri))
+    limit = options.get("max_size", _MAX_BYTES)
+    try:
+        opened = websocket.connect(
+            url,
+            headers=headers,
+            subprotocols=options.get("subprotocols") or (),
+            credential=credential,
+            timeout_s=options.get("open_timeout", _OPEN_S),
+            limit_bytes=websocket.DEFAULT_MESSAGE_LIMIT_BYTES if not isinstance(limit, int) else limit,
+        )
+    except websocket.HandshakeRefused as error:
+        raise library.exceptions.InvalidStatus(library.answer(error.status or 0, error.headers, error.body)) from error
+    except Refused as error:
+        raise ConnectionError(error.message) from error
+    opened.timeout_s = None
+    request = library.http11.Request("/" + url.partition("://")[2].partition("/")[2], library.headers(headers))
+    return kind(library, opened, request, library.answer(101, opened.headers, b""))
+
+
+class _Library:
+    """The parts of it that are needed here; it is loaded already."""
+
+    def __init__(self) -> None:
+
+        self.exceptions: Final[Any] = sys.modules["websockets.exceptions"]
+        self.frames: Final[Any] = sys.modules["websockets.frames"]
+        self.http11: Final[Any] = sys.modules["websockets.http11"]
+        self.headers: Final[Any] = sys.modules["websockets.datastructures"].Headers
+
+    def answer(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Any:
+        """A response as the library has it."""
+        try:
+            phrase = HTTPStatus(status).phrase
+        except ValueError:
+            phrase = ""
+        return self.http11.Response(status, phrase, self.headers(list(headers)), body)
+
+    def closed(self, closed: websocket.Closed, sent: int | None) -> Exception:
+        """What the library raises of a connection that is closed."""
+        code = _NO_CODE if closed.code is None else closed.code
+        received, ours = self.frames.Close(code, closed.reason), self.frames.Close(sent or code, "")
+        is_ok = code in self.frames.OK_CLOSE_CODES
+        kind = self.exceptions.ConnectionClosedOK if is_ok else self.exceptions.ConnectionClosedError
+        error: Exception = kind(received, ours, sent is None)
+        return error
+
+    def broken(self) -> Exception:
+        """Of one that broke."""
+        error: Exception = self.exceptions.ConnectionClosedError(None, None)
+        return error
+
+
+def _fields(library: _Library, options: dict[str, Any]) -> list[tuple[str, str]]:
+    given = options.get("additional_headers") or ()
+    pairs = given.raw_items() if isinstance(given, library.headers) else given
+    fields = list(pairs.items() if isinstance(pairs, Mapping) else pairs)
+    agent = options.get("user_agent_header", library.http11.USER_AGENT)
+    if options.get("origin") is not None:
+        fields.append(("Origin", options["origin"]))
+    if agent is not None and not any(name.lower() == "user-agent" for name, _ in fields):
+        fields.append(("User-Agent", agent))
+    return [(str(name), str(value)) for name, value in fields]
+
+
+def _host(uri: str) -> str:
+    authority = uri.partition("://")[2].partition("/")[0].partition("?")[0]
+    return authority.partition(":")[0].lower()
+
+
+def _connection_kind(module: ModuleType) -> type[Any]:
+    """The library's class with methods of ours; made once the library is there."""
+
+    class ClientConnection(module.ClientConnection):  # type: ignore[misc, name-defined]
+        def __init__(self, library: _Library, opened: websocket.WebSocket, request: Any, response: Any) -> None:
+            self._library = library
+            self._opened = opened
+            self._sent_code: int | None = None
+            self.request = request
+            self.response = response
+
+        @property
+        def local_address(self) -> Any:
+            return ("127.0.0.1", 0)
+
+        @property
+        def remote_address(self) -> Any:
+            return (_host(repr(self._opened).split()[-1]), 0)
+
+        @property
+        def state(self) -> Any:
+            states = sys.modules["websockets.protocol"].State
+            return states.OPEN if self._opened.closed is None else states.CLOSED
+
+        @property
+        def subprotocol(self) -> Any:
+            return self._opened.subprotocol
+
+        @property
+        def close_code(self) -> int | None:
+            closed = self._opened.closed
+            return None if closed is None else closed.code or _NO_CODE
+
+        @property
+        def close_reason(self) -> str | None:
+            closed = self._opened.closed
+            return None if closed is None else closed.reason
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+            self.close(1000 if kind is None else 1011)
+
+        def __iter__(self) -> Iterator[Any]:
+            try:
+                while True:
+                    yield self.recv()
+            except self._library.exceptions.ConnectionClosedOK:
+                return
+
+        def recv(self, timeout: float | None = None, decode: bool | None = None) -> Any:
+            message = self._told(lambda: self._opened.recv(timeout))
+            if decode is None or isinstance(message, str) == decode:
+                return message
+            return message.decode() if decode else message.encode()
+
+        def recv_streaming(self, decode: bool | None = None) -> Iterator[Any]:
+            yield self.recv(decode=decode)
+
+        def send(self, message: Any, text: bool | None = None) -> None:
+            if isinstance(message, Mapping):
+                raise TypeError("data is a dict-like object")
+            if not isinstance(message, str | bytes | bytearray | memoryview):
+                parts = list(message)
+                message = "".join(parts) if parts and isinstance(parts[0], str) else b"".join(parts)
+            if text is not None and isinstance(message, str) != text:
+                message = bytes(message).decode() if text else message.encode()
+            self._told(lambda: self._opened.send(message))
+
+        def close(self, code: int = 1000, reason: str = "") -> None:
+            self._sent_code = self._sent_code or code
+            self._opened.close(code, reason)
+
+        def wait_closed(self, timeout: float | None = None) -> bool:
+            return self._opened.closed is not None
+
+        def ping(self, data: Any = None, ack_on_close: bool = False) -> Any:
+            import threading
+
+            answered = threading.Event()  # by the host, which has pings of its own
+            answered.set()
+            return answered
+
+        def pong(self, data: Any = b"") -> None:
+            return None
+
+        def __repr__(self) -> str:
+            return f"<ClientConnection over {self._opened!r}>"
+
+        def _told(self, step: Any) -> Any:
+            """What a step gives; how it failed, in the library's own exceptions."""
+            try:
+                return step()
+            except websocket.Closed as error:
+                raise self._library.closed(error, self._sent_code) from error
+            except ConnectionError as error:
+                raise self._library.broken() from error
+
+    return ClientConnection

@@ -1,0 +1,210 @@
+"""WebSockets through all of it: the SDK and the library `websockets` in the jail, a real server, the key in egress alone."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.canary import find
+from tests.support.home import SECRET, DaemonHome, daemon_home
+from tests.support.libraries import pack
+from tests.support.memories import descendants_of, memory_of
+from tests.support.upstream import Authority
+from tests.support.websocket_server import LARGE_BYTES, WebSocketServer
+
+pytestmark = pytest.mark.jail
+CONNECTOR = "github://aileron-tests/websockets"
+FIRST = "github://aileron-tests/websockets-first"
+SOURCE = Path(__file__).resolve().parents[1] / "support" / "connectors" / "websockets"
+OPERATIONS = {
+    "talk": ("path:string", "messages:integer?", "credential:string?"),
+    "listen": ("path:string", "credential:string?"),
+    "large": ("path:string",),
+    "hold": ("path:string",),
+    "wait": ("path:string", "seconds:integer"),
+    "compute": ("path:string",),
+    "leave": ("path:string",),
+    "library": ("path:string", "key:string?", "subprotocol:string?"),
+    "library_iterates": ("path:string",),
+    "out_of_turn": ("path:string",),
+    "elsewhere": ("url:string",),
+}
+_names = itertools.count()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebSocketServer, Authority]]:
+    """One server for all tests of this file."""
+    authority = Authority(tmp_path_factory.mktemp("ca"))
+    with WebSocketServer(authority.server_context("localhost")) as running:
+        running.accepted_token = SECRET.decode()
+        yield running, authority
+
+
+@pytest.fixture(scope="module")
+def home(server: tuple[WebSocketServer, Authority], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+    """A home with the connector twice: its key in a header, and in the first message; an action for each operation."""
+    running, authority = server
+    source = tmp_path_factory.mktemp("connector") / "websockets"
+    shutil.copytree(SOURCE, source)
+    pack("websockets", source)
+    with daemon_home() as made:
+        made.configure(f'[egress]\nprivate = ["localhost:{running.port}"]\nca_file = "{authority.ca_file}"\n')
+        made.ask("GET", "/healthz")
+        made.unlock()
+        made.install(source, f"localhost:{running.port}")
+        manifest = (source / "manifest.toml").read_text().replace(CONNECTOR, FIRST)
+        manifest = re.sub(r"header = .*\nformat = .*", 'first_message = \'{"token": "{key}"}\'', manifest)
+        (source / "manifest.toml").write_text(manifest)
+        made.install(source, f"localhost:{running.port}")
+        for connector, name in ((CONNECTOR, "api_key/ws/me"), (FIRST, "api_key/wsfirst/me")):
+            made.must("POST", "/v1/bindings", {"connector": connector, "name": name, "secret": "pw"})
+        for op, inputs in OPERATIONS.items():
+            made.add_probe_action(op, *inputs, connector=CONNECTOR)
+        made.add_probe_action("first", "path:string", connector=FIRST)
+        yield made
+
+
+def path_to(what: str, query: str = "") -> tuple[str, str]:
+    """Of something that the server does, under a name of this call's own; and that name."""
+    name = f"e{next(_names)}"
+    return f"/{what}/{name}{query}", name
+
+
+def done(home: DaemonHome, op: str, **args: Any) -> Any:
+    """The output of an operation that has to succeed."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.status == 200, found.body
+    assert SECRET.decode() not in str(found.body)
+    return found.body["result"]
+
+
+def failed(home: DaemonHome, op: str, **args: Any) -> dict[str, Any]:
+    """The error of an operation that has to fail."""
+    found = home.run(op.replace("_", "-"), args)
+    assert found.is_error, found.body
+    error: dict[str, Any] = found.body["error"]
+    return error
+
+
+def test_messages_by_the_sdk(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+    """Text and binary; the record has the handshake's path, and no word of a message."""
+    path, name = path_to("echo")
+    found = home.run("talk", {"path": path, "messages": 3})
+
+    assert found.body["result"] == {
+        "heard": ["message 0", "message 1", "message 2", {"binary": 10}],
+        "subprotocol": None,
+    }
+    assert server[0].asked[name].messages[0] == "message 0"
+    events = home.events(found.body["audit_id"])
+    (sending,) = [event for event in events if event["type"] == "egress.sending"]
+    (finished,) = [event for event in events if event["type"] == "egress.finished"]
+    assert (sending["method"], sending["path"]) == ("WEBSOCKET", path)
+    assert finished["status"] == 101
+    assert "message 0" not in str(events)
+
+
+def test_the_key_goes_into_the_handshake(home: DaemonHome) -> None:
+    """With it the server lets in; without it its refusal is an answer."""
+    assert done(home, "talk", path=path_to("token")[0], credential="api_key")["heard"][0] == "message 0"
+    assert done(home, "listen", path=path_to("token")[0]) == {"status": 401, "body": "who are you?"}
+
+
+def test_the_key_goes_into_the_first_message(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+    """Which the connector neither sends nor sees."""
+    path, name = path_to("first")
+    assert done(home, "first", path=path) == {"heard": "welcome"}
+    assert server[0].asked[name].messages == [f'{{"token": "{SECRET.decode()}"}}']
+
+
+def test_what_the_service_reflects_is_masked(home: DaemonHome) -> None:
+    """Of the handshake; pings are answered outside meanwhile, and closes told."""
+    reflected = done(home, "listen", path=path_to("reflect-once")[0], credential="api_key")
+    assert "authorization: " + "*" * len(SECRET) in reflected["heard"][0].lower()
+    assert done(home, "listen", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
+    closed = path_to("close", "?code=4001&reason=later")[0]
+    assert done(home, "listen", path=closed) == {"code": 4001, "reason": "later"}
+
+
+def test_messages_larger_than_a_frame(home: DaemonHome) -> None:
+    """In parts, both ways."""
+    found = done(home, "large", path=path_to("large")[0])
+    assert found == {"binary": LARGE_BYTES, "text": LARGE_BYTES // 3000 * 1000, "same": True}
+
+
+def test_waiting_and_computing(home: DaemonHome) -> None:
+    """A message that does not come in time leaves it open; those that are not read at once wait."""
+    assert done(home, "wait", path=path_to("echo")[0], seconds=1) == {"heard": "still there"}
+    assert done(home, "compute", path=path_to("many", "?count=2000")[0]) == {"last": "1999"}
+
+
+def test_who_leaves_has_said_what_they_said(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+    """As with any process that ends; the service hears that it went away."""
+    path, name = path_to("echo")
+    assert done(home, "leave", path=path) == "gone"
+    assert server[0].asked[name].messages == ["good bye"]
+    assert server[0].closed(name) == 1001
+
+
+@pytest.mark.parametrize("key", ["header", "query"])
+def test_the_library_by_its_placeholder(home: DaemonHome, server: tuple[WebSocketServer, Authority], key: str) -> None:
+    """It thinks that it has a key; what the server gets is the real one, where the manifest wants it."""
+    path, name = path_to("token")
+    found = done(home, "library", path=path, key=key, subprotocol="chat.v1")
+
+    heard = ["hello", {"binary": 2}, "in parts"]
+    assert found == {"heard": heard, "status": 101, "subprotocol": "chat.v1", "code": 1000}
+    assert server[0].asked[name].headers["Authorization"] == SECRET.decode()
+    assert server[0].asked[name].headers["User-Agent"].startswith("Python/")
+
+
+def test_the_librarys_errors_are_its_own(home: DaemonHome) -> None:
+    """A refused handshake, a close with a code, and the end of a loop."""
+    assert done(home, "library", path=path_to("token")[0], key="none") == {"status": 401, "body": "who are you?"}
+    closing = path_to("close", "?code=4001&reason=later")[0]
+    assert done(home, "library", path=closing) == {"error": 4001, "reason": "later"}
+    assert done(home, "library_iterates", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
+
+
+def test_what_was_never_granted_ends_the_invocation(
+    home: DaemonHome, server: tuple[WebSocketServer, Authority]
+) -> None:
+    """By its reason: another host, no TLS, a scheme that is none of a WebSocket's."""
+    port = server[0].port
+    for url, reason in (
+        (f"wss://127.0.0.1:{port}/", "host_not_granted"),
+        (f"ws://localhost:{port}/", "plain_http"),
+        (f"https://localhost:{port}/", "url_scheme"),
+    ):
+        error = failed(home, "elsewhere", url=url)
+        assert (error["class"], error["details"]["reason"]) == ("capability_denied", reason)
+
+
+def test_a_message_before_it_is_open_breaks_the_protocol(home: DaemonHome) -> None:
+    """The SDK would not send it; a connector that is not in Python could."""
+    error = failed(home, "out_of_turn", path=path_to("echo")[0])
+    assert "does not expect one" in error["message"]
+
+
+def test_no_memory_of_a_jail_has_the_key(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+    """While a WebSocket is open that the key has opened: what the connector said is found there, the key is not."""
+    path, name = path_to("hold")
+    running = threading.Thread(target=lambda: home.run("hold", {"path": path}))
+    running.start()
+    try:
+        server[0].wait_for(name)
+        assert home.daemon_pid is not None
+        memories = [memory_of(pid) for pid in descendants_of(home.daemon_pid)]
+        assert any(b"a needle of the test" in memory for memory in memories)
+        assert not any(find(memory, SECRET) for memory in memories)
+    finally:
+        server[0].released.set()
+        running.join(20)

@@ -1,0 +1,148 @@
+"""WebSockets: by the SDK, by the library `websockets` as it is, and by frames of its own."""
+
+import time
+
+from aileron_connector import hosts, loop, op, run, transports, websocket
+from aileron_sandbox.frames import WebSocketMessage
+
+
+def url_of(path: str) -> str:
+    """At the one host."""
+    host = hosts()[0]
+    return f"{'ws' if host.plain else 'wss'}://{host.host}:{host.port}{path}"
+
+
+def shown(message):
+    """A message as JSON can say it."""
+    return message if isinstance(message, str) else {"binary": len(message)}
+
+
+@op
+def talk(path: str, messages: int = 1, credential: str = ""):
+    """Echo some, by the SDK."""
+    with websocket.connect(url_of(path), credential=credential or None, timeout_s=10) as socket:
+        heard = []
+        for number in range(messages):
+            socket.send(f"message {number}")
+            heard.append(shown(socket.recv()))
+        socket.send(b"\xff" * 10)
+        heard.append(shown(socket.recv()))
+        return {"heard": heard, "subprotocol": socket.subprotocol}
+
+
+@op
+def listen(path: str, credential: str = ""):
+    """All that comes, until the service closes."""
+    try:
+        with websocket.connect(url_of(path), credential=credential or None) as socket:
+            return {"heard": [shown(message) for message in socket], "code": socket.closed.code}
+    except websocket.HandshakeRefused as error:
+        return {"status": error.status, "body": error.body.decode()}
+    except websocket.Closed as error:
+        return {"code": error.code, "reason": error.reason}
+
+
+@op
+def first(path: str):
+    """One whose key goes in the first message, which is not ours."""
+    with websocket.connect(url_of(path), credential="api_key") as socket:
+        return {"heard": socket.recv()}
+
+
+@op
+def large(path: str):
+    """Messages that no frame of the jail holds, both ways."""
+    with websocket.connect(url_of(path)) as socket:
+        binary, text = socket.recv(), socket.recv()
+        socket.send(text)
+        return {"binary": len(binary), "text": len(text), "same": socket.recv() == text}
+
+
+@op
+def hold(path: str):
+    """Say that it is open, and wait."""
+    with websocket.connect(url_of(path), credential="api_key") as socket:
+        socket.send("a needle of the test")
+        return {"heard": socket.recv()}
+
+
+@op
+def wait(path: str, seconds: int):
+    """For a message that does not come."""
+    with websocket.connect(url_of(path)) as socket:
+        try:
+            socket.recv(timeout_s=seconds)
+        except TimeoutError:
+            socket.send("still there")
+            return {"heard": socket.recv()}
+
+
+@op
+def compute(path: str):
+    """Hear nothing for some time, then all of it."""
+    with websocket.connect(url_of(path)) as socket:
+        time.sleep(0.5)
+        return {"last": [socket.recv() for _ in range(2000)][-1]}
+
+
+@op
+def leave(path: str):
+    """Say something, and go without a word."""
+    socket = websocket.connect(url_of(path))
+    socket.send("good bye")
+    return "gone"
+
+
+@op
+def library(path: str, key: str = "header", subprotocol: str = ""):
+    """By `websockets`, which thinks that it has the key."""
+    from websockets.exceptions import ConnectionClosedError, ConnectionClosedOK, InvalidStatus
+    from websockets.sync.client import connect
+
+    key_there = transports.placeholder("api_key")
+    headers = {"Authorization": key_there} if key == "header" else {}
+    query = f"?key={key_there}" if key == "query" else ""
+    offered = [subprotocol] if subprotocol else None
+    try:
+        with connect(url_of(path) + query, additional_headers=headers, subprotocols=offered, max_size=None) as client:
+            client.send("hello")
+            client.send(b"\x00\x01")
+            heard = [shown(client.recv(timeout=10)), shown(client.recv())]
+            client.send(["in ", "parts"])
+            heard += [client.recv(decode=True)]
+            client.ping().wait(1)
+            status = client.response.status_code
+        return {"heard": heard, "status": status, "subprotocol": client.subprotocol, "code": client.close_code}
+    except InvalidStatus as error:
+        return {"status": error.response.status_code, "body": error.response.body.decode()}
+    except ConnectionClosedOK as error:
+        return {"ok": error.rcvd.code}
+    except ConnectionClosedError as error:
+        return {"error": error.rcvd.code, "reason": error.rcvd.reason}
+
+
+@op
+def library_iterates(path: str):
+    """A for loop over it, which ends when the service closes."""
+    from websockets.sync.client import connect
+
+    with connect(url_of(path)) as client:
+        return {"heard": [shown(message) for message in client], "code": client.close_code}
+
+
+@op
+def out_of_turn(path: str):
+    """A message before it is open."""
+    conversation = loop.current()
+    request_id = conversation.open_websocket(url_of(path), [], [], None)
+    conversation.send(WebSocketMessage(id=request_id), b"x")
+
+
+@op
+def elsewhere(url: str):
+    """Anywhere."""
+    websocket.connect(url)
+
+
+if __name__ == "__main__":
+    run()
