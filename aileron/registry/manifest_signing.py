@@ -112,7 +112,8 @@ OAUTH2_CLIENT: Final = {
     "client_auth": Field(
         Kind.STRING,
         required=True,
-        says="how the client authenticates; `none` where the assertion or the exchanged token is enough",
+        says="how the client authenticates; `none` where the assertion or the exchanged token is enough. With `token_exchange`, "
+        'the stored secret then holds both: `{"client_secret": "…", "subject_token": "…"}`',
         choices=get_args(ClientAuth),
     ),
     "scopes": Field(
@@ -211,9 +212,11 @@ def parse_token_grant(table: Table) -> TokenGrant:
     client_auth = table.string("client_auth")
     if grant == "client_credentials" and client_auth == "none":
         raise table.refuse("client_auth", 'client_credentials needs a client_auth other than "none"')
-    if grant != "client_credentials" and client_auth != "none":
-        cure = 'client_auth = "none": the stored secret is the assertion\'s key, or the token that is exchanged'
-        raise table.refuse("client_auth", f"{grant} has one secret; {cure}")
+    if grant == "jwt_bearer" and client_auth != "none":
+        raise table.refuse("client_auth", 'jwt_bearer has client_auth = "none": its assertion says who asks')
+    if grant == "token_exchange" and client_auth == "private_key_jwt":
+        cure = "client_secret_basic, client_secret_post or none"
+        raise table.refuse("client_auth", f"token_exchange has no private key beside the token; client_auth: {cure}")
     if "subject_token_type" in table and grant != "token_exchange":
         raise table.refuse("subject_token_type", 'subject_token_type is for grant = "token_exchange"; leave it out')
     for key in ("audience", "subject_token_type"):

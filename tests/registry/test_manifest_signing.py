@@ -96,6 +96,18 @@ def test_a_manifest_of_before_has_no_new_field_in_a_plan(manifest_text: Text) ->
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("auth", ["none", "client_secret_basic", "client_secret_post"])
+def test_a_token_exchange_may_authenticate_its_client(manifest_text: Text, auth: str) -> None:
+    """By a secret beside the token; not by a key, which would be a third."""
+    grant, before = ('"client_credentials"', '"token_exchange"'), '"client_secret_basic"'
+    token = need_of(of_kind(manifest_text, "oauth2_client", grant, (before, f'"{auth}"'))).token
+
+    assert isinstance(token, TokenGrant)
+    assert (token.grant, token.client_auth) == ("token_exchange", auth)
+    refused = refusal(of_kind(manifest_text, "oauth2_client", grant, (before, '"private_key_jwt"')))
+    assert "token_exchange has no private key beside the token" in refused
+
+
 @pytest.mark.parametrize("kind", ["aws_sigv4", "hmac", "oauth2_client"])
 def test_a_table_and_its_kind_are_used_together(manifest_text: Text, kind: str) -> None:
     """Neither without the other."""
@@ -175,6 +187,7 @@ def test_a_place_that_is_none_is_refused(manifest_text: Text, line: str, problem
         ("oauth2_client", "client_secret_basic", "none", 'client_credentials needs a client_auth other than "none"'),
         ("oauth2_client", '"client_credentials"', '"password"', "grant 'password' is not one of"),
         ("oauth2_client", "scopes", 'subject_token_type = "x"\nscopes', 'subject_token_type is for grant = "token_ex'),
+        ("oauth2_client", '"client_credentials"', '"jwt_bearer"', 'jwt_bearer has client_auth = "none"'),
         ("oauth2_client", '["invoices.read"]', '["a b"]', "scopes is not a list of the provider's scopes"),
     ],
 )  # fmt: skip
