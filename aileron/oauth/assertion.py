@@ -1,0 +1,226 @@
+"""A JWT that says who asks for a token, signed with a private key that is never sent: RFC 7523.
+
+Pure but for the randomness of a signature. Runs in the daemon, in a worker thread: reading a large RSA key takes a moment.
+
+Rules
+- A key is PEM (PKCS #8, PKCS #1, SEC1) without a passphrase, a JWK, or in the key file of a Google service account.
+- The manifest says the algorithm, and a key of another type is refused: nothing is guessed from the key.
+- RSA has 2048 bits or more (RFC 7518, section 3.3).
+- Nothing of a key is in an error.
+
+Source: RFC 7515, 7517, 7518, 8037; docs/adr/0011-dependencies.md says why no library for JWTs. Not here: what is claimed
+(token_request.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+from typing import Final, Literal
+
+import msgspec
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+
+from aileron.model.request_signing import SigningAlgorithm
+from aileron.model.secret import Secret
+
+__all__ = ["Claims", "ServiceAccount", "SigningKey", "is_json", "read_service_account", "read_signing_key"]
+
+Claims = dict[str, str | int]
+
+_MIN_RSA_BITS: Final = 2048
+_P256_BYTES: Final = 32
+_WANTED: Final[dict[SigningAlgorithm, str]] = {
+    "RS256": "an RSA key",
+    "PS256": "an RSA key",
+    "ES256": "an elliptic curve key on P-256",
+    "EdDSA": "an Ed25519 key",
+}
+_PrivateKey = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class SigningKey:
+    """A private key of the type that `algorithm` signs with. `key_id` is its name at the server, if it has one."""
+
+    algorithm: SigningAlgorithm
+    key_id: str | None
+    key: _PrivateKey
+
+    def signed(self, claims: Claims) -> str:
+        """The JWT, in JWS Compact Serialization (RFC 7515, section 7.1)."""
+        header = {"alg": self.algorithm, "typ": "JWT"} | ({} if self.key_id is None else {"kid": self.key_id})
+        signing_input = ".".join(_base64url(msgspec.json.encode(part)) for part in (header, claims))
+        return f"{signing_input}.{_base64url(_signature(self, signing_input.encode('ascii')))}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class ServiceAccount:
+    """The key file of a Google service account. `token_url`: where its tokens are issued, as the file says."""
+
+    email: str
+    token_url: str
+    key: SigningKey
+
+
+class _KeyFile(msgspec.Struct, frozen=True):
+    """What is read of a service account's key file."""
+
+    type: Literal["service_account"]
+    client_email: str
+    private_key: str
+    private_key_id: str
+    token_uri: str
+
+    def __repr__(self) -> str:
+        return "<key file>"
+
+
+class _Jwk(msgspec.Struct, frozen=True):
+    """What is read of a private JWK: RFC 7518 section 6, RFC 8037 section 2."""
+
+    kty: str
+    kid: str | None = None
+    alg: str | None = None
+    crv: str | None = None
+    x: str = ""
+    y: str = ""
+    d: str = ""
+    n: str = ""
+    e: str = ""
+    p: str = ""
+    q: str = ""
+    dp: str = ""
+    dq: str = ""
+    qi: str = ""
+
+    def __repr__(self) -> str:
+        return "<JWK>"
+
+
+def is_json(value: Secret) -> bool:
+    """Whether it is meant as a JSON object."""
+    return value.reveal().lstrip().startswith(b"{")
+
+
+def read_signing_key(value: Secret, algorithm: SigningAlgorithm) -> SigningKey:
+    """The private key that is stored, in PEM or as a JWK. ValueError says what is wrong with it, and quotes nothing."""
+    if not is_json(value):
+        return _fitting(_from_pem(value.reveal()), algorithm, None)
+    try:
+        jwk = msgspec.json.decode(value.reveal(), type=_Jwk)
+    except (ValueError, RecursionError):
+        raise ValueError("is JSON, but not a private JWK (RFC 7517)") from None
+    if jwk.alg is not None and jwk.alg not in (algorithm, "Ed25519"):
+        raise ValueError(f"is a JWK for another algorithm than {algorithm}, which the connector declares")
+    return _fitting(_from_jwk(jwk), algorithm, jwk.kid)
+
+
+def read_service_account(value: Secret, algorithm: SigningAlgorithm) -> ServiceAccount | None:
+    """The key file of a service account; None for what is none. ValueError as `read_signing_key`."""
+    if not is_json(value):
+        return None
+    try:
+        found = msgspec.json.decode(value.reveal(), type=_KeyFile)
+    except (ValueError, RecursionError):
+        return None
+    key = _fitting(_from_pem(found.private_key.encode()), algorithm, found.private_key_id)
+    return ServiceAccount(found.client_email, found.token_uri, key)
+
+
+def _from_pem(data: bytes) -> PrivateKeyTypes:
+    try:
+        return serialization.load_pem_private_key(data, password=None)
+    except TypeError:
+        problem = "is a private key with a passphrase, which nobody could type; store a copy without one"
+    except (ValueError, UnsupportedAlgorithm):
+        problem = "is not a private key in PEM (PKCS #8, PKCS #1 or SEC1), and not a JWK"
+    raise ValueError(problem)
+
+
+def _from_jwk(jwk: _Jwk) -> PrivateKeyTypes:
+    try:
+        match jwk:
+            case _Jwk(kty="RSA"):
+                return _rsa(jwk)
+            case _Jwk(kty="EC", crv="P-256"):
+                public = ec.EllipticCurvePublicNumbers(_number(jwk.x), _number(jwk.y), ec.SECP256R1())
+                return ec.EllipticCurvePrivateNumbers(_number(jwk.d), public).private_key()
+            case _Jwk(kty="OKP", crv="Ed25519"):
+                return _ed25519(jwk)
+    except (ValueError, UnsupportedAlgorithm):
+        pass
+    else:
+        raise ValueError("is a JWK of a type that signs with none of RS256, PS256, ES256 and EdDSA")
+    raise ValueError("is a JWK that is not a whole private key (RFC 7518, section 6)")
+
+
+def _rsa(jwk: _Jwk) -> rsa.RSAPrivateKey:
+    public = rsa.RSAPublicNumbers(e=_number(jwk.e), n=_number(jwk.n))
+    return rsa.RSAPrivateNumbers(
+        p=_number(jwk.p),
+        q=_number(jwk.q),
+        d=_number(jwk.d),
+        dmp1=_number(jwk.dp),
+        dmq1=_number(jwk.dq),
+        iqmp=_number(jwk.qi),
+        public_numbers=public,
+    ).private_key()
+
+
+def _ed25519(jwk: _Jwk) -> ed25519.Ed25519PrivateKey:
+    key = ed25519.Ed25519PrivateKey.from_private_bytes(_decoded(jwk.d))
+    if key.public_key().public_bytes_raw() != _decoded(jwk.x):
+        raise ValueError("the halves do not belong together")
+    return key
+
+
+def _fitting(key: PrivateKeyTypes, algorithm: SigningAlgorithm, key_id: str | None) -> SigningKey:
+    match algorithm, key:
+        case (("RS256" | "PS256"), rsa.RSAPrivateKey()):
+            if key.key_size < _MIN_RSA_BITS:
+                raise ValueError(f"is an RSA key of {key.key_size} bits; {_MIN_RSA_BITS} or more are needed")
+            return SigningKey(algorithm, key_id, key)
+        case "ES256", ec.EllipticCurvePrivateKey(curve=ec.SECP256R1()):
+            return SigningKey(algorithm, key_id, key)
+        case "EdDSA", ed25519.Ed25519PrivateKey():
+            return SigningKey(algorithm, key_id, key)
+    raise ValueError(
+        f"is a key of the wrong type: {algorithm}, which the connector declares, needs {_WANTED[algorithm]}"
+    )
+
+
+def _signature(signer: SigningKey, data: bytes) -> bytes:
+    match signer.key:
+        case rsa.RSAPrivateKey() as key if signer.algorithm == "PS256":
+            return key.sign(
+                data, padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.DIGEST_LENGTH), hashes.SHA256()
+            )
+        case rsa.RSAPrivateKey() as key:
+            return key.sign(data, padding.PKCS1v15(), hashes.SHA256())
+        case ec.EllipticCurvePrivateKey() as key:  # RFC 7518, section 3.4: both numbers, not DER
+            numbers = decode_dss_signature(key.sign(data, ec.ECDSA(hashes.SHA256())))
+            return b"".join(number.to_bytes(_P256_BYTES, "big") for number in numbers)
+        case ed25519.Ed25519PrivateKey() as key:
+            return key.sign(data)
+
+
+def _base64url(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        return base64.b64decode(padded, altchars=b"-_", validate=True)
+    except (UnicodeEncodeError, binascii.Error):
+        raise ValueError("not base64url") from None
+
+
+def _number(text: str) -> int:
+    return int.from_bytes(_decoded(text), "big")

@@ -1,0 +1,211 @@
+"""What a token endpoint is asked with when nobody signs in: grant, client authentication, assertion, exchanged token.
+
+Pure but for the randomness; runs in the daemon, in a worker thread. Everything that it makes holds or proves a secret: it goes to
+the token endpoint and nowhere else.
+
+Rules
+- The manifest's `token_url` is where it goes. A key file that names another is refused: one of the two is a mistake, or worse.
+- An assertion is good for five minutes, for that endpoint, and once (`jti`).
+- `client_secret_basic` encodes ID and secret as a form does, before Base64 (RFC 6749, section 2.3.1).
+- A credential that does not fit is refused in words, which quote nothing of it.
+
+Source: RFC 6749 section 4.4, RFC 7523 sections 2 and 3, RFC 8693 section 2.1, RFC 8707. Not here: signing (assertion.py), asking
+(minting.py).
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import re
+import secrets
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote_plus
+
+import msgspec
+
+from aileron.model.names import BindingName
+from aileron.model.request_signing import TokenGrant
+from aileron.model.secret import Secret
+from aileron.oauth.assertion import Claims, is_json, read_service_account, read_signing_key
+
+__all__ = ["ASSERTION_S", "ClientCredential", "TokenRequest", "sent_parts", "token_request"]
+
+ASSERTION_S: Final = 300
+"""An assertion's life: an exchange takes 30 s at most, and clocks differ by some minutes. Google takes an hour at most."""
+MAX_SENT_BYTES: Final = 8 << 10
+"""8 KiB of a secret or token that is sent: as egress has it for a header field."""
+_JTI_BYTES: Final = 16  # 128 bits: never used twice
+_ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
+_SENDABLE: Final = re.compile(r"[\x20-\x7e]+")
+"""RFC 6749, appendix A.2: VSCHAR."""
+_GRANT_TYPES: Final = {
+    "client_credentials": "client_credentials",
+    "jwt_bearer": "urn:ietf:params:oauth:grant-type:jwt-bearer",
+    "token_exchange": "urn:ietf:params:oauth:grant-type:token-exchange",
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class ClientCredential:
+    """What a binding asks for tokens with: `secret` as it is stored, for the grant that the binding was agreed to."""
+
+    name: BindingName
+    grant: TokenGrant
+    client_id: str | None
+    secret: Secret
+    stored_as: str
+    """The name of the secret, for the command that stores another."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class TokenRequest:
+    """One request: its form, and the value of its `Authorization` field, if it has one."""
+
+    form: dict[str, str]
+    authorization: Secret | None = None
+
+
+class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is stored where the client of a token exchange authenticates as well."""
+
+    client_secret: str
+    subject_token: str
+
+    def __repr__(self) -> str:
+        return "<client secret and token>"
+
+
+def token_request(
+    credential: ClientCredential, now: float, *, random: Callable[[int], bytes] = secrets.token_bytes
+) -> TokenRequest:
+    """The request, made at `now` (s since the epoch). ValueError says what does not fit, as the end of a sentence."""
+    grant = credential.grant
+    form = {"grant_type": _GRANT_TYPES[grant.grant]}
+    for name, value in (("audience", _audience_parameter(grant)), ("resource", grant.resource)):
+        if value is not None:
+            form[name] = value
+    if grant.scopes:
+        form["scope"] = " ".join(grant.scopes)
+    if grant.grant == "jwt_bearer":
+        return TokenRequest(_with_assertion(form, credential, now, random))
+    client_secret, subject_token = _stored_parts(credential)
+    if subject_token is not None:
+        form |= {"subject_token": subject_token, "subject_token_type": grant.subject_token_type}
+    return _authenticated(form, credential, client_secret, now, random)
+
+
+def sent_parts(stored: Secret, client_id: str | None) -> tuple[Secret, ...]:
+    """What of a stored secret may be sent as it is, whichever the grant, and as `client_secret_basic` encodes it. Of a private
+    key, nothing.
+    """
+    try:
+        found = msgspec.json.decode(stored.reveal(), type=_Exchange)
+        texts = [found.client_secret, found.subject_token]
+    except (ValueError, RecursionError):
+        texts = [stored.reveal().decode("ascii", "replace")]
+    forms = dict.fromkeys(texts)
+    if client_id is not None and _SENDABLE.fullmatch(texts[0]):
+        forms |= dict.fromkeys((quote_plus(texts[0]), _basic(client_id, texts[0])))
+    return tuple(Secret(form.encode()) for form in forms if _SENDABLE.fullmatch(form))
+
+
+def _audience_parameter(grant: TokenGrant) -> str | None:
+    return None if grant.grant == "jwt_bearer" else grant.audience
+
+
+def _stored_parts(credential: ClientCredential) -> tuple[str | None, str | None]:
+    """The client's secret, and the token that is exchanged; each None where there is none."""
+    grant = credential.grant
+    if grant.grant == "client_credentials":
+        return (None if grant.client_auth == "private_key_jwt" else _text(credential.secret)), None
+    if grant.client_auth == "none":
+        return None, _text(credential.secret)
+    try:
+        found = msgspec.json.decode(credential.secret.reveal(), type=_Exchange)
+    except (ValueError, RecursionError):
+        raise ValueError('is not {"client_secret": "…", "subject_token": "…"}, which the connector needs') from None
+    return _text(Secret(found.client_secret.encode())), _text(Secret(found.subject_token.encode()))
+
+
+def _text(value: Secret) -> str:
+    try:
+        text = value.reveal().decode("ascii")
+    except UnicodeDecodeError:
+        text = ""
+    if not _SENDABLE.fullmatch(text) or len(text) > MAX_SENT_BYTES:
+        raise ValueError(
+            f"is not a client secret or token: one line of printable ASCII characters, at most {MAX_SENT_BYTES >> 10} KiB"
+        )
+    return text
+
+
+def _authenticated(
+    form: dict[str, str],
+    credential: ClientCredential,
+    client_secret: str | None,
+    now: float,
+    random: Callable[[int], bytes],
+) -> TokenRequest:
+    """With who asks (RFC 6749 section 2.3, RFC 7523 section 2.2)."""
+    client_id, auth = credential.client_id, credential.grant.client_auth
+    if auth == "none":
+        return TokenRequest(form if client_id is None else {**form, "client_id": client_id})
+    if client_id is None:
+        raise ValueError("has no client ID; give it with --username")
+    if auth == "private_key_jwt":
+        key = read_signing_key(credential.secret, credential.grant.algorithm)
+        claims = _claims(client_id, credential.grant.token_url, now, random)
+        assertion = {"client_assertion_type": _ASSERTION_TYPE, "client_assertion": key.signed(claims)}
+        return TokenRequest({**form, "client_id": client_id, **assertion})
+    assert client_secret is not None
+    if auth == "client_secret_basic":
+        return TokenRequest(form, Secret(f"Basic {_basic(client_id, client_secret)}".encode()))
+    return TokenRequest({**form, "client_id": client_id, "client_secret": client_secret})
+
+
+def _basic(client_id: str, client_secret: str) -> str:
+    pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
+    return base64.b64encode(pair.encode("ascii")).decode("ascii")
+
+
+def _with_assertion(
+    form: dict[str, str], credential: ClientCredential, now: float, random: Callable[[int], bytes]
+) -> dict[str, str]:
+    """RFC 7523, section 2.1; of a service account as Google has it, with the scopes in the assertion."""
+    grant = credential.grant
+    audience = grant.audience or grant.token_url
+    account = read_service_account(credential.secret, grant.algorithm)
+    if account is None:
+        if is_json(credential.secret) and b"service_account" in credential.secret.reveal():
+            raise ValueError("is a service account's key file that is not whole; download it again")
+        if credential.client_id is None:
+            raise ValueError("has no issuer of the assertion, which is the client ID; give it with --username")
+        key = read_signing_key(credential.secret, grant.algorithm)
+        claims = _claims(credential.client_id, audience, now, random)
+        return {**form, "assertion": key.signed(claims)}
+    if account.token_url != grant.token_url:
+        raise ValueError(
+            f"is the key file of a service account whose tokens are not issued at {grant.token_url}, where the connector asks: "
+            "use the key file of the right account, or a connector made for this one"
+        )
+    if credential.client_id not in (None, account.email):
+        raise ValueError("is the key file of another account than --username says; leave --username out")
+    claims = _claims(account.email, audience, now, random)
+    if scope := form.pop("scope", ""):
+        claims["scope"] = scope
+    return {**form, "assertion": account.key.signed(claims)}
+
+
+def _claims(issuer: str, audience: str, now: float, random: Callable[[int], bytes]) -> Claims:
+    """RFC 7523, section 3: whoever asks vouches for itself."""
+    at = int(now)
+    return {
+        "iss": issuer,
+        "sub": issuer,
+        "aud": audience,
+        "iat": at,
+        "exp": at + ASSERTION_S,
+        "jti": random(_JTI_BYTES).hex(),
+    }
