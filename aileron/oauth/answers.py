@@ -26,6 +26,7 @@ import re
 from typing import Any, Final, NoReturn, TypeGuard
 
 from aileron.model.credential import Client, OAuthGrant, TokenSet
+from aileron.model.request_signing import TokenGrant
 from aileron.model.secret import Secret
 from aileron.model.visible import visible
 from aileron.oauth.problems import ProviderError, said
@@ -34,9 +35,11 @@ from aileron.oauth.request import endpoint_url, origin
 __all__ = [
     "DeviceCode",
     "Expected",
-    "TokenGrant",
+    "GrantedTokens",
+    "Minted",
     "granted",
     "is_issuer",
+    "minted",
     "read_device_code",
     "read_json",
     "renewed",
@@ -56,6 +59,10 @@ _DIGITS: Final = re.compile(r"[0-9]{1,12}")
 _USER_CODE: Final = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]{0,62}[\x21-\x7e])?")
 _NO_REACH: Final = frozenset({"openid", "profile", "email", "address", "phone", "offline_access"})
 """OpenID Connect Core 5.4 and 11: they open nothing but what an ID token says."""
+_ACCESS_TOKENS: Final = frozenset(
+    ("urn:ietf:params:oauth:token-type:access_token", "urn:ietf:params:oauth:token-type:jwt")
+)
+"""RFC 8693, section 3: what of an exchange can be sent as a bearer token."""
 MAX_INTERVAL_S: Final = 60.0  # between two questions whether a code was entered; RFC 8628 says 5 where nothing is said
 
 
@@ -73,11 +80,19 @@ class Expected:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class TokenGrant:
+class GrantedTokens:
     """What a provider gave: the tokens, and what may be said of them."""
 
     tokens: TokenSet
     grant: OAuthGrant
+
+
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
+class Minted:
+    """An access token that nobody signed in for. `lifetime_s` as the provider said it; None: it did not."""
+
+    token: Secret
+    lifetime_s: float | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
@@ -103,15 +118,10 @@ def read_json(data: bytes, host: str) -> dict[str, Any]:
     return value
 
 
-def granted(answer: dict[str, Any], expected: Expected, now: float) -> TokenGrant:
+def granted(answer: dict[str, Any], expected: Expected, now: float) -> GrantedTokens:
     """The answer to a sign-in, received at `now` (s since the epoch). ProviderError."""
     tokens = _tokens(answer, expected.host, expected.client, expected.scopes, now)
-    reach = [scope for scope in expected.scopes if scope not in tokens.scopes and scope not in _NO_REACH]
-    if reach:
-        error = said("missing_scopes", expected.host)
-        raise ProviderError(
-            error.code, f"{error.sentence} (missing: {', '.join(map(visible, reach))})", retriable=False
-        )
+    _check_scopes(tokens.scopes, expected.scopes, expected.host)
     grant = OAuthGrant(
         scopes=tokens.scopes,
         obtained_ms=int(now * 1000),
@@ -119,10 +129,10 @@ def granted(answer: dict[str, Any], expected: Expected, now: float) -> TokenGran
         refreshable=tokens.refresh is not None,
         expires_ms=_milliseconds(tokens.expires_at),
     )
-    return TokenGrant(tokens, grant)
+    return GrantedTokens(tokens, grant)
 
 
-def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> TokenGrant:
+def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: str, now: float) -> GrantedTokens:
     """The answer to a renewal. What it does not say stays: the refresh token, and the scopes. ProviderError."""
     tokens = _tokens(answer, host, before.client, before.scopes, now)
     if tokens.refresh is None:
@@ -141,7 +151,27 @@ def renewed(answer: dict[str, Any], before: TokenSet, grant: OAuthGrant, host: s
         expires_ms=_milliseconds(tokens.expires_at),
         refreshed_ms=int(now * 1000),
     )
-    return TokenGrant(tokens, after)
+    return GrantedTokens(tokens, after)
+
+
+def minted(answer: dict[str, Any], grant: TokenGrant, host: str) -> Minted:
+    """The answer to a request that nobody signed in for. A refresh token in it is not used (RFC 6749, 4.4.3). ProviderError."""
+    if grant.grant == "token_exchange" and answer.get("issued_token_type") not in _ACCESS_TOKENS:
+        raise said("bad_token_type" if "issued_token_type" in answer else "bad_answer", host)
+    client = Client(client_id="", client_secret=None, token_url=grant.token_url, revocation_url=None)
+    tokens = _tokens(answer, host, client, grant.scopes, 0.0)
+    _check_scopes(tokens.scopes, grant.scopes, host)
+    return Minted(tokens.access, tokens.expires_at)
+
+
+def _check_scopes(found: tuple[str, ...], asked: tuple[str, ...], host: str) -> None:
+    """ProviderError(missing_scopes) unless everything that was asked for was granted."""
+    reach = [scope for scope in asked if scope not in found and scope not in _NO_REACH]
+    if reach:
+        error = said("missing_scopes", host)
+        raise ProviderError(
+            error.code, f"{error.sentence} (missing: {', '.join(map(visible, reach))})", retriable=False
+        )
 
 
 def read_device_code(answer: dict[str, Any], host: str) -> DeviceCode:

@@ -8,8 +8,10 @@ Rules
 - The grant of a request is that HOST:PORT alone. An address that is not public needs the user's `egress.private`, as ever: a
   manifest cannot aim this at the machine's own network.
 - Nothing is discovered: there is no metadata document whose contents could name another endpoint. A redirect is an error.
-- The application's secret goes in the form (client_secret_post). RFC 6749 section 2.3.1 prefers the header; Google and most that
-  give secrets to installed applications document the form, and `client_id` is there anyway where there is no secret.
+- The secret of a connector's application goes in the form (client_secret_post). RFC 6749 section 2.3.1 prefers the header;
+  Google and most that give secrets to installed applications document the form, and `client_id` is there anyway where there is
+  no secret.
+- What asks without a person is authenticated as its manifest says (token_request.py).
 - Every wait ends at the deadline. Nothing is tried again here.
 
 Source: RFC 6749 section 3.2, RFC 7009, RFC 7591 section 3, RFC 8628; docs/adr/0023-oauth.md. Not here: what an answer means
@@ -19,8 +21,9 @@ Source: RFC 6749 section 3.2, RFC 7009, RFC 7591 section 3, RFC 8628; docs/adr/0
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Iterable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from aileron.config import Settings
@@ -33,9 +36,11 @@ from aileron.model.credential import Client
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
+from aileron.model.secret import Secret
 from aileron.oauth.answers import read_json
 from aileron.oauth.problems import OURS, SIGN_IN, ProviderError, heard, said
 from aileron.oauth.request import endpoint_url
+from aileron.oauth.token_request import TokenRequest
 
 __all__ = ["EXCHANGE_S", "Endpoints", "endpoint_url", "host_of"]
 
@@ -49,6 +54,14 @@ _FORM: Final = "application/x-www-form-urlencoded"
 _JSON: Final = "application/json"
 _CLOSED: Final = frozenset({401, 403})
 """To who would register: an initial access token is needed, which an operator gives out (RFC 7591, section 3)."""
+
+
+class _Answer(NamedTuple):
+    """`date`: the server's clock, in s since the epoch, if it said it."""
+
+    status: int
+    body: bytes
+    date: float | None
 
 
 class Endpoints:
@@ -94,21 +107,28 @@ class Endpoints:
 
         ProviderError for everything else: an error that the provider said (its code), or ours (`unreachable`, `bad_answer` …).
         """
-        status, body = await self._exchange(url, _form(form, client), _FORM, deadline)
-        host = host_of(url)
-        if not 200 <= status <= 299:
-            raise _refusal(status, body, host)
-        return _unless_refused(read_json(body, host), "access_token", host)
+        answer = await self._exchange(url, _form(form, client), _FORM, deadline)
+        return _token_answer(answer, host_of(url))
+
+    async def mint(self, url: str, request: TokenRequest, deadline: float) -> dict[str, Any]:
+        """The same for a token that nobody signed in for: the request says who asks. ProviderError, with the server's time."""
+        body = urlencode(request.form, quote_via=quote).encode("ascii")
+        answer = await self._exchange(url, body, _FORM, deadline, request.authorization)
+        try:
+            return _token_answer(answer, host_of(url))
+        except ProviderError as error:
+            error.server_time = answer.date
+            raise
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
         """The same where nothing of a good answer is read (RFC 7009, section 2.2). ProviderError."""
-        status, body = await self._exchange(url, _form(form, client), _FORM, deadline)
+        status, body, _ = await self._exchange(url, _form(form, client), _FORM, deadline)
         if not 200 <= status <= 299:
             raise _refusal(status, body, host_of(url))
 
     async def register(self, url: str, document: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """The answer to a client's metadata, as of `post`: nothing proves who asks (RFC 7591, section 3). ProviderError."""
-        status, body = await self._exchange(url, json.dumps(document).encode("ascii"), _JSON, deadline)
+        status, body, _ = await self._exchange(url, json.dumps(document).encode("ascii"), _JSON, deadline)
         host = host_of(url)
         if status in _CLOSED:
             raise said("registration_closed", host)
@@ -116,18 +136,42 @@ class Endpoints:
             raise _refusal(status, body, host)
         return _unless_refused(read_json(body, host), "client_id", host)
 
-    async def _exchange(self, url: str, body: bytes, content_type: str, deadline: float) -> tuple[int, bytes]:
+    async def _exchange(
+        self, url: str, body: bytes, content_type: str, deadline: float, authorization: Secret | None = None
+    ) -> _Answer:
         to = endpoint_url(url).destination
         grant = self._grant(to)
-        headers = (("Content-Type", content_type), ("Accept", _JSON), ("User-Agent", "aileron"))
+        headers: tuple[tuple[str, str], ...] = (
+            ("Content-Type", content_type),
+            ("Accept", _JSON),
+            ("User-Agent", "aileron"),
+        )
+        if authorization is not None:
+            headers = (*headers, ("Authorization", authorization.reveal().decode("ascii")))
         request = EgressRequest("POST", url, headers, body=body)
         journal = Unrecorded()
         try:
             async with self._egress.open_own(request, grant, Meter(grant.budget), journal, deadline) as response:
-                return response.status, b"".join([piece async for piece in response])
+                body = b"".join([piece async for piece in response])
+                return _Answer(response.status, body, _date_in(response.headers))
         except AileronError as error:
             problem = _unanswered(error, str(to), journal)
         raise problem
+
+
+def _token_answer(answer: _Answer, host: str) -> dict[str, Any]:
+    if not 200 <= answer.status <= 299:
+        raise _refusal(answer.status, answer.body, host)
+    return _unless_refused(read_json(answer.body, host), "access_token", host)
+
+
+def _date_in(headers: Iterable[tuple[str, str]]) -> float | None:
+    """RFC 9110, section 6.6.1."""
+    said = next((value for name, value in headers if name.lower() == "date"), None)
+    try:
+        return None if said is None else parsedate_to_datetime(said).timestamp()
+    except (ValueError, OverflowError):
+        return None
 
 
 def _form(form: Mapping[str, str], client: Client) -> bytes:

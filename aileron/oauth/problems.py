@@ -20,12 +20,14 @@ from typing import Final, NamedTuple
 from aileron.model.failure import AileronError, Boundary, FailureClass
 
 __all__ = [
+    "MINTING",
     "OURS",
     "RENEWAL",
     "SIGN_IN",
     "ProviderError",
     "ProviderProblem",
     "heard",
+    "not_minted",
     "not_renewed",
     "not_signed_in",
     "said",
@@ -184,6 +186,48 @@ RENEWAL: Final[dict[str, ProviderProblem]] = {
 }
 """What is said otherwise when a sign-in is renewed; by code."""
 
+_AT_SERVER: Final = "allow it for this client there, then try again"
+_STORE: Final = "store the current one: {secret}"
+_TELL: Final = "try again; if it fails again, tell the connector's publisher"
+MINTING: Final[dict[str, ProviderProblem]] = {
+    "invalid_client": ProviderProblem(
+        "{host} does not accept the client ID, or its secret or key", f"{_STORE}; or bind another client: {{again}}"
+    ),
+    "invalid_grant": ProviderProblem(
+        "{host} does not accept the assertion or the exchanged token: it was revoked, has expired, or is for another service",
+        f"check the account there, then {_STORE}",
+    ),
+    "invalid_request": ProviderProblem(
+        "{host} rejected the request, or the exchanged token, as invalid",
+        f"{_STORE}; if it fails again, tell the connector's publisher",
+    ),
+    "clock_off": ProviderProblem(
+        "{host} refused the assertion, and this machine's clock is wrong", "set the clock, then try again"
+    ),
+    "access_denied": ProviderProblem("access was denied at {host}", _AT_SERVER),
+    "unauthorized_client": ProviderProblem("{host} does not let this client get tokens this way", _AT_SERVER),
+    "unsupported_grant_type": ProviderProblem("{host} does not issue tokens this way", _PUBLISHER),
+    "invalid_scope": ProviderProblem(
+        "{host} does not grant this client the scopes that the connector asks for", _AT_SERVER
+    ),
+    "missing_scopes": ProviderProblem("{host} did not grant everything that the connector asks for", _AT_SERVER),
+    "invalid_target": ProviderProblem(
+        "{host} issues this client no tokens for the service that the connector names", _AT_SERVER
+    ),
+    "unknown_error": ProviderProblem("{host} refused without a standard error code", _TELL),
+    "bad_answer": ProviderProblem("{host} sent an invalid answer", _TELL),
+    "bad_token": ProviderProblem("{host} issued a token that cannot be sent in a request", _TELL),
+    "bad_token_type": ProviderProblem("{host} issued a token of a type that Aileron does not support", _TELL),
+    "not_allowed_yet": ProviderProblem(
+        "the current settings do not allow connections to {host}", "allow it in the settings, then try again"
+    ),
+    "too_slow": ProviderProblem(
+        "{host} has not answered yet; the request continues", "try again in a moment", retriable=True
+    ),
+    "stopping": ProviderProblem("the daemon is stopping", "try again when it is running", retriable=True),
+}
+"""What is said otherwise when a token is asked for that nobody signed in for; by code."""
+
 
 class ProviderError(Exception):
     """What a provider's endpoint came to instead of an answer. `sentence` says what happened, without a cure."""
@@ -195,6 +239,8 @@ class ProviderError(Exception):
         self.retriable: Final = retriable
         self.was_sent: Final = was_sent
         """Whether the provider may have seen the request."""
+        self.server_time: float | None = None
+        """What the clock of whoever answered said (s since the epoch); None: it did not say, or nobody answered."""
 
 
 def said(code: str, host: str) -> ProviderError:
@@ -232,6 +278,31 @@ def not_renewed(error: ProviderError, host: str, again: str) -> AileronError:
         retriable=True,
         details={"code": error.code, "provider": host},
     )
+
+
+def not_minted(error: ProviderError, host: str, again: str, secret: str) -> AileronError:
+    """The same of a token that nobody signed in for. `again` binds anew, `secret` stores the secret anew."""
+    problem = MINTING.get(error.code)
+    what = error.sentence if problem is None else problem.what.format(host=host) + _detail(error, host)
+    cure = (problem or SIGN_IN[error.code]).cure.format(again=f"`{again}`", secret=f"`{secret}`")
+    if not error.retriable:
+        return _failed(f"{what}; {cure}", error, host)
+    return AileronError(
+        FailureClass.NETWORK_ERROR,
+        f"{what}; {'try again in a moment' if problem is None else cure}",
+        boundary=Boundary.EXTERNAL,
+        retriable=True,
+        details={"code": error.code, "provider": host},
+    )
+
+
+def _detail(error: ProviderError, host: str) -> str:
+    """What its sentence says beyond that of the list."""
+    for table in (MINTING, SIGN_IN):
+        listed = table[error.code].what.format(host=host) if error.code in table else None
+        if listed is not None and error.sentence.startswith(listed):
+            return error.sentence.removeprefix(listed)
+    return ""
 
 
 def _cure(problem: ProviderProblem, again: str) -> str:

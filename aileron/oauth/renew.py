@@ -44,7 +44,7 @@ from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, endpoint_url, host_of
 from aileron.oauth.problems import RENEWAL, ProviderError, not_renewed
 from aileron.oauth.revoke import revoked
 
-__all__ = ["RenewableBinding", "RenewalJournal", "RenewalTiming", "Renewals", "Store"]
+__all__ = ["Job", "RenewableBinding", "RenewalJournal", "RenewalTiming", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
 """Token sets in memory that could not be written; 22 KiB each at most. With more, nothing is renewed until some are."""
@@ -243,7 +243,7 @@ class Renewals:
                 return problem
             if self._tasks is None:
                 return self._problem("stopping", name)
-            job = state.job = _Job(anyio.current_time() + self._pace.exchange_s + _DISK_S)
+            job = state.job = Job(anyio.current_time() + self._pace.exchange_s + _DISK_S)
             self._tasks.start_soon(self._carry_out, name, state, job)
         with anyio.CancelScope(deadline=deadline):
             await job.done.wait()
@@ -320,7 +320,7 @@ class Renewals:
 
     # one renewal
 
-    async def _carry_out(self, name: BindingName, state: _State, job: _Job) -> None:
+    async def _carry_out(self, name: BindingName, state: _State, job: Job) -> None:
         """The end of a task: whatever happens, whoever waits is told."""
         try:
             with job.scope:
@@ -516,8 +516,8 @@ class _Held:
     grant: OAuthGrant
 
 
-class _Job:
-    """One renewal under way. Shielded: whoever began it does not end it."""
+class Job:
+    """One renewal under way, or one request for a token (minting.py). Shielded: whoever began it does not end it."""
 
     def __init__(self, deadline: float) -> None:
         self.done: Final = anyio.Event()
@@ -530,7 +530,7 @@ class _State:
 
     def __init__(self, obtained_ms: int) -> None:
         self.obtained_ms: Final = obtained_ms
-        self.job: _Job | None = None
+        self.job: Job | None = None
         self.held: _Held | None = None
         self.uses_held = False
         """Whether what is held is used: not while it is written the first time, but if that has failed."""

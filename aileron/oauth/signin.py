@@ -33,7 +33,7 @@ from aileron.model.credential import Client, Flow
 from aileron.model.manifest import OAuth2Provider
 from aileron.model.secret import Secret
 from aileron.model.visible import visible
-from aileron.oauth.answers import DeviceCode, Expected, TokenGrant, granted, read_device_code
+from aileron.oauth.answers import DeviceCode, Expected, GrantedTokens, granted, read_device_code
 from aileron.oauth.callback import Callback
 from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, host_of
 from aileron.oauth.problems import ProviderError, not_signed_in, said
@@ -41,7 +41,7 @@ from aileron.oauth.redirect import AuthorizationResponse, Awaited
 from aileron.oauth.registration import read_registration, registration_request
 from aileron.oauth.request import AuthorizationRequest, authorization_request, check_provider, redirect_uri_at
 
-__all__ = ["SIGN_IN_S", "Invitation", "SignIn", "TokenGrant"]
+__all__ = ["SIGN_IN_S", "GrantedTokens", "Invitation", "SignIn"]
 
 SIGN_IN_S: Final = 600.0
 """For the person: to find a password and a telephone. What waits longer was given up, and holds a port."""
@@ -110,7 +110,7 @@ class SignIn:
         if isinstance(self._flow, _Browser):
             self._flow.callback.close()
 
-    async def finished(self) -> TokenGrant:
+    async def finished(self) -> GrantedTokens:
         """Wait for the person, then what the provider gave. AileronError(binding_failed)."""
         flow = self._flow
         assert flow is not None, "in the block"
@@ -142,7 +142,7 @@ class SignIn:
         left_s = self._deadline - anyio.current_time()  # a registration has taken some of it
         return Invitation(flow="browser", authorize_url=asked.url, expires_at=self._clock() + left_s)
 
-    async def _finish_browser(self, flow: _Browser) -> TokenGrant:
+    async def _finish_browser(self, flow: _Browser) -> GrantedTokens:
         awaited = Awaited(
             port=flow.callback.port,
             state=flow.asked.state,
@@ -151,19 +151,21 @@ class SignIn:
             issuer_in_answer=self._provider.issuer_in_answer,
             host=host_of(self._provider.authorize_url),
         )
-        outcome: TokenGrant | ProviderError = _timed_out(awaited.host)
+        outcome: GrantedTokens | ProviderError = _timed_out(awaited.host)
         async with flow.callback.answering(awaited):
             answered = None
             with anyio.CancelScope(deadline=self._deadline):
                 answered = await flow.callback.wait_answered()
             if answered is not None:
                 outcome = await self._outcome(flow, answered, awaited.host)
-                await flow.callback.tell(is_signed_in=isinstance(outcome, TokenGrant))
+                await flow.callback.tell(is_signed_in=isinstance(outcome, GrantedTokens))
         if isinstance(outcome, ProviderError):
             raise outcome
         return outcome
 
-    async def _outcome(self, flow: _Browser, answered: AuthorizationResponse, host: str) -> TokenGrant | ProviderError:
+    async def _outcome(
+        self, flow: _Browser, answered: AuthorizationResponse, host: str
+    ) -> GrantedTokens | ProviderError:
         """As a value: what rises out of a block of tasks would come in a group."""
         if answered.code is None:
             return answered.problem or said("bad_answer", host)
@@ -201,7 +203,7 @@ class SignIn:
             expires_at=self._clock() + min(SIGN_IN_S, code.expires_in_s),
         )
 
-    async def _finish_device(self, flow: _Device) -> TokenGrant:
+    async def _finish_device(self, flow: _Device) -> GrantedTokens:
         form = {
             "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
             "device_code": flow.code.device_code.reveal().decode("ascii"),
@@ -250,7 +252,7 @@ class SignIn:
         answer = await self._endpoints.register(url, document, anyio.current_time() + EXCHANGE_S)
         return read_registration(answer, provider, redirect_uri, host_of(url), self._clock())
 
-    async def _granted(self, form: dict[str, str], client: Client, nonce: Secret | None) -> TokenGrant:
+    async def _granted(self, form: dict[str, str], client: Client, nonce: Secret | None) -> GrantedTokens:
         whole = {**form, **client.resource_parameter}
         deadline = anyio.current_time() + EXCHANGE_S
         answer = await self._endpoints.post(self._provider.token_url, whole, client, deadline)

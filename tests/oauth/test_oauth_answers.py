@@ -17,7 +17,7 @@ from aileron.model.secret import Secret
 from aileron.oauth.answers import (
     MAX_LIFETIME_S,
     Expected,
-    TokenGrant,
+    GrantedTokens,
     granted,
     read_device_code,
     read_json,
@@ -52,7 +52,7 @@ def expected(**changes: Any) -> Expected:
     return Expected(**{**whole, **changes})
 
 
-def read(answer: dict[str, Any], **changes: Any) -> TokenGrant:
+def read(answer: dict[str, Any], **changes: Any) -> GrantedTokens:
     """An answer to a sign-in, by way of its bytes."""
     return granted(read_json(json.dumps(answer).encode(), HOST), expected(**changes), NOW)
 
@@ -74,7 +74,7 @@ def attempted(read: Callable[[], _T]) -> _T | ProviderError:
         return error
 
 
-def check_kept(made: TokenGrant) -> None:
+def check_kept(made: GrantedTokens) -> None:
     """What came out can be sealed, opened again, and said in the vault's file; and its tokens fit a header."""
     again = TokenSet.unsealed(made.tokens.sealed())
     assert again.access == made.tokens.access

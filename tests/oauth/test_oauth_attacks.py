@@ -21,7 +21,7 @@ from aileron.model.secret import Secret
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.renew import Renewals
 from aileron.oauth.request import challenge
-from aileron.oauth.signin import SignIn, TokenGrant
+from aileron.oauth.signin import GrantedTokens, SignIn
 from aileron.vault.vault import Vault
 from tests.egress.conftest import Journal
 from tests.oauth.conftest import asked_for, callback, endpoints_to, port_of, signed_in, visit
@@ -164,7 +164,7 @@ async def waiting(endpoints: Endpoints, server: TokenServer) -> AsyncIterator[tu
         yield sign_in, asked_for(sign_in.invitation.authorize_url)
 
 
-async def ended(sign_in: SignIn, into: list[TokenGrant | str]) -> None:
+async def ended(sign_in: SignIn, into: list[GrantedTokens | str]) -> None:
     """How it ended: what was granted, or the code of the failure."""
     try:
         into.append(await sign_in.finished())
@@ -179,7 +179,7 @@ async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: End
     server.says(provider, provider, provider)
     async with waiting(endpoints, server) as (sign_in, asked), waiting(endpoints, server) as (_, other):
         provider.codes = {"stolen-code-1": asked, "stolen-code-2": other, "good-code": asked}
-        results: list[TokenGrant | str] = []
+        results: list[GrantedTokens | str] = []
         sign_in_of_a_thief = {
             "grant_type": "authorization_code",
             "code": "stolen-code-1",
@@ -197,12 +197,12 @@ async def test_a_code_alone_is_worth_nothing(server: TokenServer, endpoints: End
         await visit(port_of(asked), callback(asked, code="good-code"))
 
     assert results[0] == "invalid_grant"
-    assert isinstance(results[1], TokenGrant)
+    assert isinstance(results[1], GrantedTokens)
 
 
 async def test_an_answer_at_another_sign_ins_port_is_turned_away(server: TokenServer, endpoints: Endpoints) -> None:
     """Two persons, or two tabs: each answer fits its own, and the other goes on waiting."""
-    results: list[TokenGrant | str] = []
+    results: list[GrantedTokens | str] = []
     async with (
         waiting(endpoints, server) as (one, asked),
         waiting(endpoints, server) as (two, other),
@@ -215,12 +215,12 @@ async def test_an_answer_at_another_sign_ins_port_is_turned_away(server: TokenSe
 
     assert [status for status, _, _ in crossed] == [400, 400]
     assert [status for status, _, _ in right] == [200, 200]
-    assert [type(result) for result in results] == [TokenGrant, TokenGrant]
+    assert [type(result) for result in results] == [GrantedTokens, GrantedTokens]
 
 
 async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServer, endpoints: Endpoints) -> None:
     """The first answer is redeemed once, also while others bring it again."""
-    results: list[TokenGrant | str] = []
+    results: list[GrantedTokens | str] = []
     server.hold()
     async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
         tasks.start_soon(ended, sign_in, results)
@@ -230,7 +230,7 @@ async def test_a_second_tab_and_a_replayed_code_change_nothing(server: TokenServ
         server.release()
 
     assert [status for status, _, _ in again] == [400, 400, 400]
-    assert isinstance(results[0], TokenGrant)
+    assert isinstance(results[0], GrantedTokens)
     assert len(server.asked) == 1
 
 
@@ -238,7 +238,7 @@ async def test_a_page_of_a_stranger_neither_cancels_nor_completes_a_sign_in(
     server: TokenServer, endpoints: Endpoints
 ) -> None:
     """It can send the browser there with anything but the state, under any name that leads to this machine."""
-    results: list[TokenGrant | str] = []
+    results: list[GrantedTokens | str] = []
     async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
         tasks.start_soon(ended, sign_in, results)
         port = port_of(asked)
@@ -253,20 +253,20 @@ async def test_a_page_of_a_stranger_neither_cancels_nor_completes_a_sign_in(
 
     assert found == [400, 400, 421, 405]
     assert early == []
-    assert isinstance(results[0], TokenGrant)
+    assert isinstance(results[0], GrantedTokens)
     assert server.asked[0].form["code"] == "canary-code-of-the-provider"
 
 
 async def test_a_code_of_another_issuer_is_not_sent_on(server: TokenServer, endpoints: Endpoints) -> None:
     """Mixed up: an answer that says it comes from somebody else, with the right state. The token endpoint never sees the code."""
-    results: list[TokenGrant | str] = []
+    results: list[GrantedTokens | str] = []
     for issuer in ("https://evil.example", server.url("")):
         async with waiting(endpoints, server) as (sign_in, asked), anyio.create_task_group() as tasks:
             tasks.start_soon(ended, sign_in, results)
             await visit(port_of(asked), callback(asked, iss=issuer))
 
     assert results[0] == "issuer_mismatch"
-    assert isinstance(results[1], TokenGrant)
+    assert isinstance(results[1], GrantedTokens)
     assert len(server.asked) == 1
 
 
@@ -311,12 +311,12 @@ async def test_a_manifest_cannot_aim_us_at_the_machines_own_network(
     assert granted.grant.refreshable
 
 
-async def _all_the_way(endpoints: Endpoints, provider: Any, endpoint: str) -> TokenGrant:
+async def _all_the_way(endpoints: Endpoints, provider: Any, endpoint: str) -> GrantedTokens:
     async def at_once(seconds: float) -> None:
         await anyio.lowlevel.checkpoint()
 
     flow = "browser" if endpoint == "token_url" else "device"
-    results: list[TokenGrant | AileronError] = []
+    results: list[GrantedTokens | AileronError] = []
 
     async def finish(sign_in: SignIn) -> None:
         try:

@@ -8,13 +8,15 @@ from typing import Final
 
 import pytest
 
-from aileron.oauth import answers, callback, endpoint, renew, signin
+from aileron.oauth import answers, callback, endpoint, minting, renew, signin, token_request
 from aileron.oauth.problems import (
+    MINTING,
     RENEWAL,
     SIGN_IN,
     ProviderError,
     ProviderProblem,
     heard,
+    not_minted,
     not_renewed,
     not_signed_in,
     said,
@@ -32,11 +34,18 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("|")[1:-1]] for line in block[0].splitlines()[2:]]
 
 
-@pytest.mark.parametrize(("heading", "table"), [("Errors of a sign-in", SIGN_IN), ("Errors of a renewal", RENEWAL)])
+TABLES: Final = {
+    "Errors of a sign-in": SIGN_IN,
+    "Errors of a renewal": RENEWAL,
+    "Errors of a token request": MINTING,
+}
+
+
+@pytest.mark.parametrize(("heading", "table"), TABLES.items(), ids=list(TABLES))
 def test_the_page_has_every_error_with_its_sentence(heading: str, table: dict[str, ProviderProblem]) -> None:
     """In the order of the code, word for word."""
     assert rows(heading) == [
-        [f"`{code}`", problem.what.format(host="HOST"), problem.cure.format(again="AGAIN")]
+        [f"`{code}`", problem.what.format(host="HOST"), problem.cure.format(again="AGAIN", secret="STORE")]
         for code, problem in table.items()
     ]
 
@@ -63,6 +72,17 @@ def test_every_sentence_of_a_renewal_does_so_too(code: str) -> None:
     assert "`aileron binding reauthorize X`" in sentence or "try again" in sentence or code == "unsupported_token_type"
 
 
+@pytest.mark.parametrize("code", sorted({*SIGN_IN, *MINTING}))
+def test_every_sentence_of_a_token_request_does_so_too(code: str) -> None:
+    """With the command that binds anew or stores the secret anew, or another word of what to do."""
+    problem = MINTING.get(code) or SIGN_IN[code]
+    error = ProviderError(code, problem.what.format(host="id.example"), retriable=problem.retriable)
+    sentence = str(not_minted(error, "id.example", "aileron binding rebind X", "aileron secret set Y"))
+
+    assert re.fullmatch(r"[^{}\n]{30,400}", sentence)
+    assert re.search(r"`aileron (binding rebind X|secret set Y)`|try again|expire on their own", sentence)
+
+
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
     """Where one changes, the other has to."""
     pace = renew.RenewalTiming()
@@ -83,6 +103,9 @@ def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
         r"up to (\d+)\. An access": pace.longest_pause_s,
         r"written every (\d+) seconds": pace.write_again_s,
         r"at most (\d+) bindings": renew.MAX_HELD,
+        r"valid for (\d+) seconds and": token_request.ASSERTION_S,
+        r"used for (\d+) minutes; no": minting.UNSAID_S / 60,
+        r"for more than (\d+) hours": minting.USED_S / 3600,
     }.items():
         found = re.search(text, PAGE)
         assert found, text

@@ -19,7 +19,7 @@ from aileron.model.manifest import OAuth2Provider
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.problems import ProviderError
 from aileron.oauth.registration import MAX_CLIENT_CHARACTERS, read_registration
-from aileron.oauth.signin import SignIn, TokenGrant
+from aileron.oauth.signin import GrantedTokens, SignIn
 from tests.oauth.conftest import asked_for, callback, endpoints_to, port_of, visit
 from tests.support.token_server import (
     Asked,
@@ -51,7 +51,7 @@ def saying(**changes: Any) -> Said:
     return lambda asked: json_answer(registration_answer(asked.document, **changes), "201 Created")
 
 
-async def signed_in(endpoints: Endpoints, provider: OAuth2Provider) -> tuple[TokenGrant, dict[str, str], str]:
+async def signed_in(endpoints: Endpoints, provider: OAuth2Provider) -> tuple[GrantedTokens, dict[str, str], str]:
     """The whole way: what was granted, what the browser was sent to ask for, and the page at the end."""
     with anyio.fail_after(60):
         async with SignIn(provider, endpoints, flow="browser", again=AGAIN, clock=lambda: NOW) as sign_in:

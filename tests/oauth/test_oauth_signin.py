@@ -16,7 +16,7 @@ from aileron.model.manifest import OAuth2Provider
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.problems import OURS, SIGN_IN
 from aileron.oauth.request import challenge
-from aileron.oauth.signin import SIGN_IN_S, SignIn, TokenGrant
+from aileron.oauth.signin import SIGN_IN_S, GrantedTokens, SignIn
 from tests.oauth.conftest import asked_for, callback, endpoints_to, port_of, visit
 from tests.support.token_server import (
     CLIENT_SECRET,
@@ -40,7 +40,7 @@ AGAIN: Final = "aileron binding setup github://you/mail"
 class Ended:
     """How a sign-in ended, and what was on the page."""
 
-    granted: TokenGrant | None
+    granted: GrantedTokens | None
     error: AileronError | None
     status: int
     page: str
@@ -380,7 +380,7 @@ class Waits:
 
 async def device_sign_in(
     endpoints: Endpoints, provider: OAuth2Provider, sleep: Callable[[float], Awaitable[None]]
-) -> TokenGrant:
+) -> GrantedTokens:
     """The whole way of a device."""
     with anyio.fail_after(60):
         async with SignIn(provider, endpoints, flow="device", again=AGAIN, clock=lambda: NOW, sleep=sleep) as sign_in:

@@ -43,7 +43,7 @@ from aileron.model.manifest import ConnectorManifest, OAuth2Provider
 from aileron.model.names import BindingName, Fqn
 from aileron.model.timestamp import utc
 from aileron.oauth.endpoint import Endpoints
-from aileron.oauth.signin import Invitation, SignIn, TokenGrant
+from aileron.oauth.signin import GrantedTokens, Invitation, SignIn
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 
@@ -200,7 +200,7 @@ class SignIns:
 
     async def _carry_on(self, one: _One, provider: OAuth2Provider) -> None:
         """From the invitation to the binding. Whatever happens, it is over after this, and on record."""
-        granted: TokenGrant | None = None
+        granted: GrantedTokens | None = None
         try:
             with one.scope:
                 await self._audit.note(_started(one, provider))
@@ -219,7 +219,7 @@ class SignIns:
         finally:
             await self._end(one, granted)
 
-    async def _end(self, one: _One, granted: TokenGrant | None) -> None:
+    async def _end(self, one: _One, granted: GrantedTokens | None) -> None:
         if one.status == "waiting":
             one.status = "cancelled"
         try:
@@ -230,7 +230,7 @@ class SignIns:
         one.invited.set()
         one.over.set()
 
-    async def _keep(self, one: _One, granted: TokenGrant) -> BindingEntry | ConsentAnswer:
+    async def _keep(self, one: _One, granted: GrantedTokens) -> BindingEntry | ConsentAnswer:
         """Bind what the provider gave; or keep it in memory, and ask whether to."""
         async with self._changing:
             # Once more: the person was at the provider for minutes.
@@ -333,7 +333,7 @@ def _started(one: _One, provider: OAuth2Provider) -> events.SignInStarted:
     )
 
 
-def _ended(one: _One, granted: TokenGrant | None) -> events.SignInEnded:
+def _ended(one: _One, granted: GrantedTokens | None) -> events.SignInEnded:
     return events.SignInEnded(
         sign_in=one.id,
         binding=str(one.name),

@@ -1,0 +1,403 @@
+"""Access tokens that nobody signs in for: asked for when a request needs one, and again before they end, or once for a 401.
+
+Runs in the daemon, one for all bindings. A token is in memory alone: it can be had again at any time, so it goes into no file.
+
+    1 one request for a binding at a time; who comes meanwhile waits for it · 2 on record · 3 the token endpoint is asked · 4 the
+    token is known to whoever scrubs answers · 5 whoever waited goes on
+
+Rules
+- A token belongs to one secret, one client ID and one grant (`_mark`): with another of these it is none.
+- It is forgotten when the vault is locked, and when its binding is changed or revoked (`forget`, `keep_only`). What is
+  under way then is given to nobody.
+- A request belongs to nobody who waits for it, and has a deadline of its own. A server that fails is left alone for a while,
+  longer each time; another secret is tried at once.
+- 4 comes before 5: what is sent can be found in what comes back, for longer than the token is used.
+- Ends are counted from when the answer came, by a clock that nobody sets and that goes on while the machine sleeps.
+- Nothing secret is in a message, a log line or a cause.
+
+Source: RFC 6749 section 4.4, RFC 7523, RFC 8693; docs/reference/sign-in.md. Not here: what is sent (token_request.py), tokens of
+a sign-in (renew.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+import msgspec
+
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.oauth.answers import Minted, minted
+from aileron.oauth.endpoint import Endpoints, host_of
+from aileron.oauth.problems import MINTING, ProviderError, not_minted
+from aileron.oauth.renew import Job, RenewalJournal, RenewalTiming
+from aileron.oauth.token_request import ClientCredential, TokenRequest, token_request
+
+__all__ = ["UNSAID_S", "USED_S", "Minting", "check_usable"]
+
+UNSAID_S: Final = 600.0
+"""Ten minutes, for a token whose end was not said: servers give five minutes to an hour, and asking again costs one request."""
+USED_S: Final = 12 * 3600.0
+"""Half a day at most, whatever was said: for a day it is known to whoever scrubs."""
+MAX_STATES: Final = 1000  # as many bindings as a vault holds
+_ROOM_S: Final = 60.0
+"""Before its end a token is replaced: as long as a slow request takes."""
+_ROOM_SHARE: Final = 4
+"""Of a token's life, at most that part is room."""
+_AROUND_S: Final = 30.0  # for the record, the key and what is remembered; the ledger has 10 s for a row
+_CLOCK_OFF_S: Final = 60.0
+"""Between the clocks: less is no reason to refuse an assertion that is good for five minutes."""
+_FOR_THE_CLOCK: Final = frozenset({"invalid_client", "invalid_grant", "invalid_request", "unknown_error"})
+"""What servers say of an assertion that is not valid yet, or no longer."""
+_KEY: Final = os.urandom(32)
+_log = logging.getLogger(__name__)
+
+
+def _elapsed() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Minting:
+    """All tokens that nobody signed in for. `serve` runs as long as the daemon. All but `forget`, `keep_only` and `tokens` belong
+    to its event loop.
+    """
+
+    def __init__(
+        self,
+        endpoints: Endpoints,
+        journal: RenewalJournal,
+        remember: Callable[[BindingName, Secret], None],
+        clock: Callable[[], float] = time.time,
+        *,
+        elapsed: Callable[[], float] = _elapsed,
+        pace: RenewalTiming | None = None,
+    ) -> None:
+        """`remember`: have a token looked for in answers, for a day. It may raise AileronError: then the token is not used.
+        `clock`: s since the epoch, for what assertions say; `elapsed`: s since whenever, for the age of tokens.
+        """
+        self._endpoints: Final = endpoints
+        self._journal: Final = journal
+        self._remember: Final = remember
+        self._clock: Final = clock
+        self._elapsed: Final = elapsed
+        self._pace: Final = pace or RenewalTiming()
+        self._states: dict[BindingName, _State] = {}
+        self._tasks: anyio.abc.TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Carry requests out. Ends only by cancellation, and then not before what is under way has an end."""
+        async with anyio.create_task_group() as tasks:
+            self._tasks = tasks
+            try:
+                await anyio.sleep_forever()
+            finally:
+                self._tasks = None
+                self._hurry()
+
+    def is_ready(self, credential: ClientCredential) -> bool:
+        """Whether there is a token that counts for a while."""
+        state = self._maybe_state(credential)
+        current = None if state is None else state.current
+        return current is not None and (not current.is_due or current.age_s < self._pace.least_s)
+
+    async def ready(self, credential: ClientCredential, deadline: float) -> None:
+        """Return when there is a token that counts. `deadline` as in `anyio.current_time()`.
+
+        AileronError: binding_failed where the server refuses, or the stored secret cannot be used; network_error where it
+        cannot be asked now; what the journal says.
+        """
+        if self.is_ready(credential):
+            return
+        state = self._state(credential)
+        current = state.current
+        until = deadline if current is None or current.has_ended else anyio.current_time() + self._pace.patience_s
+        problem = await self._minted(credential, state, min(deadline, until))
+        if problem is not None and (state.current is None or state.current.has_ended):
+            raise AileronError.of(problem)
+
+    async def renew(self, credential: ClientCredential, refused: Secret, deadline: float) -> bool:
+        """After a service refused the token `refused` with 401: whether there is another by now. False: it was issued a moment
+        ago, so the refusal is for something else. AileronError as `ready`.
+        """
+        state = self._state(credential)
+        if state.current is None or state.current.token == refused:
+            if state.job is None and state.current is not None and state.current.age_s < self._pace.fresh_s:
+                return False
+            problem = await self._minted(credential, state, deadline)
+            if problem is not None:
+                raise AileronError.of(problem)
+        return state.current is not None and state.current.token != refused
+
+    def token(self, credential: ClientCredential) -> Secret:
+        """What to send: after `ready`. AileronError(network_error) where it was forgotten since."""
+        state = self._maybe_state(credential)
+        if state is None or state.current is None:
+            raise AileronError(
+                FailureClass.NETWORK_ERROR,
+                f"the access token of {credential.name} was forgotten meanwhile: the vault was locked or the binding changed; "
+                "try again",
+                boundary=Boundary.EXTERNAL,
+                retriable=True,
+            )
+        return state.current.token
+
+    def tokens(self) -> tuple[tuple[BindingName, Secret], ...]:
+        """Those in use, by binding."""
+        found = ((name, state.current) for name, state in list(self._states.items()))
+        return tuple((name, current.token) for name, current in found if current is not None)
+
+    def forget(self) -> None:
+        """All of them. Quick; in any thread."""
+        self._states = {}
+
+    def keep_only(self, known: Callable[[BindingName], ClientCredential | None]) -> None:
+        """Forget those that were got with another credential than `known` has for the binding by now. In any thread."""
+        states = self._states
+        for name, state in list(states.items()):
+            credential = known(name)
+            if credential is None or _mark(credential) != state.mark:
+                states.pop(name, None)
+
+    # who waits
+
+    async def _minted(self, credential: ClientCredential, state: _State, deadline: float) -> Failure | None:
+        """Wait for the request under way, or for one that begins; why it did not come to a token."""
+        job = state.job
+        if job is None:
+            problem = self._maybe_why_not(state)
+            if problem is not None:
+                return problem
+            if self._tasks is None:
+                return _problem("stopping", credential)
+            job = state.job = Job(anyio.current_time() + self._pace.exchange_s + _AROUND_S)
+            self._tasks.start_soon(self._carry_out, credential, state, job)
+        with anyio.CancelScope(deadline=deadline):
+            await job.done.wait()
+            return job.failure
+        return _problem("too_slow", credential)
+
+    def _maybe_why_not(self, state: _State) -> Failure | None:
+        left_s = state.pause_until - anyio.current_time()
+        if state.problem is None or left_s <= 0:
+            return None
+        message = f"{state.problem.message} (next attempt in {max(1, round(left_s))} s)"
+        return msgspec.structs.replace(state.problem, message=message)
+
+    def _maybe_state(self, credential: ClientCredential) -> _State | None:
+        state = self._states.get(credential.name)
+        return state if state is not None and state.mark == _mark(credential) else None
+
+    def _state(self, credential: ClientCredential) -> _State:
+        state = self._maybe_state(credential)
+        if state is None:
+            for idle in [name for name, each in self._states.items() if each.job is None]:
+                if len(self._states) >= MAX_STATES:
+                    del self._states[idle]
+            state = self._states[credential.name] = _State(_mark(credential))
+        return state
+
+    # one request
+
+    async def _carry_out(self, credential: ClientCredential, state: _State, job: Job) -> None:
+        """The end of a task: whatever happens, whoever waits is told."""
+        try:
+            with job.scope:
+                job.failure = await self._attempt(credential, state)
+            if job.scope.cancelled_caught:
+                job.failure = _problem("stopping" if self._tasks is None else "too_slow", credential)
+        finally:
+            state.job = None
+            job.done.set()
+
+    async def _attempt(self, credential: ClientCredential, state: _State) -> Failure | None:
+        try:
+            await self._mint(credential, state)
+        except AileronError as error:
+            return error.failure
+        except Exception as error:  # noqa: BLE001 - the end of a task. Its words and its trace may hold a secret: only the kind
+            _log.error("unexpected error while getting a token for %s (%s)", credential.name, type(error).__name__)
+            return Failure(
+                failure_class=FailureClass.INTERNAL_ERROR,
+                message=f"unexpected error while getting a token for {credential.name}: this is a bug, please report it with "
+                "`aileron daemon logs`",
+                boundary=Boundary.RUNTIME,
+            )
+        return None
+
+    async def _mint(self, credential: ClientCredential, state: _State) -> None:
+        request = await _made(credential, self._clock())
+        host = _host(credential)
+        await self._journal.renewing(credential.name, host)
+        try:
+            found = await self._asked(credential, request, host)
+        except ProviderError as error:
+            problem = error
+        else:
+            self._keep(credential, state, found)
+            await self._noted(credential.name, self._journal.renewed(credential.name))
+            return
+        raise await self._refused(credential, state, problem, host)
+
+    async def _asked(self, credential: ClientCredential, request: TokenRequest, host: str) -> Minted:
+        deadline = anyio.current_time() + self._pace.exchange_s
+        try:
+            answer = await self._endpoints.mint(credential.grant.token_url, request, deadline)
+            return minted(answer, credential.grant, host)
+        except ProviderError as error:
+            problem = _with_clock(error, credential, host, self._clock())
+        raise problem
+
+    def _keep(self, credential: ClientCredential, state: _State, found: Minted) -> None:
+        state.failures, state.problem = 0, None
+        if self._states.get(credential.name) is state:  # else it was forgotten meanwhile, and is used by nobody
+            self._remember(credential.name, found.token)
+            state.current = _Current(found, self._elapsed)
+
+    async def _refused(
+        self, credential: ClientCredential, state: _State, problem: ProviderError, host: str
+    ) -> AileronError:
+        """There is no token: leave the server alone for a while."""
+        error = not_minted(problem, host, *_cures(credential))
+        pause_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2 ** min(state.failures, 30))
+        state.failures += 1
+        state.problem, state.pause_until = error.failure, anyio.current_time() + pause_s
+        _log.warning("no token for %s (%s): %s", credential.name, problem.code, error)
+        await self._noted(credential.name, self._journal.failed(credential.name, problem.code))
+        return error
+
+    async def _noted(self, name: BindingName, note: Awaitable[None]) -> None:
+        """What happened goes on record; where it cannot, it has happened all the same."""
+        try:
+            await note
+        except AileronError as error:
+            _log.error("could not record how a token for %s was asked for: %s", name, error)
+
+    def _hurry(self) -> None:
+        last = anyio.current_time() + self._pace.last_s
+        for state in self._states.values():
+            if state.job is not None:
+                state.job.scope.deadline = min(state.job.scope.deadline, last)
+
+
+def check_usable(credential: ClientCredential, now: float) -> None:
+    """Return if a token can be asked for with it, as far as can be said without asking. AileronError(binding_failed)."""
+    try:
+        token_request(credential, now)
+    except ValueError as error:
+        problem = str(error)
+    else:
+        return
+    raise _unusable(credential, problem)
+
+
+class _Current:
+    """A token in use."""
+
+    def __init__(self, found: Minted, elapsed: Callable[[], float]) -> None:
+        self.token: Final = found.token
+        self._elapsed: Final = elapsed
+        self._at: Final = elapsed()
+        self._life_s: Final = min(USED_S, UNSAID_S if found.lifetime_s is None else found.lifetime_s)
+
+    @property
+    def age_s(self) -> float:
+        """Since it was issued."""
+        return self._elapsed() - self._at
+
+    @property
+    def is_due(self) -> bool:
+        """Whether another should be asked for."""
+        return self.age_s >= self._life_s - min(_ROOM_S, self._life_s / _ROOM_SHARE)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it counts for nothing."""
+        return self.age_s >= self._life_s
+
+
+class _State:
+    """What is remembered of one binding, in this process."""
+
+    def __init__(self, mark: bytes) -> None:
+        self.mark: Final = mark
+        self.job: Job | None = None
+        self.current: _Current | None = None
+        self.failures = 0
+        self.problem: Failure | None = None
+        self.pause_until = 0.0
+
+
+def _mark(credential: ClientCredential) -> bytes:
+    """What tells one credential from another, and says nothing of it."""
+    said = hashlib.blake2b(key=_KEY, digest_size=32)
+    for part in (
+        msgspec.json.encode(credential.grant),
+        msgspec.json.encode(credential.client_id),
+        credential.secret.reveal(),
+    ):
+        said.update(len(part).to_bytes(8, "big") + part)
+    return said.digest()
+
+
+async def _made(credential: ClientCredential, now: float) -> TokenRequest:
+    try:
+        return await anyio.to_thread.run_sync(token_request, credential, now)
+    except ValueError as error:
+        problem = str(error)
+    raise _unusable(credential, problem)
+
+
+def _with_clock(error: ProviderError, credential: ClientCredential, host: str, now: float) -> ProviderError:
+    """What a refusal of an assertion is about, if the clocks differ."""
+    has_assertion = credential.grant.grant == "jwt_bearer" or credential.grant.client_auth == "private_key_jwt"
+    if not has_assertion or error.server_time is None or error.code not in _FOR_THE_CLOCK:
+        return error
+    ahead_s = now - error.server_time
+    if abs(ahead_s) < _CLOCK_OFF_S:
+        return error
+    way = "ahead of" if ahead_s > 0 else "behind"
+    what = f"{MINTING['clock_off'].what.format(host=host)} ({round(abs(ahead_s) / 60)} min {way} the server's)"
+    return ProviderError("clock_off", what, retriable=False)
+
+
+def _problem(code: str, credential: ClientCredential) -> Failure:
+    problem, host = MINTING[code], _shown_host(credential)
+    error = ProviderError(code, problem.what.format(host=host), retriable=problem.retriable)
+    return not_minted(error, host, *_cures(credential)).failure
+
+
+def _unusable(credential: ClientCredential, problem: str) -> AileronError:
+    again, secret = _cures(credential)
+    return AileronError(
+        FailureClass.BINDING_FAILED,
+        f"secret {credential.stored_as!r} {problem}; store another with `{secret}`, or bind anew with `{again}`",
+        boundary=Boundary.USER,
+    )
+
+
+def _cures(credential: ClientCredential) -> tuple[str, str]:
+    return f"aileron binding rebind {credential.name}", f"aileron secret set {credential.stored_as}"
+
+
+def _host(credential: ClientCredential) -> str:
+    try:
+        return host_of(credential.grant.token_url)
+    except ProviderError as error:
+        problem = error
+    raise not_minted(problem, "its server", *_cures(credential))
+
+
+def _shown_host(credential: ClientCredential) -> str:
+    try:
+        return host_of(credential.grant.token_url)
+    except ProviderError:
+        return "its server"

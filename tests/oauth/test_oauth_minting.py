@@ -1,0 +1,334 @@
+"""Tokens that nobody signs in for: one request for all who wait, before the end, after a 401, and none that should be gone.
+
+Against a scripted server over TLS; what goes wrong is told in words with the cure.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import BindingName
+from aileron.model.secret import Secret
+from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.minting import UNSAID_S, USED_S, Minting
+from aileron.oauth.renew import RenewalTiming
+from aileron.oauth.token_request import ClientCredential
+from tests.oauth.test_oauth_assertion import RSA, pem
+from tests.oauth.test_oauth_renew import NOW, Clock, Journal
+from tests.oauth.test_oauth_token_request import credential
+from tests.support.token_server import SCOPES, TokenServer, json_answer, oauth_error, tokens_answer
+from tests.support.upstream import answer
+
+pytestmark = pytest.mark.anyio
+
+SECRET: Final = b"canary-client-secret"
+PACE: Final = RenewalTiming(patience_s=20.0, fresh_s=30.0, first_pause_s=600.0, longest_pause_s=600.0)
+EXCHANGE: Final = {"grant": "token_exchange", "client_auth": "none"}
+
+
+class World:
+    """One `Minting`, its server, and what is remembered of it."""
+
+    def __init__(self, endpoints: Endpoints, server: TokenServer, pace: RenewalTiming) -> None:
+        self.server = server
+        self.journal = Journal()
+        self.clock = Clock()
+        self.remembered: list[tuple[BindingName, bytes]] = []
+        self.is_locked = False
+        self.minting = Minting(endpoints, self.journal, self._remember, self.clock, elapsed=self.clock, pace=pace)
+
+    def _remember(self, name: BindingName, token: Secret) -> None:
+        if self.is_locked:
+            raise AileronError(FailureClass.VAULT_LOCKED, "the vault is locked; open it with `aileron vault unlock`")
+        self.remembered.append((name, token.reveal()))
+
+    def client(self, secret: bytes = SECRET, client_id: str | None = "a client", **grant: Any) -> ClientCredential:
+        """Of the binding whose tokens this server issues."""
+        return credential(secret, client_id, **{"token_url": self.server.url("/token"), "scopes": SCOPES, **grant})
+
+    async def token(self, client: ClientCredential | None = None, within_s: float = 20.0) -> str:
+        """As a request gets it."""
+        client = client or self.client()
+        await self.minting.ready(client, anyio.current_time() + within_s)
+        return self.minting.token(client).reveal().decode()
+
+    async def fails(self, client: ClientCredential | None = None, within_s: float = 20.0) -> AileronError:
+        """Why there is none."""
+        with pytest.raises(AileronError) as caught:
+            await self.token(client, within_s)
+        return caught.value
+
+
+@contextlib.asynccontextmanager
+async def served(endpoints: Endpoints, server: TokenServer, pace: RenewalTiming = PACE) -> AsyncIterator[World]:
+    """Until the block is left."""
+    world = World(endpoints, server, pace)
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.minting.serve)
+        await anyio.wait_all_tasks_blocked()
+        yield world
+        tasks.cancel_scope.cancel()
+
+
+@pytest.fixture
+async def world(endpoints: Endpoints, server: TokenServer) -> AsyncIterator[World]:
+    """One."""
+    async with served(endpoints, server) as made:
+        yield made
+
+
+async def test_one_token_serves_all_until_before_its_end(world: World) -> None:
+    """Twelve who wait at once are served by one request; a minute before the end there is another."""
+    got: list[str] = []
+
+    async def one() -> None:
+        got.append(await world.token())
+
+    async with anyio.create_task_group() as tasks:
+        for _request in range(12):
+            tasks.start_soon(one)
+    world.clock.now += 3600 - 61
+    got.append(await world.token())
+    assert (set(got), len(world.server.asked)) == ({"canary-access-token-1"}, 1)
+    world.clock.now += 2
+
+    assert await world.token() == "canary-access-token-2"
+    assert (
+        world.journal.rows
+        == [
+            ("renewing", "oauth2_client/billing/work", str(world.server.address)),
+            ("renewed", "oauth2_client/billing/work"),
+        ]
+        * 2
+    )
+    assert [token for _name, token in world.remembered] == [b"canary-access-token-1", b"canary-access-token-2"]
+
+
+@pytest.mark.parametrize(("said_s", "used_s"), [(None, UNSAID_S), (30 * 86400, USED_S), (40, 40.0)])
+async def test_a_token_is_used_for_a_bounded_time(world: World, said_s: float | None, used_s: float) -> None:
+    """Whatever the server says of its end, or nothing."""
+    world.server.lifetime_s = said_s
+    room_s = min(60.0, used_s / 4)
+    first = await world.token()
+    world.clock.now += used_s - room_s - 1
+    assert await world.token() == first
+    world.clock.now += 2
+
+    assert await world.token() != first
+
+
+async def test_a_server_whose_tokens_end_at_once_is_not_hammered(world: World) -> None:
+    """One that lives no second is used for one, and then there is another."""
+    world.server.lifetime_s = 0
+    assert {await world.token() for _time in range(5)} == {"canary-access-token-1"}
+    world.clock.now += 1.5
+
+    assert await world.token() == "canary-access-token-2"
+
+
+async def test_a_refused_token_is_replaced_unless_it_is_new(world: World) -> None:
+    """A 401 for one that was issued a moment ago has another reason; whoever has an older one gets the newest."""
+    client, until = world.client(), anyio.current_time() + 20
+    first = Secret((await world.token()).encode())
+    assert not await world.minting.renew(client, first, until)
+    world.clock.now += 31
+
+    assert await world.minting.renew(client, first, until)
+    assert await world.minting.renew(client, first, until)
+    assert (await world.token(), len(world.server.asked)) == ("canary-access-token-2", 2)
+
+
+async def test_a_token_that_still_counts_is_used_while_the_server_is_down(world: World) -> None:
+    """Half a minute before its end no other is to be had; once it has ended, the request fails, and may be made again."""
+    first = await world.token()
+    world.clock.now += 3600 - 30
+    world.server.says(answer(b"", status="503 Service Unavailable"))
+    assert await world.token() == first
+    world.clock.now += 31
+    error = await world.fails()
+
+    assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+    assert error.failure.retriable
+    assert "(next attempt in 600 s)" in error.failure.message
+    assert (len(world.server.asked), world.journal.rows[-1][0]) == (2, "failed")
+
+
+FAILURES: Final[dict[str, tuple[bytes, dict[str, Any], str, str]]] = {
+    "secret": (
+        oauth_error("invalid_client", "401 Unauthorized"),
+        {},
+        "invalid_client",
+        "`aileron secret set billing-work`",
+    ),
+    "scope": (oauth_error("invalid_scope"), {}, "invalid_scope", "allow it for this client there"),
+    "less": (json_answer(tokens_answer(scope="mail.read")), {}, "missing_scopes", "(missing: mail.send)"),
+    "mac": (json_answer(tokens_answer(token_type="mac")), {}, "bad_token_type", "of a type that Aileron"),
+    "page": (answer(b"<html>"), {}, "bad_answer", "sent an invalid answer; try again"),
+    "moved": (
+        answer(b"", "Location: https://evil/", status="307 Moved"),
+        {},
+        "redirected",
+        "tokens are not sent there",
+    ),
+    "exchanged": (
+        json_answer(tokens_answer(issued_token_type="urn:ietf:params:oauth:token-type:refresh_token")),
+        EXCHANGE,
+        "bad_token_type",
+        "of a type that Aileron",
+    ),
+    "unsaid": (json_answer(tokens_answer()), EXCHANGE, "bad_answer", "sent an invalid answer; try again"),
+    "ended": (oauth_error("invalid_request"), EXCHANGE, "invalid_request", "or the exchanged token, as invalid"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+async def test_what_a_server_refuses_is_told_with_the_cure(
+    world: World, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Once: until the pause is over it is not asked again, but with another secret at once."""
+    caplog.set_level(logging.DEBUG)
+    said, grant, code, words = FAILURES[name]
+    world.server.says(said)
+    error = await world.fails(world.client(**grant))
+    await world.fails(world.client(**grant))
+
+    assert error.failure.failure_class is FailureClass.BINDING_FAILED
+    assert error.failure.details["code"] == code
+    assert words in error.failure.message
+    assert len(world.server.asked) == 1
+    assert world.journal.rows[-1] == ("failed", "oauth2_client/billing/work", code)
+    assert "canary" not in caplog.text + error.failure.message
+    assert await world.token(world.client(b"canary-another-secret")) == "canary-access-token-1"
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+async def test_a_wrong_clock_is_told_as_such(world: World, hours: int) -> None:
+    """An assertion is refused by a server whose clock says so; with the right time the refusal is about the client."""
+    world.clock.now = NOW
+    asked = {"client_auth": "private_key_jwt"}
+    dated = [email.utils.formatdate(at, usegmt=True) for at in (NOW - hours * 3600, NOW + 5)]
+    refusals = [
+        answer(b'{"error": "invalid_client"}', "Content-Type: application/json", f"Date: {date}", status="401 No")
+        for date in dated
+    ]
+    world.server.says(refusals[0])
+    error = await world.fails(world.client(pem(RSA), **asked))
+    world.server.says(refusals[1])
+    other = await world.fails(world.client(pem(RSA), "another", **asked))
+
+    way = "ahead of" if hours > 0 else "behind"
+    assert f"this machine's clock is wrong (60 min {way} the server's); set the clock" in error.failure.message
+    assert (error.failure.details["code"], other.failure.details["code"]) == ("clock_off", "invalid_client")
+
+
+async def test_a_key_that_does_not_fit_asks_nobody(world: World) -> None:
+    """The words say which secret it is and how to store another."""
+    error = await world.fails(world.client(pem(RSA), client_auth="private_key_jwt", algorithm="EdDSA"))
+
+    assert error.failure.failure_class is FailureClass.BINDING_FAILED
+    assert "secret 'billing-work' is a key of the wrong type: EdDSA" in error.failure.message
+    assert "store another with `aileron secret set billing-work`" in error.failure.message
+    assert (world.server.asked, world.journal.rows) == ([], [])
+
+
+async def test_what_is_not_on_record_is_not_asked(world: World) -> None:
+    """A ledger that cannot be written stops it; afterwards all is well."""
+    world.journal.full = {"renewing"}
+    assert "the ledger could not be written" in (await world.fails()).failure.message
+    assert world.server.asked == []
+    world.journal.full = set()
+
+    assert await world.token() == "canary-access-token-1"
+
+
+async def test_a_token_that_cannot_be_looked_for_is_not_used(world: World) -> None:
+    """The vault was locked while the server was asked."""
+    world.is_locked = True
+    error = await world.fails()
+
+    assert error.failure.failure_class is FailureClass.VAULT_LOCKED
+    assert world.minting.tokens() == ()
+
+
+async def test_whoever_goes_away_does_not_end_the_request(world: World) -> None:
+    """It goes on, and the next one has its token; the one who ran out of time is told so."""
+    world.server.hold()
+    error = await world.fails(within_s=0.2)
+    world.server.release()
+
+    assert (error.failure.failure_class, error.failure.details["code"]) == (FailureClass.NETWORK_ERROR, "too_slow")
+    assert (await world.token(), len(world.server.asked)) == ("canary-access-token-1", 1)
+
+
+async def test_what_was_forgotten_is_not_used(world: World) -> None:
+    """Neither a token that was there nor one that was under way; and what is got afterwards is another."""
+    await world.token()
+    world.minting.forget()
+    assert world.minting.tokens() == ()
+    with pytest.raises(AileronError, match="was forgotten meanwhile"):
+        world.minting.token(world.client())
+    world.server.hold()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(world.fails)
+        await anyio.to_thread.run_sync(world.server.wait_asked, 2)
+        world.minting.forget()
+        world.server.release()
+
+    assert world.minting.tokens() == ()
+    assert len(world.remembered) == 1
+    assert await world.token() == "canary-access-token-3"
+
+
+@pytest.mark.parametrize(
+    "changed", [{"secret": b"canary-another-secret"}, {"client_id": "another"}, {"audience": "https://other"}, None]
+)
+async def test_a_token_belongs_to_what_it_was_got_with(world: World, changed: dict[str, Any] | None) -> None:
+    """Another secret, user name or grant, or none: it is gone; what is the same keeps it."""
+    await world.token()
+    same, other = world.client(), None if changed is None else world.client(**changed)
+    world.minting.keep_only(lambda _name: same)
+    assert len(world.minting.tokens()) == 1
+    world.minting.keep_only(lambda _name: other)
+
+    assert world.minting.tokens() == ()
+    if other is not None:
+        assert await world.token(other) == "canary-access-token-2"
+
+
+async def test_a_daemon_that_stops_answers_whoever_waits(endpoints: Endpoints, server: TokenServer) -> None:
+    """A server that says nothing does not keep it."""
+    server.hold()
+    pace = RenewalTiming(last_s=0.1)
+    failed: list[AileronError] = []
+    async with anyio.create_task_group() as waiting, served(endpoints, server, pace) as world:
+
+        async def one() -> None:
+            failed.append(await world.fails())
+
+        waiting.start_soon(one)
+        await anyio.to_thread.run_sync(server.wait_asked)
+
+    assert [error.failure.details["code"] for error in failed] == ["stopping"]
+
+
+async def test_tokens_of_many_bindings_do_not_mix(world: World) -> None:
+    """Each has its own."""
+    clients = [
+        ClientCredential(BindingName("oauth2_client", "billing", who), world.client().grant, who, Secret(SECRET), who)
+        for who in ("one", "two")
+    ]
+    tokens = [await world.token(client) for client in clients]
+
+    assert (
+        [await world.token(client) for client in clients]
+        == tokens
+        == ["canary-access-token-1", "canary-access-token-2"]
+    )
