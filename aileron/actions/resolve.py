@@ -391,7 +391,7 @@ def grant_of(manifest: ConnectorManifest, credential: CredentialUse | None, sett
         plain=plain,
         private=(hosts & settings.egress_private) | plain,
         credential=credential,
-        reserved=() if manifest.oauth2 is None else manifest.oauth2.token_endpoints,
+        reserved=manifest.token_endpoints,
         imports=manifest.imports,
     )
 

@@ -242,6 +242,7 @@ class _Daemon:
             notifier.serve,
             sessions.end_on_time,
             outgoing.renewals.serve,
+            outgoing.minting.serve,
             secrets.sign_ins.serve,
             packages.fetches.serve,
             secrets.vaults.serve,

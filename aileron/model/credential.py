@@ -81,6 +81,15 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return None if self.client is None else self.client.rpartition(" at ")[2].partition(" for ")[0]
 
     @property
+    def token_grant(self) -> TokenGrant | None:
+        """How tokens are got without a person, as agreed; None where they are not."""
+        kind, _, rest = self.wire.partition(" ")
+        try:
+            return msgspec.json.decode(rest, type=TokenGrant) if kind == "oauth2_client" else None
+        except ValueError:  # nothing that this program has written
+            return None
+
+    @property
     def logins(self) -> tuple[LoginTarget, ...]:
         """Where the supervisor logs in. ValueError for what this program has not written."""
         return tuple(map(LoginTarget.parse, _Wire.parse(self.wire).logins))

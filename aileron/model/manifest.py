@@ -201,6 +201,13 @@ class ConnectorManifest(msgspec.Struct, frozen=True, kw_only=True):
     intents: tuple[str, ...] = ()
     operations: tuple[Operation, ...] | None = None
 
+    @property
+    def token_endpoints(self) -> tuple[str, ...]:
+        """What only the supervisor asks: for a sign-in, or for tokens without a person."""
+        if self.credential is not None and self.credential.token is not UNSET:
+            return (self.credential.token.token_url,)
+        return () if self.oauth2 is None else self.oauth2.token_endpoints
+
     def operation(self, name: str) -> Operation:
         """The one of that name; one that takes and may do anything where there is no record of it."""
         found = (one for one in self.operations or () if one.name == name)

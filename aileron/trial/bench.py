@@ -313,7 +313,7 @@ def _grant(manifest: ConnectorManifest, hosts: tuple[HostPort, ...], upstream: L
         plain=here if upstream is not None and upstream.is_plain else frozenset(),
         private=here,
         credential=use,
-        reserved=() if manifest.oauth2 is None else manifest.oauth2.token_endpoints,
+        reserved=manifest.token_endpoints,
         imports=manifest.imports,
     )
 

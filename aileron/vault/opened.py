@@ -256,6 +256,16 @@ class Opened:
         if tokens.refresh is not None and is_provider(binding, host):
             yield Sendable(binding.kind, tokens.refresh)
 
+    def got_with(self, name: BindingName, token: Secret, at_s: float) -> Replaced:
+        """A token that was got with a binding's secret, sealed in memory. AileronError(binding_required)."""
+        binding = self.binding(name)
+        if binding is None:
+            raise _unbound(name)
+        unsealed = SecretEntry(binding.secret, os.urandom(16).hex(), 1, 0, 0, UNSEALED)
+        sealed = self._key.seal(token.reveal(), context=unsealed.context(self.contents.vault))
+        entry = msgspec.structs.replace(unsealed, sealed=sealed)
+        return Replaced(msgspec.structs.replace(binding, username=None), entry, at_s, is_token=True)
+
     def handed_to(self, other: Opened, known: Iterable[_Known]) -> list[_Known]:
         """These under the key of another: this vault under a new one, or what takes its place. What does not open here stays as
         it is: that something was bound is known all the same, and a vault that opens it may come back.

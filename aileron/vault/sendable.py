@@ -5,14 +5,16 @@ egress takes out of an answer what *could* have been sent there, whoever asks (e
 runs in the daemon. Values stay sealed until they are asked for.
 
 Rules
-- A binding reaches the hosts that a person agreed to, and of a sign-in the host whose token endpoint is asked: that one sees the
-  refresh token too. (Where tokens are revoked sees them last of all, and they are worth nothing then.)
+- A binding reaches the hosts that a person agreed to, and the host whose token endpoint is asked with it, for a sign-in or
+  without a person: that one sees the refresh token, or the client's secret, too. (Where tokens are revoked sees them last of
+  all, and they are worth nothing then.)
 - One made before it was kept what it reaches could have been sent anywhere.
 - What the supervisor itself sends, as its settings say (`Own`), is a binding that nobody made.
 - What a change of the vault replaces or ends is remembered for `KEPT_S`, the newest `MOST_OF_ONE` of a binding and `MOST` in all:
   an access token lives that long after it was renewed, a key until whoever rotates it has revoked it. It is remembered sealed
   under the vault's key, and in memory alone: it can be used while the vault is open, by this process. So is what another vault in
   its place ends; where that one's key does not open it, it is known by its host alone.
+- A token that was got with a binding's secret, and is in no file, is remembered in the same way from when it was got.
 
 Source: docs/adr/0032-scrubbed-of-what-could-have-been-sent.md. Not here: the forms of a secret (egress/scrub.py).
 """
@@ -82,11 +84,14 @@ class Own:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Replaced:
-    """The same as it was, and when that ended (s, of the clock that counts sleep)."""
+    """The same as it was, and when that ended (s, of the clock that counts sleep). `is_token`: it never was bound itself, it was
+    got with what is.
+    """
 
     binding: Binding
     entry: SecretEntry
     at_s: float
+    is_token: bool = False
 
 
 def could_reach(binding: Binding, host: str) -> bool:
@@ -95,9 +100,9 @@ def could_reach(binding: Binding, host: str) -> bool:
 
 
 def is_provider(binding: Binding, host: str) -> bool:
-    """Whether a sign-in's tokens come from this host."""
+    """Whether the tokens come from this host: a sign-in's, or those that are got without a person."""
     token_url = None if binding.reach is None else binding.reach.token_url
-    if binding.grant is None or token_url is None:
+    if (binding.grant is None and binding.kind != "oauth2_client") or token_url is None:
         return False
     try:
         url = urlsplit(token_url)
@@ -137,9 +142,9 @@ def _reaches_all_of(still: Binding, before: Binding) -> bool:
 def newest(known: Iterable[Replaced], now_s: float) -> tuple[Replaced, ...]:
     """Of these, oldest first, those that are remembered at `now_s`."""
     in_order, kept = sorted(known, key=lambda one: one.at_s), list[Replaced]()
-    counted: dict[str, int] = {}
+    counted: dict[tuple[str, bool], int] = {}
     for one in reversed(in_order):
-        name = str(one.binding.name)
+        name = str(one.binding.name), one.is_token
         counted[name] = counted.get(name, 0) + 1
         if now_s - one.at_s < KEPT_S and counted[name] <= MOST_OF_ONE and len(kept) < MOST:
             kept.append(one)

@@ -169,6 +169,7 @@ class Vault:
         self._opened: Opened | None = None
         self._seen: Mark | None = None
         self._changed: Callable[[], None] = _nobody
+        self._forget: Callable[[], None] = _nobody
         self._used_at = _now_s()
         self._times_locked = 0
         self._before: tuple[Replaced, ...] = ()
@@ -185,6 +186,12 @@ class Vault:
     def tell_changes(self, changed: Callable[[], None]) -> None:
         """Call this after each change, in the thread that made it, from now on."""
         self._changed = changed
+
+    def tell_ends(self, forget: Callable[[], None]) -> None:
+        """Call this whenever it was locked or changed, in the thread that did it: for who keeps what was made of a secret. It is
+        quick, and raises nothing.
+        """
+        self._forget = forget
 
     @property
     def path(self) -> Path:
@@ -366,6 +373,7 @@ class Vault:
             if was is not None:
                 self._bound_last = was.bound_with(self._own)
                 was.wipe()
+        self._forget()
 
     def _make_way_for(self, after: Opened) -> None:
         """Lock. What was known goes on being known, as far as can be: whatever was sent was sent, and `after` may open it too."""
@@ -376,6 +384,7 @@ class Vault:
                 self._bound_last = tuple(was.handed_to(after, was.bound_with(self._own)))
                 self._before = tuple(was.handed_to(after, self._before))
                 was.wipe()
+        self._forget()
 
     def check_unlocked(self) -> None:
         """AileronError(vault_locked) with the command that opens it, or makes it."""
@@ -523,6 +532,15 @@ class Vault:
             message = f"{error.message}: a secret is bound for {host}, and its answers cannot be searched for it now"
             raise AileronError(FailureClass.VAULT_LOCKED, message, boundary=Boundary.USER)
         return _NOTHING_SENT
+
+    def remember_token(self, name: BindingName, token: Secret) -> None:
+        """A token that was got with this binding's secret: for a day it is among `sendables`, sealed in memory, and in no file.
+
+        AileronError(vault_locked), (binding_required). Quick.
+        """
+        with self._using, self._translated():
+            now_s = _now_s()
+            self._remember([*self._before, self._required().got_with(name, token, now_s)])
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
         """The bindings of `kind` made for exactly this connector, by name; also while it is locked."""
@@ -692,6 +710,7 @@ class Vault:
                 self._bound_last = now
                 if self._opened is known:  # else it was locked meanwhile; the change is on disk and stays there
                     self._opened = after
+        self._forget()
         self._changed()
 
     def _remember(self, before: Iterable[Replaced]) -> None:
@@ -814,6 +833,7 @@ class Vault:
             self._opened, self._seen = new, new.mark  # last: whoever asks without the lock finds what is known with it
             if was is not None:
                 was.wipe()
+        self._forget()
 
     def _contents(self) -> Contents | None:
         """Verified from memory while it is open, unverified from the file while it is not."""

@@ -14,6 +14,7 @@ from aileron.daemon.secrets.vault import VaultService
 from aileron.egress.engine import Egress
 from aileron.logins.keeper import Keeper
 from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.minting import Minting
 from aileron.oauth.renew import Renewals
 
 __all__ = ["Outgoing", "Secrets", "build_outgoing", "build_secrets"]
@@ -28,6 +29,7 @@ class Outgoing:
     logins: Keeper
     endpoints: Endpoints
     renewals: Renewals
+    minting: Minting
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,14 +43,20 @@ class Secrets:
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """Renewals go out through egress themselves, which borrows from what they renew: asked for first when something is lent."""
-    lending = Lending(base.vault, lambda: renewals)
+    """Renewals and requests for tokens go out through egress themselves, which borrows what they get: they are asked for first
+    when something is lent.
+    """
+    lending = Lending(base.vault, lambda: renewals, lambda: minting)
     lending.adopt(base.settings)
     logins = Keeper(base.settings.egress_ca_pem)
     egress = Egress(base.settings, lending, own_port=base.port, logins=logins)
     endpoints = Endpoints(egress, base.settings)
-    renewals = Renewals(base.vault, endpoints, RenewalsOnRecord(base.audit))
-    return Outgoing(lending=lending, egress=egress, logins=logins, endpoints=endpoints, renewals=renewals)
+    on_record = RenewalsOnRecord(base.audit)
+    renewals = Renewals(base.vault, endpoints, on_record)
+    minting = Minting(endpoints, on_record, base.vault.remember_token)
+    return Outgoing(
+        lending=lending, egress=egress, logins=logins, endpoints=endpoints, renewals=renewals, minting=minting
+    )
 
 
 def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsents) -> Secrets:

@@ -29,6 +29,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
+from aileron.daemon.secrets.lending import check_client
 from aileron.daemon.views import binding_facts
 from aileron.ledger import EventFilter, Ledger, Snapshot
 from aileron.model.client_certificate import ClientCertificate
@@ -133,7 +134,7 @@ class Credentials:
         async with self._changing:
             reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(str(fqn), binding_name))
             binding = _made_now(binding_name, str(fqn), username, secret, reach, details)
-            await anyio.to_thread.run_sync(lambda: self._vault.check_bindable(binding))
+            await anyio.to_thread.run_sync(lambda: self._check_usable(binding))
             answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach))
             return await self._consents.put_binding(binding) if answer is None else answer
 
@@ -159,7 +160,7 @@ class Credentials:
             )
             if secret is None:
                 binding = msgspec.structs.replace(binding, grant=before.grant)
-            await anyio.to_thread.run_sync(lambda: self._vault.check_bindable(binding, replace=True))
+            await anyio.to_thread.run_sync(lambda: self._check_usable(binding, replace=True))
             answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach, replaces=True))
             return await self._consents.put_binding(binding, replace=True) if answer is None else answer
 
@@ -199,6 +200,12 @@ class Credentials:
             )
         newest = newest_of_kind(versions, connector, name.kind)
         return binding_reach(versions, connector, name.kind), newest
+
+    def _check_usable(self, binding: Binding, *, replace: bool = False) -> None:
+        """AileronError as Vault.check_bindable, and (binding_failed) if no token can be got with its secret."""
+        self._vault.check_bindable(binding, replace=replace)
+        if binding.kind == "oauth2_client":
+            check_client(binding, self._vault.reveal_secret(binding.secret), time.time())
 
     async def _taken_back(self, tokens: TokenSet) -> str:
         with anyio.move_on_after(_REVOKE_S):

@@ -1,7 +1,9 @@
 """The vault's loans in the type egress asks for, kept fresh by oauth/: the rooms do not know each other.
 
-Runs in the daemon. Source: docs/explanation/oauth.md. Not here: what a loan is (vault/lend.py), when one is renewed
-(oauth/renew.py).
+Runs in the daemon. What is lent for `oauth2_client` is a token that was got with the loan (oauth/minting.py), for the grant that
+the binding was agreed to.
+
+Source: docs/explanation/oauth.md. Not here: what a loan is (vault/lend.py), when one is renewed (oauth/renew.py).
 """
 
 from __future__ import annotations
@@ -19,26 +21,39 @@ from aileron.egress.refusal import RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.url import parse_url
 from aileron.gateway.upstreams import destinations
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
+from aileron.oauth.minting import Minting, check_usable
 from aileron.oauth.renew import Renewals
+from aileron.oauth.token_request import ClientCredential, sent_parts
+from aileron.vault.bindings import Binding
 from aileron.vault.lend import VaultLender
-from aileron.vault.sendable import Own, Sendables
+from aileron.vault.sendable import Own, Sendable, Sendables, could_reach
 from aileron.vault.vault import Vault
 
-__all__ = ["Lending", "RenewalsOnRecord"]
+__all__ = ["Lending", "RenewalsOnRecord", "check_client"]
 
 
 class Lending:
-    """What egress borrows from. `renewals` go out through egress themselves, so they are asked for when something is lent."""
+    """What egress borrows from. `renewals` and `minting` go out through egress themselves, so they are asked for when something
+    is lent.
+    """
 
-    def __init__(self, vault: Vault, renewals: Callable[[], Renewals | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        vault: Vault,
+        renewals: Callable[[], Renewals | None] = lambda: None,
+        minting: Callable[[], Minting | None] = lambda: None,
+    ) -> None:
         self._vault = vault
         self._lender = VaultLender(vault)
         self._needles: Final = weakref.WeakKeyDictionary[Sendables, tuple[tuple[Secret, ...], Needles]]()
         """Made once for each host and change of the vault, and gone when it is locked: the vault holds the keys of this."""
         self._renewals = renewals
+        self._minting = minting
+        vault.tell_ends(self._forget)
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on: they say which secrets the daemon itself sends, and where to."""
@@ -46,16 +61,28 @@ class Lending:
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
         """As egress.inject.Lender."""
-        return use is None or self._renewals_of(use) is None
+        if use is None:
+            return True
+        if (minting := self._minting_of(use)) is not None:
+            try:
+                return minting.is_ready(self._credential(use))
+            except AileronError:  # `ready` says why
+                return False
+        return self._renewals_of(use) is None
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Renew first what is about to end. AileronError as Renewals.ready."""
+        """Renew first what is about to end. AileronError as Renewals.ready and Minting.ready."""
+        if use is not None and (minting := self._minting_of(use)) is not None:
+            await minting.ready(self._credential(use), deadline)
         if use is not None and (renewals := self._renewals_of(use)) is not None:
             await renewals.ready(use.binding, deadline)
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """AileronError as VaultLender.lend."""
+        """AileronError as VaultLender.lend, and as Minting.token."""
+        if (minting := self._minting_of(use)) is not None:
+            yield LentCredential(use.need.kind, minting.token(self._credential(use)))
+            return
         with self._lender.lend(use) as loan:
             renewals = self._renewals_of(use)
             secret = loan.secret if renewals is None else renewals.newest(use.binding, loan.secret)
@@ -65,10 +92,10 @@ class Lending:
         """As egress.inject.Lender. Access tokens that were renewed and are in no vault are looked for everywhere."""
         known = self._vault.sendables(str(destination))
         renewals = self._renewals()
-        unwritten = () if renewals is None else renewals.unwritten(destination)
+        unwritten = (() if renewals is None else renewals.unwritten(destination)) + self._minted(destination)
         before, needles = self._needles.get(known, ((), None))
         if needles is None or before != unwritten:
-            lent = [LentCredential(each.kind, each.secret, each.username) for each in known.known]
+            lent = [one for each in known.known for one in _lent_of(each)]
             lent += [LentCredential("oauth2", token) for token in unwritten]
             needles = needles_for(lent, destination)
             self._needles[known] = unwritten, needles
@@ -79,12 +106,75 @@ class Lending:
         return self._vault.may_be_bound(str(destination))
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
-        """Whether there is another than the one that was refused. AileronError as Renewals.renew."""
+        """Whether there is another than the one that was refused. AileronError as Renewals.renew and Minting.renew."""
+        if (minting := self._minting_of(use)) is not None:
+            return await minting.renew(self._credential(use), refused, deadline)
         renewals = self._renewals_of(use)
         return renewals is not None and await renewals.renew(use.binding, refused, deadline)
 
     def _renewals_of(self, use: CredentialUse) -> Renewals | None:
         return self._renewals() if use.need.kind == "oauth2" else None
+
+    def _minting_of(self, use: CredentialUse) -> Minting | None:
+        return self._minting() if use.need.kind == "oauth2_client" else None
+
+    def _credential(self, use: CredentialUse) -> ClientCredential:
+        """What a token is got with. AileronError as VaultLender.lend, and (binding_failed) if it was agreed otherwise."""
+        with self._lender.lend(use) as loan:
+            binding = self._vault.binding(use.binding)
+            credential = None if binding is None else _maybe_client(binding, loan.secret)
+        if credential is None or credential.grant != use.need.token:
+            message = (
+                f"{use.binding} was agreed to for tokens of another kind or from elsewhere: "
+                f"`aileron binding rebind {use.binding}`"
+            )
+            raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
+        return credential
+
+    def _minted(self, destination: HostPort) -> tuple[Secret, ...]:
+        """Tokens in use that could have been sent there. The vault remembers them too, but not without bound."""
+        minting = self._minting()
+        tokens = () if minting is None else minting.tokens()
+        if not tokens:
+            return ()
+        reached = {one.name for one in self._vault.bindings() if could_reach(one, str(destination))}
+        return tuple(token for name, token in tokens if name in reached)
+
+    def _forget(self) -> None:
+        """The vault was locked or changed: tokens of what is no longer there go. In any thread."""
+        minting = self._minting()
+        if minting is None:
+            return
+        if self._vault.is_locked:
+            minting.forget()
+        else:
+            minting.keep_only(self._client_now)
+
+    def _client_now(self, name: BindingName) -> ClientCredential | None:
+        try:
+            return _maybe_client(*self._vault.reveal(name))
+        except AileronError:
+            return None
+
+
+def check_client(binding: Binding, secret: Secret, now: float) -> None:
+    """Return if tokens can be got with this secret, or the binding is for none. AileronError(binding_failed)."""
+    if (credential := _maybe_client(binding, secret)) is not None:
+        check_usable(credential, now)
+
+
+def _maybe_client(binding: Binding, secret: Secret) -> ClientCredential | None:
+    grant = None if binding.reach is None else binding.reach.token_grant
+    if binding.kind != "oauth2_client" or grant is None:
+        return None
+    return ClientCredential(binding.name, grant, binding.username, secret, binding.secret)
+
+
+def _lent_of(each: Sendable) -> tuple[LentCredential, ...]:
+    """In the forms that it is sent in."""
+    if each.kind != "oauth2_client":
+        return (LentCredential(each.kind, each.secret, each.username),)
+    return tuple(LentCredential(each.kind, part) for part in sent_parts(each.secret, each.username))
 
 
 def _own(settings: Settings) -> list[Own]:
