@@ -15,6 +15,7 @@ from aileron.api.failures import ErrorBody
 from aileron.model.client_certificate import CertificateFacts
 from aileron.model.credential import Flow, OAuthGrant, Reach
 from aileron.model.login import LoginDetails
+from aileron.model.secret_reference import Elsewhere
 
 __all__ = [
     "AddBinding",
@@ -109,7 +110,7 @@ class BindingDetail(BindingEntry, frozen=True, kw_only=True):
     created before reaches were recorded. `grant` is null unless the binding is a sign-in. `certificate` has the public
     facts about a client certificate, and is absent for other kinds and while the vault is locked. `suspended` lists what the
     installed versions of its connector request beyond `reach`. `last_used_at` (UTC) is null if no recent request of the
-    connector used the binding.
+    connector used the binding. `elsewhere` says where the secret is kept; it is absent if the vault has the value.
     """
 
     reach: Reach | None
@@ -118,6 +119,7 @@ class BindingDetail(BindingEntry, frozen=True, kw_only=True):
     last_used_at: str | None
     used_by: list[BindingUser]
     certificate: CertificateFacts | UnsetType = UNSET
+    elsewhere: Elsewhere | UnsetType = UNSET
 
 
 class RevokedBinding(msgspec.Struct, frozen=True, kw_only=True):

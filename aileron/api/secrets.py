@@ -9,6 +9,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from aileron.api.body import SecretBody
+from aileron.model.secret_reference import Elsewhere
 
 __all__ = [
     "BackUpVault",
@@ -81,9 +82,13 @@ class RestoreVault(SecretBody, frozen=True, kw_only=True):
 
 
 class SetSecret(SecretBody, frozen=True, kw_only=True):
-    """Request body of `PUT /v1/secrets/{name}`: the value, in base64."""
+    """Request body of `PUT /v1/secrets/{name}`: either the value, in base64, or a `reference` to where the secret is kept,
+    whose value is fetched now and approved. `token` is the name of the stored secret that authenticates there.
+    """
 
-    value_base64: str
+    value_base64: str | None = None
+    reference: str | None = None
+    token: str | None = None
 
 
 class VaultState(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,11 +135,14 @@ class RestoredVault(VaultState, frozen=True, kw_only=True):
 
 
 class SecretEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The name of one secret, and when it was created and last changed (UTC)."""
+    """The name of one secret, and when it was created and last changed (UTC). `elsewhere` says where the secret is kept; it
+    is absent if the vault has the value.
+    """
 
     name: str
     created_at: str
     updated_at: str
+    elsewhere: Elsewhere | UnsetType = UNSET
 
 
 class SecretList(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,6 +83,8 @@ __all__ = [
     "RunRetried",
     "RunStarted",
     "RunUnknown",
+    "SecretFetchFailed",
+    "SecretFetching",
     "SecretRemoved",
     "SecretSet",
     "SessionEnded",
@@ -853,9 +855,27 @@ class SignInEnded(_Event, frozen=True, kw_only=True, tag="sign_in.ended"):
 
 
 class SecretSet(_Event, frozen=True, kw_only=True, tag="secret.set"):
-    """A secret was stored under this name, in place of what was there."""
+    """A secret was stored under this name, in place of what was there; with a `reference`, where it is and not what."""
 
     name: str
+    reference: str | None = None
+
+
+class SecretFetching(_Event, frozen=True, kw_only=True, tag="secret.fetching"):
+    """The value of a secret that is kept elsewhere is about to be fetched from there."""
+
+    name: str
+    reference: str
+    binding: str | None
+    """Which a request is about to be sent with; None: none, or a person approves it."""
+
+
+class SecretFetchFailed(_Event, frozen=True, kw_only=True, tag="secret.fetch_failed"):
+    """It was not."""
+
+    name: str
+    code: str
+    """A word of ours: `changed`, `missing`, `locked` …"""
 
 
 class SecretRemoved(_Event, frozen=True, kw_only=True, tag="secret.removed"):
@@ -1004,6 +1024,8 @@ Notice = (
     | SignInStarted
     | SignInEnded
     | SecretSet
+    | SecretFetching
+    | SecretFetchFailed
     | SecretRemoved
     | VaultCreated
     | VaultUnlocked

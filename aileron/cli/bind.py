@@ -40,6 +40,7 @@ from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
 from aileron.model.host_key import fingerprint
 from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.secret_reference import SecretReference
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
@@ -47,11 +48,14 @@ if TYPE_CHECKING:
 from aileron.review.plan import host_line
 
 __all__ = [
+    "SOURCE_S",
     "BindOptions",
     "BindRequest",
     "bind",
     "bind_request_of",
+    "check_source",
     "facts_of",
+    "keep_at",
     "mended",
     "print_new",
     "reauthorize",
@@ -98,6 +102,8 @@ _MEANING = {
     "mtls": "a client certificate and its private key, stored in the vault",
     "oauth2_client": "a client ID and its secret or private key, stored in the vault, with which Aileron gets tokens",
 }
+SOURCE_S = 15.0
+"""For a secret to be fetched from where it is kept: the daemon gives it 10 s."""
 _HAVE_DATABASES = frozenset({"postgres", "mysql"})
 
 
@@ -130,6 +136,10 @@ class BindOptions(NamedTuple):
     name: str | None = None
     username: str | None = None
     secret: str | None = None
+    source: str | None = None
+    """Where the secret is kept, if not in the vault."""
+    token: str | None = None
+    """The stored secret that authenticates there."""
     how: How = How()
     yes: bool = False
     is_part: bool = False
@@ -191,17 +201,18 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     supervisor.open_or_create_vault()
     name = _ask_name(supervisor, wanted) if given.name is None else given.name
     finish = _finish(supervisor, given, name)
-    if wanted.kind == "oauth2" and given.secret is None:
+    if wanted.kind == "oauth2" and given.secret is None and given.source is None:
         how = fitting(wanted, given.how)
         return sign_in(supervisor, wanted.connector, name, how, finish, username=given.username)
     username = given.username
     if username is None and (wanted.kind in _USER_NAMES or wanted.logins):
         username = ask("User name")
-    if username is None and wanted.kind in _CLIENT_NAMES and given.secret is None:
+    has_secret = given.secret is not None or given.source is not None
+    if username is None and wanted.kind in _CLIENT_NAMES and not has_secret:
         username = ask(_CLIENT_NAMES[wanted.kind])
     details = given.details
     if wanted.kind == "login":
-        is_whole = given.username is not None and given.secret is not None
+        is_whole = given.username is not None and has_secret
         details = _asked_details(wanted, details, asks_role=not is_whole)
     binding = AddBinding(
         connector=wanted.connector,
@@ -212,7 +223,23 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     )
     if given.secret is not None:
         return finish(_post(supervisor, binding))
-    return _bind_typed(supervisor, binding, wanted, finish)
+    if given.source is not None:
+        body = SetSecret(reference=given.source, token=given.token)
+    else:
+        body = SetSecret(value_base64=base64.b64encode(_typed(wanted)).decode())
+    return _bind_stored(supervisor, binding, body, finish)
+
+
+def check_source(source: str | None, token: str | None) -> None:
+    """Return if `--from` and `--from-token` are what they should be. Problem otherwise."""
+    if source is None:
+        if token is not None:
+            raise Problem.usage("--from-token belongs to --from")
+        return
+    try:
+        SecretReference.parse(source)
+    except ValueError as error:
+        raise Problem.usage(f"--from: {error}") from None
 
 
 def _asked_details(wanted: BindRequest, given: LoginDetails, *, asks_role: bool) -> LoginDetails:
@@ -254,6 +281,23 @@ def rebind(supervisor: Supervisor, name: str, given: BindOptions) -> int:
     body = ChangeBinding(secret=given.secret, username=given.username, details=details)
     answer = supervisor.change(BindingEntry, "PATCH", path_of("v1", "bindings", name), body)
     return _finish(supervisor, given, name)(answer)
+
+
+def keep_at(supervisor: Supervisor, shown: BindingDetail, given: BindOptions, *, as_json: bool) -> int:
+    """Approve the secret of a binding as it is now where it is kept, or where it is kept from now on; the exit code."""
+    known = shown.elsewhere or None
+    if given.source is not None:
+        body = SetSecret(reference=given.source, token=given.token)
+    else:
+        assert known is not None
+        body = SetSecret(reference=known.reference, token=known.token)
+    supervisor.open_vault()
+    answer = supervisor.change(SecretStored, "PUT", path_of("v1", "secrets", shown.secret), body, wait_s=SOURCE_S)
+
+    def tell(_result: msgspec.Struct) -> None:
+        output.note(f"{visible(shown.name)} uses the secret that is at {visible(str(body.reference))} now")
+
+    return carry_through(supervisor, answer, tell, yes=given.yes, as_json=as_json)
 
 
 def _merged_details(supervisor: Supervisor, name: str, options: BindOptions) -> LoginDetails:
@@ -438,19 +482,22 @@ def _check_given(wanted: BindRequest, given: BindOptions) -> None:
         "--name": given.name,
         "--username": None if given.username is None else shlex.quote(given.username),
         "--secret": given.secret,
+        "--from": None if given.source is None else shlex.quote(given.source),
+        "--from-token": given.token,
         "--database": None if given.details.database is None else shlex.quote(given.details.database),
         "--host-key": None if given.details.host_key is None else shlex.quote(given.details.host_key),
         "--allow-password-form": given.details.weak_password,
     }
     why = None
     missing = []
+    has_secret = given.secret is not None or given.source is not None
     if given.name is None:
         missing.append(f"--name {wanted.kind}/SERVICE/IDENTITY")
-    if given.username is None and (wanted.kind in _USER_NAMES or (wanted.logins and given.secret)):
+    if given.username is None and (wanted.kind in _USER_NAMES or (wanted.logins and has_secret)):
         missing.append("--username USER")
-    if given.secret is None and wanted.kind != "oauth2":
+    if not has_secret and wanted.kind != "oauth2":
         missing.append("--secret NAME")
-    if given.secret is None and wanted.kind == "oauth2" and not given.how.is_said:
+    if not has_secret and wanted.kind == "oauth2" and not given.how.is_said:
         missing.append("--device" if wanted.has_device else "--no-browser")
     if wanted.ssh is not None and given.details.host_key is None:
         missing.append("--host-key 'TYPE BASE64'")
@@ -499,14 +546,13 @@ def _typed(wanted: BindRequest) -> bytes:
     return ask_unseen(_TYPED.get(wanted.kind, "Secret")).encode()
 
 
-def _bind_typed(
-    supervisor: Supervisor, binding: AddBinding, wanted: BindRequest, finish: Callable[[msgspec.Struct], int]
+def _bind_stored(
+    supervisor: Supervisor, binding: AddBinding, secret: SetSecret, finish: Callable[[msgspec.Struct], int]
 ) -> int:
-    """Bind a secret typed for it, which goes into the vault first, and out again if it then cannot be bound, or is denied."""
-    value = _typed(wanted)
+    """Bind a secret given for it, which goes into the vault first, and out again if it then cannot be bound, or is denied."""
     stored = _free_name(supervisor, binding.name)
     path = path_of("v1", "secrets", stored)
-    supervisor.fetch(SecretStored, "PUT", path, SetSecret(value_base64=base64.b64encode(value).decode()))
+    supervisor.fetch(SecretStored, "PUT", path, secret, wait_s=SOURCE_S)
     try:
         answer = _post(supervisor, msgspec.structs.replace(binding, secret=stored))
     except BaseException:

@@ -230,6 +230,7 @@ class _Daemon:
             http.agents,
             sessions,
             outgoing.endpoints,
+            outgoing.elsewhere.fetcher.stores,
             packages.forge_web,
             packages.forges,
             secrets.vaults,

@@ -214,14 +214,20 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
     """What the user said of a login: the database, the server's key, that the role only reads; absent where nothing was said."""
     commitment: str | None = None
     """sha256(nonce ‖ tokens) of a sign-in, whose tokens are nowhere until this is agreed to; None: the secret is stored."""
+    reference: str | UnsetType = UNSET
+    """Where the secret is kept, and what reads it there, if not in the vault; absent otherwise."""
 
 
 class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):
-    """The approval of a new value for a secret that bindings use. `commitment` is sha256(nonce ‖ value)."""
+    """The approval of a new value for a secret that bindings use. `commitment` is sha256(nonce ‖ value).
+
+    With a `reference` the value is kept there, and not in the vault.
+    """
 
     name: str
     bindings: tuple[str, ...]
     commitment: str
+    reference: str | UnsetType = UNSET
 
 
 Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]

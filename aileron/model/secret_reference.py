@@ -30,7 +30,7 @@ import msgspec
 
 from aileron.model.names import HostPort
 
-__all__ = ["MAX_REFERENCE", "ReferenceKind", "SecretReference"]
+__all__ = ["MAX_REFERENCE", "Elsewhere", "ReferenceKind", "SecretReference"]
 
 ReferenceKind = Literal["pass", "vault", "op"]
 """Whose it is: the program pass(1), a server with HashiCorp Vault's API, or 1Password's program `op`."""
@@ -97,6 +97,25 @@ class SecretReference(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         return self.text
+
+
+class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """Where the value of a secret is, and what it is fetched with: a program's absolute path, the name of a stored token."""
+
+    reference: str
+    program: str | None = None
+    token: str | None = None
+
+    @property
+    def parsed(self) -> SecretReference:
+        """The reference's parts. ValueError for what this program has not written."""
+        return SecretReference.parse(self.reference)
+
+    @property
+    def words(self) -> str:
+        """All of it in one line, for people."""
+        with_program = "" if self.program is None else f", read by {self.program}"
+        return f"{self.reference}{with_program}{'' if self.token is None else f', with the token {self.token}'}"
 
 
 def _parts(text: str, path: str, part: re.Pattern[str]) -> tuple[str, ...]:

@@ -160,10 +160,13 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
         case BindingConsent():
             return list(_of_binding(subject))
         case SecretConsent():
+            is_here = subject.reference is UNSET
+            said = "you set it just now" if is_here else "you know why it changed there"
             return [
                 ("secret", f"{subject.name} gets a new value"),
+                ("kept at", subject.reference or None),
                 ("used by", list(subject.bindings)),
-                ("value", "not shown; approve only if you set it just now"),
+                ("value", f"not shown; approve only if {said}"),
                 ("commitment", subject.commitment),
             ]
         case TrustedKeyConsent():
@@ -191,6 +194,7 @@ def _of_binding(subject: BindingConsent) -> Iterator[FactRow]:
         yield "allows", f"{connector} to use the secret {subject.secret}"
         yield "user name", subject.username
         yield "account", subject.account
+        yield "kept at", subject.reference or None
     yield "goes to", _hosts(subject)
     yield "scopes", list(subject.scopes) or (None if subject.client is None else "none: the provider decides")
     yield from wire_facts(subject.wire)
@@ -213,6 +217,7 @@ def binding_lines(subject: BindingConsent) -> list[str]:
     used = f"{secret} {named(whose)}" if whose else secret.removesuffix(" as").removesuffix(" of")
     facts: list[FactRow] = [
         ("signed in as", subject.account if subject.username and subject.account != subject.username else None),
+        ("kept at", subject.reference or None),
         ("goes to", _hosts(subject)),
         ("scopes", list(subject.scopes) or None),
         *(fact for fact in wire_facts(subject.wire) if fact[0] != "logs in at"),

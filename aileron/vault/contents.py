@@ -28,10 +28,11 @@ from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.login import LoginDetails
 from aileron.model.names import BindingName
+from aileron.model.secret_reference import Elsewhere
 from aileron.vault.bindings import LATEST_S, Binding, check_binding, check_secret_name
 from aileron.vault.consents import check_consents, spelled_consents
 from aileron.vault.envelope import NONCE_BYTES, TAG_BYTES, Sealed
-from aileron.vault.references import PIN_BYTES, Elsewhere, check_elsewhere
+from aileron.vault.references import PIN_BYTES, check_elsewhere
 from aileron.vault.slots import Slot, check_slots
 
 __all__ = [

@@ -29,6 +29,7 @@ from aileron.model.credential import OAuthGrant, Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere
 from aileron.vault.bindings import Binding, check_binding, check_secret_name
 from aileron.vault.consents import check_kept
 from aileron.vault.contents import (
@@ -47,7 +48,7 @@ from aileron.vault.contents import (
 )
 from aileron.vault.envelope import DataKey, EnvelopeError
 from aileron.vault.recovery import MistypedError
-from aileron.vault.references import Elsewhere, FetchedValues, check_elsewhere, is_pinned, pin_of
+from aileron.vault.references import FetchedValues, check_elsewhere, is_pinned, pin_of
 from aileron.vault.secret_form import check_fits, is_document
 from aileron.vault.sendable import Bound, Replaced, Sendable, Sendables, could_reach, is_provider
 from aileron.vault.slots import (
@@ -196,6 +197,12 @@ class Opened:
             return
         if not is_pinned(self._revealed(entry), value):
             raise _changed_elsewhere(entry, self.bindings)
+        try:
+            for bound in self.bindings:
+                if bound.secret == entry.name:
+                    check_fits(bound, value)
+        except ValueError as error:
+            raise AileronError(FailureClass.BINDING_FAILED, str(error), boundary=Boundary.USER) from None
         plain = msgspec.structs.replace(entry, elsewhere=None)
         sealed = self._key.seal(value.reveal(), context=plain.context(self.contents.vault))
         self._fetched.put(msgspec.structs.replace(plain, sealed=sealed), at_s, self._secrets)
@@ -314,7 +321,14 @@ class Opened:
             raise _refused(
                 f"the token {elsewhere.token!r} is no value in this vault: aileron secret set {elsewhere.token}"
             )
+        if any(bound.secret == name and bound.grant is not None for bound in self.bindings):
+            raise _refused(f"secret {name!r} has the tokens of a sign-in: use another name")
         return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
+
+    def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
+        """Whether this secret is stored as being there, and this value was approved."""
+        entry = self._elsewhere.get(name)
+        return entry is not None and entry.elsewhere == elsewhere and is_pinned(self._revealed(entry), value)
 
     def _with_value(
         self, name: str, value: Secret, now_ms: int, elsewhere: Elsewhere | None = None
@@ -381,7 +395,7 @@ class Opened:
             raise _unknown_secret(binding.secret)
         if binding.grant is None:
             with _as_bad_input():
-                check_fits(binding, self.reveal_secret(binding.secret))
+                self._check_fits(binding)
         others = self._bindings_but(binding.name)
         if len(others) < len(self.bindings) and not replace:
             name = binding.name
@@ -397,6 +411,12 @@ class Opened:
         ended = None if was is None or was.grant is None or was.secret == binding.secret else was.secret
         kept = [entry for entry in secrets.values() if entry.name != ended]
         return self._changed(bindings=[*others, BindingEntry.of(binding)], secrets=kept)
+
+    def _check_fits(self, binding: Binding) -> None:
+        """ValueError as `check_fits`. What is elsewhere and not fetched is checked when it is."""
+        entry = self._with_fetched(binding.secret)
+        if entry.elsewhere is None:
+            check_fits(binding, Secret(self._revealed(entry)))
 
     def without_binding(self, name: BindingName) -> Opened:
         """End a binding. Its secret stays, but the tokens of a sign-in go: nothing else can use them. AileronError(not_found)."""

@@ -22,40 +22,19 @@ import re
 from collections.abc import Container
 from typing import TYPE_CHECKING, Final
 
-import msgspec
-
 from aileron.model.secret import Secret
-from aileron.model.secret_reference import SecretReference
+from aileron.model.secret_reference import Elsewhere
 
 if TYPE_CHECKING:
     from aileron.vault.contents import SecretEntry
 
-__all__ = ["PIN_BYTES", "Elsewhere", "FetchedValues", "check_elsewhere", "is_pinned", "pin_of"]
+__all__ = ["PIN_BYTES", "FetchedValues", "check_elsewhere", "is_pinned", "pin_of"]
 
 _KEY_BYTES: Final = 32
 PIN_BYTES: Final = 2 * _KEY_BYTES
 """The key, and what HMAC-SHA256 makes of the value with it."""
 _PROGRAM: Final = re.compile(r"(/[A-Za-z0-9_.+-]{1,64}){1,16}")
 _TOKEN: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-
-
-class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Where the value of a secret is, and what it is fetched with: a program's absolute path, the name of a stored token."""
-
-    reference: str
-    program: str | None = None
-    token: str | None = None
-
-    @property
-    def parsed(self) -> SecretReference:
-        """The reference's parts. ValueError for what this program has not written."""
-        return SecretReference.parse(self.reference)
-
-    @property
-    def words(self) -> str:
-        """All of it in one line, for people."""
-        with_program = "" if self.program is None else f", read by {self.program}"
-        return f"{self.reference}{with_program}{'' if self.token is None else f', with the token {self.token}'}"
 
 
 def check_elsewhere(elsewhere: Elsewhere) -> None:

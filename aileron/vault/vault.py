@@ -49,6 +49,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere
 from aileron.vault import opened
 from aileron.vault.bindings import Binding, candidates
 from aileron.vault.contents import (
@@ -65,7 +66,6 @@ from aileron.vault.envelope import KEY_BYTES, EnvelopeError
 from aileron.vault.file import LockedFile, VaultFile
 from aileron.vault.opened import Mark, Opened
 from aileron.vault.recovery import MistypedError, generate
-from aileron.vault.references import Elsewhere
 from aileron.vault.sendable import KEPT_S, Bound, Own, Replaced, Sendables, could_reach, newest, replaced
 from aileron.vault.slots import MAX_OTHERS, KeyringKey, KeyringSlot, PassphraseSlot, RecoverySlot, Unlockers, Way
 from aileron.vault.unchanged import check_still_bound
@@ -421,6 +421,11 @@ class Vault:
         with self._using, self._translated():
             self._required().with_reference(name, elsewhere, value, int(self._clock() * 1000))
 
+    def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
+        """Whether this secret is stored as being there, and this value was approved. AileronError(vault_locked)."""
+        with self._using, self._translated():
+            return self._required().is_approved(name, elsewhere, value)
+
     def secret_entry(self, name: str) -> SecretEntry:
         """What is said of a secret, verified. AileronError(vault_locked), (not_found)."""
         with self._using:
@@ -442,6 +447,11 @@ class Vault:
             if bound is not None and is_missing and known.is_stale(bound.secret, _now_s() - max_age_s):
                 return (bound.secret, *names)
             return names
+
+    def is_fresh(self, entry: SecretEntry, max_age_s: float) -> bool:
+        """Whether the value of this entry, which is elsewhere, was fetched within `max_age_s`. AileronError(vault_locked)."""
+        with self._using:
+            return not self._required().is_stale(entry.name, _now_s() - max_age_s)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret) -> None:
         """Keep the value that was just fetched for this entry, in memory and sealed, until the vault is locked or the entry is

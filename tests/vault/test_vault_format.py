@@ -17,6 +17,7 @@ from aileron.model.canonical import canonical_json
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.failure import FailureClass
 from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere
 from aileron.vault import Vault
 from aileron.vault.contents import (
     BindingEntry,
@@ -28,7 +29,6 @@ from aileron.vault.contents import (
     encode,
 )
 from aileron.vault.envelope import COST, Cost, Sealed
-from aileron.vault.references import Elsewhere
 from aileron.vault.slots import KeyringSlot, PassphraseSlot, RecoverySlot, Slot
 from tests.vault import page_reader
 from tests.vault.conftest import CANARY, OTHER, PASSPHRASE, python, refused, write

@@ -13,9 +13,9 @@ import pytest
 from aileron.model.credential import Reach
 from aileron.model.failure import FailureClass
 from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere
 from aileron.vault import Vault, VaultLender
 from aileron.vault.contents import SecretEntry
-from aileron.vault.references import Elsewhere
 from tests.vault import page_reader
 from tests.vault.conftest import API_KEY, CANARY, OTHER, PASSPHRASE, refused, use, write
 

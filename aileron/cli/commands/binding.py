@@ -13,13 +13,13 @@ import typer
 
 from aileron.api.bindings import BindingDetail, BindingEntry, BindingList, RevokedBinding
 from aileron.cli import output
-from aileron.cli.bind import BindOptions, bind, bind_request_of, facts_of, print_new
+from aileron.cli.bind import BindOptions, bind, bind_request_of, check_source, facts_of, keep_at, print_new
 from aileron.cli.bind import reauthorize as sign_in_anew
 from aileron.cli.bind import rebind as bind_anew
 from aileron.cli.commands.completion import binding_names
-from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
 from aileron.cli.plan import COLUMN
-from aileron.cli.problem import UNFINISHED, Problem
+from aileron.cli.problem import OK, UNFINISHED, Problem
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
 from aileron.cli.signin import How
 from aileron.cli.supervisor import Supervisor, path_of
@@ -79,6 +79,8 @@ def setup(
     name: Annotated[str | None, typer.Option(metavar="KIND/SERVICE/IDENTITY", help="Name for the binding.")] = None,
     username: _Username = None,
     secret: _Secret = None,
+    source: Source = None,
+    token: SourceToken = None,
     database: _Database = None,
     host_key: _HostKey = None,
     read_only: _ReadOnly = False,
@@ -94,18 +96,19 @@ def setup(
     At a terminal, Aileron shows what the connector wants and asks for what you do not give. It stores a password that you type in
     the vault, and opens a browser for a sign-in. If decisions are signed, the approver must sign too.
     """
+    _check_secret(secret, source, token)
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     wanted = bind_request_of(supervisor, connector)
     details = LoginDetails(
         database=database, host_key=_checked(host_key), read_only=read_only, weak_password=allow_password_form
     )
-    given = BindOptions(name, username, secret, How(device, no_browser, as_json), yes, details=details)
+    given = BindOptions(name, username, secret, source, token, How(device, no_browser, as_json), yes, details=details)
     if details != LoginDetails() and wanted.kind != "login":
         raise Problem.usage(
             "--database, --host-key, --read-only and --allow-password-form apply to a login, but this credential is of kind "
             f"{wanted.kind}"
         )
-    if (device or no_browser) and (wanted.kind != "oauth2" or secret is not None):
+    if (device or no_browser) and (wanted.kind != "oauth2" or (secret or source) is not None):
         raise Problem.usage(
             f"--device and --no-browser apply to a sign-in, but this credential is of kind {wanted.kind}"
         )
@@ -154,6 +157,7 @@ def inspect(name: _Name, as_json: AsJson = False) -> None:
             *wire_facts(reach.wire),
             ("application", reach.client),
             ("secret", shown.secret),
+            ("kept at", shown.elsewhere.words if shown.elsewhere else None),
             ("bound", output.local_time(shown.created_at)),
             ("last used", output.local_time(shown.last_used_at) if shown.last_used_at else "never"),
             ("renewed", output.local_time(shown.refreshed_at) if shown.refreshed_at else None),
@@ -169,6 +173,8 @@ def inspect(name: _Name, as_json: AsJson = False) -> None:
 def rebind(
     name: _Name,
     secret: _Secret = None,
+    source: Source = None,
+    token: SourceToken = None,
     username: _Username = None,
     database: _Database = None,
     host_key: _HostKey = None,
@@ -181,9 +187,10 @@ def rebind(
 ) -> None:
     """Approve new requests of a connector, or change its secret.
 
-    Use it for a suspended binding. Aileron shows what is new first. New scopes need the provider's consent: use `binding
-    reauthorize`.
+    Use it for a suspended binding, or if its secret changed where it is kept. Aileron shows what is new first. New scopes need
+    the provider's consent: use `binding reauthorize`.
     """
+    _check_secret(secret, source, token)
     if read_only and read_write:
         raise Problem.usage("--read-only and --read-write cannot be used together")
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
@@ -192,10 +199,23 @@ def rebind(
     only_scram = allow_password_form is not None and weak is None
     details = LoginDetails(database=database, host_key=_checked(host_key), read_only=read_only, weak_password=weak)
     given = BindOptions(
-        name, username, secret, How(as_json=as_json), yes, details=details, read_write=read_write, only_scram=only_scram
+        name,
+        username,
+        secret,
+        source,
+        token,
+        How(as_json=as_json),
+        yes,
+        details=details,
+        read_write=read_write,
+        only_scram=only_scram,
     )
     _warn(details)
     is_new = print_new(shown.connector, shown.suspended)
+    if source is not None and shown.grant:
+        raise Problem.usage(
+            f"{name} is a sign-in, whose tokens are kept in the vault", fix=f"aileron binding revoke {name}"
+        )
     if secret is None and shown.grant and _needs_provider(shown):
         raise Problem(
             "only the provider can grant this",
@@ -206,6 +226,12 @@ def rebind(
     if is_new and can_ask() and not yes and not as_json and not _is_yes("Approve all of this? [y/N] "):
         output.note("nothing changed")
         raise typer.Exit(UNFINISHED)
+    if source is not None or (shown.elsewhere and secret is None):
+        rest = given._replace(source=None, token=None, yes=False, how=How())
+        is_all = not shown.suspended and rest == BindOptions(name)
+        code = keep_at(supervisor, shown, given, as_json=as_json and is_all)
+        if code != OK or is_all:
+            raise typer.Exit(code)
     raise typer.Exit(bind_anew(supervisor, name, given))
 
 
@@ -267,6 +293,12 @@ def _at_provider(said: str | None) -> str:
                 f"the provider could not be reached ({visible(said.removeprefix('failed: '))}): end the access in "
                 "your account there"
             )
+
+
+def _check_secret(secret: str | None, source: str | None, token: str | None) -> None:
+    if secret is not None and source is not None:
+        raise Problem.usage("--secret and --from cannot be used together")
+    check_source(source, token)
 
 
 def _weaker(form: Literal["md5", "cleartext", "scram"] | None) -> PasswordForm | None:

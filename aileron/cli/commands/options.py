@@ -6,7 +6,18 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "ClientId", "ClientSecretFile", "Hosts", "Logins", "Only", "PassphraseFile", "Yes"]
+__all__ = [
+    "AsJson",
+    "ClientId",
+    "ClientSecretFile",
+    "Hosts",
+    "Logins",
+    "Only",
+    "PassphraseFile",
+    "Source",
+    "SourceToken",
+    "Yes",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 PassphraseFile = Annotated[
@@ -15,6 +26,18 @@ PassphraseFile = Annotated[
 Yes = Annotated[
     bool,
     typer.Option("--yes", "-y", help="Skip the confirmation. A signature, if decisions are signed, is still required."),
+]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="REFERENCE",
+        help="Where the secret is kept: pass:PATH, vault://HOST:PORT/MOUNT/PATH#FIELD or op://VAULT/ITEM/FIELD.",
+    ),
+]
+SourceToken = Annotated[
+    str | None,
+    typer.Option("--from-token", metavar="NAME", help="Stored secret that authenticates to where --from is."),
 ]
 Hosts = Annotated[
     list[str] | None,

@@ -10,9 +10,10 @@ import typer
 from aileron.api.daemon import Removed
 from aileron.api.secrets import SecretList, SecretStored, SetSecret
 from aileron.cli import output
+from aileron.cli.bind import SOURCE_S, check_source
 from aileron.cli.commands.completion import secret_names
 from aileron.cli.commands.done import tell_done
-from aileron.cli.commands.options import AsJson, PassphraseFile, Yes
+from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.prompts import passphrase_from, read_secret
 from aileron.cli.supervisor import Supervisor, path_of
@@ -28,16 +29,26 @@ Name = Annotated[
 ]
 
 
-def set_(name: Name, yes: Yes = False, passphrase_file: PassphraseFile = None, as_json: AsJson = False) -> None:
-    """Store a secret, read from standard input or typed at a terminal.
+def set_(
+    name: Name,
+    source: Source = None,
+    token: SourceToken = None,
+    yes: Yes = False,
+    passphrase_file: PassphraseFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Store a secret, read from standard input or typed at a terminal; or with --from, where it is kept.
 
     If decisions are signed, the approver must sign before a secret that bindings use is replaced.
     """
+    check_source(source, token)
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))
     supervisor.open_or_create_vault()
-    value = read_secret(name)
-    body = SetSecret(value_base64=base64.b64encode(value).decode())
-    answer = supervisor.change(SecretStored, "PUT", path_of("v1", "secrets", name), body)
+    if source is None:
+        body = SetSecret(value_base64=base64.b64encode(read_secret(name)).decode())
+    else:
+        body = SetSecret(reference=source, token=token)
+    answer = supervisor.change(SecretStored, "PUT", path_of("v1", "secrets", name), body, wait_s=SOURCE_S)
     raise typer.Exit(carry_through(supervisor, answer, tell_done, yes=yes, as_json=as_json))
 
 
@@ -48,9 +59,14 @@ def list_(as_json: AsJson = False) -> None:
         output.print_json(found)
         return
     output.print_table(
-        ("NAME", "CREATED", "CHANGED"),
+        ("NAME", "CREATED", "CHANGED", "KEPT AT"),
         [
-            (entry.name, output.local_time(entry.created_at), output.local_time(entry.updated_at))
+            (
+                entry.name,
+                output.local_time(entry.created_at),
+                output.local_time(entry.updated_at),
+                entry.elsewhere.reference if entry.elsewhere else "here",
+            )
             for entry in found.secrets
         ],
         empty="no secrets stored\n  fix: aileron secret set NAME",

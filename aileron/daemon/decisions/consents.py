@@ -84,6 +84,7 @@ from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere
 from aileron.model.timestamp import utc
 from aileron.registry.artifact import ArtifactRequest, Trust
 from aileron.registry.consent import text_signature_words
@@ -112,10 +113,13 @@ MAX_HELD: Final = 16
 class _Held:
     """A value that waits for its question, by its `digest`: none yet, until it was asked."""
 
-    def __init__(self, nonce: bytes, value: Secret, grant: OAuthGrant | None) -> None:
+    def __init__(
+        self, nonce: bytes, value: Secret, grant: OAuthGrant | None, elsewhere: Elsewhere | None = None
+    ) -> None:
         self.nonce: Final = nonce
         self.value: Final = value
         self.grant: Final = grant
+        self.elsewhere: Final = elsewhere
         self.digest: str | None = None
 
 
@@ -403,6 +407,9 @@ class ConsentService:
             grant = before.grant if before is not None and before.secret == subject.secret else None
             if subject.account != (None if grant is None else grant.account):
                 return False
+            kept_at = {info.name: info.elsewhere for info in self._vault.secrets()}.get(subject.secret)
+            if (subject.reference or None) != (None if kept_at is None else kept_at.words):
+                return False
         return _is_binding(self._connectors, subject)
 
     def _check_decided(self, row: ApprovalRow, subject: Subject) -> float | None:
@@ -442,7 +449,7 @@ class ConsentService:
             await self._change(lambda now: now.without_agreement(kind, name))
             await self._audit.ended(kind, name, "removed")
 
-    def hold(self, value: Secret, grant: OAuthGrant | None = None) -> str:
+    def hold(self, value: Secret, grant: OAuthGrant | None = None, elsewhere: Elsewhere | None = None) -> str:
         """Keep a secret's value until its question is decided: the commitment that the question names. Too many: the oldest goes,
         and its question fails and says what to do again.
         """
@@ -450,16 +457,14 @@ class ConsentService:
             self._held.pop(next(iter(self._held)))
         nonce = secrets.token_bytes(32)
         commitment = hashlib.sha256(nonce + value.reveal()).hexdigest()
-        self._held[commitment] = _Held(nonce, value, grant)
+        self._held[commitment] = _Held(nonce, value, grant, elsewhere)
         return commitment
 
     def forget(self, digest: str) -> None:
         """Its question was answered with no, or taken back: what was kept for it is kept no longer."""
         self._held = {commitment: held for commitment, held in self._held.items() if held.digest != digest}
 
-    def _released(
-        self, subject: BindingConsent | SecretConsent, commitment: str, what: str, again: str
-    ) -> tuple[Secret, OAuthGrant | None]:
+    def _released(self, subject: BindingConsent | SecretConsent, commitment: str, what: str, again: str) -> _Held:
         """What was kept for this question. AileronError(invalid_request) where it is not any more; one that was kept for another
         stays with that.
         """
@@ -471,7 +476,7 @@ class ConsentService:
         del self._held[commitment]
         if hashlib.sha256(held.nonce + held.value.reveal()).hexdigest() != commitment:
             raise AileronError(FailureClass.INTERNAL_ERROR, f"{what} is not what was kept: {again}")
-        return held.value, held.grant
+        return held
 
     async def put_binding(
         self, binding: Binding, *, replace: bool = False, tokens: Secret | None = None
@@ -499,6 +504,12 @@ class ConsentService:
         """Store a secret in place of what was there. AileronError as Vault.set_secret."""
         await anyio.to_thread.run_sync(lambda: self._vault.set_secret(name, value))
         await self._audit.note(events.SecretSet(name=name))
+        return SecretStored(name=name)
+
+    async def put_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> SecretStored:
+        """Store where a secret is, and that this value of it was approved. AileronError as Vault.set_reference."""
+        await anyio.to_thread.run_sync(lambda: self._vault.set_reference(name, elsewhere, value))
+        await self._audit.note(events.SecretSet(name=name, reference=elsewhere.reference))
         return SecretStored(name=name)
 
     async def _do(self, subject: Subject, row: ApprovalRow) -> CarriedOut:
@@ -565,7 +576,8 @@ class ConsentService:
         tokens, grant = None, None
         if subject.commitment is not None:
             again = f"aileron binding setup {subject.connector} --name {subject.name}"
-            tokens, grant = self._released(subject, subject.commitment, "what the provider gave at sign-in", again)
+            held = self._released(subject, subject.commitment, "what the provider gave at sign-in", again)
+            tokens, grant = held.value, held.grant
         elif subject.replaces and (known := self._vault.binding(BindingName.parse(subject.name))) is not None:
             grant = known.grant if known.secret == subject.secret else None
         result = await self.put_binding(binding_of(subject, grant), replace=subject.replaces, tokens=tokens)
@@ -574,8 +586,12 @@ class ConsentService:
 
     async def _secret(self, subject: SecretConsent) -> SecretStored:
         again = f"aileron secret set {subject.name}"
-        value, _ = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
-        return await self.put_secret(subject.name, value)
+        held = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
+        if held.elsewhere is None:
+            return await self.put_secret(subject.name, held.value)
+        if subject.reference != held.elsewhere.words:
+            raise AileronError(FailureClass.INTERNAL_ERROR, f"{subject.name} is kept elsewhere than was said: {again}")
+        return await self.put_reference(subject.name, held.elsewhere, held.value)
 
     async def _grant(self, subject: GrantConsent, approval_id: str) -> GrantMade:
         grant = StandingGrant(

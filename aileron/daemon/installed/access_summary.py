@@ -16,6 +16,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ActionFile, ConnectorManifest
 from aileron.model.names import precedence
 from aileron.model.plan import ConnectorPin
+from aileron.model.secret_reference import Elsewhere
 from aileron.registry.content import ContentStore
 from aileron.vault.bindings import Binding
 
@@ -74,9 +75,14 @@ def binding_reach(versions: Sequence[ConnectorManifest], connector: str, kind: s
 
 
 def binding_consent(
-    binding: Binding, reach: Reach, *, replaces: bool = False, commitment: str | None = None
+    binding: Binding,
+    reach: Reach,
+    elsewhere: Elsewhere | None = None,
+    *,
+    replaces: bool = False,
+    commitment: str | None = None,
 ) -> BindingConsent:
-    """What a person is asked about a binding that would reach this."""
+    """What a person is asked about a binding that would reach this, with a secret that is kept `elsewhere`."""
     return BindingConsent(
         name=str(binding.name),
         connector=binding.connector,
@@ -90,4 +96,5 @@ def binding_consent(
         account=None if binding.grant is None else binding.grant.account,
         details=binding.details or UNSET,
         commitment=commitment,
+        reference=UNSET if elsewhere is None else elsewhere.words,
     )

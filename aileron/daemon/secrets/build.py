@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from aileron.daemon.decisions.build import BuiltConsents
 from aileron.daemon.foundation import Foundation
 from aileron.daemon.secrets.credentials import Credentials
+from aileron.daemon.secrets.elsewhere import SecretsElsewhere
 from aileron.daemon.secrets.lending import Lending, RenewalsOnRecord
 from aileron.daemon.secrets.secret_store import SecretStore
 from aileron.daemon.secrets.signins import SignIns
 from aileron.daemon.secrets.vault import VaultService
 from aileron.egress.engine import Egress
+from aileron.elsewhere.fetch import Fetcher
+from aileron.elsewhere.key_value import KeyValueStores
+from aileron.elsewhere.programs import Programs
 from aileron.logins.keeper import Keeper
 from aileron.oauth.endpoint import Endpoints
 from aileron.oauth.minting import Minting
@@ -30,6 +35,7 @@ class Outgoing:
     endpoints: Endpoints
     renewals: Renewals
     minting: Minting
+    elsewhere: SecretsElsewhere
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,10 +49,10 @@ class Secrets:
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """Renewals and requests for tokens go out through egress themselves, which borrows what they get: they are asked for first
-    when something is lent.
+    """Renewals and requests for tokens, and some fetches of secrets, go out through egress themselves, which borrows what they get:
+    they are asked for first when something is lent.
     """
-    lending = Lending(base.vault, lambda: renewals, lambda: minting)
+    lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
     lending.adopt(base.settings)
     logins = Keeper(base.settings.egress_ca_pem)
     egress = Egress(base.settings, lending, own_port=base.port, logins=logins)
@@ -54,8 +60,16 @@ def build_outgoing(base: Foundation) -> Outgoing:
     on_record = RenewalsOnRecord(base.audit)
     renewals = Renewals(base.vault, endpoints, on_record)
     minting = Minting(endpoints, on_record, base.vault.remember_token)
+    fetcher = Fetcher(KeyValueStores(egress, base.settings), Programs(), dict(os.environ))
+    elsewhere = SecretsElsewhere(base.vault, fetcher, base.audit)
     return Outgoing(
-        lending=lending, egress=egress, logins=logins, endpoints=endpoints, renewals=renewals, minting=minting
+        lending=lending,
+        egress=egress,
+        logins=logins,
+        endpoints=endpoints,
+        renewals=renewals,
+        minting=minting,
+        elsewhere=elsewhere,
     )
 
 
@@ -70,6 +84,7 @@ def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsent
         audit=base.audit,
         consents=consents,
         revoker=outgoing.renewals,
+        elsewhere=outgoing.elsewhere,
         changing=base.changing,
         changed=base.note_bound,
     )
@@ -89,6 +104,7 @@ def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsent
             consents=consents,
             audit=base.audit,
             changing=base.changing,
+            elsewhere=outgoing.elsewhere,
         ),
         credentials=credentials,
         sign_ins=SignIns(

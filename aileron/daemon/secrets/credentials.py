@@ -29,6 +29,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.daemon.decisions.consents import ConsentService
 from aileron.daemon.installed.access_summary import binding_consent, binding_reach, needing, newest_of_kind
+from aileron.daemon.secrets.elsewhere import SecretsElsewhere
 from aileron.daemon.secrets.lending import check_client
 from aileron.daemon.views import binding_facts
 from aileron.ledger import EventFilter, Ledger, Snapshot
@@ -39,6 +40,7 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.manifest import ConnectorManifest
 from aileron.model.names import BindingName, Fqn
+from aileron.model.secret_reference import Elsewhere
 from aileron.model.timestamp import utc
 from aileron.registry.content import ContentStore
 from aileron.vault.bindings import Binding
@@ -74,6 +76,7 @@ class Credentials:
         audit: Audit,
         consents: ConsentService,
         revoker: Revoker,
+        elsewhere: SecretsElsewhere,
         changing: anyio.Lock,
         changed: Callable[[], None],
     ) -> None:
@@ -84,6 +87,7 @@ class Credentials:
         self._audit = audit
         self._consents = consents
         self._revoker = revoker
+        self._elsewhere = elsewhere
         self._changing = changing
         self._changed = changed
 
@@ -115,6 +119,7 @@ class Credentials:
             grant=binding.grant,
             suspended=sorted({words for found in widened.values() for words in found}),
             last_used_at=await self._last_used(binding),
+            elsewhere=self._kept_at(binding) or UNSET,
             used_by=[
                 BindingUser(
                     connector=binding.connector,
@@ -131,11 +136,12 @@ class Credentials:
     ) -> BindingEntry | ConsentAnswer:
         """Bind a stored secret to an installed connector; or ask whether to."""
         fqn, binding_name = parsed(Fqn.parse, connector), parsed(BindingName.parse, name)
+        await self._elsewhere.secret_ready(secret)
         async with self._changing:
             reach, _ = await anyio.to_thread.run_sync(lambda: self.reach_for(str(fqn), binding_name))
             binding = _made_now(binding_name, str(fqn), username, secret, reach, details)
             await anyio.to_thread.run_sync(lambda: self._check_usable(binding))
-            answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach))
+            answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach, self._kept_at(binding)))
             return await self._consents.put_binding(binding) if answer is None else answer
 
     async def rebind(
@@ -144,6 +150,8 @@ class Credentials:
         """Bind anew to what the installed versions ask for now, with another secret, user name or details if given; or ask
         whether to. AileronError(binding_failed) where only the provider can give what is new.
         """
+        if secret is not None:
+            await self._elsewhere.secret_ready(secret)
         async with self._changing:
             before = self._known(name)
             self._vault.check_unlocked()
@@ -161,7 +169,9 @@ class Credentials:
             if secret is None:
                 binding = msgspec.structs.replace(binding, grant=before.grant)
             await anyio.to_thread.run_sync(lambda: self._check_usable(binding, replace=True))
-            answer = await self._consents.maybe_ask(lambda: binding_consent(binding, reach, replaces=True))
+            answer = await self._consents.maybe_ask(
+                lambda: binding_consent(binding, reach, self._kept_at(binding), replaces=True)
+            )
             return await self._consents.put_binding(binding, replace=True) if answer is None else answer
 
     async def unbind(self, name: str) -> RevokedBinding:
@@ -214,6 +224,10 @@ class Credentials:
 
     def _certificate(self, binding: Binding) -> ClientCertificate | None:
         return self._vault.certificate(binding.name) if binding.kind == "mtls" else None
+
+    def _kept_at(self, binding: Binding) -> Elsewhere | None:
+        """Where its secret is kept, if not in the vault."""
+        return next((info.elsewhere for info in self._vault.secrets() if info.name == binding.secret), None)
 
     def _known(self, name: str) -> Binding:
         binding = self._vault.binding(parsed(BindingName.parse, name))

@@ -1,4 +1,4 @@
-"""The vault's loans in the type egress asks for, kept fresh by oauth/: the rooms do not know each other.
+"""The vault's loans in the type egress asks for, kept fresh by oauth/ and fetched by elsewhere/: no room knows another.
 
 Runs in the daemon. What is lent for `oauth2_client` is a token that was got with the loan (oauth/minting.py), for the grant that
 the binding was agreed to.
@@ -16,6 +16,7 @@ from typing import Final
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Settings
+from aileron.daemon.secrets.elsewhere import SecretsElsewhere
 from aileron.egress.inject import LentCredential, needles_for
 from aileron.egress.refusal import RefusedError
 from aileron.egress.scrub import Needles
@@ -37,8 +38,8 @@ __all__ = ["Lending", "RenewalsOnRecord", "check_client"]
 
 
 class Lending:
-    """What egress borrows from. `renewals` and `minting` go out through egress themselves, so they are asked for when something
-    is lent.
+    """What egress borrows from. `renewals` and `minting`, and some of what is `elsewhere`, go out through egress themselves, so
+    they are asked for when something is lent.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Lending:
         vault: Vault,
         renewals: Callable[[], Renewals | None] = lambda: None,
         minting: Callable[[], Minting | None] = lambda: None,
+        elsewhere: Callable[[], SecretsElsewhere | None] = lambda: None,
     ) -> None:
         self._vault = vault
         self._lender = VaultLender(vault)
@@ -53,6 +55,7 @@ class Lending:
         """Made once for each host and change of the vault, and gone when it is locked: the vault holds the keys of this."""
         self._renewals = renewals
         self._minting = minting
+        self._elsewhere = elsewhere
         vault.tell_ends(self._forget)
 
     def adopt(self, settings: Settings) -> None:
@@ -61,6 +64,9 @@ class Lending:
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
         """As egress.inject.Lender."""
+        elsewhere = self._elsewhere()
+        if elsewhere is not None and not elsewhere.is_ready(use, destination):
+            return False
         if use is None:
             return True
         if (minting := self._minting_of(use)) is not None:
@@ -71,7 +77,11 @@ class Lending:
         return self._renewals_of(use) is None
 
     async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
-        """Renew first what is about to end. AileronError as Renewals.ready and Minting.ready."""
+        """Fetch first what is kept elsewhere, and renew what is about to end. AileronError as SecretsElsewhere.ready,
+        Renewals.ready and Minting.ready.
+        """
+        if (elsewhere := self._elsewhere()) is not None:
+            await elsewhere.ready(use, destination, deadline)
         if use is not None and (minting := self._minting_of(use)) is not None:
             await minting.ready(self._credential(use), deadline)
         if use is not None and (renewals := self._renewals_of(use)) is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import anyio
 import anyio.to_thread
+from msgspec import UNSET
 
 from aileron.api.approvals import ConsentAnswer
 from aileron.api.secrets import SecretEntry, SecretStored
@@ -16,7 +17,9 @@ from aileron.audit.log import Audit
 from aileron.daemon.decisions.agreements import Agreements
 from aileron.daemon.decisions.approver import ApproverState
 from aileron.daemon.decisions.consents import ConsentService
+from aileron.daemon.secrets.elsewhere import SecretsElsewhere
 from aileron.model.consent import SecretConsent
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.secret import Secret
 from aileron.model.timestamp import utc
 from aileron.vault.vault import Vault
@@ -36,6 +39,7 @@ class SecretStore:
         consents: ConsentService,
         audit: Audit,
         changing: anyio.Lock,
+        elsewhere: SecretsElsewhere,
     ) -> None:
         self._vault = vault
         self._approver = approver
@@ -43,11 +47,17 @@ class SecretStore:
         self._consents = consents
         self._audit = audit
         self._changing = changing
+        self._elsewhere = elsewhere
 
     def listed(self) -> list[SecretEntry]:
-        """Names and dates, never values."""
+        """Names, dates, and where those are that are kept elsewhere; never values."""
         return [
-            SecretEntry(name=info.name, created_at=utc(info.created_at), updated_at=utc(info.updated_at))
+            SecretEntry(
+                name=info.name,
+                created_at=utc(info.created_at),
+                updated_at=utc(info.updated_at),
+                elsewhere=info.elsewhere or UNSET,
+            )
             for info in self._vault.secrets()
         ]
 
@@ -56,14 +66,40 @@ class SecretStore:
         credential.
         """
         async with self._changing:
-            bindings = sorted(str(one.name) for one in self._vault.bindings() if one.secret == name)
-            used_by = (*bindings, *self._agreements.settings_naming(name))
+            used_by = self._used_by(name)
             if used_by and self._approver.consents() is not None:
                 if not self._vault.is_locked:  # nobody is asked about what could not be stored anyway
                     await anyio.to_thread.run_sync(self._vault.check_storable, name, value)
                 commitment = self._consents.hold(value)
                 return await self._consents.ask(SecretConsent(name=name, bindings=used_by, commitment=commitment))
             return await self._consents.put_secret(name, value)
+
+    async def set_reference(self, name: str, reference: str, token: str | None) -> SecretStored | ConsentAnswer:
+        """Store where a secret is kept, in place of what was there, and which value is approved: the one that is there now.
+
+        That is fetched first. Or ask whether to, as `set` does. AileronError as SecretsElsewhere.found.
+        """
+        if named := self._agreements.settings_naming(name):
+            message = f"{', '.join(named)} uses the secret {name!r}, and settings cannot use one that is kept elsewhere"
+            raise AileronError(FailureClass.INVALID_REQUEST, message, boundary=Boundary.USER)
+        elsewhere, value = await self._elsewhere.found(name, reference, token)
+        async with self._changing:
+            await anyio.to_thread.run_sync(self._vault.check_reference, name, elsewhere, value)
+            if self._vault.is_approved(name, elsewhere, value):
+                self._vault.keep_fetched(self._vault.secret_entry(name), value)
+                return SecretStored(name=name)
+            used_by = self._used_by(name)
+            if not used_by or self._approver.consents() is None:
+                return await self._consents.put_reference(name, elsewhere, value)
+            commitment = self._consents.hold(value, elsewhere=elsewhere)
+            return await self._consents.ask(
+                SecretConsent(name=name, bindings=used_by, commitment=commitment, reference=elsewhere.words)
+            )
+
+    def _used_by(self, name: str) -> tuple[str, ...]:
+        """The bindings and the settings that name it."""
+        bindings = sorted(str(one.name) for one in self._vault.bindings() if one.secret == name)
+        return (*bindings, *self._agreements.settings_naming(name))
 
     async def remove(self, name: str) -> None:
         """Forget a secret."""

@@ -109,8 +109,14 @@ class VaultRoutes:
     async def set_secret(self, request: Request) -> Response:
         """Store a secret under a name."""
         asked = await body_of(request, SetSecret)
-        value = from_base64("value_base64", asked.value_base64)
-        return consent_answer(await self._secrets.set(request.path_params["name"], value))
+        name: str = request.path_params["name"]
+        if (asked.value_base64 is None) == (asked.reference is None):
+            raise AileronError(FailureClass.INVALID_REQUEST, "give either value_base64 or reference")
+        if asked.reference is not None:
+            return consent_answer(await self._secrets.set_reference(name, asked.reference, asked.token))
+        if asked.token is not None:
+            raise AileronError(FailureClass.INVALID_REQUEST, "token belongs to a reference; leave it out")
+        return consent_answer(await self._secrets.set(name, from_base64("value_base64", asked.value_base64 or "")))
 
     async def remove_secret(self, request: Request) -> Response:
         """Forget a secret."""

@@ -1,0 +1,161 @@
+"""Secrets that are kept elsewhere, for whoever needs one now: fetched once for all who wait, and known until the vault is locked.
+
+Runs in the daemon. What was fetched is the vault's to keep (vault/references.py), and nobody else has it.
+
+Rules
+- What will be fetched is on record before it is, and so is that it could not be.
+- One fetch at a time for each secret. Whoever waited while one failed gets its failure, and does not begin another.
+- A value is lent for FRESH_S after it was fetched. It is searched for in answers for as long as the vault is open.
+- A request to a host to which such a secret could have been sent waits until it is known, with a credential or without: else what
+  comes back could not be searched for it. Where it cannot be fetched, the request is refused.
+
+Source: docs/reference/bindings.md, "Secrets that are kept elsewhere". Not here: how it is fetched (aileron/elsewhere).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from aileron.audit import events
+from aileron.audit.log import Audit
+from aileron.elsewhere.fetch import Fetcher
+from aileron.elsewhere.problems import CODES
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import BindingName, HostPort
+from aileron.model.plan import CredentialUse
+from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere, SecretReference
+from aileron.vault.vault import Vault
+
+__all__ = ["FETCH_S", "FRESH_S", "SecretsElsewhere"]
+
+FETCH_S: Final = 10.0
+"""For one: gpg takes a tenth of a second, a server some; a smart card's touch is not waited for longer."""
+FRESH_S: Final = 300.0
+"""So long it is lent without asking again: a run with many requests asks once, and a change is noticed within minutes."""
+_TOLD_S: Final = 0.25
+"""Left of that, once it was given up, to say why."""
+
+
+@dataclasses.dataclass(eq=False)
+class _Turn:
+    """One secret's fetches, one after the other."""
+
+    lock: anyio.Lock
+    waiting: int = 0
+    failed: AileronError | None = None
+    failures: int = 0
+
+
+class SecretsElsewhere:
+    """One for each daemon."""
+
+    def __init__(self, vault: Vault, fetcher: Fetcher, audit: Audit) -> None:
+        self._vault: Final = vault
+        self.fetcher: Final = fetcher
+        self._audit: Final = audit
+        self._turns: dict[str, _Turn] = {}
+        """Of those that are being fetched: gone when nobody waits for one."""
+
+    def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
+        """Whether nothing has to be fetched for a request. Quick."""
+        return not self._to_fetch(use, destination)
+
+    async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
+        """Return when all that is needed for a request is known.
+
+        AileronError as `Fetcher.fetch`, and (binding_failed) where a value changed.
+        """
+        until = min(deadline, anyio.current_time() + FETCH_S)
+        binding = None if use is None else use.binding
+        for name in self._to_fetch(use, destination):
+            await self._fetched_once(name, binding, until)
+
+    async def secret_ready(self, name: str) -> None:
+        """Return when this secret's value is known, if it is elsewhere at all: before it is bound. AileronError as `ready`.
+
+        Of a locked vault, and a name that nothing has, whoever binds it says more.
+        """
+        stored = {info.name for info in self._vault.secrets() if info.elsewhere is not None}
+        if name in stored and not self._vault.is_locked:
+            await self._fetched_once(name, None, anyio.current_time() + FETCH_S)
+
+    async def found(self, name: str, reference: str, token: str | None) -> tuple[Elsewhere, Secret]:
+        """Where a secret will be from now on, and its value there now, for a person who is about to approve it.
+
+        AileronError(bad_input) for what is no reference, (not_found) for its token, (vault_locked), and as `ready`.
+        """
+        self._vault.check_unlocked()
+        try:
+            parsed = SecretReference.parse(reference)
+        except ValueError as error:
+            raise AileronError(FailureClass.BAD_INPUT, str(error)) from None
+        elsewhere = await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
+        try:
+            return elsewhere, await self._fetch(name, elsewhere, None, anyio.current_time() + FETCH_S)
+        except AileronError as error:
+            await self._audit.note(events.SecretFetchFailed(name=name, code=_code(error)))
+            raise
+
+    def _to_fetch(self, use: CredentialUse | None, destination: HostPort) -> tuple[str, ...]:
+        return self._vault.to_fetch(None if use is None else use.binding, str(destination), FRESH_S)
+
+    async def _fetched_once(self, name: str, binding: BindingName | None, until: float) -> None:
+        turn = self._turns.setdefault(name, _Turn(anyio.Lock()))
+        failures = turn.failures
+        turn.waiting += 1
+        try:
+            with anyio.CancelScope(deadline=until):
+                async with turn.lock:
+                    if turn.failures != failures and turn.failed is not None:
+                        raise turn.failed
+                    await self._fetched(name, binding, until, turn)
+                    return
+        finally:
+            turn.waiting -= 1
+            if turn.waiting == 0:
+                self._turns.pop(name, None)
+        raise self._late(name)
+
+    async def _fetched(self, name: str, binding: BindingName | None, until: float, turn: _Turn) -> None:
+        entry = self._vault.secret_entry(name)
+        if entry.elsewhere is None or self._vault.is_fresh(entry, FRESH_S):
+            return
+        try:
+            value = await self._fetch(name, entry.elsewhere, binding, until)
+            self._vault.keep_fetched(entry, value)
+        except AileronError as error:
+            turn.failures += 1
+            turn.failed = error
+            await self._audit.note(events.SecretFetchFailed(name=name, code=_code(error)))
+            raise
+
+    async def _fetch(self, name: str, elsewhere: Elsewhere, binding: BindingName | None, until: float) -> Secret:
+        token = None if elsewhere.token is None else self._vault.reveal_secret(elsewhere.token)
+        await self._audit.note(
+            events.SecretFetching(
+                name=name, reference=elsewhere.reference, binding=None if binding is None else str(binding)
+            )
+        )
+        return await self.fetcher.fetch(elsewhere, token, until - _TOLD_S)
+
+    def _late(self, name: str) -> AileronError:
+        return AileronError(
+            FailureClass.BINDING_FAILED,
+            f"secret {name!r} was not fetched in time from where it is kept: see `aileron secret list`, then try again",
+            retriable=True,
+            details={"code": "timed_out"},
+        )
+
+
+def _code(error: AileronError) -> str:
+    """The word of ours for it."""
+    details = error.failure.details
+    if details.get("changed") is True:
+        return "changed"
+    code = details.get("code")
+    return code if isinstance(code, str) and code in CODES else error.failure.failure_class.value

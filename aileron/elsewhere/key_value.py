@@ -1,0 +1,139 @@
+"""The key-value store (version 2) of HashiCorp Vault or OpenBao: one field of one secret, over HTTP.
+
+The server is not trusted with more than its token: it may not send us elsewhere, what it answers is bounded, and its address is
+checked as that of any destination. Nothing that it says is quoted.
+
+Rules
+- TLS, but for a host that the user's `egress.private_plain` names. An address that is not public needs `egress.private`.
+- A redirect is an error: a standby node would send the token somewhere that nobody approved.
+- Nothing is tried again here.
+
+Source: HashiCorp, "KV secrets engine - version 2 (API)", "HTTP status codes". Not here: namespaces, other ways to authenticate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from aileron.config import Settings
+from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.elsewhere.problems import unfetched, unreached
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import Budget, Grant
+from aileron.model.secret import Secret
+from aileron.model.secret_reference import SecretReference
+
+__all__ = ["KeyValueStores"]
+
+MAX_ANSWER_BYTES: Final = 256 << 10
+"""256 KiB: a secret of 64 KiB, escaped as JSON, and other fields beside it."""
+
+
+class _Versioned(msgspec.Struct):
+    data: dict[str, msgspec.Raw] | None = None
+
+
+class _Answer(msgspec.Struct):
+    data: _Versioned
+
+
+class KeyValueStores:
+    """The way to such servers. One for each daemon."""
+
+    def __init__(self, egress: Egress, settings: Settings) -> None:
+        self._egress: Final = egress
+        self.adopt(settings)
+
+    def adopt(self, settings: Settings) -> None:
+        """These are in force from now on."""
+        self._private = settings.egress_private | settings.egress_private_plain
+        self._plain = settings.egress_private_plain
+
+    async def read(self, reference: SecretReference, token: Secret, token_name: str, deadline: float) -> Secret:
+        """The value of a field. `deadline` as in `anyio.current_time()`. AileronError(binding_failed), (network_error)."""
+        to = reference.host
+        assert to is not None
+        scheme = "http" if to in self._plain else "https"
+        url = f"{scheme}://{to}/v1/{reference.mount}/data/{'/'.join(reference.path)}"
+        status, body = await self._get(reference, to, url, _as_header(reference, token, token_name), deadline)
+        if status != 200:
+            raise _refusal(reference, to, status, token_name)
+        return _field(reference, body)
+
+    async def _get(
+        self, reference: SecretReference, to: HostPort, url: str, token: str, deadline: float
+    ) -> tuple[int, bytes]:
+        grant = Grant(
+            hosts=(to,),
+            private=self._private & {to},
+            plain=self._plain & {to},
+            budget=Budget(requests=1, bytes_down=MAX_ANSWER_BYTES),
+        )
+        headers = (("X-Vault-Token", token), ("X-Vault-Request", "true"), ("Accept", "application/json"))
+        request = EgressRequest("GET", url, (*headers, ("User-Agent", "aileron")))
+        try:
+            async with self._egress.open_own(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
+                return response.status, b"".join([piece async for piece in response])
+        except AileronError as error:
+            problem = _unanswered(reference, error)
+        raise problem
+
+
+def _as_header(reference: SecretReference, token: Secret, name: str) -> str:
+    try:
+        text = token.reveal().decode("ascii")
+    except UnicodeDecodeError:
+        text = ""
+    if not text or not text.isprintable() or " " in text:
+        what = f"the token {name} holds what no header can carry"
+        raise unfetched(str(reference), "refused", what, f"store another with `aileron secret set {name}`")
+    return text
+
+
+def _field(reference: SecretReference, body: bytes) -> Secret:
+    try:
+        fields = msgspec.json.decode(body, type=_Answer).data.data or {}
+    except (ValueError, RecursionError):
+        what = "the answer is not that of a key-value store of version 2"
+        raise unfetched(str(reference), "bad_answer", what, f"see that {reference.mount} is one") from None
+    if reference.field not in fields:
+        what = f"the secret is there, and has no field {reference.field}"
+        raise unfetched(str(reference), "missing", what, "name another field after the #")
+    try:
+        return Secret(msgspec.json.decode(fields[reference.field], type=str).encode())
+    except ValueError:
+        what = f"the field {reference.field} is not text"
+        raise unfetched(str(reference), "not_text", what, "name another field after the #") from None
+
+
+def _refusal(reference: SecretReference, to: HostPort, status: int, token: str) -> AileronError:
+    refusal: Callable[..., AileronError] = unfetched
+    if status == 403:
+        what = f"{to} refuses the token {token} for it (403)"
+        return refusal(str(reference), "refused", what, f"store one that may read it with `aileron secret set {token}`")
+    if status == 404:
+        return refusal(str(reference), "missing", f"{to} has no such secret (404)", "add it there, or name another")
+    if 300 <= status <= 399:
+        what = f"{to} answers with a redirect ({status}), which is not followed"
+        return refusal(str(reference), "redirected", what, "name the server that answers itself: the active node")
+    if status == 503:
+        what = f"{to} is sealed, or out of service (503)"
+        return refusal(str(reference), "sealed", what, "unseal it, then try again", retriable=True)
+    is_later = status in (429, 473) or status >= 500
+    what = f"{to} answers with status {status}"
+    return refusal(str(reference), "bad_answer", what, "see what is wrong there, then try again", retriable=is_later)
+
+
+def _unanswered(reference: SecretReference, error: AileronError) -> AileronError:
+    """What kept egress from an answer. Its words are ours, and quote nothing that was sent or came back."""
+    failure = error.failure
+    if failure.failure_class is FailureClass.CAPABILITY_DENIED:
+        return unfetched(str(reference), "not_allowed", failure.message, f"the host is {reference.host}")
+    if failure.failure_class is FailureClass.RESOURCE_LIMIT_EXCEEDED:
+        what = f"the answer is larger than {MAX_ANSWER_BYTES >> 10} KiB"
+        return unfetched(str(reference), "too_large", what, "keep it in a secret with fewer fields")
+    return unreached(str(reference), "unreachable", failure.message)

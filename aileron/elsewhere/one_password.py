@@ -1,0 +1,59 @@
+"""1Password, by its program `op`: `op read` of a reference in 1Password's own form.
+
+Signed in is either the user's 1Password app, which `op` asks by itself, or a service account whose token is a secret of the
+vault. That token is in the program's environment while it runs, a second or so, as `op` takes it in no other way.
+
+Source: 1Password, "op read", "Use service accounts with 1Password CLI". Not here: how a program is run (programs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aileron.elsewhere.problems import unfetched
+from aileron.elsewhere.programs import Ended, Programs, chosen
+from aileron.model.failure import AileronError
+from aileron.model.secret import Secret
+from aileron.model.secret_reference import SecretReference
+
+__all__ = ["from_op"]
+
+_PASSED_ON: Final = ("HOME", "XDG_CONFIG_HOME", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS", "USER", "LOGNAME")
+"""Where its settings are, and how it asks the app."""
+_VARIABLE: Final = "OP_SERVICE_ACCOUNT_TOKEN"
+
+
+async def from_op(
+    programs: Programs,
+    program: str,
+    reference: SecretReference,
+    token: Secret | None,
+    environment: Mapping[str, str],
+    deadline: float,
+) -> Secret:
+    """The value of a field. AileronError(binding_failed)."""
+    given = {**chosen(environment, *_PASSED_ON), "PATH": programs.search_path(program), "LC_ALL": "C.UTF-8"}
+    if token is not None:
+        given[_VARIABLE] = token.reveal().decode("utf-8", "replace")
+    ended = await programs.run((program, "read", "--no-newline", str(reference)), given, str(reference), deadline)
+    if ended.status != 0:
+        raise _why(reference, ended)
+    return Secret(ended.out)
+
+
+def _why(reference: SecretReference, ended: Ended) -> AileronError:
+    """By what `op` says, which is looked through and not shown."""
+    if ended.says(b"isn't a", b"isn't an", b"does not have a field", b"could not find", b"no item"):
+        what = "1Password has no such vault, item or field, or does not show it to this account"
+        return unfetched(
+            str(reference), "missing", what, f"see that `op read '{reference}'` works in a terminal of yours"
+        )
+    if ended.says(
+        b"sign in", b"signed in", b"no accounts configured", b"authorization", b"session expired", b"service account"
+    ):
+        what = "1Password is locked, or its token does not count"
+        cure = "unlock the 1Password app, or store another service account's token, then try again"
+        return unfetched(str(reference), "locked", what, cure, retriable=True)
+    what = f"op ended with status {ended.status}"
+    return unfetched(str(reference), "refused", what, f"see that `op read '{reference}'` works in a terminal of yours")

@@ -1,0 +1,76 @@
+"""Secrets in a real password store: Debian's pass and gpg, with a key of the test's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from tests.elsewhere.conftest import fetched, fetching, unfetched
+from tests.support.password_store import PasswordStore, needs_pass
+
+pytestmark = [pytest.mark.anyio, needs_pass]
+
+PASSWORD, KEY = (
+    "canary-in-the-password-store",
+    "-----BEGIN PRIVATE KEY-----\nMC4CAQAwBQYDK2Vw\n-----END PRIVATE KEY-----\n",
+)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[PasswordStore]:
+    """With some entries, as people have them."""
+    with PasswordStore() as made:
+        made.insert("work/mail", f"{PASSWORD}\nuser: me@example.test\nurl: https://mail.example\n")
+        made.insert("work/key", KEY)
+        made.insert("With spaces/Mail, old", PASSWORD)
+        yield made
+
+
+@pytest.mark.parametrize("entry", ["work/mail", "With spaces/Mail, old"], ids=["lines", "spaces"])
+async def test_the_first_line_is_the_secret(store: PasswordStore, entry: str) -> None:
+    """As pass's users have it; what stands below is theirs."""
+    async with fetching(environment=store.environment) as fetcher:
+        assert await fetched(fetcher, f"pass:{entry}") == PASSWORD.encode()
+
+
+async def test_a_private_key_is_whole(store: PasswordStore) -> None:
+    """Its first line alone would be nothing."""
+    async with fetching(environment=store.environment) as fetcher:
+        assert await fetched(fetcher, "pass:work/key") == KEY.encode()
+
+
+@pytest.mark.parametrize("entry", ["work/none", "work"], ids=["nothing", "directory"])
+async def test_what_is_no_entry_is_missing(store: PasswordStore, entry: str) -> None:
+    """A directory too: pass would print its listing and end well."""
+    async with fetching(environment=store.environment) as fetcher:
+        with unfetched("missing", "has no such entry", f"pass insert '{entry}'"):
+            await fetched(fetcher, f"pass:{entry}")
+
+
+async def test_a_locked_key_fails_at_once(store: PasswordStore) -> None:
+    """Nobody is asked for its passphrase, and nothing waits for one; the store with an open key is the control."""
+    with PasswordStore("a passphrase that nobody types") as locked:
+        locked.insert("mail", PASSWORD)
+        locked.forget()
+        async with fetching(environment=locked.environment) as fetcher:
+            began = anyio.current_time()
+            with unfetched("locked", "gpg has no key for it that is unlocked", "run `pass show 'mail'` in a terminal"):
+                await fetched(fetcher, "pass:mail")
+            assert anyio.current_time() - began < 5
+    async with fetching(environment=store.environment) as fetcher:
+        assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()
+
+
+async def test_the_environment_says_which_store_and_nothing_else(store: PasswordStore) -> None:
+    """Options and extensions for pass and gpg, and a PATH, are not passed on."""
+    hostile = {
+        "PATH": "/nonexistent",
+        "PASSWORD_STORE_GPG_OPTS": "--no-such-option",
+        "PASSWORD_STORE_ENABLE_EXTENSIONS": "true",
+        "BASH_ENV": "/nonexistent/run-me",
+        "LD_PRELOAD": "/nonexistent/load-me.so",
+    }
+    async with fetching(environment={**store.environment, **hostile}) as fetcher:
+        assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()

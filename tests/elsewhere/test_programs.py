@@ -1,0 +1,175 @@
+"""Programs that print a secret: found where nobody else can write, run with bounds, and ended with all they started.
+
+`op` here is a small program that answers as 1Password's does, as its own needs an account.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aileron.elsewhere.programs import MAX_OUTPUT_BYTES, Programs
+from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere, SecretReference
+from tests.elsewhere.conftest import TOKEN, fetched, fetching, program, unfetched
+
+pytestmark = pytest.mark.anyio
+
+REFERENCE = "op://Private/Mail/password"
+VALUE = b"canary-from-one-password"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """That counts as the system's."""
+    made = tmp_path / "bin"
+    made.mkdir(mode=0o755)
+    return made
+
+
+async def answer_of(directory: Path, *lines: str, token: bytes | None = None, within_s: float = 10.0) -> bytes:
+    """What a program of these lines gives as `op`."""
+    program(directory, "op", *lines)
+    environment = {"HOME": "/nonexistent", "SECRET_OF_THE_DAEMON": "not for programs", "OP_ACCOUNT": "another"}
+    async with fetching(environment=environment, directories=(str(directory),)) as fetcher:
+        return await fetched(fetcher, REFERENCE, token, within_s)
+
+
+async def test_op_is_asked_for_the_reference_as_it_is(directory: Path) -> None:
+    """With the token of a service account in its environment, and nothing of the daemon's."""
+    lines = [
+        'printf "%s|" "$@"',
+        'printf "%s|" "$OP_SERVICE_ACCOUNT_TOKEN" "$OP_ACCOUNT$SECRET_OF_THE_DAEMON" "$HOME"',
+        "cat",
+    ]
+    got = (await answer_of(directory, *lines, token=TOKEN)).split(b"|")
+    assert got == [b"read", b"--no-newline", REFERENCE.encode(), TOKEN, b"", b"/nonexistent", b""]
+
+
+async def test_without_a_token_there_is_none_in_its_environment(directory: Path) -> None:
+    """The app is asked then."""
+    assert await answer_of(directory, 'printf "%s" "${OP_SERVICE_ACCOUNT_TOKEN-none given}"') == b"none given"
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [
+        ('[ERROR] 2026/01/02 03:04:05 "Mail" isn\'t an item in the "Private" vault.', "missing"),
+        ("[ERROR] 2026/01/02 03:04:05 You are not currently signed in. Please run `op signin --help`", "locked"),
+        ("[ERROR] 2026/01/02 03:04:05 No accounts configured for use with 1Password CLI.", "locked"),
+        (f"[ERROR] something else about {VALUE.decode()}", "refused"),
+    ],
+    ids=["missing", "signed-out", "no-account", "other"],
+)
+async def test_what_op_says_is_told_in_our_words(directory: Path, said: str, code: str) -> None:
+    """Each with its cure; nothing that it said is quoted."""
+    (directory / "said").write_text(said)
+    with unfetched(code, f"the secret at {REFERENCE} cannot be fetched"):
+        await answer_of(directory, f"cat {directory}/said >&2", "exit 1")
+    with pytest.raises(Exception, match="cannot be fetched") as failed:
+        await answer_of(directory, f"cat {directory}/said >&2", "exit 1")
+    assert VALUE.decode() not in str(failed.value)
+
+
+async def test_what_takes_too_long_is_ended_with_all_it_started(directory: Path, tmp_path: Path) -> None:
+    """The shell, and the sleep that it waits for."""
+    pids = tmp_path / "pids"
+    with unfetched("timed_out", "did not answer in time", "see that `op read"):
+        await answer_of(directory, "sleep 60 &", f"echo $$ $! > {pids}", "wait", within_s=0.5)
+    for pid in pids.read_text().split():
+        await ended(int(pid))
+
+
+async def test_whoever_is_cancelled_leaves_no_program(directory: Path, tmp_path: Path) -> None:
+    """A run that ends meanwhile."""
+    pids = tmp_path / "pids"
+    with anyio.move_on_after(0.5):
+        await answer_of(directory, "sleep 60 &", f"echo $$ $! > {pids}", "wait")
+    for pid in pids.read_text().split():
+        await ended(int(pid))
+
+
+async def ended(pid: int) -> None:
+    """Wait until a process is gone, or dead and not yet waited for by init."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        await anyio.sleep(0.02)
+    raise AssertionError(f"process {pid} goes on")
+
+
+async def test_output_is_bounded(directory: Path) -> None:
+    """The greatest length passes, one byte more does not, and what never ends is ended."""
+    assert len(await answer_of(directory, f"head -c {MAX_OUTPUT_BYTES} /dev/zero | tr '\\0' a")) == MAX_OUTPUT_BYTES
+    for lines in (f"head -c {MAX_OUTPUT_BYTES + 1} /dev/zero | tr '\\0' a", "yes"):
+        with unfetched("too_large", "prints more than 64 KiB"):
+            await answer_of(directory, lines)
+
+
+async def test_much_on_standard_error_holds_nobody_up(directory: Path) -> None:
+    """It is read to its end and kept to its beginning."""
+    assert await answer_of(directory, "head -c 1000000 /dev/zero >&2", f"printf {VALUE.decode()}") == VALUE
+
+
+async def test_a_program_that_is_missing_is_told(directory: Path) -> None:
+    """When it is bound, and when it is gone afterwards."""
+    async with fetching(directories=(str(directory),)) as fetcher:
+        with unfetched("not_installed", "there is no op of the system's", "install op"):
+            await fetched(fetcher, REFERENCE)
+        gone = Elsewhere(REFERENCE, program=str(directory / "op"))
+        with unfetched("not_installed", "is missing, or others than the system can change it"):
+            await fetcher.fetch(gone, None, anyio.current_time() + 5)
+
+
+@pytest.mark.parametrize("change", ["writable", "writable-directory", "not-executable", "elsewhere"])
+async def test_a_program_that_others_could_have_put_there_does_not_run(
+    directory: Path, tmp_path: Path, change: str
+) -> None:
+    """Nor one in a directory that is not the system's; as it was, it runs."""
+    path = program(directory, "op", f"printf {VALUE.decode()}")
+    pinned = Elsewhere(REFERENCE, program=str(path))
+    async with fetching(directories=(str(directory),)) as fetcher:
+        assert (await fetcher.fetch(pinned, None, anyio.current_time() + 5)).reveal() == VALUE
+        if change == "writable":
+            path.chmod(0o777)
+        elif change == "writable-directory":
+            directory.chmod(0o777)
+        elif change == "not-executable":
+            path.chmod(0o644)
+        else:
+            pinned = Elsewhere(REFERENCE, program=str(program(tmp_path, "op", f"printf {VALUE.decode()}")))
+        with unfetched("not_installed"):
+            await fetcher.fetch(pinned, None, anyio.current_time() + 5)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+async def test_a_program_of_another_user_does_not_count(directory: Path) -> None:
+    """The one that owns the system's directories is root."""
+    path = program(directory, "op", f"printf {VALUE.decode()}")
+    assert Programs((str(directory),)).found("op", REFERENCE) == str(path)
+    os.chown(path, 65534, 65534)
+    with unfetched("not_installed"):
+        Programs((str(directory),)).found("op", REFERENCE)
+
+
+async def test_the_daemons_path_is_not_looked_at(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An agent that starts the daemon chooses it."""
+    program(directory, "op", f"printf {VALUE.decode()}")
+    monkeypatch.setenv("PATH", str(directory))
+    async with fetching() as fetcher:
+        with unfetched("not_installed"):
+            fetcher.pinned(SecretReference.parse(REFERENCE), None)
+
+
+def test_a_fetched_value_does_not_show() -> None:
+    """In a repr, which tracebacks have."""
+    assert VALUE.decode() not in repr(Secret(VALUE))
