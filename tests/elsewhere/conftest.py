@@ -22,8 +22,6 @@ from aileron.model.secret import Secret
 from aileron.model.secret_reference import SecretReference
 from tests.support.upstream import Authority
 
-TOKEN = b"hvs.the-token-of-the-tests"
-
 
 class Nobody:
     """A lender that nobody asks: what is sent to fetch a secret is no connector's."""

@@ -15,7 +15,8 @@ import pytest
 from aileron.elsewhere.programs import MAX_OUTPUT_BYTES, Programs
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere, SecretReference
-from tests.elsewhere.conftest import TOKEN, fetched, fetching, program, unfetched
+from tests.elsewhere.conftest import fetched, fetching, program, unfetched
+from tests.support.key_value_store import TOKEN
 
 pytestmark = pytest.mark.anyio
 

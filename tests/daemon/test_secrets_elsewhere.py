@@ -1,0 +1,315 @@
+"""Secrets that are kept elsewhere, from a jail: fetched by the daemon, lent, refused once they change, and left nowhere."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from aileron.client import Answer
+from tests.cli.command import Command
+from tests.support.approver import Approver
+from tests.support.canary import find, scan
+from tests.support.home import PROBE, DaemonHome, daemon_home, word
+from tests.support.key_value_store import TOKEN, KeyValueStore
+from tests.support.memories import descendants_of, memory_of
+from tests.support.password_store import PasswordStore, needs_pass
+from tests.support.upstream import Seen, Upstream, answer
+
+pytestmark = [pytest.mark.jail, needs_pass]
+
+FIRST, SECOND, IN_PASS = "canary-one-in-a-store", "canary-two-in-a-store", "canary-three-in-pass"
+BOUND = "basic/probe/me"
+
+
+class World:
+    """A home whose probe reaches a service that says what it was sent, a key-value store, and a password store."""
+
+    def __init__(self, home: DaemonHome, store: KeyValueStore, passwords: PasswordStore, service: Upstream) -> None:
+        self.home, self.store, self.passwords, self.service = home, store, passwords, service
+        self.command = Command(home.path)
+        self.sent: list[str] = []
+        self.begun = threading.Event()
+        self.goes_on = threading.Event()
+
+    def keep_at(self, reference: str, name: str = "kept", token: str | None = "store-token") -> Answer:
+        """Store a reference."""
+        return self.home.ask(
+            "PUT", f"/v1/secrets/{name}", {"reference": reference, **({"token": token} if token else {})}
+        )
+
+    def bind(self, secret: str = "kept") -> Answer:
+        """Bind it to the probe, in place of what is bound."""
+        self.home.ask("DELETE", f"/v1/bindings/{BOUND}")
+        body = {"connector": PROBE, "name": BOUND, "username": "mira", "secret": secret}
+        return self.home.ask("POST", "/v1/bindings", body)
+
+    def reopen(self) -> None:
+        """Lock the vault and unlock it."""
+        self.home.must("POST", "/v1/vault/lock")
+        self.home.unlock()
+
+    def fetch(self, *, with_credential: bool = True, path: str = "/") -> Answer:
+        """What a connector asks of the service."""
+        return self.home.run("fetch", {"with_credential": with_credential, "path": path})
+
+    def events(self, *kinds: str) -> list[dict[str, Any]]:
+        """What is on record of these, oldest first."""
+        rows = self.home.must("GET", "/v1/audit?limit=1000")["events"]
+        return sorted((row for row in rows if row["type"] in kinds), key=lambda row: row["seq"])
+
+
+@pytest.fixture(scope="module")
+def world() -> Iterator[World]:
+    """Made once; each test puts its own secret there."""
+    made: list[World] = []
+
+    def service(seen: Seen) -> bytes | Iterable[bytes]:
+        sent = (seen.values("Authorization") or [""])[0]
+        made[0].sent.append(sent)
+        if seen.target == "/wait":
+            made[0].begun.set()
+            made[0].goes_on.wait(20)
+        decoded = base64.b64decode(sent.removeprefix("Basic ")).decode()
+        return answer(f"you sent {sent}, which is {decoded}; others sent {IN_PASS} and {FIRST} and {SECOND}".encode())
+
+    with PasswordStore() as passwords, KeyValueStore(FIRST) as store, Upstream(service) as upstream:
+        passwords.insert("probe/me", f"{IN_PASS}\nuser: mira\n")
+        before = {name: os.environ.get(name) for name in passwords.environment}
+        os.environ.update(passwords.environment)
+        try:
+            with daemon_home() as home:
+                hosts = [f"localhost:{upstream.port}", store.address]
+                home.configure(f"[egress]\nprivate_plain = {json.dumps(hosts)}\n")
+                home.install_probe(hosts[0])
+                home.unlock()
+                home.must("PUT", "/v1/secrets/store-token", {"value_base64": base64.b64encode(TOKEN).decode()})
+                home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
+                made.append(World(home, store, passwords, upstream))
+                yield made[0]
+        finally:
+            for name, value in before.items():
+                os.environ.pop(name) if value is None else os.environ.update({name: value})
+
+
+def test_a_secret_in_pass_is_lent_and_left_nowhere(world: World) -> None:
+    """Searched for in the jail while it has sent it, in its answer, and in everything that the home has."""
+    assert word(world.keep_at("pass:probe/me", token=None)) == "ok"
+    assert word(world.bind()) == "ok"
+    world.reopen()
+    world.begun.clear()
+    world.goes_on.clear()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(world.fetch, path="/wait")
+        assert world.begun.wait(20)
+        daemon = world.home.daemon_pid
+        assert daemon is not None
+        jails = [memory_of(pid) for pid in descendants_of(daemon)]
+        world.goes_on.set()
+        got = running.result(25)
+
+    wire = base64.b64encode(f"mira:{IN_PASS}".encode())
+    assert world.sent[-1] == f"Basic {wire.decode()}"
+    assert any(b"with_credential" in memory for memory in jails)
+    said = json.dumps(got.body).encode()
+    assert word(got) == "ok"
+    assert b"you sent" in said
+    for secret in (IN_PASS.encode(), wire):
+        assert not any(secret in memory for memory in jails)
+        assert not find(said, secret)
+        assert not scan([world.home.path], secret)
+    kinds = [row["type"] for row in world.events("secret.fetching", "egress.sending", "secret.fetch_failed")]
+    assert kinds[-2:] == ["secret.fetching", "egress.sending"]
+    fetching = world.events("secret.fetching")[-1]
+    assert (fetching["name"], fetching["reference"], fetching["binding"]) == ("kept", "pass:probe/me", BOUND)
+
+
+def test_twenty_requests_at_once_fetch_once(world: World) -> None:
+    """And those that come later ask nobody."""
+    world.store.value = FIRST
+    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
+    assert word(world.bind()) == "ok"
+    world.reopen()
+    before = len(world.store.seen)
+    with ThreadPoolExecutor(20) as pool:
+        got = list(pool.map(lambda _: word(world.fetch()), range(20)))
+    assert set(got) == {"ok"}
+    assert word(world.fetch()) == "ok"
+    assert len(world.store.seen) == before + 1
+
+
+def test_a_secret_that_changed_is_lent_only_once_that_is_approved(world: World) -> None:
+    """Also where it is only looked for: the service may say what it was sent before. The command approves it."""
+    world.store.value = FIRST
+    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
+    assert word(world.bind()) == "ok"
+    world.reopen()
+    world.store.value = SECOND
+    sent = len(world.sent)
+    for refused in (world.fetch(), world.fetch(with_credential=False)):
+        assert word(refused) == "binding_failed"
+        message = refused.body["error"]["message"]
+        assert (
+            f"the secret at {world.store.at('mail/home')} changed since you approved it: aileron binding rebind {BOUND}"
+            in message
+        )
+        assert SECOND not in message
+    assert len(world.sent) == sent
+    assert world.events("secret.fetch_failed")[-1]["code"] == "changed"
+
+    said = world.command("binding", "rebind", BOUND)
+    assert (said.code, said.out) == (0, ""), said
+    assert f"{BOUND} uses the secret that is at {world.store.at('mail/home')} now" in said.err
+    got = world.fetch()
+    assert (word(got), world.sent[-1]) == ("ok", f"Basic {base64.b64encode(f'mira:{SECOND}'.encode()).decode()}")
+    assert SECOND not in json.dumps(got.body)
+
+
+def test_what_was_lent_until_it_changed_is_still_scrubbed(world: World) -> None:
+    """The value of before, which the service knows."""
+    world.store.value = FIRST
+    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
+    assert word(world.bind()) == "ok"
+    assert word(world.fetch()) == "ok"
+    world.store.value = SECOND
+    assert world.command("binding", "rebind", BOUND).code == 0
+    got = world.fetch(with_credential=False)
+    said = json.dumps(got.body)
+    assert word(got) == "ok"
+    assert "others sent" in said
+    assert FIRST not in said
+    assert SECOND not in said
+
+
+def test_a_request_without_a_credential_waits_until_the_secret_is_known(world: World) -> None:
+    """And is refused where it cannot be: its answer could not be searched. Nothing is sent then."""
+    world.store.value = FIRST
+    assert word(world.keep_at(world.store.at("mail/home"))) == "ok"
+    assert word(world.bind()) == "ok"
+    world.reopen()
+    got = world.fetch(with_credential=False)
+    assert word(got) == "ok"
+    assert FIRST not in json.dumps(got.body)
+    assert world.events("secret.fetching")[-1]["binding"] is None
+
+    world.home.must("PUT", "/v1/secrets/store-token", {"value_base64": base64.b64encode(b"hvs.revoked").decode()})
+    try:
+        world.reopen()
+        sent = len(world.sent)
+        got = world.fetch(with_credential=False)
+        assert word(got) == "binding_failed"
+        assert "refuses the token store-token for it (403)" in got.body["error"]["message"]
+        assert len(world.sent) == sent
+    finally:
+        world.home.must("PUT", "/v1/secrets/store-token", {"value_base64": base64.b64encode(TOKEN).decode()})
+    assert word(world.fetch(with_credential=False)) == "ok"
+
+
+@pytest.mark.parametrize(
+    ("reference", "why"),
+    [
+        ("pass:none/here", "has no such entry"),
+        ("env-file:/home/me/.env", "an agent that runs as you could read the file"),
+        ("op://Private/Mail/password", "there is no op of the system's"),
+        ("vault://{store}/secret/none#password", "has no such secret (404)"),
+        ("vault://{store}/secret/sealed#password", "unseal it, then try again"),
+        ("vault://203.0.113.1:8200/secret/../x#y", "'..' cannot be a part of a path"),
+    ],
+    ids=["no-entry", "env-file", "no-program", "no-secret", "sealed", "no-reference"],
+)
+def test_what_cannot_be_fetched_is_not_stored(world: World, reference: str, why: str) -> None:
+    """The person who stores it sees why."""
+    text = reference.replace("{store}", world.store.address)
+    got = world.keep_at(text, name="unfetched", token="store-token" if text.startswith("vault:") else None)
+    assert got.is_error
+    assert why in got.body["error"]["message"]
+    assert "unfetched" not in [one["name"] for one in world.home.must("GET", "/v1/secrets")["secrets"]]
+
+
+def test_a_value_that_cannot_be_used_is_not_stored(world: World) -> None:
+    """Too short to be scrubbed; of two lines."""
+    for value, why in (("short", "has 5 bytes"), ("two lines\nof it", "contains a line end")):
+        world.store.value = value
+        got = world.keep_at(world.store.at("mail/home"), name="unfit")
+        assert word(got) == "bad_input"
+        assert why in got.body["error"]["message"]
+
+
+def test_it_is_bound_by_a_command_without_a_terminal(world: World) -> None:
+    """And shown where it is."""
+    world.home.ask("DELETE", f"/v1/bindings/{BOUND}")
+    world.store.value = FIRST
+    reference = world.store.at("mail/home")
+    given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "store-token")
+    said = world.command("binding", "setup", PROBE, *given)
+    assert said.code == 0, said
+    assert word(world.fetch()) == "ok"
+    shown = world.command("binding", "inspect", BOUND)
+    assert f"{reference}, with the token store-token" in " ".join(shown.out.split())
+    listed = world.command("secret", "list", "--json").json["secrets"]
+    assert {"reference": reference, "token": "store-token"} in [one.get("elsewhere") for one in listed]
+    world.store.value = SECOND
+    said = world.command("binding", "rebind", BOUND, "--from", "pass:probe/me")
+    assert said.code == 0, said
+    assert word(world.fetch()) == "ok"
+    assert world.sent[-1] == f"Basic {base64.b64encode(f'mira:{IN_PASS}'.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("secret", "set", "x", "--from", "env-file:.env"), "an agent that runs as you could read the file"),
+        (("secret", "set", "x", "--from-token", "y"), "--from-token belongs to --from"),
+        (("binding", "setup", PROBE, "--from", "nowhere"), "is not a reference to a secret"),
+        (("binding", "setup", PROBE, "--from", "pass:a", "--secret", "b"), "cannot be used together"),
+    ],
+    ids=["env-file", "token-alone", "no-reference", "both"],
+)
+def test_options_that_do_not_fit_are_refused(world: World, words: tuple[str, ...], why: str) -> None:
+    """Before anything is asked."""
+    said = world.command(*words)
+    assert said.code == 2
+    assert why in " ".join(said.err.split())
+
+
+def test_where_a_secret_is_kept_is_approved_with_a_signature(world: World, approver: Approver) -> None:
+    """Named in what is signed; and what was exchanged meanwhile is not bound."""
+    with daemon_home() as home:
+        home.configure(f'[egress]\nprivate_plain = ["{world.store.address}"]\n')
+        home.install_probe()
+        home.unlock()
+        made = World(home, world.store, world.passwords, world.service)
+        world.store.value = FIRST
+        home.must("PUT", "/v1/secrets/store-token", {"value_base64": base64.b64encode(TOKEN).decode()})
+        approver.appoint(home)
+        assert word(made.keep_at("pass:probe/me", token=None)) == "ok"
+
+        asked = home.ask(
+            "POST", "/v1/bindings", {"connector": PROBE, "name": BOUND, "username": "mira", "secret": "kept"}
+        )
+        subject = approver.shown(home, asked.body["approval_id"])["subject"]
+        assert subject["reference"] == "pass:probe/me, read by /usr/bin/pass"
+        assert word(made.keep_at(world.store.at("mail/home"))) == "ok"
+        decided = approver.decide(home, asked.body["approval_id"])
+        assert "hash_mismatch" in json.dumps(decided.body), decided.body
+        assert home.must("GET", "/v1/bindings")["bindings"] == []
+        assert word(made.keep_at("pass:probe/me", token=None)) == "ok"
+        asked = home.ask(
+            "POST", "/v1/bindings", {"connector": PROBE, "name": BOUND, "username": "mira", "secret": "kept"}
+        )
+        approver.agree(home, asked)
+
+        changed = made.keep_at(world.store.at("mail/home"))
+        subject = approver.shown(home, changed.body["approval_id"])["subject"]
+        assert (changed.status, subject["kind"], subject["bindings"]) == (202, "secret", [BOUND])
+        assert subject["reference"] == f"{world.store.at('mail/home')}, with the token store-token"
+        assert home.must("GET", f"/v1/bindings/{BOUND}")["elsewhere"]["reference"] == "pass:probe/me"
+        approver.agree(home, changed)
+        assert home.must("GET", f"/v1/bindings/{BOUND}")["elsewhere"]["reference"] == world.store.at("mail/home")
+        assert made.keep_at(world.store.at("mail/home")).status == 200

@@ -1,0 +1,88 @@
+"""The key-value store of HashiCorp Vault and OpenBao, as far as one secret is read: a server in threads of the tests.
+
+Written from the API's page. A token that is not its own is refused; what it answers is by the path, so that it can also be
+sealed, slow or broken.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterable
+from typing import Any, Self
+
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+__all__ = ["MORE_THAN_IS_READ", "TOKEN", "KeyValueStore", "stored"]
+
+TOKEN = b"hvs.the-token-of-the-tests"
+MORE_THAN_IS_READ = 256 << 10
+
+
+def stored(**fields: Any) -> bytes:
+    """The answer to a read, as the API's page has it."""
+    metadata = {"created_time": "2026-01-02T03:04:05.678Z", "deletion_time": "", "destroyed": False, "version": 2}
+    said = {"request_id": "x", "lease_id": "", "renewable": False, "data": {"data": fields, "metadata": metadata}}
+    return answer(json.dumps(said).encode(), "Content-Type: application/json")
+
+
+def says(errors: list[str], status: str) -> bytes:
+    """An answer that is an error."""
+    return answer(json.dumps({"errors": errors}).encode(), "Content-Type: application/json", status=status)
+
+
+class KeyValueStore:
+    """A server whose answers are by path; a token that is not its own is refused."""
+
+    def __init__(self, value: str, authority: Authority | None = None) -> None:
+        self.value = value
+        """Of `mail/home`, and of every other path that has one."""
+        self.goes_on = threading.Event()
+        self.seen: list[Seen] = []
+        self.server = Upstream(self._answer, None if authority is None else authority.server_context("localhost"))
+        self.address = f"localhost:{self.server.port}"
+
+    def __enter__(self) -> Self:
+        self.server.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.goes_on.set()
+        self.server.__exit__(*error)
+
+    def at(self, path: str, field: str = "password") -> str:
+        """A reference."""
+        return f"vault://{self.address}/secret/{path}#{field}"
+
+    def _answer(self, seen: Seen) -> bytes | Iterable[bytes]:
+        self.seen.append(seen)
+        if seen.values("X-Vault-Token") != [TOKEN.decode()]:
+            return says(["permission denied"], "403 Forbidden")
+        match seen.target.removeprefix("/v1/secret/data/"):
+            case "mail/home":
+                return stored(password=self.value, user="me", number=7)
+            case "deleted":
+                said = {"data": {"data": None, "metadata": {"destroyed": False, "version": 3}}}
+                return answer(json.dumps(said).encode(), status="404 Not Found")
+            case "null":
+                return answer(json.dumps({"data": {"data": None}}).encode())
+            case "sealed":
+                return says(["Vault is sealed"], "503 Service Unavailable")
+            case "standby":
+                return answer(
+                    b"", f"Location: https://{self.address}/v1/secret/data/mail/home", status="307 Temporary Redirect"
+                )
+            case "limited":
+                return says(["quota exceeded"], "429 Too Many Requests")
+            case "broken":
+                return says(["internal"], "500 Internal Server Error")
+            case "html":
+                return answer(b"<html>not a store</html>")
+            case "version-1":
+                return answer(json.dumps({"data": {"password": self.value}}).encode())
+            case "huge":
+                return stored(password=self.value, more="x" * MORE_THAN_IS_READ)
+            case "slow":
+                self.goes_on.wait(10)
+                return stored(password=self.value)
+        return says([], "404 Not Found")
