@@ -18,6 +18,8 @@ SERVER_TESTS := tests/egress/test_egress_certificates.py $(addprefix tests/conne
     $(addprefix tests/logins/test_,databases_from_a_jail.py \
     logins_confined.py logins_mysql.py logins_postgres.py logins_postgres_effects.py mail_from_a_jail.py mail_servers.py redis.py \
     redis_and_ssh_from_a_jail.py ssh.py every_login_leaves_nothing.py) tests/egress/test_egress_digest_lighttpd.py
+SERVER_TESTS += tests/elsewhere/test_password_store.py tests/daemon/test_secrets_elsewhere.py \
+    tests/cli/test_keep_secrets_elsewhere_page.py
 FROM_NPM := $(AGENT_TESTS) $(CONFORMANCE_TESTS) $(BROWSER_TESTS) $(DOCUMENT_TESTS)
 # On shared machines a failure is looked at twice: docs/development/running-tests.md#a-test-that-fails-once.
 ONCE_MORE := --reruns 1 --max-suite-reruns 3 --rerun-exclude-path tests/attacks --rerun-show-tracebacks

@@ -179,11 +179,12 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
     )
 
 
-def facts_of(wanted: BindRequest) -> list[tuple[str, Any]]:
-    """What is wanted, in words."""
+def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, Any]]:
+    """What is wanted, in words; `is_here`: of a secret that the vault will have."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
     kind = "ssh" if wanted.ssh else wanted.kind
     meaning = _MEANING.get(kind, f"you sign in{where}; Aileron never sees your password")
+    meaning = meaning if is_here else meaning.replace(", stored in the vault", "")
     return [
         ("wants", f"{wanted.kind}: {meaning}"),
         ("for", wanted.scope),

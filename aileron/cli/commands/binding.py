@@ -113,7 +113,9 @@ def setup(
             f"--device and --no-browser apply to a sign-in, but this credential is of kind {wanted.kind}"
         )
     if can_ask() and not as_json:
-        output.print_facts([("connector", connector), *facts_of(wanted)], "stderr", column=COLUMN)
+        kept_at = source if token is None else f"{source}, with the token {token}"
+        facts = [("connector", connector), *facts_of(wanted, is_here=source is None), ("kept at", kept_at)]
+        output.print_facts(facts, "stderr", column=COLUMN)
         output.note("")
     _warn(details)
     raise typer.Exit(bind(supervisor, wanted, given))

@@ -37,9 +37,10 @@ def set_(
     passphrase_file: PassphraseFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Store a secret, read from standard input or typed at a terminal; or with --from, where it is kept.
+    """Store a secret, read from standard input or typed at a terminal.
 
-    If decisions are signed, the approver must sign before a secret that bindings use is replaced.
+    With --from, Aileron stores where the secret is kept instead, and fetches it from there when a connector needs it. If
+    decisions are signed, the approver must sign before a secret that bindings use is replaced.
     """
     check_source(source, token)
     supervisor = Supervisor(passphrase=passphrase_from(passphrase_file))

@@ -24,7 +24,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.elsewhere.fetch import Fetcher
 from aileron.elsewhere.problems import CODES
-from aileron.model.failure import AileronError, FailureClass
+from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
@@ -147,6 +147,7 @@ class SecretsElsewhere:
         return AileronError(
             FailureClass.BINDING_FAILED,
             f"secret {name!r} was not fetched in time from where it is kept: see `aileron secret list`, then try again",
+            boundary=Boundary.USER,
             retriable=True,
             details={"code": "timed_out"},
         )
