@@ -49,8 +49,8 @@ class Secrets:
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """Renewals and requests for tokens, and some fetches of secrets, go out through egress themselves, which borrows what they get:
-    they are asked for first when something is lent.
+    """Renewals, requests for tokens, and some fetches of secrets go out through egress themselves, which borrows what they get: they
+    are asked for first when something is lent.
     """
     lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
     lending.adopt(base.settings)
