@@ -49,8 +49,8 @@ class Secrets:
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """Renewals, requests for tokens, and some fetches of secrets go out through egress themselves, which borrows what they get: they
-    are asked for first when something is lent.
+    """What goes out through egress for what it borrows (renewals, requests for tokens, some fetches of secrets) is asked for first
+    when something is lent.
     """
     lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
     lending.adopt(base.settings)
