@@ -1,0 +1,62 @@
+"""docs/how-to/use-a-client-certificate.md, done as it stands: its files and its commands, at Debian's nginx."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aileron.model.client_certificate import pem_blocks
+from tests.e2e.test_tutorial import ROOT, Command, File, Shell, home, missing, shell, steps
+from tests.support.canary import scan
+from tests.support.client_certificates import ClientAuthority
+from tests.support.nginx import Nginx, needs_nginx
+from tests.support.upstream import Authority
+
+__all__ = ["home", "shell"]  # fixtures
+
+pytestmark = [pytest.mark.jail, pytest.mark.slow, needs_nginx]
+PAGE = ROOT / "docs" / "how-to" / "use-a-client-certificate.md"
+
+
+def issue(clients: ClientAuthority, home: Path, name: str) -> bytes:
+    """The reader's two files; a line of the private key."""
+    *chain, (_, key) = pem_blocks(clients.issue(f"{name}@example.test"))
+    (home / f"{name}.crt").write_bytes(b"".join(text for _, text in chain))
+    (home / f"{name}.key").write_bytes(key)
+    return key.splitlines()[1]
+
+
+def test_the_page_does_what_it_says(
+    shell: Shell, home: Path, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Every file and every command, to the renewal; the server saw both certificates, and no file has a key."""
+    clients = ClientAuthority(tmp_path_factory.mktemp("clients"), has_intermediate=True)
+    keys = [issue(clients, home, name) for name in ("client", "new")]
+    (home / "bank").mkdir()
+    with Nginx(tmp_path_factory.mktemp("nginx"), authority, clients.ca_file) as nginx:
+        place = f"localhost:{nginx.port}"
+        for before in (
+            f"aileron config add egress.private {place}",
+            f"aileron config set egress.ca_file {authority.ca_file}",
+            "export AILERON_VAULT_PASSPHRASE=correct-horse-battery-staple && aileron vault init",
+        ):
+            status, printed = shell.run(before)
+            assert status == 0, printed
+        text = PAGE.read_text(encoding="utf-8")
+        assert '"bank.example.com:443"' in text
+        for step in steps(text.replace("bank.example.com:443", place)):
+            if isinstance(step, File):
+                (home / step.path).write_text(step.text, encoding="utf-8")
+                continue
+            assert isinstance(step, Command)
+            status, printed = shell.run(step.text)
+            assert status == 0, f"{step.text}: {printed}"
+            assert (line := missing(step.shown, printed)) is None, f"{step.text}: no {line!r} in {printed}"
+        first, second = nginx.log
+
+    assert "CN=client@example.test" in first.client
+    assert "CN=new@example.test" in second.client
+    assert (first.target, second.target) == ("/accounts", "/accounts")
+    assert scan([home / ".aileron"], b"/accounts"), "the scan finds nothing that is there"
+    assert scan([home / ".aileron"], *keys) == {}
