@@ -145,6 +145,10 @@ class Egress:
         assert grant.credential is None, "what is lent is for connectors"
         return _Exchange(self, request, grant, meter, journal, deadline, is_own=True)
 
+    def forget_certificates(self) -> None:
+        """The vault was locked: what was lent to make connections with is not kept in any of them."""
+        self.pool.forget_certificates()
+
     async def aclose(self) -> None:
         """Close what is kept; a connection still in use is closed when its response is left."""
         self.pool.close()

@@ -21,6 +21,7 @@ Not here: how many are in use at once (engine.py, meter.py).
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Final
 
 import anyio
@@ -58,6 +59,7 @@ class Connection:
     http: httpcore2.AsyncHTTP11Connection | Http2
     certificate: bytes | None = None
     """Which client certificate it was made with (client_certificate.py: tag); None: with none."""
+    made_at: float = dataclasses.field(default_factory=anyio.current_time)
     idle_since: float = 0.0
 
     @classmethod
@@ -94,6 +96,7 @@ class Pool:
     def __init__(self) -> None:
         self.idle: list[Connection] = []
         self._closed = False
+        self._forgot_at = -math.inf
 
     def take(self, key: Key) -> Connection | None:
         """A connection for this key, the one used last, no longer in the pool; None if there is none alive."""
@@ -108,7 +111,7 @@ class Pool:
     def put(self, connection: Connection) -> None:
         """Keep a connection after a response, or close it."""
         self._close_expired()
-        if self._closed or not connection.is_reusable():
+        if self._closed or self._is_forgotten(connection) or not connection.is_reusable():
             connection.wire.close()
             return
         same = [c for c in self.idle if c.key == connection.key]
@@ -118,6 +121,15 @@ class Pool:
             self._drop(self.idle[0])
         connection.idle_since = anyio.current_time()
         self.idle.append(connection)
+
+    def forget_certificates(self) -> None:
+        """Close what was made with a client certificate until now: what is idle at once, the rest when it comes back."""
+        self._forgot_at = anyio.current_time()
+        for connection in [each for each in self.idle if self._is_forgotten(each)]:
+            self._drop(connection)
+
+    def _is_forgotten(self, connection: Connection) -> bool:
+        return connection.certificate is not None and connection.made_at <= self._forgot_at
 
     def close(self) -> None:
         """Close what is idle, and from now on whatever comes back."""

@@ -216,6 +216,16 @@ def _memory(pid: int) -> bytes:
     return b""
 
 
+def test_no_connection_outlives_the_open_vault(home: DaemonHome) -> None:
+    """It holds the key: locked, unlocked, and the next one is another."""
+    before = done(home, "who", word="before")
+    home.must("POST", "/v1/vault/lock")
+    home.unlock()
+    after = done(home, "who", word="after")
+
+    assert after["first"]["connection"] != before["first"]["connection"]
+
+
 def test_a_new_certificate_is_used_at_once_and_a_revoked_one_never_again(home: DaemonHome, bank: Bank) -> None:
     """Last, since it changes the binding: a connection of before serves neither."""
     before = done(home, "who", word="before")

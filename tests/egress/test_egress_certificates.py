@@ -142,6 +142,26 @@ async def test_a_connection_of_before_does_not_serve_another_certificate(
 
 
 @needs_nginx
+async def test_a_locked_vault_leaves_no_connection_that_was_made_with_one(mira: World, nginx: Nginx) -> None:
+    """Neither an idle one nor one that is in use then; one without a certificate stays."""
+    plain = await served(mira, nginx.open_port, credential=None)
+    first = await served(mira, nginx.port)
+    mira.egress.forget_certificates()
+    second = await served(mira, nginx.port)
+    grant = grant_at(mira, nginx.port)
+    request = EgressRequest("GET", f"https://{HOST}:{nginx.port}/", credential="mtls")
+    deadline = anyio.current_time() + 20
+    async with mira.egress.open(request, grant, Meter(grant.budget), mira.journal, deadline) as response:
+        mira.egress.forget_certificates()
+        in_use = msgspec.json.decode(b"".join([piece async for piece in response]), type=Served)
+    third = await served(mira, nginx.port)
+
+    assert in_use.connection == second.connection
+    assert len({each.connection for each in (first, second, third)}) == 3
+    assert (await served(mira, nginx.open_port, credential=None)).connection == plain.connection
+
+
+@needs_nginx
 async def test_what_nginx_says_of_a_wrong_authority_is_relayed(
     world: World, nginx: Nginx, others: ClientAuthority
 ) -> None:

@@ -96,6 +96,7 @@ def build_secrets(base: Foundation, outgoing: Outgoing, consenting: BuiltConsent
             approver=approver,
             changing=base.changing,
             lock_after_s=base.settings.vault_lock_after_s,
+            locked=outgoing.egress.forget_certificates,
         ),
         stored=SecretStore(
             base.vault,

@@ -23,7 +23,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
 
@@ -64,7 +64,9 @@ class Opening(msgspec.Struct, frozen=True):
 
 
 class VaultService:
-    """The one vault of a home. `changing` is held while anything of it is changed; `lock_after_s` None: never by itself."""
+    """The one vault of a home. `changing` is held while anything of it is changed; `lock_after_s` None: never by itself; `locked`
+    is called after it was locked.
+    """
 
     def __init__(
         self,
@@ -75,6 +77,7 @@ class VaultService:
         approver: ApproverState,
         changing: anyio.Lock,
         lock_after_s: float | None,
+        locked: Callable[[], None] = lambda: None,
     ) -> None:
         self._vault = vault
         self._ledger = ledger
@@ -82,6 +85,7 @@ class VaultService:
         self._approver = approver
         self._changing = changing
         self._lock_after_s = lock_after_s
+        self._locked = locked
         self._opened = anyio.Event()
         self._changed = anyio.Event()
         self._noted: VaultCheckpoint | None = None
@@ -149,6 +153,7 @@ class VaultService:
 
     async def _lock(self, reason: str) -> None:
         self._vault.lock()
+        self._locked()
         await self._audit.note(events.VaultLocked(reason=reason))
 
     async def rotate(
@@ -226,6 +231,7 @@ class VaultService:
                 aside=None if found.aside is None else str(found.aside),
             )
         )
+        self._locked()
         if not was_locked:
             await self._audit.note(events.VaultLocked(reason="restored"))
         return found
