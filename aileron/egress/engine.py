@@ -76,6 +76,8 @@ MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter 
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
 _RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
 """The kinds whose credential is a token that ends by itself, and can be had anew."""
+_SIGNS: Final = frozenset({"aws_sigv4", "hmac"})
+"""The kinds whose credential signs a request, which a service may refuse for its time."""
 _METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
 
 _T = TypeVar("_T")
@@ -128,7 +130,7 @@ class Egress:
                 return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
 
             return Challenged(begin, self.rounds, use.binding, deadline)
-        if use is not None and use.need.kind == request.credential == "aws_sigv4":
+        if use is not None and use.need.kind == request.credential and use.need.kind in _SIGNS:
             return RefusedSignatures(_Exchange(self, request, grant, meter, journal, deadline), request.url, use)
         if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)

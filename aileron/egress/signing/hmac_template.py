@@ -34,7 +34,7 @@ from aileron.egress.headers import Field
 from aileron.egress.outgoing import Outgoing
 from aileron.model.request_signing import HmacTemplate, hmac_key
 
-__all__ = ["Moment", "Signed", "sign", "signs_body"]
+__all__ = ["Moment", "Signed", "sign", "signs_body", "signs_time"]
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _ID_BYTES: Final = 16  # 128 bits: no two requests have the same one
@@ -63,8 +63,17 @@ class Signed:
 
 def signs_body(template: HmacTemplate) -> bool:
     """Whether a body has to be there, whole, before the request is signed."""
+    return not _names(template).isdisjoint({"body", "body_sha256"})
+
+
+def signs_time(template: HmacTemplate) -> bool:
+    """Whether a receiver can tell how old the signature is, and by which clock."""
+    return not _names(template).isdisjoint({"time", "time_ms"})
+
+
+def _names(template: HmacTemplate) -> frozenset[str]:
     texts = (template.message, *(value for _name, value in template.headers))
-    return any(name in ("body", "body_sha256") for text in texts for name in _PLACEHOLDER.findall(text))
+    return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
 
 
 def sign(template: HmacTemplate, stored: bytes, request: Outgoing, moment: Moment) -> Signed:

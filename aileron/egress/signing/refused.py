@@ -7,6 +7,7 @@ Rules
 - Looked at are answers 400, 401 and 403 with at most `HELD_BYTES`, and of them the error code, the clock (`Date`), the region.
 - A failure is what no connector can mend: this machine's clock, the manifest's region, the key. All else is relayed:
   `AccessDenied` is what a policy says, and a wrong parameter is the connector's.
+- Of an HMAC nobody says why it is refused, in words that a program can read. Only the clock is looked at, if the time is signed.
 - The clock comes first: some services call a signature that is too old a wrong one. Then the region, then the key.
 
 Source: AWS General Reference, "Common errors"; S3 API Reference, "Error responses". Not here: the signature (aws.py), a token
@@ -24,6 +25,7 @@ from typing import Final
 
 from aileron.egress.failures import ConnectionProblem, unreachable
 from aileron.egress.response import EgressResponse
+from aileron.egress.signing.hmac_template import signs_time
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
@@ -92,6 +94,9 @@ def failure_of(
 ) -> AileronError | None:
     """What a held answer says of the signature; None: nothing, so it is relayed."""
     fields = {name.lower(): value for name, value in response.headers}
+    if use.need.hmac:
+        is_off = abs(skew_s := _skew_s(fields, now)) > MAX_SKEW_S
+        return _clock(destination, skew_s) if is_off and signs_time(use.need.hmac) else None
     body, code = response.held, _code(fields, response.held)
     skew_s = _skew_s(fields, now)
     is_late = _OUT_OF_TIME.search(body) is not None
