@@ -95,6 +95,12 @@ def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool 
             "the credential of this step is sent in the first message of a WebSocket (first_message of the manifest), and in no "
             "HTTP request: open one with the host function websocket",
         )
+    if use is not None and use.need.kind == "digest" and is_websocket:
+        raise RefusedError(
+            Reason.CREDENTIAL_NOT_GRANTED,
+            "HTTP Digest answers a challenge with a second request, and the request that opens a WebSocket is sent once: open it "
+            "without the credential",
+        )
     method = check_method(request.method)
     if grant.read_only:
         check_reads(method, request.headers)

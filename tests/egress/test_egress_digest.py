@@ -12,17 +12,19 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aileron.egress import Meter
+from aileron.egress import EgressRequest, Meter, Reason
 from aileron.egress.challenged import KEEP_S, MAX_KEPT, Rounds
 from aileron.egress.inject import LentCredential, inject
 from aileron.egress.outgoing import Outgoing
+from aileron.egress.refusal import RefusedError
+from aileron.egress.rules import admit
 from aileron.egress.signing.digest import Challenge, Offered, Round, answer, read_challenges
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import BindingName, HostPort
-from aileron.model.plan import Budget
+from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
-from tests.egress.conftest import Got, World, reason_of, use
+from tests.egress.conftest import HOST, Got, World, reason_of, use
 from tests.egress.test_egress_leaks import assert_clean
 from tests.support.upstream import Script, Seen, Upstream
 from tests.support.upstream import answer as http
@@ -496,6 +498,18 @@ async def test_a_401_that_cannot_be_answered_says_so(mufasa: World, tls_upstream
     assert error.failure.failure_class is FailureClass.BINDING_FAILED
     assert "without a Digest challenge that can be answered" in error.failure.message
     assert len(upstream.requests) == 1
+
+
+def test_a_websocket_is_not_opened_with_it() -> None:
+    """The request that opens one is sent once; a request beside it may answer."""
+    granted = Grant(hosts=(HostPort(HOST, 443),), credential=use("digest"))
+    url = parse_url(f"https://{HOST}/")
+    with pytest.raises(RefusedError, match="HTTP Digest answers a challenge with a second request") as caught:
+        admit(url, EgressRequest("GET", f"https://{HOST}/", credential="digest"), granted, is_websocket=True)
+
+    assert caught.value.reason is Reason.CREDENTIAL_NOT_GRANTED
+    assert admit(url, EgressRequest("GET", f"https://{HOST}/"), granted, is_websocket=True).use is None
+    assert admit(url, EgressRequest("GET", f"https://{HOST}/", credential="digest"), granted).use is not None
 
 
 async def test_the_connector_has_no_answer_of_its_own(mufasa: World, tls_upstream: MakeUpstream) -> None:
