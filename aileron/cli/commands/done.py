@@ -103,16 +103,17 @@ def print_connector(entry: ConnectorEntry) -> None:
             ("problem", entry.problem or None),
             ("reaches", entry.hosts or "nothing"),
             ("credential", f"{entry.credential.kind} ({entry.credential.scope})" if entry.credential else "none"),
-            *(_logins(entry.credential) if entry.credential else ()),
+            *(_way(entry.credential) if entry.credential else ()),
             ("uses", ", ".join(entry.imports or []) or "nothing"),
             ("limits", ", ".join(f"{name} {output.as_text(value)}" for name, value in limits.items()) or None),
         ]
     )
 
 
-def _logins(wanted: CredentialWanted) -> tuple[tuple[str, Any], ...]:
-    """Where it logs in and what it may execute there; the daemon has checked it."""
+def _way(wanted: CredentialWanted) -> tuple[tuple[str, Any], ...]:
+    """How it is sent, or where it logs in and what it may execute there; the daemon has checked it."""
     return (
+        ("sent as", wanted.sent_as or None),
         ("logs in at", [LoginTarget.parse(login).words for login in wanted.logins or ()] or None),
         ("executes", wanted.commands or None),
     )
