@@ -12,6 +12,7 @@ from typing import Any
 
 import boto3
 import pytest
+from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 
 from aileron.registry.build import build
@@ -178,6 +179,33 @@ def test_a_presigned_url_names_the_credential_and_stays_one() -> None:
         "versionId", "X-Amz-Algorithm", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Security-Token",
         "X-Amz-Signature",
     ]  # fmt: skip
+
+
+def test_a_part_of_an_object_is_not_taken_from_the_whole() -> None:
+    """The host leaves out the Range, and boto3 would write the whole answer down for each part; what is read whole is right."""
+    content = bytes(range(256)) * (33 << 10)  # above 8 MiB, from where boto3 divides
+
+    def give(request: Request) -> Reply:
+        fields = (
+            ("ETag", '"e"'),
+            ("Content-Length", str(len(content))),
+            ("Last-Modified", "Fri, 27 Nov 2026 00:00:00 GMT"),
+        )
+        return Reply(200, b"" if request.method == "HEAD" else content, fields)
+
+    @op
+    def x(is_divided: bool) -> bool:
+        whole = {} if is_divided else {"multipart_threshold": 64 << 20}
+        into = io.BytesIO()
+        client(retries={"total_max_attempts": 1}).download_fileobj(
+            "notes", "k", into, Config=TransferConfig(use_threads=False, **whole)
+        )
+        return into.getvalue() == content
+
+    assert call("x", {"is_divided": False}, answer=give, hosts=(ORIGIN,)).output is True
+    divided = call("x", {"is_divided": True}, answer=give, hosts=(ORIGIN,))
+    assert "the host gives it whole" in divided.failure.message
+    assert [request.method for request in divided.requests] == ["HEAD"]
 
 
 def test_a_url_with_an_older_signature_says_what_to_do() -> None:

@@ -36,6 +36,7 @@ _PLACEHOLDER: Final = re.compile(_BEFORE + r"([a-z0-9_]{1,32})" + _AFTER)
 _KIND: Final = re.compile(r"[a-z0-9_]{1,32}")
 
 _IN_NO_FIELD: Final = "mtls"
+_AWS: Final = "aws_sigv4"
 _FIRST_HOST: Final = ""
 _used: Final[dict[str, str]] = {}
 """Host → kind, as `use` has declared it; _FIRST_HOST stands for the first one granted."""
@@ -79,9 +80,20 @@ def name_credential(
     url = _without_placeholders(url, kinds)
     if len(kinds) > 1:
         raise _unusable(f"one request has placeholders of {' and '.join(sorted(kinds))}: it can carry one credential")
+    if _AWS in kinds:
+        _check_asks_for_all(kept)
     if kinds:
         return url, kept, kinds.pop()
     return url, kept, _declared(host, kept)
+
+
+def _check_asks_for_all(headers: list[tuple[str, str]]) -> None:
+    """The host lets no `Range` through beside a credential. AWS's libraries take the whole that comes for the part, unchecked."""
+    if any(name.lower() == "range" for name, _ in headers):
+        raise _unusable(
+            "a library asked for a part of an object, and the host gives it whole: read it by get_object without a Range "
+            "(boto3 divides downloads; TransferConfig(multipart_threshold=…) says from how many bytes on)"
+        )
 
 
 def check_no_placeholder(body: bytes | memoryview) -> None:
