@@ -5,11 +5,14 @@ The upstream is a process of its own on loopback that answers at once, so that w
   at most 1.5 times.
 - The whole way of a connector's request, clocked inside the jail: SDK, frames, the daemon, the engine, and two rows of the
   ledger, the first of which is durable before the request leaves. Goal: at most 2.6 times.
+- The same way of a request that is signed (AWS Signature Version 4, with a session token), against one without a credential, of
+  the same connector to the same host. Goal: at most 1.3 times.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import ssl
 import tempfile
@@ -41,13 +44,21 @@ DEADLINE_S = 30.0
 SECRET = b"a-token-of-a-usual-length-0123456789"
 _NEEDLES = Needles([SECRET])
 ENGINE, JAILED, DIRECT = "through the engine", "from the jail", "httpcore2, direct"
+SIGNED, UNSIGNED = "from the jail, signed", "from the jail, without a credential"
 _CONNECTOR = "github://aileron-benchmarks/asker"
-_SOURCE = Path(__file__).parent / "connector"
-_ACTION = f"""+++
-name = "ask"
+_SIGNER = "github://aileron-benchmarks/signer"
+_SOURCE, _SIGNER_SOURCE = Path(__file__).parent / "connector", Path(__file__).parent / "signer"
+_AWS_KEY = b"""{"Version": 1, "AccessKeyId": "ASIAEXAMPLEEXAMPLE", "SecretAccessKey": "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY",
+"SessionToken": "%s"}""" % (b"IQoJb3JpZ2luX2VjEXAMPLE0123456789" * 20)
+"""A session token has several hundred characters."""
+
+
+def _action(name: str, connector: str, more: str = "") -> str:
+    return f"""+++
+name = "{name}"
 version = "1.0.0"
 [[requires.connectors]]
-name = "{_CONNECTOR}"
+name = "{connector}"
 version = "1.0.0"
 hash = "sha256:bound-at-release"
 capabilities = ["ask"]
@@ -55,10 +66,11 @@ capabilities = ["ask"]
 intent = "measure"
 [[execute]]
 id = "step"
-connector = "{_CONNECTOR}"
+connector = "{connector}"
 op = "ask"
 [execute.inputs]
 times = {TIMES}
+{more}
 +++
 
 # A benchmark
@@ -77,7 +89,9 @@ def main() -> None:
             variants: dict[str, Variant] = {
                 ENGINE: lambda: runner.run(_several(engine.ask)),
                 DIRECT: lambda: runner.run(_several(direct.ask)),
-                JAILED: lambda: _from_the_jail(home),
+                JAILED: lambda: _from_the_jail(home, "ask"),
+                SIGNED: lambda: _from_the_jail(home, "signed"),
+                UNSIGNED: lambda: _from_the_jail(home, "unsigned"),
             }
             taken = interleave(variants, ROUNDS, warm_ups=2)
         finally:
@@ -86,6 +100,7 @@ def main() -> None:
     asked = [
         Question("one upstream request: the engine", ENGINE, DIRECT, at_most(1.5)),
         Question("one upstream request: from the jail, on record", JAILED, DIRECT, at_most(2.6)),
+        Question("one upstream request: signed for AWS, from the jail", SIGNED, UNSIGNED, at_most(1.3)),
     ]
     answer("egress.json", taken, asked)
 
@@ -150,7 +165,11 @@ class _Engine:
 
 
 class _Lender:
-    async def ready(self, use: CredentialUse, deadline: float) -> None:
+    def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
+        """It is."""
+        return True
+
+    async def ready(self, use: CredentialUse | None, destination: HostPort, deadline: float) -> None:
         """Nothing ends."""
 
     async def renew(self, use: CredentialUse, refused: Secret, deadline: float) -> bool:
@@ -199,12 +218,20 @@ def _home(port: int, authority: Path) -> Iterator[DaemonHome]:
         home.install(_SOURCE, f"localhost:{port}")
         home.unlock(SECRET)
         home.must("POST", "/v1/bindings", {"connector": _CONNECTOR, "name": "api_key/bench/me", "secret": "pw"})
-        home.must("POST", "/v1/actions", {"text": _ACTION, "file": "a benchmark"})
+        home.install(_SIGNER_SOURCE, f"localhost:{port}")
+        home.must("PUT", "/v1/secrets/aws", {"value_base64": base64.b64encode(_AWS_KEY).decode()})
+        home.must("POST", "/v1/bindings", {"connector": _SIGNER, "name": "aws_sigv4/bench/me", "secret": "aws"})
+        for text in (
+            _action("ask", _CONNECTOR),
+            _action("signed", _SIGNER, "is_signed = true"),
+            _action("unsigned", _SIGNER, "is_signed = false"),
+        ):
+            home.must("POST", "/v1/actions", {"text": text, "file": "a benchmark"})
         yield home
 
 
-def _from_the_jail(home: DaemonHome) -> Measured:
-    answered = home.run("ask")
+def _from_the_jail(home: DaemonHome, action: str) -> Measured:
+    answered = home.run(action)
     assert answered.status == 200, answered.body
     return Measured(answered.body["result"])
 
