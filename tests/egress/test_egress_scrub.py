@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import itertools
 import json
@@ -306,3 +307,31 @@ def test_a_secret_too_short_to_scrub_is_an_error() -> None:
     assert b"12345678" in Needles([b"12345678"]).all
     with pytest.raises(ValueError, match="8 bytes"):
         Needles([b"1234567"])
+
+
+@pytest.mark.parametrize("bound", [0, 1, 3, 30], ids=["none", "one", "some", "many"])
+def test_what_one_request_was_sent_with_is_found_beside_the_others(bound: int) -> None:
+    """In its forms, cut anywhere; the others are found as ever, and the needles that it was added to are as they were."""
+    others = [f"another-secret-{number:02}-of-this-host".encode() for number in range(bound)]
+    signature = hashlib.sha256(b"a request").hexdigest().encode()
+    needles = Needles(others)
+    with_it = needles.and_once([signature])
+    for form in (
+        signature,
+        signature.upper(),
+        signature.hex().encode(),
+        base64.b64encode(b"x" + signature + b"y"),
+        signature.decode().encode("utf-16-le"),
+        b" ".join(signature[at : at + 4] for at in range(0, 64, 4)),
+    ):
+        text = b'{"said": "' + form + b'"}'
+        scrubber = Scrubber(with_it)
+        pieces = [scrubber.feed(text[at : at + 7]) for at in range(0, len(text), 7)]
+        masked = b"".join(pieces) + scrubber.finish()
+        assert scrubber.hits == 1, form
+        assert len(masked) == len(text)
+        assert masked.count(b"*") >= len(form) - 4
+        assert Scrubber(needles).scrub_whole(text) == (text, 0)
+    for other in others:
+        assert Scrubber(with_it).scrub_whole(b"x=" + other) == (b"x=" + b"*" * len(other), 1)
+    assert set(needles.all) <= set(with_it.all)
