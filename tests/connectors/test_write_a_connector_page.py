@@ -16,7 +16,7 @@ import pytest
 
 from aileron.registry.build import build
 from aileron.registry.manifest import parse_connector_manifest
-from aileron_sandbox.frames import GrantedHost, HttpRequest, Log, TcpOpen
+from aileron_sandbox.frames import GrantedHost, HttpRequest, Log, TcpOpen, WebSocketOpen
 from tests.support.plain_host import ROOT, ConnectorProcess, PlainHost, invoke
 
 PAGE = (ROOT / "docs" / "how-to" / "write-a-connector.md").read_text(encoding="utf-8")
@@ -117,7 +117,7 @@ def test_the_tests_of_the_page_pass(source: Path) -> None:
 def test_the_library_and_stream_examples_of_the_page_work(tmp_path: Path) -> None:
     """The library's goes out with the credential; those on streams are operations that ask for one."""
     library, aws = examples("5. Use a client library")
-    (streams,) = examples("6. Mail, databases, anything with TCP")
+    streams, websockets = examples("6. Mail, databases, anything with TCP")
     program = tmp_path / "connector.py"
     program.write_text(f"{library}\n{streams}\nfrom aileron_connector import run\n\nrun()\n", encoding="utf-8")
     slack = GrantedHost("slack.com", 443, False)
@@ -131,6 +131,11 @@ def test_the_library_and_stream_examples_of_the_page_work(tmp_path: Path) -> Non
     ]
     assert not [name for request in report.requests for name, _ in request.headers if name.lower() == "authorization"]
     assert asked == TcpOpen(id=1, host="slack.com", port=443, tls=True)
+
+    program.write_text(f"{websockets}\nfrom aileron_connector import run\n\nrun()\n", encoding="utf-8")
+    with ConnectorProcess(program, invoke("watch", hosts=[slack], channel="c")) as process:
+        opened = process.receive().message
+    assert opened == WebSocketOpen(id=1, url="wss://slack.com/stream", headers=[], credential="api_key")
 
     program.write_text(f"{aws}\nfrom aileron_connector import run\n\nrun()\n", encoding="utf-8")
     with ConnectorProcess(program, invoke("list_keys", hosts=[slack], bucket="notes")) as process:

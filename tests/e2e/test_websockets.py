@@ -33,6 +33,7 @@ OPERATIONS = {
     "leave": ("path:string",),
     "library": ("path:string", "key:string?", "subprotocol:string?"),
     "library_iterates": ("path:string",),
+    "library_async": ("path:string", "messages:integer?", "subprotocol:string?"),
     "out_of_turn": ("path:string",),
     "elsewhere": ("url:string",),
 }
@@ -172,6 +173,16 @@ def test_the_librarys_errors_are_its_own(home: DaemonHome) -> None:
     closing = path_to("close", "?code=4001&reason=later")[0]
     assert done(home, "library", path=closing) == {"error": 4001, "reason": "later"}
     assert done(home, "library_iterates", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
+
+
+def test_the_asynchronous_library(home: DaemonHome) -> None:
+    """Five at once in one event loop, each with messages of several sizes; a refusal and a close are exceptions of its own."""
+    found = done(home, "library_async", path=path_to("token")[0], messages=5, subprotocol="chat.v2")
+    assert found == {"heard": [[True, True, True, "in parts", 1000, "chat.v2"]] * 5}
+    refused = done(home, "library_async", path=path_to("refuse", "?status=403&")[0])
+    assert (refused["status"], refused["body"]) == (403, "no: " + "*" * len(SECRET))
+    closing = path_to("close", "?code=4001&reason=later&")[0]
+    assert done(home, "library_async", path=closing) == {"code": 4001, "reason": "later"}
 
 
 def test_what_was_never_granted_ends_the_invocation(

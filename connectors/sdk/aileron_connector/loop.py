@@ -95,7 +95,7 @@ class Conversation:
         self._reading = _SMALL_READ_BYTES
         self._last_id = 0
         self._is_torn = False
-        self.on_heard: Callable[[], None] | None = None
+        self.on_heard: Final[set[Callable[[], None]]] = set()
         """Called when frames have been taken in, by whomever: for tasks of an event loop that wait for theirs."""
         self.invoke: Final = self._first_frame()
 
@@ -245,8 +245,8 @@ class Conversation:
                 kept.append(frame)
                 self._kept_bytes += len(frame.body or b"")
                 self._kept_frames += 1
-        if self.on_heard is not None:
-            self.on_heard()
+        for heard in tuple(self.on_heard):
+            heard()
 
     def _frames(self, data: bytes) -> list[Frame]:
         frames = []

@@ -7,7 +7,8 @@
 
 hooks.py when a library is imported · credentials.py which key a request asks for · exchange.py one HTTP request, step by step ·
 http_client.py http.client, urllib3 (requests) · httpx.py · botocore.py boto3's data · mail.py smtplib, imaplib, poplib ·
-sockets.py drivers that connect a socket · websockets.py the client of that name · authorities.py files not needed
+sockets.py drivers that connect a socket · websockets.py, websockets_asyncio.py the clients of that name · authorities.py files
+not needed
 
 Runs inside the jail. What is replaced is the one place where a library makes a connection, so that everything above it stays
 its own: redirects (each a request of its own, checked anew), retries, cookies, pools, streaming. TLS is the host's: a

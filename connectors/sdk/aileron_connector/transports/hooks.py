@@ -33,6 +33,7 @@ _CHANGES: Final = {
     "smtplib": ("mail", "change_smtplib"),
     "socket": ("sockets", "change_socket"),
     "ssl": ("authorities", "change_ssl"),
+    "websockets.asyncio.client": ("websockets_asyncio", "change_asyncio_client"),
     "websockets.sync.client": ("websockets", "change_sync_client"),
 }
 """A library's module → our module and the function in it that takes the library's, once it is executed."""

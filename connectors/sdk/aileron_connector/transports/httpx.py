@@ -213,7 +213,7 @@ class _Watch:
     async def wait(self) -> None:
         """Until something may have changed."""
         self._waiting += 1
-        self.conversation.on_heard = self.tell
+        self.conversation.on_heard.add(self.tell)
         try:
             if self._watching is not None or self.conversation.is_full:
                 await self._heard.wait()
@@ -222,7 +222,7 @@ class _Watch:
         finally:
             self._waiting -= 1
             if not self._waiting:
-                self.conversation.on_heard = None
+                self.conversation.on_heard.discard(self.tell)
 
     async def _watch(self) -> None:
         import anyio

@@ -5,7 +5,7 @@ The library begins a thread for each connection, which alone may read it; in a j
 the library's, the connection is the host's. TLS, compression and pings are the host's too: those arguments say nothing.
 
 Runs inside the jail. Source: https://websockets.readthedocs.io/en/stable/reference/sync/client.html. Not here: the asynchronous
-client, which needs a descriptor (use the SDK's websocket.py).
+client (websockets_asyncio.py).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from aileron_connector import loop, websocket
 from aileron_connector.failures import Refused
-from aileron_connector.transports.credentials import name_credential
+from aileron_connector.transports.credentials import check_no_placeholder, name_credential
 
 __all__ = ["change_sync_client"]
 
@@ -183,6 +183,7 @@ def _connection_kind(module: ModuleType) -> type[Any]:
                 message = "".join(parts) if parts and isinstance(parts[0], str) else b"".join(parts)
             if text is not None and isinstance(message, str) != text:
                 message = bytes(message).decode() if text else message.encode()
+            check_no_placeholder(message.encode() if isinstance(message, str) else message)
             self._told(lambda: self._opened.send(message))
 
         def close(self, code: int = 1000, reason: str = "") -> None:

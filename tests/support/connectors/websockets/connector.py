@@ -131,6 +131,41 @@ def library_iterates(path: str):
 
 
 @op
+def library_async(path: str, messages: int = 1, subprotocol: str = ""):
+    """By the library's asynchronous client, several at once."""
+    import asyncio
+
+    from websockets.asyncio.client import connect
+    from websockets.exceptions import ConnectionClosed, InvalidStatus
+
+    headers = {"Authorization": transports.placeholder("api_key")}
+    offered = [subprotocol] if subprotocol else None
+
+    async def one(number: int):
+        url = url_of(f"{path}{number}")
+        async with connect(url, additional_headers=headers, subprotocols=offered, max_size=None) as client:
+            heard = []
+            for said in (f"from {number}", b"\x00" * number, "x" * (3 << 20)):
+                await client.send(said)
+                answered = await client.recv()
+                heard.append(answered == said)
+            await client.send(part for part in ("in ", "parts"))
+            heard.append(await client.recv())
+            await (await client.ping())
+        return [*heard, client.close_code, client.subprotocol]
+
+    async def all_of_them():
+        return await asyncio.gather(*(one(number) for number in range(messages)))
+
+    try:
+        return {"heard": asyncio.run(all_of_them())}
+    except InvalidStatus as error:
+        return {"status": error.response.status_code, "body": error.response.body.decode()}
+    except ConnectionClosed as error:
+        return {"code": error.rcvd.code, "reason": error.rcvd.reason}
+
+
+@op
 def out_of_turn(path: str):
     """A message before it is open."""
     conversation = loop.current()

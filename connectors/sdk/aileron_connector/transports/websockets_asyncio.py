@@ -1,0 +1,267 @@
+"""The library `websockets`, its asynchronous client: `websockets.asyncio.client.connect` opens a WebSocket of the host.
+
+The library's client is all there. It writes to a transport of asyncio that has no socket: behind it the server of the same
+library, which does no I/O, answers the handshake with what the service answered, and makes frames of messages both ways.
+Reconnecting, limits, queues and exceptions stay the library's; its pings are answered here, the service's by the host.
+
+Runs inside the jail, in the thread of its event loop. Sending is not asynchronous: a message holds the loop until the host has
+taken it. Source: https://docs.python.org/3/library/asyncio-protocol.html. Not here: the synchronous client (websockets.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from http import HTTPStatus
+from types import ModuleType
+from typing import Any, Final
+
+from aileron_connector import http, loop
+from aileron_connector.transports.credentials import check_no_placeholder, name_credential
+from aileron_sandbox.frames import (
+    Chunk,
+    Frame,
+    HttpHead,
+    Refused,
+    WebSocketClose,
+    WebSocketMessage,
+    WebSocketOpened,
+)
+
+__all__ = ["change_asyncio_client"]
+
+_OPENS: Final = ("open_tcp_connection", "create_connection")
+"""The method that makes the connection, since 17 and before."""
+_OF_THE_HANDSHAKE: Final = ("connection", "upgrade", "host", "sec-websocket-")
+_PART_BYTES: Final = 1 << 20
+_TEXT: Final = 1  # RFC 6455 section 5.2
+_BINARY: Final = 2
+_CLOSE: Final = 8
+
+
+def change_asyncio_client(module: ModuleType) -> None:
+    """`connect` of websockets.asyncio.client, within an invocation. With a socket of its own it is what it was."""
+    kind = module.connect
+    name = next((one for one in _OPENS if one in vars(kind)), None)
+    if name is None:
+        return  # another version, which fails as any library with sockets does
+    original = getattr(kind, name)
+
+    async def open_connection(self: Any) -> Any:
+        is_own = {"sock", "unix"}.intersection(getattr(self, "create_connection_kwargs", {}))
+        if loop.maybe_current() is None or is_own:
+            return await original(self)
+        factory = self.factory if hasattr(self, "factory") else self.protocol_factory
+        connection = factory(sys.modules["websockets.uri"].parse_uri(self.uri))
+        connection.connection_made(_Transport(connection, self.uri))
+        return connection
+
+    setattr(kind, name, open_connection)
+
+
+class _Transport(asyncio.Transport):
+    """What the library's client writes to and reads from: the library's server, and behind it frames of the host."""
+
+    def __init__(self, connection: Any, uri: str) -> None:
+        super().__init__()
+        from websockets.server import ServerProtocol
+
+        self._connection: Final = connection
+        self._uri: Final = uri
+        self._server: Final = ServerProtocol(
+            max_size=None, select_subprotocol=lambda _server, _offered: self._subprotocol
+        )
+        self._conversation: Final = loop.current()
+        self._id: int | None = None
+        self._subprotocol: Any = None
+        self._text = False  # of the message of which parts go out
+        self._is_closing = False
+        self._may_read = asyncio.Event()
+        self._may_read.set()
+        self._task: asyncio.Task[None] | None = None
+
+    def write(self, data: Any) -> None:
+        self._server.receive_data(bytes(data))
+        for event in self._server.events_received():
+            if hasattr(event, "opcode"):
+                self._take_frame(event)
+            else:
+                self._ask(event)
+        self._flush()
+
+    def writelines(self, list_of_data: Any) -> None:
+        for data in list_of_data:
+            self.write(data)
+
+    def close(self) -> None:
+        self._end(None)
+
+    def abort(self) -> None:
+        self._end(None)
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def pause_reading(self) -> None:
+        self._may_read.clear()
+
+    def resume_reading(self) -> None:
+        self._may_read.set()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Nothing is buffered: what is written is on its way."""
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return default
+
+    def _ask(self, request: Any) -> None:
+        """The client's handshake is there: ask the host for the same."""
+        fields = [
+            (name, value)
+            for name, value in request.headers.raw_items()
+            if not name.lower().startswith(_OF_THE_HANDSHAKE)
+        ]
+        offered = [
+            part.strip() for line in request.headers.get_all("Sec-WebSocket-Protocol") for part in line.split(",")
+        ]
+        host = self._uri.partition("://")[2].partition("/")[0].partition(":")[0].lower()
+        url, kept, credential = name_credential(self._uri, fields, host)
+        self._id = self._conversation.open_websocket(url, kept, offered, credential)
+        self._task = asyncio.get_running_loop().create_task(self._relay(self._id, request))
+
+    def _take_frame(self, frame: Any) -> None:
+        """Of the client, after the handshake. Pings are answered already."""
+        if self._id is None or self._is_closing:
+            return
+        if frame.opcode == _CLOSE:
+            self._conversation.say(WebSocketClose(id=self._id, code=_code_of(frame)), b"")
+            return
+        if frame.opcode > _BINARY:
+            return
+        if frame.opcode:
+            self._text = frame.opcode == _TEXT
+        data = memoryview(bytes(frame.data))
+        check_no_placeholder(data)
+        for at in range(0, len(data) or 1, _PART_BYTES):
+            is_last = frame.fin and at + _PART_BYTES >= len(data)
+            part = WebSocketMessage(id=self._id, text=self._text, more=not is_last)
+            self._conversation.say(part, data[at : at + _PART_BYTES])
+
+    async def _relay(self, request_id: int, request: Any) -> None:
+        """All that the host says of it, to the client."""
+        error: Exception | None = None
+        try:
+            first = await _next_frame(self._conversation, request_id)
+            if isinstance(first.message, WebSocketOpened):
+                self._accept(first.message, request)
+                await self._messages(request_id)
+            elif isinstance(first.message, HttpHead):
+                await self._decline(request_id, first.message)
+            elif isinstance(first.message, Refused):
+                raise ConnectionError(first.message.error.message) from http.refusal(first.message.error)
+        except ConnectionError as lost:
+            error = lost
+        finally:
+            self._end(error)
+
+    def _accept(self, opened: WebSocketOpened, request: Any) -> None:
+        self._subprotocol = opened.subprotocol
+        response = self._server.accept(request)
+        for name, value in opened.headers:
+            if not name.lower().startswith(_OF_THE_HANDSHAKE):
+                response.headers[name] = value
+        self._server.send_response(response)
+        self._flush()
+
+    async def _messages(self, request_id: int) -> None:
+        is_first = True
+        while True:
+            await self._may_read.wait()
+            message, data = await _next_frame(self._conversation, request_id)
+            if isinstance(message, Refused):
+                raise ConnectionError(message.error.message) from http.refusal(message.error)
+            if isinstance(message, WebSocketClose):
+                if self._server.state.name == "OPEN":
+                    self._server.send_close(message.code, message.reason)
+                self._flush()
+                return
+            assert isinstance(message, WebSocketMessage)  # the session lets nothing else come here
+            if self._server.state.name == "OPEN":
+                send = self._server.send_text if message.text else self._server.send_binary
+                (send if is_first else self._server.send_continuation)(data or b"", not message.more)
+                self._flush()
+            is_first = not message.more
+
+    async def _decline(self, request_id: int, head: HttpHead) -> None:
+        """The service opened none: its answer is the client's."""
+        pieces: list[bytes] = []
+        while True:
+            message, piece = await _next_frame(self._conversation, request_id)
+            if isinstance(message, Refused):
+                raise ConnectionError(message.error.message) from http.refusal(message.error)
+            pieces.append(piece or b"")
+            if isinstance(message, Chunk) and message.end:
+                break
+        from websockets.datastructures import Headers
+        from websockets.http11 import Response
+
+        known = {status.value: status.phrase for status in HTTPStatus}
+        body = b"".join(pieces)
+        headers = Headers([(name, value) for name, value in head.headers if name.lower() != "content-length"])
+        headers["Content-Length"] = str(len(body))
+        self._server.send_response(Response(head.status, known.get(head.status, ""), headers, body))
+        self._flush()
+
+    def _flush(self) -> None:
+        for data in self._server.data_to_send():
+            if not self._is_closing and data:
+                asyncio.get_running_loop().call_soon(self._connection.data_received, data)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._is_closing:
+            return
+        self._is_closing = True
+        if self._id is not None:
+            self._conversation.forget(self._id)
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._task.cancel()
+        running = asyncio.get_running_loop()
+        if error is None:
+            running.call_soon(self._connection.eof_received)
+        running.call_soon(self._connection.connection_lost, error)
+
+
+def _code_of(frame: Any) -> int | None:
+    code = int.from_bytes(bytes(frame.data)[:2], "big")
+    return code if len(frame.data) >= 2 and 1000 <= code <= 4999 else None
+
+
+async def _next_frame(conversation: loop.Conversation, request_id: int) -> Frame:
+    """The next frame that answers this request, without holding up the event loop."""
+    while True:
+        frame = conversation.maybe_answer(request_id)
+        if frame is not None:
+            return frame
+        await _heard(conversation)
+
+
+async def _heard(conversation: loop.Conversation) -> None:
+    """Until something may have come, by whoever takes it in. With a descriptor of its own: a loop watches each for one task."""
+    running, came = asyncio.get_running_loop(), asyncio.Event()
+    descriptor = os.dup(conversation.fd_in)
+    conversation.on_heard.add(came.set)
+    try:
+        if not conversation.is_full:
+            running.add_reader(descriptor, came.set)
+        await came.wait()
+    finally:
+        conversation.on_heard.discard(came.set)
+        running.remove_reader(descriptor)
+        os.close(descriptor)
