@@ -385,7 +385,7 @@ def previewed(found: Plan) -> PlannedPreview:
 
 
 def test_a_preview_is_a_step_that_only_reads(action_text: Text):
-    """Same connector, hosts and credential; no streams, five seconds, and nothing but its own inputs."""
+    """Same connector, hosts and credential; no streams or WebSockets, five seconds, and nothing but its own inputs."""
     everything = frozenset(HostFunction)
     needy = manifest(credential=BASIC, imports=everything, limits=LimitsSpec(timeout_s=30), idempotent_by_default=False)
     found = plan(action_text(*PREVIEW), {"to": "ann", "count": 3}, needy, vault=Vault(mail=[HOME]))
@@ -395,7 +395,7 @@ def test_a_preview_is_a_step_that_only_reads(action_text: Text):
     assert step.args == {"id": "draft of ann", "count": 3}
     assert (step.idempotent, step.limits.timeout_s, step.limits.memory_mb) == (True, 5, 64)
     assert step.grant == msgspec.structs.replace(
-        found.steps[0].grant, read_only=True, imports=everything - {HostFunction.TCP}
+        found.steps[0].grant, read_only=True, imports=everything - {HostFunction.TCP, HostFunction.WEBSOCKET}
     )
     assert step.grant.credential is not None
     assert preview.render == (("To", "a.b"), ("Text", "c"), ("A last one", "d"))

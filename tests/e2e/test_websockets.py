@@ -22,6 +22,7 @@ from tests.support.websocket_server import LARGE_BYTES, WebSocketServer
 pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron-tests/websockets"
 FIRST = "github://aileron-tests/websockets-first"
+WITHOUT = "github://aileron-tests/without-websockets"
 SOURCE = Path(__file__).resolve().parents[1] / "support" / "connectors" / "websockets"
 OPERATIONS = {
     "talk": ("path:string", "messages:integer?", "credential:string?"),
@@ -65,11 +66,15 @@ def home(server: tuple[WebSocketServer, Authority], tmp_path_factory: pytest.Tem
         manifest = re.sub(r"header = .*\nformat = .*", 'first_message = \'{"token": "{key}"}\'', manifest)
         (source / "manifest.toml").write_text(manifest)
         made.install(source, f"localhost:{running.port}")
+        manifest = re.sub(r"\[capabilities.credential\][^\[]*", "", manifest.replace(FIRST, WITHOUT))
+        (source / "manifest.toml").write_text(manifest.replace(', "websocket"', ""))
+        made.install(source, f"localhost:{running.port}")
         for connector, name in ((CONNECTOR, "api_key/ws/me"), (FIRST, "api_key/wsfirst/me")):
             made.must("POST", "/v1/bindings", {"connector": connector, "name": name, "secret": "pw"})
         for op, inputs in OPERATIONS.items():
             made.add_probe_action(op, *inputs, connector=CONNECTOR)
         made.add_probe_action("first", "path:string", connector=FIRST)
+        made.add_probe_action("elsewhere", "url:string", name="not-imported", connector=WITHOUT)
         yield made
 
 
@@ -197,6 +202,12 @@ def test_what_was_never_granted_ends_the_invocation(
     ):
         error = failed(home, "elsewhere", url=url)
         assert (error["class"], error["details"]["reason"]) == ("capability_denied", reason)
+
+
+def test_who_does_not_import_it_gets_none(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
+    """The same request of a connector that does is in the tests above."""
+    error = failed(home, "not_imported", url=f"wss://localhost:{server[0].port}/echo/x")
+    assert (error["class"], error["requested"]) == ("capability_denied", "function:websocket")
 
 
 def test_a_message_before_it_is_open_breaks_the_protocol(home: DaemonHome) -> None:

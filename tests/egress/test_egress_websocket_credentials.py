@@ -1,0 +1,108 @@
+"""Credentials of WebSockets that are more than a key in a field: certificates, tokens that end, signatures, keys in paths."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import anyio
+import pytest
+
+from aileron.egress.messages import Closed
+from aileron.model.failure import FailureClass
+from aileron.model.request_signing import HmacTemplate
+from tests.egress.conftest import CANARY, HOST, World, reason_of, use
+from tests.egress.test_egress_websocket import broken, opened, refused
+from tests.egress.test_egress_websocket_hostile import CLOSING, TEXT, frame, upgraded
+from tests.support.client_certificates import ClientAuthority
+from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer
+
+pytestmark = pytest.mark.anyio
+MakeUpstream = Callable[..., Upstream]
+NEW = b"ya29.new-token/of+some=length"
+
+
+def greets(seen: Seen) -> Iterable[bytes]:
+    """Whoever is let in is greeted, and shown what it was asked with."""
+    return [upgraded(seen) + frame(TEXT, b"hello " + seen.target.encode()) + frame(CLOSING), CLOSE]
+
+
+async def test_a_client_certificate_goes_with_the_connection(
+    world: World, authority: Authority, tmp_path: Path
+) -> None:
+    """HTTP/1.1 alone is offered; without the credential the server lets nobody in, and with one of another authority neither."""
+    (tmp_path / "clients").mkdir()
+    (tmp_path / "others").mkdir()
+    clients, others = ClientAuthority(tmp_path / "clients"), ClientAuthority(tmp_path / "others")
+    context = authority.server_context(HOST)
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(clients.ca_file)
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    world.vault.secret = clients.issue()
+    with Upstream(greets, context) as upstream:
+        url, grant = f"wss://{HOST}:{upstream.port}/x", world.grant_for(upstream, credential=use("mtls"))
+        async with opened(world, url, grant, credential="mtls") as talk:
+            assert await talk.receive() == "hello /x"
+        error = await broken(world, url, grant)
+        assert error.failure.failure_class is FailureClass.NETWORK_ERROR
+
+        world.vault.secret = others.issue()
+        error = await refused(world, url, grant, credential="mtls")
+        assert error.failure.failure_class is FailureClass.BINDING_FAILED
+        plain = world.grant_for(upstream, credential=use("mtls"), plain=True)
+        assert reason_of(await refused(world, url.replace("wss", "ws"), plain, credential="mtls")) == "plain_http"
+
+
+async def test_a_token_that_the_service_refused_is_renewed_once(world: World, tls_upstream: MakeUpstream) -> None:
+    """Two handshakes, each on record; the second one's answer is told, whatever it is."""
+
+    async def renew(_refused: bytes) -> bool:
+        await anyio.lowlevel.checkpoint()
+        world.vault.secret = NEW
+        return True
+
+    def script(seen: Seen) -> Iterable[bytes]:
+        return greets(seen) if seen.values("Authorization") == [f"Bearer {NEW.decode()}"] else [answer(status="401 No")]
+
+    world.vault.secret, world.vault.on_refused = b"ya29.old-token/of+some=length", renew
+    with tls_upstream(script) as upstream:
+        url, grant = f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream, credential=use("oauth2"))
+        async with opened(world, url, grant, credential="oauth2") as talk:
+            assert await talk.receive() == "hello /"
+    assert len(world.journal.rows) == 4
+    assert world.journal.last.status == 101
+
+
+async def test_a_key_in_the_path_and_what_is_recorded(world: World, tls_upstream: MakeUpstream) -> None:
+    """The record has its place, the service has the key, and the connector neither."""
+    world.vault.secret = b"123456:a-token-of-some-length"
+    with tls_upstream(greets) as upstream:
+        grant = world.grant_for(upstream, credential=use(path="/bot{key}"))
+        async with opened(world, f"wss://{HOST}:{upstream.port}/bot%7Bkey%7D/x", grant, credential="api_key") as talk:
+            assert await talk.receive() == "hello /bot" + "*" * len(world.vault.secret) + "/x"
+        assert upstream.requests[0].target == f"/bot{world.vault.secret.decode()}/x"
+    assert [getattr(row, "path", None) for row in world.journal.rows] == ["/bot{key}/x", None]
+
+
+async def test_a_signature_is_over_what_is_sent(world: World, tls_upstream: MakeUpstream) -> None:
+    """Of the handshake as a GET of the same path."""
+    template = HmacTemplate(algorithm="sha256", message="{method} {target}", headers=(("X-Signature", "{signature}"),))
+    with tls_upstream(greets) as upstream:
+        grant = world.grant_for(upstream, credential=use("hmac", hmac=template))
+        async with opened(world, f"wss://{HOST}:{upstream.port}/x?y=1", grant, credential="hmac") as talk:
+            await talk.receive()
+            assert await talk.receive() == Closed(None, "")
+        expected = hmac.new(CANARY, b"GET /x?y=1", hashlib.sha256).hexdigest()
+        assert upstream.requests[0].values("X-Signature") == [expected]
+
+
+async def test_digest_has_no_handshake(world: World, tls_upstream: MakeUpstream) -> None:
+    """It would have to be sent twice; nothing is lent for it."""
+    with tls_upstream(greets) as upstream:
+        grant = world.grant_for(upstream, credential=use("digest"))
+        error = await refused(world, f"wss://{HOST}:{upstream.port}/", grant, credential="digest")
+        assert reason_of(error) == "credential_not_granted"
+        assert (world.vault.lent, upstream.connections) == (0, 0)
