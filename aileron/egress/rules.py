@@ -89,18 +89,8 @@ def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool 
     check_no_login(url.destination, grant)
     check_reserved(url, request.headers, grant.reserved)
     use = check_credential(request.credential, grant)
-    if use is not None and isinstance(use.need.first_message, str) and not is_websocket:
-        raise RefusedError(
-            Reason.CREDENTIAL_NOT_GRANTED,
-            "the credential of this step is sent in the first message of a WebSocket (first_message of the manifest), and in no "
-            "HTTP request: open one with the host function websocket",
-        )
-    if use is not None and use.need.kind == "digest" and is_websocket:
-        raise RefusedError(
-            Reason.CREDENTIAL_NOT_GRANTED,
-            "HTTP Digest answers a challenge with a second request, and the request that opens a WebSocket is sent once: open it "
-            "without the credential",
-        )
+    if use is not None:
+        check_used(use.need, is_websocket=is_websocket)
     method = check_method(request.method)
     if grant.read_only:
         check_reads(method, request.headers)
@@ -174,6 +164,21 @@ def check_destination(url: Url, grant: Grant) -> None:
     check_granted(destination, grant)
     if url.scheme != "https" and destination not in grant.plain:
         raise unencrypted(f"http://{destination} is not encrypted", "use https", destination)
+
+
+def check_used(need: CredentialNeed, *, is_websocket: bool) -> None:
+    """RefusedError where this credential has no place in a request, or in the one that asks for a WebSocket."""
+    if isinstance(need.first_message, str) and not is_websocket:
+        raise RefusedError(
+            Reason.CREDENTIAL_NOT_GRANTED,
+            "the credential of this step is sent in the first message of a WebSocket (first_message of the manifest), and in no "
+            "HTTP request: open one with the host function websocket",
+        )
+    if need.kind == "digest" and is_websocket:
+        raise RefusedError(
+            Reason.CREDENTIAL_NOT_GRANTED,
+            "HTTP Digest answers a challenge, and the handshake of a WebSocket is sent once: use a service that takes a token",
+        )
 
 
 def check_carried(need: CredentialNeed, url: Url) -> None:

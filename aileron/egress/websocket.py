@@ -163,7 +163,8 @@ class _Opening(Passage[Answer]):
         await self._ready(admitted.use, destination)
         injection = self._prepare(admitted)
         identity = None if admitted.use is None else str(admitted.use.binding)
-        await self._write_down(RequestIntent(self._number, METHOD, destination, admitted.url.path, identity))  # step 6
+        intent = RequestIntent(self._number, METHOD, destination, admitted.recorded_path, identity)
+        await self._write_down(intent)  # step 6
         key = Key(destination, admitted.plain, admitted.private, identity)
         tls = None if admitted.plain else self._websockets.tls
         if injection.certificate is not None:

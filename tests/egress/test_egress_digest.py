@@ -504,7 +504,7 @@ def test_a_websocket_is_not_opened_with_it() -> None:
     """The request that opens one is sent once; a request beside it may answer."""
     granted = Grant(hosts=(HostPort(HOST, 443),), credential=use("digest"))
     url = parse_url(f"https://{HOST}/")
-    with pytest.raises(RefusedError, match="HTTP Digest answers a challenge with a second request") as caught:
+    with pytest.raises(RefusedError, match="HTTP Digest answers a challenge, and the handshake") as caught:
         admit(url, EgressRequest("GET", f"https://{HOST}/", credential="digest"), granted, is_websocket=True)
 
     assert caught.value.reason is Reason.CREDENTIAL_NOT_GRANTED

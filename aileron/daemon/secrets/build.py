@@ -49,7 +49,7 @@ class Secrets:
 
 
 def build_outgoing(base: Foundation) -> Outgoing:
-    """What goes out through egress for what it borrows (renewals, requests for tokens, some fetches of secrets) is asked for first
+    """What goes out through egress for what it borrows (renewals, requests for tokens, some fetches) is asked for first,
     when something is lent.
     """
     lending = Lending(base.vault, lambda: renewals, lambda: minting, lambda: elsewhere)
