@@ -116,6 +116,7 @@ class WebSocket:
         self._writing: Final = anyio.Lock()
         self._put, self._waiting = anyio.create_memory_object_stream[Part | Closed](MAX_WAITING)
         self._message: _Incoming | None = None
+        self._is_text = False
         self._outgoing: codecs.IncrementalDecoder | None = None
         self._turn_at = 0.0
         self.bytes_up = 0
@@ -167,6 +168,7 @@ class WebSocket:
         self.bytes_down += len(data)
         self._frames.receive_data(data)
         asked: Ping | None = None
+        parts: list[bytes] = []  # of one message: searched together, or a service could make each byte cost a search
         for event in self._frames.events():
             match event:
                 case Ping():
@@ -174,30 +176,35 @@ class WebSocket:
                 case CloseConnection():
                     return await self._closed(event)
                 case TextMessage() | BytesMessage():
-                    await self._take_message(event)
+                    parts.append(_payload(event))
+                    self._is_text = isinstance(event, TextMessage)
+                    if event.message_finished:
+                        await self._take_message(b"".join(parts), is_over=True)
+                        parts.clear()
             await self._give_turn()
+        if any(parts):
+            await self._take_message(b"".join(parts), is_over=False)
         if asked is not None:
             await self._say_last(asked.response())
         return None
 
-    async def _take_message(self, event: _Message) -> None:
-        is_text = isinstance(event, TextMessage)
+    async def _take_message(self, data: bytes, *, is_over: bool) -> None:
         if self._message is None:
             self._message = _Incoming(self._needles())
         message, pieces = self._message, []
         try:
             message.look_for(self._needles())  # another one may have been bound, renewed or lent since
-            for piece in message.take(_payload(event), is_over=event.message_finished):
+            for piece in message.take(data, is_over=is_over):
                 pieces.append(piece)
                 await self._give_turn()
         except BadAnswerError as error:
             words = str(error)
         else:
-            if event.message_finished:
+            if is_over:
                 self.scrubbed += message.hits
                 self._message = None
-            if any(pieces) or event.message_finished:
-                await self._put.send(Part(b"".join(pieces), is_text, event.message_finished))
+            if any(pieces) or is_over:
+                await self._put.send(Part(b"".join(pieces), self._is_text, is_over))
             return
         raise await self._failed(CloseReason.POLICY_VIOLATION, words)
 
