@@ -1,0 +1,275 @@
+"""Tokens that nobody signs in for, from a binding to a request of a jailed connector: two runs, an end, a 401, a lock, a change.
+
+A real daemon and real jails, a token endpoint that issues to who knows the client's secret, and a service that repeats in its
+answers whatever it was sent.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote_plus
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from aileron.client import Answer
+from tests.oauth.test_oauth_assertion import RSA, pem
+from tests.support.canary import find, scan
+from tests.support.home import PASSPHRASE, DaemonHome, daemon_home
+from tests.support.memories import descendants_of, memory_of
+from tests.support.token_server import TokenServer, oauth_error
+from tests.support.upstream import Authority, Seen, Upstream, answer
+
+pytestmark = pytest.mark.jail
+
+CONNECTOR: Final = "github://aileron-tests/reflector"
+NAME: Final = "oauth2_client/billing/robot"
+CLIENT_ID: Final = "a robot"
+SECRET: Final = b"canary-robot/secret+of:the client"
+BASIC: Final = base64.b64encode(f"{quote_plus(CLIENT_ID)}:{quote_plus(SECRET.decode())}".encode())
+SOURCE: Final = Path(__file__).parents[1] / "support" / "connectors" / "reflector"
+
+
+class World:
+    """A token endpoint, a service, and a home with a connector for them."""
+
+    def __init__(self, home: DaemonHome, server: TokenServer, authority: Authority, work: Path) -> None:
+        self.home = home
+        self.server = server
+        self.upstream = Upstream(self._answer, authority.server_context("localhost"))
+        self.refused: set[str] = set()
+        self.repeats: bytes | None = None
+        self.memories: list[bytes] | None = None
+        self._work = work
+
+    def _answer(self, seen: Seen) -> bytes:
+        token = " ".join(seen.values("authorization")).removeprefix("Bearer ")
+        if self.memories is not None:
+            self.memories += [memory_of(pid) for pid in descendants_of(self.home.daemon_pid or 0) if is_sandbox(pid)]
+        if token in self.refused:
+            return answer(b"who?", "WWW-Authenticate: Bearer error=invalid_token", status="401 Unauthorized")
+        return answer(b"hello " + (self.repeats or token.encode()), f"X-Token: {token}")
+
+    @property
+    def tokens(self) -> list[str]:
+        """What reached the service, in order."""
+        return [" ".join(seen.values("authorization")).removeprefix("Bearer ") for seen in self.upstream.requests]
+
+    def install(self, version: str = "1.0.0", **grant: str) -> None:
+        """The reflector, for this grant."""
+        source = self._work / version
+        shutil.copytree(SOURCE, source)
+        program = source / "connector.py"
+        program.write_text(program.read_text().replace('credential="basic"', 'credential="oauth2_client"'))
+        asked = {"grant": "client_credentials", "client_auth": "client_secret_basic", **grant}
+        keys = "\n".join(f'{key} = "{value}"' for key, value in asked.items())
+        (source / "manifest.toml").write_text(f"""
+[connector]
+name = "{CONNECTOR}"
+version = "{version}"
+[capabilities.network]
+hosts = ["localhost:{self.upstream.port}", "{self.server.address}"]
+[capabilities.credential]
+kind = "oauth2_client"
+scope = "Read invoices"
+[capabilities.credential.oauth2_client]
+token_url = "{self.server.url("/token")}"
+{keys}
+[capabilities.runtime]
+imports = ["http", "log", "audit", "progress"]
+""")
+        self.home.must("POST", "/v1/connectors", {"path": str(source)})
+
+    def store(self, value: bytes = SECRET) -> None:
+        """As `aileron secret set robot` does."""
+        self.home.must("PUT", "/v1/secrets/robot", {"value_base64": base64.b64encode(value).decode()})
+
+    def bind(self) -> Answer:
+        """As `aileron binding setup` does."""
+        body = {"connector": CONNECTOR, "name": NAME, "username": CLIENT_ID, "secret": "robot"}
+        return self.home.ask("POST", "/v1/bindings", body)
+
+    def ask(self, credential: str = "oauth2_client", url: str = "") -> Answer:
+        """One run, of one request."""
+        there = url or f"https://localhost:{self.upstream.port}/"
+        return self.home.run("ask", {"url": there, "credential": credential})
+
+    def seen(self, **options: str) -> str:
+        """What its connector saw."""
+        answered = self.ask(**options)
+        assert answered.status == 200, answered.body
+        return str(answered.body["result"]["seen"])
+
+    def record(self) -> list[str]:
+        """What is on record about tokens, oldest first."""
+        events = self.home.must("GET", "/v1/audit?limit=1000")["events"]
+        return [event["type"] for event in reversed(events) if event["type"].startswith("binding.renew")]
+
+
+def is_sandbox(pid: int) -> bool:
+    """Whether this process is a jail, or what jails are made of."""
+    with contextlib.suppress(OSError):
+        return b"aileron_sandbox" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+@pytest.fixture
+def world(authority: Authority, tmp_path: Path) -> Iterator[World]:
+    """All of it, with a stored secret; nothing is bound yet."""
+    with (
+        TokenServer(authority.server_context("localhost")) as server,
+        daemon_home() as home,
+    ):
+        made = World(home, server, authority, tmp_path)
+        with made.upstream:
+            private = f'["localhost:{made.upstream.port}", "{server.address}"]'
+            home.configure(f'[egress]\nprivate = {private}\nca_file = "{authority.ca_file}"\n')
+            home.unlock()
+            made.store()
+            yield made
+            assert scan([home.path], SECRET, BASIC, *(token.encode() for token in server.access)) == {}
+
+
+@pytest.fixture
+def bound(world: World) -> World:
+    """It, with the binding and an action."""
+    world.install()
+    assert not world.bind().is_error
+    world.home.add_probe_action("ask", "url:string?", "credential:string?", connector=CONNECTOR)
+    return world
+
+
+def test_two_runs_use_one_token_that_no_jail_sees(bound: World) -> None:
+    """The endpoint is asked once, with the client's secret as RFC 6749 has it; it is on record before and after."""
+    first, second = bound.seen(), bound.seen()
+
+    assert "hello ********" in first
+    assert not find((first + second).encode(), bound.server.access[0].encode())
+    assert bound.tokens == [bound.server.access[0]] * 2
+    [asked] = bound.server.asked
+    assert asked.seen.values("authorization") == [f"Basic {BASIC.decode()}"]
+    assert asked.form == {"grant_type": "client_credentials"}
+    assert bound.record() == ["binding.renewing", "binding.renewed"]
+
+
+def test_a_token_that_ended_or_was_refused_is_replaced(bound: World) -> None:
+    """One that ends at once is another in the next run; one that the service refuses is replaced in the same request."""
+    bound.server.lifetime_s = 1
+    bound.ask()
+    bound.refused = set(bound.server.access)
+    bound.server.lifetime_s = 3600
+    while len(bound.server.access) == 1:  # the first one counts for a second more
+        bound.ask()
+
+    assert "hello" in bound.seen()
+    assert bound.tokens[0] == "canary-access-token-1"
+    assert bound.tokens[-1] == bound.server.access[-1] == "canary-access-token-2"
+
+
+def test_nothing_secret_is_in_a_jail_or_comes_back(bound: World) -> None:
+    """Whatever form the service repeats; a jail is looked at while its connector waits, and has read such an answer before."""
+    bound.home.add_probe_action("hammer", "times:integer", connector=CONNECTOR)
+    bound.home.add_probe_action("say", "path:string?", connector=CONNECTOR)
+    bound.ask()
+    token = bound.server.access[0].encode()
+    secrets, said = (token, SECRET, BASIC), list[object]()
+    for repeated in (*secrets, quote_plus(SECRET.decode()).encode(), base64.b64encode(token)):
+        bound.repeats = repeated
+        said += [bound.home.run("say").body, bound.ask().body]
+    bound.repeats, bound.memories = b" ".join((*secrets, b"needle-in-an-answer")), []
+    assert bound.home.run("hammer", {"times": 2}).status == 200
+
+    assert find(json.dumps(said).encode(), *secrets) == []
+    assert any(b"needle-in-an-answer" in memory for memory in bound.memories), (
+        "the connector's memory was not looked at"
+    )
+    assert not any(secret in memory for memory in bound.memories for secret in secrets)
+    assert len(bound.server.asked) == 1
+
+
+def test_a_locked_vault_forgets_the_token_but_not_what_was_sent(bound: World) -> None:
+    """While it is locked nothing is sent; opened, another token is got, and the old one is still masked."""
+    bound.ask()
+    bound.home.must("POST", "/v1/vault/lock")
+    locked = bound.ask().body["error"]["class"]
+    bound.home.must("POST", "/v1/vault/unlock", {"passphrase": PASSPHRASE})
+    bound.repeats = bound.server.access[0].encode()
+    seen = bound.seen()
+
+    assert locked == "vault_locked"
+    assert bound.tokens == bound.server.access == ["canary-access-token-1", "canary-access-token-2"]
+    assert "hello ********" in seen
+    assert not find(seen.encode(), *(token.encode() for token in bound.server.access))
+
+
+@pytest.mark.parametrize("change", ["secret", "rebound", "revoked"])
+def test_a_token_ends_with_what_it_was_got_with(bound: World, change: str) -> None:
+    """Another secret, another client ID, or a binding made anew: it is not used, and masked when the service repeats it."""
+    bound.ask()
+    bound.repeats = bound.server.access[0].encode()
+    match change:
+        case "secret":
+            bound.store(b"canary-another-secret")
+        case "rebound":
+            bound.home.must("PATCH", f"/v1/bindings/{NAME}", {"username": "another robot"})
+        case _:
+            bound.home.must("DELETE", f"/v1/bindings/{NAME}")
+            assert not bound.bind().is_error
+    seen = bound.seen()
+
+    assert "hello ********" in seen
+    assert not find(seen.encode(), bound.server.access[0].encode())
+    assert bound.tokens == ["canary-access-token-1", "canary-access-token-2"]
+
+
+def test_the_token_endpoint_is_the_supervisors_alone(bound: World) -> None:
+    """A connector cannot ask it, though its manifest names the host; another path of that host it can."""
+    refused = bound.ask(url=bound.server.url("/token"), credential="").body["error"]
+    allowed = bound.seen(url=bound.server.url("/else"), credential="")
+
+    assert (refused["class"], refused["details"]["reason"]) == ("capability_denied", "provider_endpoint")
+    assert "404" in allowed
+    assert [asked.path for asked in bound.server.asked] == ["/else"]
+
+
+def test_a_refusal_says_what_to_do(bound: World) -> None:
+    """Then it is not asked again until the pause is over; a secret that is stored anew is tried at once."""
+    bound.server.says(oauth_error("invalid_client", "401 Unauthorized"))
+    errors = [bound.ask().body["error"] for _time in range(2)]
+    asked = len(bound.server.asked)
+    bound.store(b"canary-the-right-secret")
+
+    assert [error["class"] for error in errors] == ["binding_failed"] * 2
+    assert "`aileron secret set robot`" in errors[0]["message"]
+    assert asked == 1
+    assert bound.record() == ["binding.renewing", "binding.renewal_failed"]
+    assert "hello" in bound.seen()
+
+
+def test_a_key_of_the_wrong_type_is_refused_when_it_is_bound(world: World) -> None:
+    """Before anybody is asked for a token; the right one is taken."""
+    world.install(client_auth="private_key_jwt", algorithm="ES256")
+    world.store(pem(RSA))
+    refused = world.bind()
+    world.store(pem(ec.generate_private_key(ec.SECP256R1())))
+
+    assert refused.body["error"]["class"] == "binding_failed"
+    assert "is a key of the wrong type: ES256, which the connector declares" in refused.body["error"]["message"]
+    assert not world.bind().is_error
+    assert world.server.asked == []
+
+
+def test_another_grant_suspends_the_binding(bound: World) -> None:
+    """A version that would get its tokens otherwise is not served until the person binds anew."""
+    bound.ask()
+    bound.install("1.1.0", client_auth="client_secret_post")
+    shown = bound.home.must("GET", f"/v1/bindings/{NAME}")
+
+    assert shown["state"] == "suspended"
+    assert any("client_secret_post" in words for words in shown["suspended"])
