@@ -188,6 +188,7 @@ def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, An
     return [
         ("wants", f"{wanted.kind}: {meaning}"),
         ("for", wanted.scope),
+        ("tokens from", host_line(wanted.provider) if wanted.provider and wanted.kind == "oauth2_client" else None),
         ("scopes", list(wanted.scopes) or ("none: the provider decides" if wanted.kind == "oauth2" else None)),
         ("reaches", [host_line(host) for host in wanted.hosts] or "nothing"),
         ("sent as", wanted.sent_as),

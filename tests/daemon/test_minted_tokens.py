@@ -273,3 +273,12 @@ def test_another_grant_suspends_the_binding(bound: World) -> None:
 
     assert shown["state"] == "suspended"
     assert any("client_secret_post" in words for words in shown["suspended"])
+
+
+def test_what_is_wanted_says_where_tokens_come_from(world: World) -> None:
+    """For whoever is about to bind it: the host of the token endpoint, and the scopes."""
+    world.install()
+    [entry] = world.home.must("GET", "/v1/connectors")["connectors"]
+
+    assert (entry["credential"]["kind"], entry["credential"]["scopes"]) == ("oauth2_client", [])
+    assert entry["credential"]["provider"] == "localhost"
