@@ -173,6 +173,11 @@ class Opened:
             raise _unknown_secret(name)
         return self._secrets[name]
 
+    @property
+    def has_references(self) -> bool:
+        """Whether any secret is elsewhere."""
+        return bool(self._elsewhere)
+
     def is_stale(self, name: str, since_s: float) -> bool:
         """Whether this secret is elsewhere, and was last fetched before that (s, of the clock that counts sleep)."""
         entry = self._elsewhere.get(name)
@@ -183,8 +188,6 @@ class Opened:
 
     def unknown(self, host: str) -> tuple[str, ...]:
         """Those that could have been sent to `host` (HOST:PORT), are elsewhere, and were not fetched yet."""
-        if not self._elsewhere:
-            return ()
         names = {one.secret: None for one in self.bindings if one.secret in self._elsewhere and could_reach(one, host)}
         return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
 

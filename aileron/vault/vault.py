@@ -439,14 +439,13 @@ class Vault:
         """
         with self._using:
             known = self._opened
-            if known is None:
+            if known is None or not known.has_references:
                 return ()
             names = known.unknown(host)
             bound = None if binding is None else known.binding(binding)
-            is_missing = bound is not None and bound.secret not in names
-            if bound is not None and is_missing and known.is_stale(bound.secret, _now_s() - max_age_s):
-                return (bound.secret, *names)
-            return names
+            if bound is None or bound.secret in names or not known.is_stale(bound.secret, _now_s() - max_age_s):
+                return names
+            return (bound.secret, *names)
 
     def is_fresh(self, entry: SecretEntry, max_age_s: float) -> bool:
         """Whether the value of this entry, which is elsewhere, was fetched within `max_age_s`. AileronError(vault_locked)."""
