@@ -50,7 +50,7 @@ async def from_pass(
 def _check_is_entry(reference: SecretReference, entry: str, environment: Mapping[str, str]) -> None:
     store = environment.get("PASSWORD_STORE_DIR") or os.path.join(environment.get("HOME", "/"), ".password-store")
     if not os.path.isfile(os.path.join(store, f"{entry}.gpg")):
-        what = f"the password store {store} has no such entry"
+        what = "the password store has no such entry"
         raise unfetched(str(reference), "missing", what, f"add it with `pass insert '{entry}'`, or name another")
 
 
