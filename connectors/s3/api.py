@@ -8,8 +8,11 @@ signature is for one host and one region, so the bucket's region is told, and no
 
 Of a refusal, S3's code goes along as `details.reason`; its words do not, as they quote what was asked for and by whom.
 
-Runs inside the jail and has no key: the host signs. Source: Amazon S3's API reference, "REST API", "Error responses", "Creating
-object key names". Not here: what an operation is (__main__.py), trying again (the host, as the action allows).
+Runs inside the jail and has no key: the host signs. Where the signature is refused, because of the key, the region or the clock,
+the host reads that answer itself.
+
+Source: Amazon S3's API reference, "REST API", "Error responses", "Creating object key names". Not here: what an operation is
+(__main__.py), trying again (the host, as the action allows).
 """
 
 from __future__ import annotations
@@ -34,11 +37,10 @@ _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _CODE: Final = re.compile(r"[A-Za-z0-9.]{1,64}")
 _REGION: Final = re.compile(r"[a-z0-9-]{1,32}")
 _NOT_FOUND: Final = 404
-_MEND: Final = "put a good one in its place with `aileron secret set NAME` (`aileron secret list` has the name)"
 _LOOK_FIRST: Final = "; it may be done all the same: look at the object before you ask again"
 _OTHER_REGION: Final = frozenset(
-    {"AuthorizationHeaderMalformed", "PermanentRedirect", "TemporaryRedirect", "Redirect", "IllegalLocationConstraintException"}
-)  # fmt: skip
+    {"PermanentRedirect", "TemporaryRedirect", "Redirect", "IllegalLocationConstraintException"}
+)
 
 
 class Place(NamedTuple):
@@ -141,16 +143,14 @@ def _refusal(answer: http.Response, what: str, method: str, place: Place, needs:
     said = _said(answer)
     if (argument := _argument_of(said.code, place)) is not None:
         return BadInput(f"cannot {what}: {_MISTAKES[said.code]} [{said.code}]", argument=argument)
-    status, words = _in_words(answer.status, said, needs)
+    words = _in_words(answer.status, said, needs)
     if method in ("PUT", "DELETE") and answer.status >= 500:
         words += _LOOK_FIRST
     details: dict[str, Any] = {"reason": said.code}
-    if status != answer.status:
-        details["answered"] = answer.status
     if said.region is not None:
         details["region"] = said.region
     message = f"cannot {what}: {words} [{said.code}]"
-    return ExternalApiError(message, status=status, retry_after_s=answer.retry_after_s, details=details)
+    return ExternalApiError(message, status=answer.status, retry_after_s=answer.retry_after_s, details=details)
 
 
 def _said(answer: http.Response) -> _Said:
@@ -181,15 +181,7 @@ def _argument_of(code: str, place: Place) -> str | None:
     return {"NoSuchKey": "key", "NoSuchVersion": "version_id", "KeyTooLongError": "key"}.get(code)
 
 
-_KEY: Final = {
-    "InvalidAccessKeyId": f"the service does not know the access key ID; bind the right one, or {_MEND}",
-    "SignatureDoesNotMatch": f"the secret access key does not belong to the access key ID: {_MEND}",
-    "ExpiredToken": f"the session token has expired: {_MEND}",
-    "InvalidToken": f"the service does not accept the session token: {_MEND}",
-    "TokenRefreshRequired": f"the session token has to be renewed: {_MEND}",
-}
 _OTHERS: Final = {
-    "RequestTimeTooSkewed": "the clock of this machine is off by more than 15 minutes: set it",
     "PreconditionFailed": "the object is not as you said (it has changed, or exists already)",
     "ConditionalRequestConflict": "somebody else is changing the object at this moment",
     "InvalidObjectState": "the object is archived: it has to be restored first",
@@ -200,25 +192,21 @@ _OTHERS: Final = {
 }
 
 
-def _in_words(answered: int, said: _Said, needs: str) -> tuple[int, str]:
-    """The status that the host goes by, and why."""
-    if said.code in _KEY:
-        return 401, _KEY[said.code]
-    if said.code in _OTHER_REGION or (300 <= answered < 400) or (answered == 400 and said.region is not None):
+def _in_words(answered: int, said: _Said, needs: str) -> str:
+    """Why, and what mends it if somebody can."""
+    if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"
         cure = (
             "write that into [capabilities.credential.aws] of its manifest, build it for the host there, and install it"
         )
-        return answered, f"the bucket is in {where}, and this connector signs for its own; {cure}"
+        return f"the bucket is in {where}, and this connector signs for its own; {cure}"
     if said.code in _OTHERS:
-        return answered, _OTHERS[said.code]
+        return _OTHERS[said.code]
     if answered == 403:
         doubt = "" if said.code == "AccessDenied" else ", or the access key is not accepted"
-        return 403, f"the policy of the access key, or of the bucket, does not allow it (it needs {needs}){doubt}"
+        return f"the policy of the access key, or of the bucket, does not allow it (it needs {needs}){doubt}"
     if answered == 412:
-        return 412, _OTHERS["PreconditionFailed"]
+        return _OTHERS["PreconditionFailed"]
     if answered == 429 or said.code == "SlowDown":
-        return 503 if answered >= 500 else answered, "too many requests for now"
-    if answered >= 500:
-        return answered, "the service has a problem of its own"
-    return answered, f"the service answered {answered}"
+        return "too many requests for now"
+    return "the service has a problem of its own" if answered >= 500 else f"the service answered {answered}"
