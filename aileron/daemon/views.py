@@ -84,9 +84,6 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
     if need is None:
         return None
     found = CredentialWanted(kind=need.kind, scope=need.scope)
-    if need.token is not UNSET:
-        host = urlsplit(need.token.token_url).hostname
-        return msgspec.structs.replace(found, scopes=list(need.token.scopes), provider=host)
     if need.logins:
         found = msgspec.structs.replace(
             found,
@@ -96,6 +93,9 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
         )
     else:
         found = msgspec.structs.replace(found, sent_as=wire_words(Reach.of(manifest).wire))
+    if need.token is not UNSET:
+        host = urlsplit(need.token.token_url).hostname
+        return msgspec.structs.replace(found, scopes=list(need.token.scopes), provider=host)
     if provider is None:
         return found
     return msgspec.structs.replace(

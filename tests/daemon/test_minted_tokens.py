@@ -276,9 +276,10 @@ def test_another_grant_suspends_the_binding(bound: World) -> None:
 
 
 def test_what_is_wanted_says_where_tokens_come_from(world: World) -> None:
-    """For whoever is about to bind it: the host of the token endpoint, and the scopes."""
+    """For whoever is about to bind it: the host of the token endpoint, the scopes, and how a token is sent."""
     world.install()
     [entry] = world.home.must("GET", "/v1/connectors")["connectors"]
 
     assert (entry["credential"]["kind"], entry["credential"]["scopes"]) == ("oauth2_client", [])
     assert entry["credential"]["provider"] == "localhost"
+    assert "with a token that Aileron gets by client credentials" in entry["credential"]["sent_as"]
