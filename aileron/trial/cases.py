@@ -63,7 +63,11 @@ SCHEMA: Final = {
                 Kind.TABLES,
                 fields={
                     "method": Field(Kind.STRING, required=True, says="in upper case"),
-                    "path": Field(Kind.STRING, required=True, says="path and query, as they are sent"),
+                    "path": Field(
+                        Kind.STRING,
+                        required=True,
+                        says="path and query, as they are sent; a key in the path is `{key}`",
+                    ),
                     "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default"),
                     "credential": Field(
                         Kind.STRING, says="the kind that the request has to ask for; any or none by default"

@@ -25,6 +25,7 @@ from aileron.egress.headers import read_response_head
 from aileron.egress.journal import Journal
 from aileron.egress.login import login_at
 from aileron.egress.meter import Meter
+from aileron.egress.places import check_body
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.response import Body, EgressResponse
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, check_granted
@@ -74,6 +75,7 @@ class Stub:
         meter.count_request()
         admitted = _admitted(request, grant)
         body = await _whole(request.body, meter)
+        _check_held(request, admitted, body, grant)
         exchange = self._taken(admitted, request.credential, body)
         if exchange.unreachable:
             raise unreachable("connect", admitted.url.destination, ConnectionProblem("the case says so"))
@@ -85,9 +87,10 @@ class Stub:
         raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
 
     def _taken(self, admitted: AllowedRequest, credential: str | None, body: bytes) -> CaseExchange:
-        url = admitted.url
+        url, query = admitted.url, "" if admitted.url.query is None else f"?{admitted.url.query}"
+        recorded = admitted.recorded_path + query
         for exchange in self._left:
-            if (exchange.method, exchange.path) != (admitted.method, url.target):
+            if exchange.method != admitted.method or exchange.path not in (url.target, recorded):
                 continue
             if (exchange.host or self._first) == url.destination and _is_sent(exchange.sends, body):
                 self._left.remove(exchange)
@@ -97,7 +100,7 @@ class Stub:
                     )
                 return exchange
         sent = f" with the body {body[:_MAX_SHOWN].decode('utf-8', 'replace')!r}" if body else ""
-        return self.refuse(f"no exchange is left for {admitted.method} {url.destination}{url.target}{sent}")
+        return self.refuse(f"no exchange is left for {admitted.method} {url.destination}{recorded}{sent}")
 
 
 class _WebSockets:
@@ -215,6 +218,16 @@ def _admitted(request: EgressRequest, grant: Grant) -> AllowedRequest:
         return admit(url, request, grant)
     except RefusedError as error:
         raise denied(error, destination, request.credential, grant) from None
+
+
+def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, grant: Grant) -> None:
+    """Of a body that came in pieces, and a key goes into: has it a place for it? AileronError as egress."""
+    if admitted.use is None or not isinstance(request.body, AsyncIterator):
+        return
+    try:
+        check_body(admitted.use.need, admitted.fields, body)
+    except RefusedError as error:
+        raise denied(error, admitted.url.destination, request.credential, grant) from None
 
 
 async def _whole(body: bytes | AsyncIterator[bytes] | None, meter: Meter) -> bytes:

@@ -14,6 +14,8 @@ from aileron.actions.manifest import parse_action
 from aileron.model.credential import Reach, wire_words
 from aileron.registry.build import build
 from aileron.registry.manifest import parse_connector_manifest
+from aileron.trial.bench import Bench, artifact_of
+from aileron.trial.cases import parse_cases
 from aileron_sandbox.frames import GrantedHost, Log
 from tests.support.canary import find
 from tests.support.hostile_text import GROUPS, as_in_a_file
@@ -96,6 +98,20 @@ def test_the_manifest_and_the_actions_are_valid() -> None:
         assert {one.name for one in action.inputs} == {
             one.name for one in manifest.operation(action.steps[0].op).parameters
         }
+
+
+@pytest.mark.jail
+def test_the_cases_pass_in_the_jail() -> None:
+    """A path is written there with the place of the key, or as it is asked for; another path is none."""
+    cases = (SOURCE / "tests" / "cases.toml").read_text()
+    with Bench(artifact_of(SOURCE, ())) as bench:
+        reports = bench.run(parse_cases(cases, file="cases.toml").cases)
+        [wrong] = bench.run(
+            parse_cases(cases.partition('[[case]]\nname = "a m')[0].replace("{key}", "key"), file="c").cases
+        )
+
+    assert [one.problem for one in reports] == [None, None, None]
+    assert "no exchange is left for GET api.telegram.org:443/bot{key}/getUpdates?limit=5" in str(wrong.problem)
 
 
 # Reading
