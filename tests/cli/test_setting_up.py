@@ -373,7 +373,7 @@ def test_secrets_are_listed_by_name(fake: FakeDaemon, aileron: Command):
     """And removed."""
     fake.secrets = {"token": b"x"}
 
-    assert aileron("secret", "list").out == "token\t2026-11-21T03:58:00.000Z\t2026-11-21T03:58:00.000Z\n"
+    assert aileron("secret", "list").out == "token\t2026-11-21T03:58:00.000Z\t2026-11-21T03:58:00.000Z\there\n"
     assert aileron("secret", "remove", "token").code == 0
     assert fake.secrets == {}
 
