@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import os
 import re
 import shutil
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,10 +15,12 @@ from typing import Any
 
 import pytest
 
-from tests.support.canary import find
+from tests.support.canary import find, scan
 from tests.support.home import SECRET, DaemonHome, daemon_home
 from tests.support.libraries import pack
 from tests.support.memories import descendants_of, memory_of
+from tests.support.other_user import UID, checkout
+from tests.support.their_home import TheirHome, their_home
 from tests.support.upstream import Authority
 from tests.support.websocket_server import LARGE_BYTES, WebSocketServer
 
@@ -51,14 +56,45 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebSocket
 
 
 @pytest.fixture(scope="module")
-def home(server: tuple[WebSocketServer, Authority], tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonHome]:
+def readable_python() -> Iterator[Path]:
+    """One that an ordinary user can execute, with Aileron."""
+    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
+    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
+    shutil.rmtree(folder)
+
+
+@contextlib.contextmanager
+def home_of(user: str, request: pytest.FixtureRequest) -> Iterator[DaemonHome]:
+    """A home of whoever runs the tests, or of an ordinary user; what lies in it at the end does not hold the key."""
+    if user == "whoever_runs_the_tests":
+        with daemon_home() as home:
+            yield home
+        return
+    if os.geteuid() != 0:
+        pytest.skip("another user's daemon needs root")
+    with their_home(UID, request.getfixturevalue("readable_python")) as theirs:
+        yield theirs
+        theirs.stop()
+        assert scan([theirs.folder], SECRET) == {}
+
+
+@pytest.fixture(scope="module", params=["whoever_runs_the_tests", "an_ordinary_user"])
+def home(
+    request: pytest.FixtureRequest,
+    server: tuple[WebSocketServer, Authority],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[DaemonHome]:
     """A home with the connector twice: its key in a header, and in the first message; an action for each operation."""
     running, authority = server
     source = tmp_path_factory.mktemp("connector") / "websockets"
     shutil.copytree(SOURCE, source)
     pack("websockets", source)
-    with daemon_home() as made:
-        made.configure(f'[egress]\nprivate = ["localhost:{running.port}"]\nca_file = "{authority.ca_file}"\n')
+    with home_of(request.param, request) as made:
+        authorities = made.given / "ca.pem" if isinstance(made, TheirHome) else authority.ca_file
+        if isinstance(made, TheirHome):
+            authorities.write_text(authority.ca_pem)
+            authorities.chmod(0o644)
+        made.configure(f'[egress]\nprivate = ["localhost:{running.port}"]\nca_file = "{authorities}"\n')
         made.ask("GET", "/healthz")
         made.unlock()
         made.install(source, f"localhost:{running.port}")
@@ -228,5 +264,5 @@ def test_no_memory_of_a_jail_has_the_key(home: DaemonHome, server: tuple[WebSock
         assert any(b"a needle of the test" in memory for memory in memories)
         assert not any(find(memory, SECRET) for memory in memories)
     finally:
-        server[0].released.set()
+        server[0].released[name].set()
         running.join(20)

@@ -7,6 +7,7 @@ segment of their path, which each test chooses for itself.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import http
@@ -56,9 +57,9 @@ class WebSocketServer:
         self.asked: dict[str, Asked] = {}
         self.accepted_token = ""
         """What `/token/NAME` takes in a header, a query or a first message; anything else is refused."""
-        self.held = threading.Event()
-        self.released = threading.Event()
-        """What `/hold/NAME` waits for, once something came."""
+        self.held = collections.defaultdict[str, threading.Event](threading.Event)
+        self.released = collections.defaultdict[str, threading.Event](threading.Event)
+        """By name, what `/hold/NAME` waits for, once something came."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -80,7 +81,7 @@ class WebSocketServer:
 
     def wait_for(self, name: str) -> None:
         """Until a message came at `/hold/NAME`."""
-        assert self.held.wait(10)
+        assert self.held[name].wait(10)
         assert self.asked[name].messages
 
     def _wait(self, step: Awaitable[object]) -> None:
@@ -161,8 +162,9 @@ class WebSocketServer:
     async def _hold(self, connection: ServerConnection, asked: Asked) -> None:
         """Until the test lets go."""
         asked.messages.append(await connection.recv())
-        self.held.set()
-        await asyncio.to_thread(self.released.wait, 20)
+        _, name = _parts(asked.path)
+        self.held[name].set()
+        await asyncio.to_thread(self.released[name].wait, 20)
         await connection.send("released")
 
     async def _cut(self, connection: ServerConnection, asked: Asked) -> None:
