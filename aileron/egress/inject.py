@@ -25,10 +25,8 @@ from __future__ import annotations
 import base64
 import contextlib
 import dataclasses
-import datetime
 import json
 import re
-import time
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 from urllib.parse import quote
@@ -44,6 +42,7 @@ from aileron.egress.scrub import Needles
 from aileron.egress.signing.aws_request import sign_for_aws
 from aileron.egress.signing.digest import Round, answer
 from aileron.egress.signing.hmac_template import Moment, sign, signs_body
+from aileron.egress.signing.time_of_day import time_of_day
 from aileron.egress.url import Url
 from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
@@ -317,7 +316,7 @@ def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: s
 def _certificate(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
     """The request as it is; there is nothing to scrub, as nothing of it is sent that is secret."""
     try:
-        ClientCertificate(lent.secret.reveal()).check_valid_at(time.time())
+        ClientCertificate(lent.secret.reveal()).check_valid_at(time_of_day().timestamp())
     except CertificateError as error:
         problem = error
     else:
@@ -326,7 +325,7 @@ def _certificate(use: CredentialUse, lent: LentCredential, request: Outgoing) ->
 
 
 def _aws(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
-    now, scope = datetime.datetime.now(datetime.UTC), use.need.aws
+    now, scope = time_of_day(), use.need.aws
     if not scope:
         raise _unusable(use, "is declared without the region and service to sign for")
     try:

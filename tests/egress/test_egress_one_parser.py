@@ -40,7 +40,10 @@ KNOWN = {
     ("aileron/egress/places.py", "Url"): "a type in signatures",
     ("aileron/egress/held.py", "Url"): "a type in a signature",
     ("aileron/egress/signing/aws_request.py", "Url"): "a type in signatures",
-    ("aileron/egress/signing/refused.py", "parse_url"): "whose answer it is, for the words of a failure: the same parser",
+    (
+        "aileron/egress/signing/refused.py",
+        "parse_url",
+    ): "whose answer it is, for the words of a failure: the same parser",
     ("aileron/egress/websocket.py", "parse_url"): "the one place where a WebSocket's URL is parsed: the same parser",
     ("aileron/egress/websocket.py", "URL"): "httpcore2's, made of parts",
     ("aileron/egress/engine.py", "URL"): "httpcore2's, made of parts; a test below says that it gets no text to parse",

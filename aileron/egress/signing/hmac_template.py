@@ -24,14 +24,15 @@ import base64
 import dataclasses
 import hashlib
 import hmac
+import math
 import re
 import secrets
-import time
 from collections.abc import Callable
 from typing import Final, Self
 
 from aileron.egress.headers import Field
 from aileron.egress.outgoing import Outgoing
+from aileron.egress.signing.time_of_day import time_of_day
 from aileron.model.request_signing import HmacTemplate, hmac_key
 
 __all__ = ["Moment", "Signed", "sign", "signs_body", "signs_time"]
@@ -50,7 +51,7 @@ class Moment:
     @classmethod
     def now(cls) -> Self:
         """By this machine's clock, with a random ID."""
-        return cls(time.time_ns() // 1_000_000, secrets.token_hex(_ID_BYTES))
+        return cls(math.floor(time_of_day().timestamp() * 1000), secrets.token_hex(_ID_BYTES))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)

@@ -26,6 +26,7 @@ from typing import Final
 from aileron.egress.failures import ConnectionProblem, unreachable
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.hmac_template import signs_time
+from aileron.egress.signing.time_of_day import time_of_day
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
@@ -73,7 +74,7 @@ class RefusedSignatures(contextlib.AbstractAsyncContextManager[EgressResponse]):
         async with contextlib.AsyncExitStack() as stack:
             response = await stack.enter_async_context(self._exchange)
             if response.status in _LOOKED_AT and await response.hold(HELD_BYTES):
-                destination, now = parse_url(self._url).destination, datetime.datetime.now(datetime.UTC)
+                destination, now = parse_url(self._url).destination, time_of_day()
                 failure = failure_of(response, destination, self._use, now)
                 if failure is not None:
                     raise failure  # in the exchange: its row in the ledger says how it ended
