@@ -247,7 +247,11 @@ async def test_a_streamed_body_with_another_hash_is_not_sent_to_its_end(
 
     assert reason_of(error) == "body_signature"
     assert upstream.requests == []
-    assert not upstream.received.endswith((b"lo", b"hello", b"0\r\n\r\n"))
+    after_head = upstream.received.partition(b"\r\n\r\n")[
+        2
+    ]  # the head itself may end with a signature that ends with 0
+    assert chunks[-1] not in after_head
+    assert not after_head.endswith(b"0\r\n\r\n")
 
 
 async def test_a_whole_body_with_another_hash_is_refused_at_once(world: World, tls_upstream: MakeUpstream) -> None:
