@@ -33,7 +33,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Final, TypeVar
 
 import anyio
@@ -41,13 +41,13 @@ import httpcore2
 
 from aileron.config import Settings
 from aileron.egress.challenged import Challenged, Prepare, Rounds
-from aileron.egress.client_certificate import certificate_refused, certificate_tag, context_with
+from aileron.egress.client_certificate import certificate_tag, context_with
 from aileron.egress.decode import decoder_for
-from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
+from aileron.egress.exchange import RENEWABLE, HttpPassage
 from aileron.egress.headers import Field, check_whole, frame_body, read_response_head, without_parts
 from aileron.egress.held import PLACES, too_long
 from aileron.egress.inject import Lender, inject
-from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.login import LoginDoor
 from aileron.egress.lookup import Resolver, SystemResolver
 from aileron.egress.meter import Meter
@@ -58,24 +58,18 @@ from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, other_body
-from aileron.egress.scrub import Needles
 from aileron.egress.signing.refused import RefusedSignatures
-from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, fit_for_use, look_up, within
+from aileron.egress.steps import connected, enter, failure_class, within
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
 from aileron.egress.websocket import WebSockets
-from aileron.model.failure import AileronError, FailureClass
-from aileron.model.names import HostPort
-from aileron.model.plan import CredentialUse, Grant
+from aileron.model.plan import Grant
 from aileron.model.secret import Secret
 from aileron.tls import client_context
 
 __all__ = ["Egress"]
 
 MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter of them for one step (meter.py)
-HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
-_RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
-"""The kinds whose credential is a token that ends by itself, and can be had anew."""
 _SIGNS: Final = frozenset({"aws_sigv4", "hmac"})
 """The kinds whose credential signs a request, which a service may refuse for its time."""
 _METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
@@ -132,7 +126,7 @@ class Egress:
             return Challenged(begin, self.rounds, use.binding, deadline)
         if use is not None and use.need.kind == request.credential and use.need.kind in _SIGNS:
             return RefusedSignatures(_Exchange(self, request, grant, meter, journal, deadline), request.url, use)
-        if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
+        if use is None or use.need.kind not in RENEWABLE or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)
         return Renewing(
             lambda: _Exchange(self, request, grant, meter, journal, deadline),
@@ -156,7 +150,7 @@ class Egress:
         self.pool.close()
 
 
-class _Exchange(Passage[EgressResponse]):
+class _Exchange(HttpPassage[EgressResponse]):
     """One request and its response."""
 
     def __init__(
@@ -171,36 +165,18 @@ class _Exchange(Passage[EgressResponse]):
         is_own: bool = False,
         prepare: Prepare | None = None,
     ) -> None:
-        super().__init__(grant, meter, journal, deadline)
+        method = request.method[:_METHOD_CHARACTERS]
+        super().__init__(egress, request, grant, meter, journal, deadline, method=method, is_own=is_own)
         self._egress = egress
-        self._is_own = is_own
         self._prepare_lent = prepare
-        self._bound = Needles(())
-        self._once = frozenset[bytes]()
-        self._with_once: tuple[Needles, Needles] | None = None
         self._request = request
         self._given = request.body  # what is sent, once it is whole where it has to be
-        self._place = contextlib.ExitStack()  # the one of those all steps share
-        self._has_certificate = False
-        self.token: Secret | None = None
-        self._connection: Connection | None = None
-        self._answer: httpcore2.Response | None = None
-        self._chunks: AsyncIterator[bytes] | None = None
-        self._body: Body | None = None
         self._bytes_up = 0
 
     @property
     def whole(self) -> bytes | None:
         """Its body, if it has one that is whole; once it was entered."""
         return self._given if isinstance(self._given, bytes) else None
-
-    async def renew(self, refused: Secret) -> bool:
-        """Have a token that the service refused renewed: True if there is another now. After the exchange is over."""
-        use, destination = self._grant.credential, self._destination
-        assert use is not None
-        assert destination is not None
-        lender, deadline = self._egress.lender, self._deadline
-        return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
 
     async def _run(self) -> EgressResponse:
         self._number = self._meter.count_request()
@@ -231,7 +207,8 @@ class _Exchange(Passage[EgressResponse]):
             self._connection, addresses = None, await self._vet(admitted)
         if self._connection is None:
             self._connection = await self._connect(key, addresses, injection.certificate)
-        self._answer = await self._send(self._connection, injection.request, admitted)
+        request = injection.request
+        self._answer = await self._sent(self._connection, request, self._content(request, admitted))
         return self._read_head(admitted, self._answer)
 
     def _admit(self) -> AllowedRequest:
@@ -270,23 +247,6 @@ class _Exchange(Passage[EgressResponse]):
                 break
         return bytes(body)
 
-    async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
-        """Step 3: look the name up once, and check all that comes back."""
-        destination = admitted.url.destination
-        addresses = await look_up(self._egress.resolve, destination, self._deadline)
-        plain, private, own_port = admitted.plain, admitted.private, self._egress.own_port
-        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
-        return addresses
-
-    async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
-        """Step 4."""
-        lender, deadline = self._egress.lender, self._deadline
-        if lender.is_ready(use, destination):
-            return
-        self._place.close()
-        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, destination, deadline))
-        await enter(self._place, (self._egress.slots,), destination, self._deadline)
-
     def _prepare(self, admitted: AllowedRequest) -> Injection:
         """Step 5: the request as it goes out, with what is lent for it."""
         use, body = admitted.use, self._given
@@ -303,7 +263,7 @@ class _Exchange(Passage[EgressResponse]):
         lent = self._stack.enter_context(self._egress.lender.lend(use))
         if self._prepare_lent is not None:
             lent = self._prepare_lent(lent, admitted.url.destination)
-        self.token = lent.secret if use.need.kind in _RENEWABLE else None
+        self.token = lent.secret if use.need.kind in RENEWABLE else None
         return inject(use, lent, request)
 
     async def _connect(self, key: Key, addresses: tuple[str, ...], certificate: Secret | None) -> Connection:
@@ -316,17 +276,6 @@ class _Exchange(Passage[EgressResponse]):
             tls = await within(self._deadline, "connect", key.destination, lambda: context_with(lent, use, ca_pem))
         wire, address = await connected(self._deadline, key.destination, addresses, tls, self._certificate_refused)
         return Connection.over(wire, address, key, certificate_tag(certificate))
-
-    async def _send(self, connection: Connection, request: Outgoing, admitted: AllowedRequest) -> httpcore2.Response:
-        """Step 8, up to the head of the answer; its body is still on the wire."""
-        origin = connection.origin
-        sent = httpcore2.Request(
-            request.method,
-            httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=request.url.target),
-            headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in request.fields],
-            content=self._content(request, admitted),
-        )
-        return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
 
     def _content(self, request: Outgoing, admitted: AllowedRequest) -> bytes | AsyncIterator[bytes] | None:
         body = self._given
@@ -381,65 +330,9 @@ class _Exchange(Passage[EgressResponse]):
             return EgressResponse(head.status, fields, self._body)
         raise self._bad_answer(words)
 
-    def _needles(self) -> Needles:
-        """What to look for, as of now."""
-        if not self._is_own and self._destination is not None:
-            try:
-                self._bound = self._egress.lender.needles(self._destination)
-            except AileronError as error:
-                # Locked since: nothing was lent after that, and what was known before is still looked for.
-                if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
-                    raise
-        return self._and_once(self._meter.needles_with(self._bound))
-
-    def _and_once(self, needles: Needles) -> Needles:
-        """With what is searched for in this answer alone; made again only when the others change."""
-        if not self._once:
-            return needles
-        if self._with_once is None or self._with_once[0] is not needles:
-            self._with_once = needles, needles.and_once(self._once)
-        return self._with_once[1]
-
-    def _is_whole_only(self) -> bool:
-        """Whether a part of an answer might hold a part of a secret, also of one that nobody can look for any more."""
-        if self._needles():
-            return True
-        destination = None if self._is_own else self._destination
-        return destination is not None and self._egress.lender.may_be_bound(destination)
-
-    def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
-        stream = answer.stream
-        assert isinstance(stream, AsyncIterable)
-        chunks = self._chunks = aiter(stream)
-        return lambda: self._reach("exchange", lambda: anext(chunks, None))
-
-    def _bad_answer(self, words: str) -> AileronError:
-        return unreachable("exchange", self._destination, ConnectionProblem(words))
-
-    def _denied(self, refused: RefusedError) -> AileronError:
-        asked = self._request
-        self._denial = RequestDenial(
-            number=self._number,
-            method=asked.method[:_METHOD_CHARACTERS],
-            destination=destination_text(asked.url, self._destination),
-            reason=refused.reason.value,
-        )
-        return denied(refused, self._destination, self._request.credential, self._grant)
-
-    async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]]) -> _T:
-        """One wait for the outside, until the deadline; its errors become `network_error`."""
-        return await within(self._deadline, phase, self._destination, step, refused=self._certificate_refused)
-
-    def _certificate_refused(self, error: Exception) -> AileronError | None:
-        return certificate_refused(self._grant.credential if self._has_certificate else None, error)
-
     async def _end(self, error: BaseException | None) -> None:
         """Steps 11 and 12, also when the caller is being cancelled: what was begun is written down."""
-        with anyio.CancelScope(shield=True):  # closing does not wait for the peer
-            if isinstance(self._chunks, AsyncGenerator):
-                await self._chunks.aclose()
-            if self._answer is not None:
-                await self._answer.aclose()
+        await self._end_answer()
         if self._connection is not None:
             if self._body is not None and self._body.failure is not None:
                 self._connection.wire.close()  # framed well or not: who sent a bad body is not asked again on it

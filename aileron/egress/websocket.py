@@ -30,18 +30,18 @@ import hashlib
 import re
 import secrets
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Final
 
 import anyio
 import httpcore2
 
-from aileron.egress.client_certificate import certificate_refused, certificate_tag, context_with
+from aileron.egress.client_certificate import certificate_tag, context_with
 from aileron.egress.decode import decoder_for
-from aileron.egress.failures import ConnectionProblem, denied, destination_text, unreachable
+from aileron.egress.exchange import RENEWABLE, HttpPassage
+from aileron.egress.failures import ConnectionProblem, unreachable
 from aileron.egress.headers import Field, check_whole, read_response_head, without_parts
 from aileron.egress.inject import Lender, inject
-from aileron.egress.journal import Journal, RequestDenial, RequestIntent, RequestReport
+from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
 from aileron.egress.messages import Opened, Part, WebSocket
 from aileron.egress.meter import Meter
@@ -52,11 +52,9 @@ from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit
 from aileron.egress.scrub import Needles
-from aileron.egress.steps import Passage, check_reachable, connected, enter, failure_class, fit_for_use, look_up, within
+from aileron.egress.steps import connected, enter, failure_class, within
 from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
-from aileron.model.failure import AileronError, FailureClass
-from aileron.model.names import HostPort
-from aileron.model.plan import CredentialUse, Grant
+from aileron.model.plan import Grant
 from aileron.model.secret import Secret
 
 __all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets"]
@@ -66,10 +64,8 @@ METHOD: Final = "WEBSOCKET"
 REFUSAL_BYTES: Final = 64 << 10
 """64 KiB of the answer of a service that opens no WebSocket, as renewing.py holds of one that says no."""
 MAX_SUBPROTOCOLS: Final = 16  # the IANA registry has some 150 names; who speaks more than a few lists versions of one
-_HEAD_BYTES: Final = 256 << 10  # as engine.py has it
 _ACCEPTS: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
 _SUBPROTOCOL: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
-_RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
 
 Answer = WebSocket | EgressResponse
 """An open WebSocket, or what the service said instead."""
@@ -110,14 +106,14 @@ class WebSockets:
     ) -> contextlib.AbstractAsyncContextManager[Answer]:
         """Ask for one when entered; closed when left. `deadline` as in `anyio.current_time()`. AileronError as `Egress.open`."""
         use = grant.credential
-        if use is None or use.need.kind not in _RENEWABLE or request.credential != use.need.kind:
+        if use is None or use.need.kind not in RENEWABLE or request.credential != use.need.kind:
             return _Opening(self, request, grant, meter, journal, deadline)
         return Renewing[Answer](
             lambda: _Opening(self, request, grant, meter, journal, deadline), meter, can_repeat=True
         )
 
 
-class _Opening(Passage[Answer]):
+class _Opening(HttpPassage[Answer]):
     """One WebSocket, from the question to its row in the ledger."""
 
     def __init__(
@@ -129,29 +125,11 @@ class _Opening(Passage[Answer]):
         journal: Journal,
         deadline: float,
     ) -> None:
-        super().__init__(grant, meter, journal, deadline)
+        super().__init__(websockets, request, grant, meter, journal, deadline, method=METHOD)
         self._websockets = websockets
         self._request = request
-        self._place = contextlib.ExitStack()  # the one of those all steps share
         self._key = base64.b64encode(secrets.token_bytes(16)).decode()
-        self._bound = Needles(())
-        self._once = frozenset[bytes]()
-        self._with_once: tuple[Needles, Needles] | None = None
-        self._connection: Connection | None = None
-        self._answer: httpcore2.Response | None = None
-        self._chunks: AsyncIterator[bytes] | None = None
-        self._body: Body | None = None
         self._websocket: WebSocket | None = None
-        self._has_certificate = False
-        self.token: Secret | None = None
-
-    async def renew(self, refused: Secret) -> bool:
-        """Have a token that the service refused renewed, as the engine does."""
-        use, destination = self._grant.credential, self._destination
-        assert use is not None
-        assert destination is not None
-        lender, deadline = self._websockets.lender, self._deadline
-        return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
 
     async def _run(self) -> Answer:
         self._number = self._meter.count_request()
@@ -171,7 +149,7 @@ class _Opening(Passage[Answer]):
             tls = await self._with_certificate(injection.certificate)
         wire, address = await connected(self._deadline, destination, addresses, tls, self._certificate_refused)
         connection = self._connection = Connection.over(wire, address, key, certificate_tag(injection.certificate))
-        answer = self._answer = await self._send(connection, injection.request)
+        answer = self._answer = await self._sent(connection, injection.request)
         try:
             if answer.status == WebSocket.status:
                 websocket = self._websocket = self._opened(connection, answer)
@@ -191,9 +169,6 @@ class _Opening(Passage[Answer]):
         self._has_certificate = True
         make = lambda: context_with(certificate, use, ca_pem, ("http/1.1",))  # noqa: E731
         return await within(self._deadline, "connect", destination, make)
-
-    def _certificate_refused(self, error: Exception) -> AileronError | None:
-        return certificate_refused(self._grant.credential if self._has_certificate else None, error)
 
     def _admit(self) -> AllowedRequest:
         """Step 2: parse, then every rule that needs no look-up."""
@@ -225,23 +200,6 @@ class _Opening(Passage[Answer]):
             *offered,
         )
 
-    async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
-        """Step 3."""
-        destination, own_port = admitted.url.destination, self._websockets.own_port
-        addresses = await look_up(self._websockets.resolve, destination, self._deadline)
-        plain, private = admitted.plain, admitted.private
-        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
-        return addresses
-
-    async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
-        """Step 4."""
-        lender, deadline = self._websockets.lender, self._deadline
-        if lender.is_ready(use, destination):
-            return
-        self._place.close()
-        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, destination, deadline))
-        await enter(self._place, (self._websockets.slots,), destination, deadline)
-
     def _prepare(self, admitted: AllowedRequest) -> Injection:
         """Step 5: the request as it goes out, with what is lent for it."""
         lender, use = self._websockets.lender, admitted.use
@@ -251,22 +209,11 @@ class _Opening(Passage[Answer]):
         if use is None:
             return Injection(request)
         lent = self._stack.enter_context(lender.lend(use))
-        self.token = lent.secret if use.need.kind in _RENEWABLE else None
+        self.token = lent.secret if use.need.kind in RENEWABLE else None
         injection = inject(use, lent, request)
         self._meter.remember(injection.roots)
         self._once = injection.once
         return injection
-
-    async def _send(self, connection: Connection, request: Outgoing) -> httpcore2.Response:
-        """Step 8, up to the head of the answer."""
-        origin = connection.origin
-        sent = httpcore2.Request(
-            request.method,
-            httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=request.url.target),
-            headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in request.fields],
-        )
-        send = lambda: connection.send(sent, _HEAD_BYTES)  # noqa: E731
-        return await within(self._deadline, "exchange", self._destination, send, refused=self._certificate_refused)
 
     def _opened(self, connection: Connection, answer: httpcore2.Response) -> WebSocket:
         """The service agrees. BadAnswerError for a handshake that is not as RFC 6455 section 4.1 has it."""
@@ -294,56 +241,24 @@ class _Opening(Passage[Answer]):
         if self._is_whole_only():
             check_whole(head)
         fields, hits = scrub_fields(head.fields, self._needles())
-        stream = answer.stream
-        assert isinstance(stream, AsyncIterable)
-        chunks = self._chunks = aiter(stream)
-
-        async def read() -> bytes | None:
-            return await within(self._deadline, "exchange", self._destination, lambda: anext(chunks, None))
-
-        self._body = Body(read, self._meter, self._needles, decoder_for(head.codings), hits, self._bad_answer)
+        self._body = Body(
+            self._reader(answer), self._meter, self._needles, decoder_for(head.codings), hits, self._bad_answer
+        )
         response = EgressResponse(head.status, fields, self._body)
         if not await response.hold(REFUSAL_BYTES):
             words = f"it opened no WebSocket: status {head.status}, with a body of more than {REFUSAL_BYTES >> 10} KiB"
             raise BadAnswerError(words)
         return response
 
-    def _bad_answer(self, words: str) -> AileronError:
-        return unreachable("exchange", self._destination, ConnectionProblem(words))
-
-    def _needles(self) -> Needles:
-        """What to look for, as of now; see engine.py."""
-        assert self._destination is not None
-        try:
-            self._bound = self._websockets.lender.needles(self._destination)
-        except AileronError as error:
-            if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
-                raise
-        needles = self._meter.needles_with(self._bound)
-        if not self._once:
-            return needles
-        if self._with_once is None or self._with_once[0] is not needles:
-            self._with_once = needles, needles.with_roots(self._once)
-        return self._with_once[1]
-
-    def _is_whole_only(self) -> bool:
-        assert self._destination is not None
-        return bool(self._needles()) or self._websockets.lender.may_be_bound(self._destination)
-
-    def _denied(self, refused: RefusedError) -> AileronError:
-        where = destination_text(self._request.url, self._destination)
-        self._denial = RequestDenial(self._number, METHOD, where, refused.reason.value)
-        return denied(refused, self._destination, self._request.credential, self._grant)
+    def _joined(self, needles: Needles, once: frozenset[bytes]) -> Needles:
+        """In every form: messages are searched as long as it is open."""
+        return needles.with_roots(once)
 
     async def _end(self, error: BaseException | None) -> None:
         """Steps 10 and 11."""
         if self._websocket is not None:
             self._websocket.end()
-        with anyio.CancelScope(shield=True):  # closing does not wait for the peer
-            if isinstance(self._chunks, AsyncGenerator):
-                await self._chunks.aclose()
-            if self._answer is not None:
-                await self._answer.aclose()
+        await self._end_answer()
         if self._connection is not None:
             self._connection.wire.close()
         self._place.close()

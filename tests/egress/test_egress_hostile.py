@@ -14,7 +14,7 @@ import anyio
 import pytest
 
 from aileron.egress import EgressRequest, Meter
-from aileron.egress.engine import HEAD_BYTES
+from aileron.egress.exchange import HEAD_BYTES
 from aileron.egress.response import TURN_S, Body
 from aileron.egress.scrub import Needles
 from aileron.model.failure import AileronError, Boundary, FailureClass

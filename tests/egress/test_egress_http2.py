@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from aileron.egress import EgressRequest, Meter
 from aileron.egress.dial import Wire
-from aileron.egress.engine import HEAD_BYTES
+from aileron.egress.exchange import HEAD_BYTES
 from aileron.egress.http2 import MAX_NOISE, Http2
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort

@@ -45,8 +45,10 @@ KNOWN = {
         "parse_url",
     ): "whose answer it is, for the words of a failure: the same parser",
     ("aileron/egress/websocket.py", "parse_url"): "the one place where a WebSocket's URL is parsed: the same parser",
-    ("aileron/egress/websocket.py", "URL"): "httpcore2's, made of parts",
-    ("aileron/egress/engine.py", "URL"): "httpcore2's, made of parts; a test below says that it gets no text to parse",
+    (
+        "aileron/egress/exchange.py",
+        "URL",
+    ): "httpcore2's, made of parts; a test below says that it gets no text to parse",
     (
         "aileron/daemon/notify/webhook.py",
         "parse_url",
@@ -105,7 +107,7 @@ def test_nothing_else_takes_a_url_apart() -> None:
 
 def test_the_client_is_given_parts_and_no_text() -> None:
     """httpcore2 has a parser of its own, which a URL in one piece would wake."""
-    tree = ast.parse((ROOT / "aileron/egress/engine.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "aileron/egress/exchange.py").read_text(encoding="utf-8"))
     calls = [
         node
         for node in ast.walk(tree)

@@ -1,0 +1,210 @@
+"""What a request and the handshake of a WebSocket have in common: both are HTTP, with a credential in it and an answer to search.
+
+Runs in the daemon. Each step is called by engine.py and websocket.py at its place in their order, and knows nothing of it.
+
+Source: docs/reference/egress.md. Not here: the order (engine.py, websocket.py), what streams of bytes share as well (steps.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from typing import Final, Protocol, TypeVar
+
+import anyio
+import httpcore2
+
+from aileron.egress.client_certificate import certificate_refused
+from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
+from aileron.egress.inject import Lender
+from aileron.egress.journal import Journal, RequestDenial
+from aileron.egress.lookup import Resolver
+from aileron.egress.meter import Meter
+from aileron.egress.outgoing import Outgoing
+from aileron.egress.pool import Connection
+from aileron.egress.refusal import RefusedError
+from aileron.egress.response import Body
+from aileron.egress.rules import AllowedRequest
+from aileron.egress.scrub import Needles
+from aileron.egress.steps import Passage, check_reachable, enter, fit_for_use, look_up, within
+from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
+from aileron.model.plan import CredentialUse, Grant
+from aileron.model.secret import Secret
+
+__all__ = ["HEAD_BYTES", "RENEWABLE", "Asked", "HttpPassage", "Ways"]
+
+HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
+RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
+"""The kinds whose credential is a token that ends by itself, and can be had anew."""
+
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
+
+
+class Asked(Protocol):
+    """What a connector asked for, as far as a denial speaks of it."""
+
+    @property
+    def url(self) -> str:
+        """Unchecked text."""
+        ...
+
+    @property
+    def credential(self) -> str | None:
+        """A kind, never a secret."""
+        ...
+
+
+class Ways(Protocol):
+    """The parts of the daemon's `Egress` that every passage uses."""
+
+    @property
+    def lender(self) -> Lender:
+        """The way to the vault."""
+        ...
+
+    @property
+    def resolve(self) -> Resolver:
+        """Names to addresses."""
+        ...
+
+    @property
+    def slots(self) -> anyio.Semaphore:
+        """The places that all steps share."""
+        ...
+
+    @property
+    def own_port(self) -> int | None:
+        """The daemon's on loopback, which is never dialled."""
+        ...
+
+
+class HttpPassage(Passage[_T_co]):
+    """A request or a handshake: its place, its credential, and what is searched for in what comes back."""
+
+    def __init__(
+        self,
+        ways: Ways,
+        asked: Asked,
+        grant: Grant,
+        meter: Meter,
+        journal: Journal,
+        deadline: float,
+        *,
+        method: str,
+        is_own: bool = False,
+    ) -> None:
+        """`method` is what stands in the ledger. `is_own`: the supervisor's, whose answer is not searched."""
+        super().__init__(grant, meter, journal, deadline)
+        self._ways = ways
+        self._asked = asked
+        self._method = method
+        self._is_own = is_own
+        self._place = contextlib.ExitStack()  # the one of those all steps share
+        self._bound = Needles(())
+        self._once = frozenset[bytes]()
+        self._with_once: tuple[Needles, Needles] | None = None
+        self._has_certificate = False
+        self.token: Secret | None = None
+        self._connection: Connection | None = None
+        self._answer: httpcore2.Response | None = None
+        self._chunks: AsyncIterator[bytes] | None = None
+        self._body: Body | None = None
+
+    async def renew(self, refused: Secret) -> bool:
+        """Have a token that the service refused renewed: True if there is another now. After the exchange is over."""
+        use, destination = self._grant.credential, self._destination
+        assert use is not None
+        assert destination is not None
+        lender, deadline = self._ways.lender, self._deadline
+        return await fit_for_use(deadline, "exchange", destination, lambda: lender.renew(use, refused, deadline))
+
+    async def _vet(self, admitted: AllowedRequest) -> tuple[str, ...]:
+        """Look the name up once, and check all that comes back."""
+        destination = admitted.url.destination
+        addresses = await look_up(self._ways.resolve, destination, self._deadline)
+        plain, private, own_port = admitted.plain, admitted.private, self._ways.own_port
+        self._checked(lambda: check_reachable(destination, addresses, plain=plain, private=private, own_port=own_port))
+        return addresses
+
+    async def _ready(self, use: CredentialUse | None, destination: HostPort) -> None:
+        """Have what is lent made fit for use. Who waits for that holds no place of those all steps share."""
+        lender, deadline = self._ways.lender, self._deadline
+        if lender.is_ready(use, destination):
+            return
+        self._place.close()
+        await fit_for_use(deadline, "queue", destination, lambda: lender.ready(use, destination, deadline))
+        await enter(self._place, (self._ways.slots,), destination, deadline)
+
+    async def _sent(
+        self, connection: Connection, request: Outgoing, content: bytes | AsyncIterator[bytes] | None = None
+    ) -> httpcore2.Response:
+        """Send it, up to the head of the answer; its body is still on the wire."""
+        origin = connection.origin
+        sent = httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=origin.scheme, host=origin.host, port=origin.port, target=request.url.target),
+            headers=[(name.encode("ascii"), value.encode("ascii")) for name, value in request.fields],
+            content=content,
+        )
+        return await self._reach("exchange", lambda: connection.send(sent, HEAD_BYTES))
+
+    def _reader(self, answer: httpcore2.Response) -> Callable[[], Awaitable[bytes | None]]:
+        """What gives the pieces of its body, None at the end."""
+        stream = answer.stream
+        assert isinstance(stream, AsyncIterable)
+        chunks = self._chunks = aiter(stream)
+        return lambda: self._reach("exchange", lambda: anext(chunks, None))
+
+    async def _reach(self, phase: Phase, step: Callable[[], Awaitable[_T]]) -> _T:
+        """One wait for the outside, until the deadline; its errors become `network_error`."""
+        return await within(self._deadline, phase, self._destination, step, refused=self._certificate_refused)
+
+    def _certificate_refused(self, error: Exception) -> AileronError | None:
+        return certificate_refused(self._grant.credential if self._has_certificate else None, error)
+
+    def _needles(self) -> Needles:
+        """What to look for, as of now."""
+        if not self._is_own and self._destination is not None:
+            try:
+                self._bound = self._ways.lender.needles(self._destination)
+            except AileronError as error:
+                # Locked since: nothing was lent after that, and what was known before is still looked for.
+                if error.failure.failure_class is not FailureClass.VAULT_LOCKED:
+                    raise
+        return self._and_once(self._meter.needles_with(self._bound))
+
+    def _and_once(self, needles: Needles) -> Needles:
+        """With what is searched for in this answer alone; made again only when the others change."""
+        if not self._once:
+            return needles
+        if self._with_once is None or self._with_once[0] is not needles:
+            self._with_once = needles, self._joined(needles, self._once)
+        return self._with_once[1]
+
+    def _joined(self, needles: Needles, once: frozenset[bytes]) -> Needles:
+        return needles.and_once(once)
+
+    def _is_whole_only(self) -> bool:
+        """Whether a part of an answer might hold a part of a secret, also of one that nobody can look for any more."""
+        if self._needles():
+            return True
+        destination = None if self._is_own else self._destination
+        return destination is not None and self._ways.lender.may_be_bound(destination)
+
+    def _bad_answer(self, words: str) -> AileronError:
+        return unreachable("exchange", self._destination, ConnectionProblem(words))
+
+    def _denied(self, refused: RefusedError) -> AileronError:
+        where = destination_text(self._asked.url, self._destination)
+        self._denial = RequestDenial(self._number, self._method, where, refused.reason.value)
+        return denied(refused, self._destination, self._asked.credential, self._grant)
+
+    async def _end_answer(self) -> None:
+        """Let go of the answer, also when the caller is being cancelled: closing does not wait for the peer."""
+        with anyio.CancelScope(shield=True):
+            if isinstance(self._chunks, AsyncGenerator):
+                await self._chunks.aclose()
+            if self._answer is not None:
+                await self._answer.aclose()
