@@ -5,12 +5,13 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
 
     1 parse the URL, strictly                                    url.py
     2 host:port is in the grant
-    3 https; plain http only where the user allowed it, and never with a client certificate
+    3 https, or plain http where the user allowed it; and nothing that the supervisor logs in at
     4 the URL is none of the provider's endpoints for tokens           reserved.py
-    5 the credential, if one is named, is the granted one
-    6 method (for previews, one that reads), header fields, framing    headers.py
-    7 the place that the request has for a key in its path or body     places.py
-    then, in engine.py: resolve · check every address (addresses.py) · lend · write down · connect · inject · send
+    5 the credential, if one is named, is the granted one, and can be sent in such a request
+    6 method; for previews, one that reads                             headers.py
+    7 the query, the path and TLS, as the credential needs them        inject.py, places.py
+    8 header fields, framing; the body, as the credential needs it     headers.py, places.py, held.py
+    then, in engine.py: resolve · check every address (addresses.py) · lend · inject · write down · connect · send
 
 What engine.py still owes: the addresses, TLS, the budget, and the scrubbing of the answer.
 
@@ -82,7 +83,7 @@ class AllowedRequest:
 
 
 def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool = False) -> AllowedRequest:
-    """Steps 2 to 7 for a parsed URL; `is_websocket`: of the request that asks for one. RefusedError with the first rule that
+    """Steps 2 to 8 for a parsed URL; `is_websocket`: of the request that asks for one. RefusedError with the first rule that
     says no.
     """
     check_destination(url, grant)
