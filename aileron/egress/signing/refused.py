@@ -24,6 +24,7 @@ import types
 from typing import Final
 
 from aileron.egress.failures import ConnectionProblem, unreachable
+from aileron.egress.renewing import HELD_BYTES
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.hmac_template import signs_time
 from aileron.egress.signing.time_of_day import time_of_day
@@ -32,10 +33,8 @@ from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 
-__all__ = ["HELD_BYTES", "MAX_SKEW_S", "RefusedSignatures", "failure_of"]
+__all__ = ["MAX_SKEW_S", "RefusedSignatures", "failure_of"]
 
-HELD_BYTES: Final = 64 << 10
-"""64 KiB of an answer that says no: an error of an API has some hundred bytes."""
 MAX_SKEW_S: Final = 300.0
 """Five minutes between two clocks: most services take a signature that old, S3 one of 15."""
 _LOOKED_AT: Final = frozenset({400, 401, 403})
