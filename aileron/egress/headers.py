@@ -33,6 +33,7 @@ __all__ = [
     "MAX_HEADER_BYTES",
     "MAX_HEADER_FIELDS",
     "MAX_RESPONSE_HEADER_BYTES",
+    "TOKEN",
     "Field",
     "HeadLines",
     "ResponseHead",
@@ -53,7 +54,8 @@ MAX_HEADER_FIELDS: Final = 100  # what Apache takes in a request (LimitRequestFi
 MAX_HEADER_BYTES: Final = 32 << 10  # 32 KiB of names and values; servers stop at 8 to 32 KiB
 MAX_RESPONSE_HEADER_BYTES: Final = 48 << 10  # as UTF-8: a frame's header holds 64 KiB, and MessagePack adds to it
 
-_TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
+TOKEN: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
+"""RFC 9110 section 5.6.2, of at most 256 characters."""
 _VALUE: Final = re.compile(r"[\x20-\x7e\t]*")
 _METHOD: Final = re.compile(r"[A-Za-z][A-Za-z0-9\-]{0,31}")  # every method of the IANA registry fits
 _REFUSED_METHODS: Final = frozenset({"CONNECT", "TRACE", "TRACK"})  # a tunnel; an echo of the credential
@@ -118,7 +120,7 @@ def keep_request_fields(fields: Sequence[Field], reserved: frozenset[str]) -> tu
         raise RefusedError(Reason.HEADER_LIMIT, f"the request has more header fields than {limit}")
     trimmed = [(name, value.strip(" \t")) for name, value in fields]
     for number, (name, value) in enumerate(trimmed, start=1):
-        if not _TOKEN.fullmatch(name):
+        if not TOKEN.fullmatch(name):
             raise RefusedError(Reason.HEADER_NAME, f"the name of header field {number} is not a valid HTTP token")
         if not _VALUE.fullmatch(value):
             raise RefusedError(

@@ -34,7 +34,7 @@ from urllib.parse import quote
 from msgspec import UNSET
 
 from aileron.egress.client_certificate import unusable_certificate
-from aileron.egress.headers import field_key, is_field_value
+from aileron.egress.headers import TOKEN, field_key, is_field_value
 from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.places import parameter_key, sent_as, with_key_in_body, with_key_in_path
 from aileron.egress.refusal import Reason, RefusedError
@@ -65,7 +65,6 @@ _MIN_PART_BYTES: Final = 16
 """Of a key with slashes, which a service reads as several segments: shorter parts are names, such as that of a workspace."""
 _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may carry a token in two ways (section 2)
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
-_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
 _NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "upgrade", "te"})
 
 
@@ -287,7 +286,7 @@ def _hmac(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inject
     except ValueError as error:
         raise _unusable(use, f"cannot be the key of an HMAC: it {error}") from None
     for name, value in signed.fields:
-        if not _NAME.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or not is_field_value(value):
+        if not TOKEN.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or not is_field_value(value):
             raise _unusable(use, "is declared with a header field that cannot carry a signature")
     return Injection(request.with_fields(*signed.fields), _roots(lent), frozenset({signed.signature.encode("ascii")}))
 
@@ -305,7 +304,7 @@ def _digest(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inje
 
 def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Injection:
     secret = _sendable(use, lent)
-    if not _NAME.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or form.count("{key}") != 1:
+    if not TOKEN.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or form.count("{key}") != 1:
         raise _unusable(use, "is declared with a header or format that cannot carry it")
     value = form.replace("{key}", secret.decode("latin-1"))
     if not is_field_value(value) or secret != secret.strip(b" "):

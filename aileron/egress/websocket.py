@@ -27,7 +27,6 @@ import base64
 import contextlib
 import dataclasses
 import hashlib
-import re
 import secrets
 import ssl
 from typing import Final
@@ -39,7 +38,7 @@ from aileron.egress.client_certificate import certificate_tag, context_with
 from aileron.egress.decode import decoder_for
 from aileron.egress.exchange import RENEWABLE, HttpPassage
 from aileron.egress.failures import ConnectionProblem, unreachable
-from aileron.egress.headers import Field, check_whole, read_response_head, without_parts
+from aileron.egress.headers import TOKEN, Field, check_whole, read_response_head, without_parts
 from aileron.egress.inject import Lender, inject
 from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
@@ -65,7 +64,6 @@ REFUSAL_BYTES: Final = 64 << 10
 """64 KiB of the answer of a service that opens no WebSocket, as renewing.py holds of one that says no."""
 MAX_SUBPROTOCOLS: Final = 16  # the IANA registry has some 150 names; who speaks more than a few lists versions of one
 _ACCEPTS: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"  # RFC 6455 section 1.3
-_SUBPROTOCOL: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}")
 
 Answer = WebSocket | EgressResponse
 """An open WebSocket, or what the service said instead."""
@@ -186,7 +184,7 @@ class _Opening(HttpPassage[Answer]):
         return dataclasses.replace(admitted, fields=(*admitted.fields, *self._handshake_fields(asked.subprotocols)))
 
     def _handshake_fields(self, subprotocols: tuple[str, ...]) -> tuple[Field, ...]:
-        if len(subprotocols) > MAX_SUBPROTOCOLS or not all(map(_SUBPROTOCOL.fullmatch, subprotocols)):
+        if len(subprotocols) > MAX_SUBPROTOCOLS or not all(map(TOKEN.fullmatch, subprotocols)):
             raise RefusedError(
                 Reason.HEADER_VALUE,
                 f"the subprotocols are not up to {MAX_SUBPROTOCOLS} valid HTTP tokens of 256 characters",

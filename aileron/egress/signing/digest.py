@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote
 
+from aileron.egress.headers import TOKEN
 from aileron.egress.outgoing import Outgoing
 
 __all__ = ["Answer", "Challenge", "Offered", "Round", "answer", "read_challenges"]
@@ -39,7 +40,7 @@ MAX_VALUE_CHARACTERS: Final = 1024
 """Of a realm, nonce or opaque, which are sent back with each request."""
 _CNONCE_BYTES: Final = 16
 
-_TOKEN: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,256}"  # noqa: S105 - of RFC 9110, section 5.6.2
+_TOKEN: Final = TOKEN.pattern
 _SCHEME: Final = re.compile(rf"({_TOKEN})(?=[ \t,]|\Z)")
 _PARAMETER: Final = re.compile(
     rf'({_TOKEN})[ \t]*=[ \t]*(?:"((?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*)"|({_TOKEN}))(?=[ \t]*(?:,|\Z))'
