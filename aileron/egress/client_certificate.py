@@ -27,6 +27,7 @@ import anyio.to_thread
 
 from aileron.egress.dial import TlsAlertError
 from aileron.model.client_certificate import CertificateError, ClientCertificate
+from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
@@ -97,12 +98,9 @@ def _no_passphrase() -> bytes:
     return b""
 
 
-def unusable_certificate(use: CredentialUse, problem: CertificateError) -> AileronError:
+def unusable_certificate(use: CredentialUse, problem: CertificateError, stored: Stored | None = None) -> AileronError:
     """`binding_failed`, with what mends it."""
-    store = (
-        f"then `aileron secret set NAME < client.pem`, with the name that `aileron binding inspect {use.binding}` shows"
-    )
-    message = f"the secret of {use.binding} {problem.what}: {problem.cure}, {store}"
+    message = f"the secret of {use.binding} {problem.what}: {problem.cure}; {cure_for(use.binding, stored)}"
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
 
 
@@ -116,7 +114,7 @@ def certificate_refused(use: CredentialUse | None, error: Exception) -> AileronE
         return None
     message = (
         f"the server refused the client certificate of {use.binding}: it says that the certificate {said} "
-        f"({alert.lower().replace('_', ' ')}). Ask whoever runs the server which authority it accepts; store another certificate "
-        f"with `aileron secret set NAME < client.pem`, with the name that `aileron binding inspect {use.binding}` shows"
+        f"({alert.lower().replace('_', ' ')}). Ask whoever runs the server which authority it accepts; "
+        f"{cure_for(use.binding)}"
     )
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

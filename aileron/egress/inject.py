@@ -46,6 +46,7 @@ from aileron.egress.signing.time_of_day import time_of_day
 from aileron.egress.url import Url
 from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
+from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.manifest import CredentialNeed
@@ -70,7 +71,8 @@ _NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LentCredential:
-    """What the vault lends for one request. `username` only for `basic`, `digest` and logins, `details` only for logins.
+    """What the vault lends for one request. `username` for `basic`, `digest` and logins, and where a key has an ID beside it
+    (`aws_sigv4`, `oauth2_client`); `details` only for logins. `stored`: where the secret is, for whoever has to replace it.
 
     `round`: for `digest`, what the service asked and this request answers; None: it has not asked yet (challenged.py).
     """
@@ -80,6 +82,7 @@ class LentCredential:
     username: str | None = None
     details: LoginDetails | None = None
     round: Round | None = None
+    stored: Stored | None = None
 
 
 class Lender(Protocol):
@@ -201,10 +204,10 @@ def _basic_roots(username: str, secret: bytes) -> frozenset[bytes]:
 def inject(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
     """The request with this loan in it. AileronError(binding_failed) if this secret cannot travel this way."""
     if lent.kind != use.need.kind:
-        raise _unusable(use, f"is of kind {lent.kind}, not {use.need.kind}")
+        raise _unusable(use, lent, f"is of kind {lent.kind}, not {use.need.kind}")
     put = _PUT.get(use.need.kind)
     if put is None:
-        raise _unusable(use, f"is of kind {lent.kind}, which is no credential of an HTTP request")
+        raise _unusable(use, lent, f"is of kind {lent.kind}, which is no credential of an HTTP request")
     return put(use, lent, request)
 
 
@@ -212,16 +215,16 @@ def _sendable(use: CredentialUse, lent: LentCredential) -> bytes:
     """The secret, where it is sent as it is."""
     secret = lent.secret.reveal()
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES:
-        raise _unusable(use, f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long")
+        raise _unusable(use, lent, f"is not between {MIN_SECRET_BYTES} and {MAX_SECRET_BYTES} bytes long")
     if _CONTROL.search(secret):
-        raise _unusable(use, "holds a control character (CR, LF, NUL or another)")
+        raise _unusable(use, lent, "holds a control character (CR, LF, NUL or another)")
     return secret
 
 
 def _basic(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
     secret, user = _sendable(use, lent), (lent.username or "").encode()
     if not user or b":" in user or _CONTROL.search(user):
-        raise _unusable(use, "has no user name, or its user name has a colon or a control character")
+        raise _unusable(use, lent, "has no user name, or its user name has a colon or a control character")
     wire = base64.b64encode(user + b":" + secret)
     field = ("Authorization", f"Basic {wire.decode()}")
     return Injection(request.with_fields(field), _basic_roots(user.decode(), secret))
@@ -252,7 +255,7 @@ def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -
             made = request.with_body(with_key_in_body(need.body, request.body or b"", secret))
         sent = sent_as(need, secret)
     except ValueError as error:
-        raise _unusable(use, str(error)) from None
+        raise _unusable(use, lent, str(error)) from None
     parts = (part for part in secret.split(b"/") if len(part) >= _MIN_PART_BYTES)
     return Injection(made, frozenset({secret, sent, *parts}))
 
@@ -265,7 +268,9 @@ def _message(use: CredentialUse, lent: LentCredential, request: Outgoing, form: 
     except UnicodeDecodeError:
         text = None
     if text is None or form.count("{key}") != 1:
-        raise _unusable(use, "cannot be sent in a text: it is not UTF-8, or its first_message has no place for it")
+        raise _unusable(
+            use, lent, "cannot be sent in a text: it is not UTF-8, or its first_message has no place for it"
+        )
     if form.lstrip().startswith(("{", "[")):
         text = json.dumps(text, ensure_ascii=False)[1:-1]
     return Injection(request, frozenset({secret}), first_message=Secret(form.replace("{key}", text).encode()))
@@ -278,16 +283,16 @@ def _bearer(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inje
 def _hmac(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
     template = use.need.hmac
     if template is UNSET:
-        raise _unusable(use, "is declared without a template")
+        raise _unusable(use, lent, "is declared without a template")
     if request.is_streamed and signs_body(template):  # an empty one would be signed
-        raise _unusable(use, "signs the body, which came in pieces; let the connector send it whole")
+        raise _unusable(use, lent, "signs the body, which came in pieces; let the connector send it whole")
     try:
         signed = sign(template, lent.secret.reveal(), request, Moment.now())
     except ValueError as error:
-        raise _unusable(use, f"cannot be the key of an HMAC: it {error}") from None
+        raise _unusable(use, lent, f"cannot be the key of an HMAC: it {error}") from None
     for name, value in signed.fields:
         if not TOKEN.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or not is_field_value(value):
-            raise _unusable(use, "is declared with a header field that cannot carry a signature")
+            raise _unusable(use, lent, "is declared with a header field that cannot carry a signature")
     return Injection(request.with_fields(*signed.fields), _roots(lent), frozenset({signed.signature.encode("ascii")}))
 
 
@@ -297,7 +302,7 @@ def _digest(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inje
     try:
         answered = answer(lent.round, lent.username or "", lent.secret.reveal(), request)
     except ValueError as error:
-        raise _unusable(use, str(error)) from None
+        raise _unusable(use, lent, str(error)) from None
     field = ("Authorization", answered.field)
     return Injection(request.with_fields(field), _roots(lent), frozenset({answered.response.encode("ascii")}))
 
@@ -305,10 +310,10 @@ def _digest(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Inje
 def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Injection:
     secret = _sendable(use, lent)
     if not TOKEN.fullmatch(name) or field_key(name) in _NEVER_A_CREDENTIAL or form.count("{key}") != 1:
-        raise _unusable(use, "is declared with a header or format that cannot carry it")
+        raise _unusable(use, lent, "is declared with a header or format that cannot carry it")
     value = form.replace("{key}", secret.decode("latin-1"))
     if not is_field_value(value) or secret != secret.strip(b" "):
-        raise _unusable(use, "holds a character that a header cannot carry (only visible ASCII passes)")
+        raise _unusable(use, lent, "holds a character that a header cannot carry (only visible ASCII passes)")
     return Injection(request.with_fields((name, value)), frozenset({secret}))
 
 
@@ -320,13 +325,13 @@ def _certificate(use: CredentialUse, lent: LentCredential, request: Outgoing) ->
         problem = error
     else:
         return Injection(request, certificate=lent.secret)
-    raise unusable_certificate(use, problem)
+    raise unusable_certificate(use, problem, lent.stored)
 
 
 def _aws(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
     now, scope = time_of_day(), use.need.aws
     if not scope:
-        raise _unusable(use, "is declared without the region and service to sign for")
+        raise _unusable(use, lent, "is declared without the region and service to sign for")
     try:
         key = AwsKey.parse(lent.username, lent.secret)
         key.check_current(now)
@@ -335,7 +340,7 @@ def _aws(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injecti
     else:
         signed, signature = sign_for_aws(request, key, scope, now)
         return Injection(signed, frozenset(key.secrets), frozenset({signature.encode()}))
-    raise _unusable(use, words)
+    raise _unusable(use, lent, words)
 
 
 _PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Injection]]] = {
@@ -351,10 +356,6 @@ _PUT: Final[dict[str, Callable[[CredentialUse, LentCredential, Outgoing], Inject
 """How a credential of each kind gets into a request; a login gets into none."""
 
 
-def _unusable(use: CredentialUse, what: str) -> AileronError:
-    fix = "store a new one with `aileron secret set`, then `aileron binding setup`"
-    if use.need.kind == "oauth2":
-        fix = f"sign in again: `aileron binding reauthorize {use.binding}`"
-    return AileronError(
-        FailureClass.BINDING_FAILED, f"the secret of {use.binding} {what}; {fix}", boundary=Boundary.USER
-    )
+def _unusable(use: CredentialUse, lent: LentCredential, what: str) -> AileronError:
+    message = f"the secret of {use.binding} {what}; {cure_for(use.binding, lent.stored)}"
+    return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)

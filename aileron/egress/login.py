@@ -76,6 +76,7 @@ from aileron.logins.messages import (
     Submitted,
 )
 from aileron.model.commands import is_granted, only_reads
+from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import HAVE_PREVIEWED, HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.names import HostPort
@@ -489,7 +490,7 @@ class LoginOpening(Passage[Stream]):
         return f"`aileron binding rebind {self._use.binding}"
 
     def _fix(self, problem: Problem = Problem.REFUSED_CREDENTIAL) -> str:
-        binding, rebind = self._use.binding, self._rebind
+        rebind = self._rebind
         match problem:
             case Problem.HOST_KEY:
                 return f"if the server's owner confirms the new key: {rebind} --host-key 'TYPE BASE64'`"
@@ -497,14 +498,8 @@ class LoginOpening(Passage[Stream]):
                 return f"name the right one: {rebind} --database NAME`"
             case Problem.MAY_WRITE:
                 return f"or use another role: {rebind} --username USER --secret NAME`"
-            case _ if self._use.need.kind == _ENDS:
-                return f"sign in again: `aileron binding reauthorize {binding}`"
             case _:
-                named = f"(`aileron binding inspect {binding}` shows the name)"
-                return (
-                    f"store the right secret with `aileron secret set NAME` {named}; "
-                    f"if the user name is wrong: {rebind} --username USER`"
-                )
+                return cure_for(self._use.binding, or_username=True)
 
     def _denied(self, refused: RefusedError) -> AileronError:
         asked = str(self._destination or f"{self._request.host}:{self._request.port}")

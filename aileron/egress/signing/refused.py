@@ -29,6 +29,7 @@ from aileron.egress.response import EgressResponse
 from aileron.egress.signing.hmac_template import signs_time
 from aileron.egress.signing.time_of_day import time_of_day
 from aileron.egress.url import parse_url
+from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
@@ -177,6 +178,6 @@ def _of_key(destination: HostPort, use: CredentialUse, code: str) -> AileronErro
         what = "the secret access key does not belong to the access key ID"
     return AileronError(
         FailureClass.BINDING_FAILED,
-        f"{destination}: {what}; store a new secret of {use.binding} with `aileron secret set`, then `aileron binding setup`",
+        f"{destination}, with {use.binding}: {what}; {cure_for(use.binding)}",
         boundary=Boundary.USER,
     )

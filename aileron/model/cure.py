@@ -1,0 +1,44 @@
+"""What a person does about a credential that does not work, as commands: the same words wherever it is found out.
+
+Pure. Where the name of the secret is known, it is said; otherwise, where to find it. A message begins with what is wrong and
+ends with this.
+
+Source: docs/reference/cli.md. Not here: what is wrong with it.
+
+>>> cure_for(BindingName.parse("basic/caldav/home"), Stored("dav-password"))
+'store another with `aileron secret set dav-password`'
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from aileron.model.names import BindingName
+
+__all__ = ["Stored", "cure_for"]
+
+
+class Stored(NamedTuple):
+    """The name of a binding's secret in the vault; and where it is kept, if the vault has only that."""
+
+    name: str
+    reference: str | None = None
+
+
+def cure_for(binding: BindingName, stored: Stored | None = None, *, or_username: bool = False) -> str:
+    """How to get another secret for it; `or_username`: or another user name, where that may be the wrong one of the two.
+
+    `stored` None: whoever asks does not know its name.
+    """
+    if binding.kind == "oauth2":
+        return f"sign in again: `aileron binding reauthorize {binding}`"
+    other_name = (
+        f"; if the user name is wrong: `aileron binding rebind {binding} --username USER`" if or_username else ""
+    )
+    if stored is not None and stored.reference is not None:
+        return f"change it at {stored.reference}, then approve it with `aileron binding rebind {binding}`{other_name}"
+    file = " < client.pem" if binding.kind == "mtls" else ""
+    if stored is not None:
+        return f"store another with `aileron secret set {stored.name}{file}`{other_name}"
+    shown = f"(`aileron binding inspect {binding}` shows the name)"
+    return f"store another with `aileron secret set NAME{file}` {shown}{other_name}"
