@@ -16,7 +16,7 @@ import httpcore2
 
 from aileron.egress.client_certificate import certificate_refused
 from aileron.egress.failures import ConnectionProblem, Phase, denied, destination_text, unreachable
-from aileron.egress.inject import Lender
+from aileron.egress.inject import RENEWABLE, Lender
 from aileron.egress.journal import Journal, RequestDenial
 from aileron.egress.lookup import Resolver
 from aileron.egress.meter import Meter
@@ -35,8 +35,6 @@ from aileron.model.secret import Secret
 __all__ = ["HEAD_BYTES", "RENEWABLE", "Asked", "HttpPassage", "Ways"]
 
 HEAD_BYTES: Final = 256 << 10  # interim responses and the head together; h11 takes at most 100 KiB of a single one
-RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
-"""The kinds whose credential is a token that ends by itself, and can be had anew."""
 
 _T = TypeVar("_T")
 _T_co = TypeVar("_T_co", covariant=True)

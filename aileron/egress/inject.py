@@ -54,7 +54,10 @@ from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 
-__all__ = ["Lender", "LentCredential", "check_query", "inject", "needles_for", "reserved_fields"]
+__all__ = ["RENEWABLE", "Lender", "LentCredential", "check_query", "inject", "needles_for", "reserved_fields"]
+
+RENEWABLE: Final = frozenset({"oauth2", "oauth2_client"})
+"""The kinds whose credential is a token that ends by itself, and can be had anew: all that is sent as RFC 6750 has it."""
 
 MIN_SECRET_BYTES: Final = 8  # shorter ones would be masked where they stand by chance; the vault refuses them too
 MAX_SECRETS: Final = 128
@@ -149,7 +152,7 @@ def check_query(need: CredentialNeed, url: Url) -> None:
 
 
 def _parameter_of(need: CredentialNeed) -> str | None:
-    if need.kind == "oauth2":
+    if need.kind in RENEWABLE:
         return _BESIDE_A_BEARER
     if need.body is UNSET:
         return need.query

@@ -11,6 +11,7 @@ from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.url import Url, parse_url
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import CredentialKind
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from tests.egress.conftest import need, use
@@ -28,6 +29,7 @@ def injected(credential: CredentialUse, secret: bytes, username: str | None = No
     ("credential", "expected"),
     [
         (use("oauth2"), ("Authorization", "Bearer sesame-12345")),
+        (use("oauth2_client"), ("Authorization", "Bearer sesame-12345")),
         (use("oauth2", header="X-Other", format="{key}"), ("Authorization", "Bearer sesame-12345")),
         (use("api_key"), ("Authorization", "Bearer sesame-12345")),
         (use("api_key", header="X-Api-Key", format="{key}"), ("X-Api-Key", "sesame-12345")),
@@ -86,14 +88,15 @@ def test_names_that_php_takes_for_one_are_one(query: str) -> None:
     check_query(need(query="api.key"), parse_url("https://h/?api-key=1&apikey=1"))
 
 
+@pytest.mark.parametrize("kind", ["oauth2", "oauth2_client"])
 @pytest.mark.parametrize("query", ["access_token=1", "x=1&Access_Token=2", "access.token=1", "access%5ftoken"])
-def test_a_token_travels_in_one_way(query: str) -> None:
+def test_a_token_travels_in_one_way(kind: CredentialKind, query: str) -> None:
     """RFC 6750 has a second one, in the query: a connector may not use it beside the first. A key has nothing to do with it."""
     with pytest.raises(RefusedError) as caught:
-        check_query(need("oauth2"), parse_url(f"https://h/?{query}"))
+        check_query(need(kind), parse_url(f"https://h/?{query}"))
     assert caught.value.reason is Reason.HEADER_CREDENTIAL
 
-    check_query(need("oauth2"), parse_url("https://h/?access_tokens=1&token=access_token"))
+    check_query(need(kind), parse_url("https://h/?access_tokens=1&token=access_token"))
     check_query(need("api_key"), parse_url(f"https://h/?{query}"))
     check_query(need("basic"), parse_url(f"https://h/?{query}"))
 

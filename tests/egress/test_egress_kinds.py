@@ -20,6 +20,7 @@ BASIC = "Basic " + base64.b64encode(b"ann:" + SECRET).decode()
 
 KINDS = {
     "oauth2": (use("oauth2"), ("Authorization", f"Bearer {SECRET.decode()}")),
+    "oauth2_client": (use("oauth2_client"), ("Authorization", f"Bearer {SECRET.decode()}")),
     "api_key": (use(), ("Authorization", f"Bearer {SECRET.decode()}")),
     "api_key in a header": (use(header="X-Api-Key", format="{key}"), ("X-Api-Key", SECRET.decode())),
     "api_key in a format": (use(format="Token token={key}"), ("Authorization", f"Token token={SECRET.decode()}")),
@@ -92,7 +93,8 @@ async def test_a_connectors_own_key_is_refused_beside_it(world: World, tls_upstr
 @pytest.mark.parametrize(
     ("credential", "query"),
     [(use(query="key"), query) for query in ("key=mine", "x=1&KEY=mine", "%6bey=mine", "%256Bey", "key[]=mine", "x;key=mine")]
-    + [(use("oauth2"), query) for query in ("access_token=mine", "x=1&ACCESS_TOKEN=mine", "access%255ftoken=mine")],
+    + [(use(kind), query) for kind in ("oauth2", "oauth2_client")
+       for query in ("access_token=mine", "x=1&ACCESS_TOKEN=mine", "access%255ftoken=mine")],
 )  # fmt: skip
 async def test_a_connectors_own_parameter_is_refused_beside_it(
     world: World, tls_upstream: MakeUpstream, credential: CredentialUse, query: str
