@@ -29,14 +29,14 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from typing import Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, quote_plus
 
 from msgspec import UNSET
 
 from aileron.egress.client_certificate import unusable_certificate
 from aileron.egress.headers import TOKEN, field_key, is_field_value
 from aileron.egress.outgoing import Injection, Outgoing
-from aileron.egress.places import parameter_key, sent_as, with_key_in_body, with_key_in_path
+from aileron.egress.places import key_roots, own_parameters, parameter_key, with_key_in_body, with_key_in_path
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import Needles
 from aileron.egress.signing.aws_request import sign_for_aws
@@ -65,8 +65,6 @@ MAX_SECRETS: Final = 128
 second for so many. What a search costs does not depend on it (scrub.py)."""
 MAX_SECRET_BYTES: Final = 8 << 10  # 8 KiB: a header field servers accept; the longest needle is six times that
 
-_MIN_PART_BYTES: Final = 16
-"""Of a key with slashes, which a service reads as several segments: shorter parts are names, such as that of a workspace."""
 _BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may carry a token in two ways (section 2)
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 _NEVER_A_CREDENTIAL: Final = frozenset({"host", "connection", "content-length", "transfer-encoding", "upgrade", "te"})
@@ -139,25 +137,19 @@ def reserved_fields(need: CredentialNeed) -> frozenset[str]:
 
 
 def check_query(need: CredentialNeed, url: Url) -> None:
-    """RefusedError if the connector's own query has the parameter that carries the credential, or could: RFC 6750, 2.3.
-
-    Of a key in a body too: to many frameworks, query and body are one set of parameters.
-    """
-    own = _parameter_of(need)
-    if own is None or url.query is None:
+    """RefusedError if the connector's own query has the parameter that carries the credential, or could: RFC 6750, 2.3."""
+    own = _parameters_of(need)
+    if not own or url.query is None:
         return
     names = {parameter_key(pair.partition("=")[0]) for pair in re.split("[&;]", url.query)}
-    if parameter_key(own) in names:
-        raise RefusedError(Reason.HEADER_CREDENTIAL, f"query parameter {own} belongs to the credential; leave it out")
+    for parameter in sorted(own):
+        if parameter_key(quote_plus(parameter)) in names:
+            problem = f"query parameter {parameter} belongs to the credential; leave it out"
+            raise RefusedError(Reason.HEADER_CREDENTIAL, problem)
 
 
-def _parameter_of(need: CredentialNeed) -> str | None:
-    if need.kind in RENEWABLE:
-        return _BESIDE_A_BEARER
-    if need.body is UNSET:
-        return need.query
-    form, _, place = need.body.partition(":")
-    return place if form == "form" else place.split("/")[1]
+def _parameters_of(need: CredentialNeed) -> frozenset[str]:
+    return frozenset({_BESIDE_A_BEARER}) if need.kind in RENEWABLE else own_parameters(need)
 
 
 def needles_for(known: Iterable[LentCredential], destination: HostPort) -> Needles:
@@ -188,6 +180,8 @@ def _roots(lent: LentCredential) -> frozenset[bytes]:
     secret = lent.secret.reveal()
     if not MIN_SECRET_BYTES <= len(secret) <= MAX_SECRET_BYTES or _CONTROL.search(secret):
         return frozenset()
+    if lent.kind == "api_key":
+        return key_roots(secret)
     return frozenset({secret}) if lent.kind != "basic" else _basic_roots(lent.username or "", secret)
 
 
@@ -243,7 +237,7 @@ def _key(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injecti
         return _header(use, lent, request, need.header, need.format)
     secret = _sendable(use, lent)
     parameter = f"{quote(need.query, safe='')}={quote(secret, safe='')}"
-    return Injection(request.with_query(parameter), frozenset({secret}))
+    return Injection(request.with_query(parameter), _roots(lent))
 
 
 def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
@@ -256,11 +250,9 @@ def _in_its_place(use: CredentialUse, lent: LentCredential, request: Outgoing) -
         else:
             assert need.body is not UNSET
             made = request.with_body(with_key_in_body(need.body, request.body or b"", secret))
-        sent = sent_as(need, secret)
     except ValueError as error:
         raise _unusable(use, lent, str(error)) from None
-    parts = (part for part in secret.split(b"/") if len(part) >= _MIN_PART_BYTES)
-    return Injection(made, frozenset({secret, sent, *parts}))
+    return Injection(made, _roots(lent))
 
 
 def _message(use: CredentialUse, lent: LentCredential, request: Outgoing, form: str) -> Injection:
@@ -276,7 +268,7 @@ def _message(use: CredentialUse, lent: LentCredential, request: Outgoing, form: 
         )
     if form.lstrip().startswith(("{", "[")):
         text = json.dumps(text, ensure_ascii=False)[1:-1]
-    return Injection(request, frozenset({secret}), first_message=Secret(form.replace("{key}", text).encode()))
+    return Injection(request, _roots(lent), first_message=Secret(form.replace("{key}", text).encode()))
 
 
 def _bearer(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
@@ -317,7 +309,7 @@ def _header(use: CredentialUse, lent: LentCredential, request: Outgoing, name: s
     value = form.replace("{key}", secret.decode("latin-1"))
     if not is_field_value(value) or secret != secret.strip(b" "):
         raise _unusable(use, lent, "holds a character that a header cannot carry (only visible ASCII passes)")
-    return Injection(request.with_fields((name, value)), frozenset({secret}))
+    return Injection(request.with_fields((name, value)), _roots(lent))
 
 
 def _certificate(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:

@@ -25,6 +25,7 @@ b'{"auth":{"n":1.10,"token":"sesame-1"}}'
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 from collections.abc import Sequence
@@ -43,13 +44,16 @@ from aileron.model.manifest import CredentialNeed
 __all__ = [
     "check_body",
     "check_path",
+    "key_roots",
+    "own_parameters",
     "parameter_key",
     "recorded_path",
-    "sent_as",
     "with_key_in_body",
     "with_key_in_path",
 ]
 
+_MIN_PART_BYTES: Final = 16
+"""Of a key with slashes, which a service reads as several segments: shorter parts are names, such as that of a workspace."""
 _PLACEHOLDER: Final = "%7Bkey%7D"
 _KEPT_IN_A_PATH: Final = "!$&'()*+,;=:@/"  # beside the unreserved characters: RFC 3986 section 3.3, and the slash
 _INDEX: Final = re.compile(r"[\[\0]")
@@ -129,12 +133,29 @@ def with_key_in_body(place: str, body: bytes, key: bytes) -> bytes:
     return _with_member(body, _tokens(name), _json_string(key))
 
 
-def sent_as(need: CredentialNeed, key: bytes) -> bytes:
-    """The key as it stands in a path or a body, which a service may encode once more before it shows it. ValueError as above."""
-    if need.path is not UNSET:
-        return quote(key, safe=_KEPT_IN_A_PATH).encode()
-    is_form = need.body is not UNSET and need.body.startswith("form:")
-    return quote_plus(key).encode() if is_form else _json_string(key)[1:-1]
+def key_roots(key: bytes) -> frozenset[bytes]:
+    """What answers are searched for, of a key that can be sent in any of these places, or could have been.
+
+    The key; the key as it stands in a path, a form or JSON, since a service may encode it once more before it shows it; and their
+    long parts between slashes, since a service takes a path apart and shows the segment that is wrong.
+    """
+    sent = {key, quote(key, safe=_KEPT_IN_A_PATH).encode(), quote_plus(key).encode()}
+    with contextlib.suppress(ValueError):
+        sent.add(_json_string(key)[1:-1])
+    return frozenset(sent).union(part for one in sent for part in one.split(b"/") if len(part) >= _MIN_PART_BYTES)
+
+
+def own_parameters(need: CredentialNeed) -> frozenset[str]:
+    """The query parameters that a server could take for the key, where it is in the query or in a body: to many frameworks, both
+    are one set. Of a member of JSON: the outermost object, the member alone, and with dots between.
+    """
+    if need.body is UNSET:
+        return frozenset() if need.query is None else frozenset({need.query})
+    form, _, place = need.body.partition(":")
+    if form == "form":
+        return frozenset({place})
+    tokens = _tokens(place)
+    return frozenset({tokens[0], tokens[-1], ".".join(tokens)})
 
 
 def parameter_key(name: str) -> str:

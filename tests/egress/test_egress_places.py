@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aileron.egress.inject import LentCredential, inject
+from aileron.egress.inject import LentCredential, inject, needles_for
 from aileron.egress.journal import RequestIntent
 from aileron.egress.outgoing import Outgoing
 from aileron.egress.places import check_body, recorded_path, with_key_in_body, with_key_in_path
@@ -20,9 +20,10 @@ from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.scrub import ENCODINGS
 from aileron.egress.url import has_dot_segment, parse_url
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
-from tests.egress.conftest import World, need, reason_of, use
+from tests.egress.conftest import HOST, World, need, reason_of, use
 from tests.support.upstream import Seen, Upstream, answer
 
 pytestmark = pytest.mark.anyio
@@ -260,18 +261,19 @@ async def test_a_body_in_pieces_gets_the_key_once_it_is_whole(world: World, tls_
 @pytest.mark.parametrize(
     ("place", "query"),
     [("form:token", "token=1"), ("form:token", "TOKEN[]=1"), ("json:/token", "x=1&%74oken=2"),
-     ("json:/auth/token", "auth[token]=1")],
+     ("json:/auth/token", "auth[token]=1"), ("json:/auth/token", "auth.token=1"), ("json:/auth/token", "x=1&Token=2"),
+     ("json:/auth/~0token", "~token=1"), ("json:/~1auth/token", "%2Fauth=1"), ("json:/~1auth/token", "%252Fauth[]=1")],
 )  # fmt: skip
 async def test_the_query_has_no_second_opinion(
     world: World, tls_upstream: MakeUpstream, place: str, query: str
 ) -> None:
     """Servlets, Rails and PHP put parameters of both into one set."""
-    fields, body = ((FORM,), b"") if place.startswith("form") else ((JSON,), b'{"auth":{}}')
+    fields, body = ((FORM,), b"") if place.startswith("form") else ((JSON,), b'{"auth":{},"/auth":{}}')
     asked: dict[str, Any] = {"method": "POST", "headers": fields, "body": body, "credential": "api_key"}
     with tls_upstream(lambda _seen: answer()) as upstream:
         grant = world.grant_for(upstream, credential=use(body=place))
         error = await world.refusal(upstream, f"/?{query}", **asked, grant=grant)
-        await world.ask(upstream, "/?x=token", **asked, grant=grant)
+        await world.ask(upstream, "/?x=token&auths=1", **asked, grant=grant)
 
     assert reason_of(error) == "header_credential"
 
@@ -417,6 +419,44 @@ async def test_a_part_of_a_key_with_slashes_is_masked(world: World, tls_upstream
         got = await world.ask(upstream, "/services/%7Bkey%7D", credential="api_key", grant=grant)
 
     assert got.body == b"T000: no hook *****************"
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        (b"T000/B000/sesame-0123456789", b"sesame-0123456789"),
+        (b"sesame <0123456789>", b"sesame%2520%253C0123456789%253E"),
+    ],
+    ids=["a-part", "encoded-twice"],
+)
+async def test_a_key_that_another_step_sent_is_masked_as_well(
+    world: World, tls_upstream: MakeUpstream, key: bytes, shown: bytes
+) -> None:
+    """Whoever asks that host later, with another credential or none, is shown no part that the service kept."""
+    with tls_upstream(lambda _seen: answer(b"last of T000: " + shown)) as upstream:
+        host = HostPort(HOST, upstream.port)
+        assert shown in (await world.ask(upstream)).body
+        world.vault.bound[host] = needles_for([LentCredential("api_key", Secret(key))], host)
+        got = await world.ask(upstream)
+
+    assert got.body == b"last of T000: " + b"*" * len(shown)
+
+
+@pytest.mark.parametrize("key", [KEY, AWKWARD, b"T000/B000/sesame-0123456789", b"sesame-\xff/0123456789abcdef"])
+@pytest.mark.parametrize(
+    "credential",
+    [use(), use(query="key"), use(path="/x/{key}"), use(body="form:token")],
+    ids=["header", "query", "path", "form"],
+)
+def test_what_a_step_sent_is_among_what_its_host_was_sent(credential: CredentialUse, key: bytes) -> None:
+    """So that no step has to make the forms of a secret anew."""
+    try:
+        made = _injected(credential, key, "/x/%7Bkey%7D", b"")
+    except AileronError:
+        assert credential.need.query is None  # a header carries ASCII alone
+        return
+    known = needles_for([LentCredential("api_key", Secret(key))], HostPort("h", 443))
+    assert known.covers(made.roots)
 
 
 async def _refused(
