@@ -22,7 +22,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple, get_args
+from typing import Final, get_args
 
 import msgspec
 
@@ -32,6 +32,7 @@ from aileron.model.login import HAVE_PASSWORD_FORMS, HAVE_ROLES, BoundLogin, Log
 from aileron.model.manifest import CredentialKind
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.text import hidden_at, spelled
+from aileron.model.username import check_username, check_username_text
 
 __all__ = [
     "LATEST_S",
@@ -46,7 +47,6 @@ __all__ = [
 
 SECRET_NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
-MAX_USERNAME_BYTES: Final = 320  # an e-mail address: 64 + 1 + 255 (RFC 5321, section 4.5.3.1)
 MAX_CONNECTOR_CHARACTERS: Final = 1024  # an FQN of ten segments of the greatest length
 MAX_HOSTS: Final = 32  # as many as a manifest may name
 MAX_SCOPES: Final = 64  # a provider's consent page with more is read by nobody
@@ -61,22 +61,6 @@ LATEST_MS: Final = int(LATEST_S) * 1000
 _REDIS_DATABASE: Final = re.compile(r"[0-9]{1,5}")
 _HAVE_DATABASES: Final = frozenset[LoginProtocol]({"postgres", "mysql", "redis"})
 _TOKEN: Final = re.compile(r"[!#-\[\]-~]+")  # RFC 6749, appendix A: scope-token; and an error code without its spaces
-
-
-class _UserName(NamedTuple):
-    """What a kind of credential has a user name for: whether it has to be there, and cannot hold a colon."""
-
-    is_required: bool
-    ends_at_colon: bool
-
-
-_HAVE_USERNAMES: Final[dict[str, _UserName]] = {
-    "basic": _UserName(is_required=True, ends_at_colon=True),
-    "digest": _UserName(is_required=True, ends_at_colon=True),
-    "aws_sigv4": _UserName(is_required=False, ends_at_colon=False),
-    "oauth2_client": _UserName(is_required=False, ends_at_colon=False),
-}
-"""`aws_sigv4`: the access key ID; `oauth2_client`: the client ID; both unless the stored document has it."""
 
 
 class Binding(msgspec.Struct, frozen=True):
@@ -190,30 +174,16 @@ def candidates(bindings: Iterable[Binding], connector: str, kind: str) -> list[C
 
 
 def _check_username(binding: Binding) -> None:
-    username, logs_in = binding.username, bool(binding.logins)
-    if binding.kind not in _HAVE_USERNAMES and not logs_in:
-        if username is not None:
-            kinds = ", ".join(_HAVE_USERNAMES)
-            raise ValueError(f"a user name is for kinds {kinds} and login, not for {binding.kind}; leave it out")
-        return
-    if username is None and binding.kind in _HAVE_USERNAMES and not _HAVE_USERNAMES[binding.kind].is_required:
+    """Of a login, whose account it is: as the user said, or the provider of a sign-in."""
+    if not binding.logins:
+        check_username(msgspec.convert(binding.kind, CredentialKind), binding.username)
         return
     if not binding.login_name:
         if binding.grant is not None:
             raise ValueError("the provider did not say whose account it is, which the login needs; add --username")
         raise ValueError(f"kind {binding.kind} needs a user name; add --username")
-    if username is None:
-        return
-    if not username:
-        raise ValueError("the user name is empty; add --username")
-    if (at := hidden_at(username)) is not None:
-        raise ValueError(f"the user name holds {spelled(username[at])}")
-    if ":" in username and not logs_in and _HAVE_USERNAMES[binding.kind].ends_at_colon:
-        raise ValueError(
-            f"the user name holds a colon, where kind {binding.kind} (RFC 7617) would split it from the password"
-        )
-    if len(username.encode()) > MAX_USERNAME_BYTES:
-        raise ValueError(f"the user name is longer than {MAX_USERNAME_BYTES} bytes")
+    if binding.username is not None:
+        check_username_text(binding.username)
 
 
 def _check_login(binding: Binding) -> None:

@@ -1,0 +1,70 @@
+"""The user name beside a secret: which kinds of credential have one, and what it can be.
+
+Pure. Where a key has an ID, that is its user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`, each unless
+the stored document has it.
+
+Source: RFC 7617 section 2, RFC 7616 section 3.4; docs/reference/bindings.md. Not here: whose a login is (vault/bindings.py).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from aileron.model.manifest import CredentialKind
+from aileron.model.text import hidden_at, spelled
+
+__all__ = ["check_username", "check_username_text"]
+
+MAX_USERNAME_BYTES: Final = 320  # an e-mail address: 64 + 1 + 255 (RFC 5321, section 4.5.3.1)
+
+
+class _UserName(NamedTuple):
+    """Whether it has to be there, and whether a colon ends it."""
+
+    is_required: bool
+    ends_at_colon: bool
+
+
+_HAVE_USERNAMES: Final[dict[CredentialKind, _UserName | None]] = {
+    "basic": _UserName(is_required=True, ends_at_colon=True),
+    "digest": _UserName(is_required=True, ends_at_colon=True),
+    "aws_sigv4": _UserName(is_required=False, ends_at_colon=False),
+    "oauth2_client": _UserName(is_required=False, ends_at_colon=False),
+    "login": _UserName(is_required=True, ends_at_colon=False),
+    "api_key": None,
+    "hmac": None,
+    "mtls": None,
+    "oauth2": None,
+}
+
+
+def check_username(kind: CredentialKind, username: str | None) -> None:
+    """ValueError says what is wrong with it, beside a secret of this kind.
+
+    >>> check_username("basic", "ann"), check_username("api_key", None)
+    (None, None)
+    """
+    rule = _HAVE_USERNAMES[kind]
+    if rule is None:
+        if username is not None:
+            kinds = [one for one, of in _HAVE_USERNAMES.items() if of is not None]
+            words = f"{', '.join(kinds[:-1])} and {kinds[-1]}"
+            raise ValueError(f"a user name is for kinds {words}, not for {kind}; leave it out")
+        return
+    if username is None and not rule.is_required:
+        return
+    if username is None:
+        raise ValueError(f"kind {kind} needs a user name; add --username")
+    check_username_text(username)
+    if ":" in username and rule.ends_at_colon:
+        raise ValueError(f"the user name holds a colon, where kind {kind} (RFC 7617) would split it from the password")
+
+
+def check_username_text(username: str) -> None:
+    """ValueError says why no kind could have this one."""
+    if not username:
+        raise ValueError("the user name is empty; add --username")
+    if (at := hidden_at(username)) is not None:
+        raise ValueError(f"the user name holds {spelled(username[at])}")
+    if len(username.encode()) > MAX_USERNAME_BYTES:
+        raise ValueError(f"the user name is longer than {MAX_USERNAME_BYTES} bytes")
