@@ -21,8 +21,7 @@ Source: RFC 6749 section 3.2, RFC 7009, RFC 7591 section 3, RFC 8628; docs/adr/0
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from email.utils import parsedate_to_datetime
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -34,6 +33,7 @@ from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.rules import check_destination
 from aileron.model.credential import Client
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.http_date import server_time
 from aileron.model.names import HostPort
 from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
@@ -153,7 +153,8 @@ class Endpoints:
         try:
             async with self._egress.open_own(request, grant, Meter(grant.budget), journal, deadline) as response:
                 body = b"".join([piece async for piece in response])
-                return _Answer(response.status, body, _date_in(response.headers))
+                at = server_time(response.headers)
+                return _Answer(response.status, body, None if at is None else at.timestamp())
         except AileronError as error:
             problem = _unanswered(error, str(to), journal)
         raise problem
@@ -163,15 +164,6 @@ def _token_answer(answer: _Answer, host: str) -> dict[str, Any]:
     if not 200 <= answer.status <= 299:
         raise _refusal(answer.status, answer.body, host)
     return _unless_refused(read_json(answer.body, host), "access_token", host)
-
-
-def _date_in(headers: Iterable[tuple[str, str]]) -> float | None:
-    """RFC 9110, section 6.6.1."""
-    said = next((value for name, value in headers if name.lower() == "date"), None)
-    try:
-        return None if said is None else parsedate_to_datetime(said).timestamp()
-    except (ValueError, OverflowError):
-        return None
 
 
 def _form(form: Mapping[str, str], client: Client) -> bytes:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import email.utils
 import re
 import types
 from typing import Final
@@ -31,6 +30,7 @@ from aileron.egress.signing.time_of_day import time_of_day
 from aileron.egress.url import parse_url
 from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.http_date import server_time
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 
@@ -96,10 +96,10 @@ def failure_of(
     """What a held answer says of the signature; None: nothing, so it is relayed."""
     fields = {name.lower(): value for name, value in response.headers}
     if use.need.hmac:
-        is_off = abs(skew_s := _skew_s(fields, now)) > MAX_SKEW_S
+        is_off = abs(skew_s := _skew_s(response, now)) > MAX_SKEW_S
         return _clock(destination, skew_s) if is_off and signs_time(use.need.hmac) else None
     body, code = response.held, _code(fields, response.held)
-    skew_s = _skew_s(fields, now)
+    skew_s = _skew_s(response, now)
     is_late = _OUT_OF_TIME.search(body) is not None
     says_nothing = code is None and not body
     if code in _CLOCK or (is_late and (code in _KEY or code == "AccessDenied")):
@@ -121,15 +121,10 @@ def _code(fields: dict[str, str], body: bytes) -> str | None:
     return None if found is None else (found[1] or found[2]).decode("ascii")
 
 
-def _skew_s(fields: dict[str, str], now: datetime.datetime) -> float:
+def _skew_s(response: EgressResponse, now: datetime.datetime) -> float:
     """By how many seconds this machine's clock is ahead of the service's; 0 if that does not say."""
-    try:
-        theirs = email.utils.parsedate_to_datetime(fields.get("date", ""))
-        if theirs.tzinfo is None:
-            theirs = theirs.replace(tzinfo=datetime.UTC)
-        return (now - theirs).total_seconds()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return 0.0
+    theirs = server_time(response.headers)
+    return 0.0 if theirs is None else (now - theirs).total_seconds()
 
 
 def _scope(

@@ -12,8 +12,6 @@ Source: docs/reference/hub.md.
 
 from __future__ import annotations
 
-import datetime
-import email.utils
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -21,6 +19,7 @@ import anyio.to_thread
 
 from aileron.config import HubSettings
 from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.http_date import parse_http_date
 from aileron.model.names import Fqn
 from aileron.registry.forges.forge import (
     ARCHIVE,
@@ -148,9 +147,6 @@ class Hub:
 
 
 def _maybe_time(text: str | None) -> str | None:
-    """A date of HTTP as RFC 3339; None for what is none (RFC 9110, section 5.6.7)."""
-    try:
-        moment = None if text is None else email.utils.parsedate_to_datetime(text)
-        return None if moment is None else moment.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    except (ValueError, OverflowError):
-        return None
+    """A date of HTTP as RFC 3339; None for what is none."""
+    moment = None if text is None else parse_http_date(text)
+    return None if moment is None else moment.strftime("%Y-%m-%dT%H:%M:%SZ")

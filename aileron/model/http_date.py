@@ -1,0 +1,37 @@
+"""The time that a server says it is, or was: a date of HTTP, in UTC whatever the machine's zone.
+
+Pure. Whoever compares it with a clock says how far the two may be apart: a signature lives for five minutes or more
+(egress/signing/refused.py), an assertion may begin in the future of a server that allows for none (oauth/minting.py).
+
+Rules
+- A date without a zone, or with `-0000`, is UTC: HTTP knows no other (the form of asctime has none at all).
+- What is no date is None, and nothing is raised: it is a server's text.
+
+>>> parse_http_date("Sun, 06 Nov 1994 08:49:37 GMT").isoformat()
+'1994-11-06T08:49:37+00:00'
+
+Source: RFC 9110, sections 5.6.7 and 6.6.1. Not here: the timestamps of Aileron's own (timestamp.py).
+"""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+from collections.abc import Iterable
+
+__all__ = ["parse_http_date", "server_time"]
+
+
+def parse_http_date(text: str) -> datetime.datetime | None:
+    """In UTC; None for what is no date."""
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+        return (at.replace(tzinfo=datetime.UTC) if at.tzinfo is None else at).astimezone(datetime.UTC)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def server_time(headers: Iterable[tuple[str, str]]) -> datetime.datetime | None:
+    """The server's clock when it answered, in UTC: its first `Date`. None if it does not say."""
+    said = next((value for name, value in headers if name.lower() == "date"), None)
+    return None if said is None else parse_http_date(said)

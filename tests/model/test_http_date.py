@@ -1,0 +1,77 @@
+"""A server's dates: in UTC, in every form that HTTP has, on a machine of any zone; and nothing a server writes raises."""
+
+from __future__ import annotations
+
+import datetime
+import email.utils
+import time
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aileron.model.http_date import parse_http_date, server_time
+
+AT = datetime.datetime(1994, 11, 6, 8, 49, 37, tzinfo=datetime.UTC)
+
+
+@pytest.fixture(params=["UTC0", "XYZ-9", "XYZ+11"])
+def zone(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The machine's own, for as long as the test."""
+    with monkeypatch.context() as set_to:
+        set_to.setenv("TZ", request.param)
+        time.tzset()
+        yield request.param
+    time.tzset()
+
+
+@pytest.mark.usefixtures("zone")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Sun, 06 Nov 1994 08:49:37 GMT",
+        "Sunday, 06-Nov-94 08:49:37 GMT",
+        "Sun Nov  6 08:49:37 1994",
+        "Sun, 06 Nov 1994 08:49:37 -0000",
+        "Sun, 06 Nov 1994 08:49:37 +0000",
+        "Sun, 06 Nov 1994 09:49:37 +0100",
+        "Sun, 06 Nov 1994 08:49:37",
+    ],
+    ids=["fixed", "rfc-850", "asctime", "minus-zero", "plus-zero", "offset", "no-zone"],
+)
+def test_a_date_is_utc_wherever_the_machine_is(text: str) -> None:
+    """The three forms of RFC 9110, and what mail libraries write; the machine's own zone is never meant."""
+    at = parse_http_date(text)
+    assert at == AT
+    assert at.tzinfo is datetime.UTC
+
+
+@given(st.text(max_size=80))
+@example("")
+@example("Thu, 99 Nov 2026 99:00:00 GMT")
+@example("Mon, 01 Jan 0001 00:00:00 +2300")
+@example("Fri, 31 Dec 9999 23:59:59 -2300")
+@example("Sun, 06 Nov 1994 08:49:37 +999999999999")
+@example("Sun, 06 Nov 99999999999999999999 08:49:37 GMT")
+@example("a b c d e f")
+@example(", ,")
+def test_what_is_no_date_is_none(text: str) -> None:
+    """Whatever a server writes."""
+    at = parse_http_date(text)
+    assert at is None or at.tzinfo is datetime.UTC
+
+
+@given(st.datetimes(datetime.datetime(1970, 1, 1), datetime.datetime(2200, 1, 1)))
+def test_it_reads_what_is_written(at: datetime.datetime) -> None:
+    """To the second."""
+    whole = at.replace(microsecond=0, tzinfo=datetime.UTC)
+    assert parse_http_date(email.utils.format_datetime(whole, usegmt=True)) == whole
+
+
+def test_the_first_date_of_an_answer_is_the_servers_time() -> None:
+    """In any spelling of the name; an answer may have none, or one that is no date."""
+    said = email.utils.format_datetime(AT, usegmt=True)
+    assert server_time([("Age", "3"), ("date", said), ("Date", "later")]) == AT
+    assert server_time([("Date", "later"), ("Date", said)]) is None
+    assert server_time([("Expires", said)]) is None
