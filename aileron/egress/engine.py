@@ -172,6 +172,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         self._request = request
         self._given = request.body  # what is sent, once it is whole where it has to be
         self._bytes_up = 0
+        self._generation = 0
 
     @property
     def whole(self) -> bytes | None:
@@ -194,6 +195,7 @@ class _Exchange(HttpPassage[EgressResponse]):
         if not self._is_own:
             await self._ready(admitted.use, key.destination)
             self._bound = self._egress.lender.needles(key.destination)
+        self._generation = self._egress.pool.generation  # before the loan: the vault may be locked at any wait after it
         injection = self._prepare(admitted)
         if self._connection is not None and self._connection.certificate != certificate_tag(injection.certificate):
             self._connection.wire.close()  # made with what the binding had before
@@ -275,7 +277,7 @@ class _Exchange(HttpPassage[EgressResponse]):
             ca_pem, lent = self._egress.ca_pem, certificate
             tls = await within(self._deadline, "connect", key.destination, lambda: context_with(lent, use, ca_pem))
         wire, address = await connected(self._deadline, key.destination, addresses, tls, self._certificate_refused)
-        return Connection.over(wire, address, key, certificate_tag(certificate))
+        return Connection.over(wire, address, key, certificate_tag(certificate), self._generation)
 
     def _content(self, request: Outgoing, admitted: AllowedRequest) -> bytes | AsyncIterator[bytes] | None:
         body = self._given

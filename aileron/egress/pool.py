@@ -3,7 +3,8 @@
 Runs in the daemon. A connection is kept under everything that was decided when it was made (`Key`): one made for a
 private address is not found when the user has taken the exception back, and one that carried a credential never
 serves a request with another or with none. One that was made with a client certificate serves no request with another
-certificate under the same binding either: who takes it compares them (engine.py). The name is resolved, and its addresses
+certificate under the same binding either: who takes it compares them (engine.py); nor is it kept once the vault was locked
+between the loan of that certificate and the end of the request. The name is resolved, and its addresses
 checked, when a connection is made; a kept one stays with the peer that was vetted and proved its name.
 
 Rules
@@ -21,7 +22,6 @@ Not here: how many are in use at once (engine.py, meter.py).
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Final
 
 import anyio
@@ -59,16 +59,19 @@ class Connection:
     http: httpcore2.AsyncHTTP11Connection | Http2
     certificate: bytes | None = None
     """Which client certificate it was made with (client_certificate.py: tag); None: with none."""
-    made_at: float = dataclasses.field(default_factory=anyio.current_time)
+    generation: int | None = None
+    """The pool's when that certificate was lent; None: not known, and with a certificate it is not kept."""
     idle_since: float = 0.0
 
     @classmethod
-    def over(cls, wire: Wire, address: str, key: Key, certificate: bytes | None = None) -> Connection:
+    def over(
+        cls, wire: Wire, address: str, key: Key, certificate: bytes | None = None, generation: int | None = None
+    ) -> Connection:
         """HTTP over a new wire: the version that was agreed on in the handshake, 1.1 without TLS."""
         scheme = b"http" if key.plain else b"https"
         origin = httpcore2.Origin(scheme, key.destination.host.encode("ascii"), key.destination.port)
         http = Http2(wire) if wire.speaks_http2 else httpcore2.AsyncHTTP11Connection(origin, wire)
-        return cls(key, wire, address, origin, http, certificate)
+        return cls(key, wire, address, origin, http, certificate, generation)
 
     async def send(self, request: httpcore2.Request, head_bytes: int) -> httpcore2.Response:
         """Send a request; its answer, with the body still on the wire. `head_bytes` bounds all that comes before the body."""
@@ -91,12 +94,12 @@ class Connection:
 
 
 class Pool:
-    """Idle connections, oldest first."""
+    """Idle connections, oldest first. `generation` says how often client certificates were forgotten: ask before one is lent."""
 
     def __init__(self) -> None:
         self.idle: list[Connection] = []
+        self.generation = 0
         self._closed = False
-        self._forgot_at = -math.inf
 
     def take(self, key: Key) -> Connection | None:
         """A connection for this key, the one used last, no longer in the pool; None if there is none alive."""
@@ -123,13 +126,13 @@ class Pool:
         self.idle.append(connection)
 
     def forget_certificates(self) -> None:
-        """Close what was made with a client certificate until now: what is idle at once, the rest when it comes back."""
-        self._forgot_at = anyio.current_time()
+        """Close what has a client certificate that was lent until now: what is idle at once, the rest when it comes back."""
+        self.generation += 1
         for connection in [each for each in self.idle if self._is_forgotten(each)]:
             self._drop(connection)
 
     def _is_forgotten(self, connection: Connection) -> bool:
-        return connection.certificate is not None and connection.made_at <= self._forgot_at
+        return connection.certificate is not None and connection.generation != self.generation
 
     def close(self) -> None:
         """Close what is idle, and from now on whatever comes back."""

@@ -143,7 +143,7 @@ async def test_a_connection_of_before_does_not_serve_another_certificate(
 
 @needs_nginx
 async def test_a_locked_vault_leaves_no_connection_that_was_made_with_one(mira: World, nginx: Nginx) -> None:
-    """Neither an idle one nor one that is in use then; one without a certificate stays."""
+    """Neither an idle one, nor one that is in use then or made with what was lent before; one without a certificate stays."""
     plain = await served(mira, nginx.open_port, credential=None)
     first = await served(mira, nginx.port)
     mira.egress.forget_certificates()
@@ -154,10 +154,15 @@ async def test_a_locked_vault_leaves_no_connection_that_was_made_with_one(mira: 
     async with mira.egress.open(request, grant, Meter(grant.budget), mira.journal, deadline) as response:
         mira.egress.forget_certificates()
         in_use = msgspec.json.decode(b"".join([piece async for piece in response]), type=Served)
+    mira.egress.forget_certificates()
+    mira.journal.on_sending = mira.egress.forget_certificates  # between the loan and the handshake
     third = await served(mira, nginx.port)
+    mira.journal.on_sending = None
+    fourth, fifth = await served(mira, nginx.port), await served(mira, nginx.port)
 
     assert in_use.connection == second.connection
-    assert len({each.connection for each in (first, second, third)}) == 3
+    assert len({each.connection for each in (first, second, third, fourth)}) == 4
+    assert fifth.connection == fourth.connection
     assert (await served(mira, nginx.open_port, credential=None)).connection == plain.connection
 
 
