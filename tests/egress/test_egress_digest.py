@@ -191,13 +191,14 @@ def test_the_strongest_challenge_is_found(values: list[str], algorithm: str) -> 
         'Digest realm="r\u00e9", nonce="n", qop="auth"', 'Digest realm="", nonce="n", qop="auth"',
         'Digest realm="r", nonce="n\x01", qop="auth"', f'{GOOD}, opaque="\u00e9"', f'{GOOD}; algorithm=MD5', f'{GOOD}, x="y',
         f'Digest realm="{"r" * 1025}", nonce="n", qop="auth"', f'{GOOD}, x="{"y" * 8192}"',
-        ", ".join(["Basic a=b"] * 16 + [GOOD]),
+        ", ".join(["Basic a=b"] * 16 + [GOOD]), ", ".join([GOOD, *(f"x{number}=y" for number in range(30))]),
         'Digest realm="r" nonce="n" qop="auth"',
     ],
 )  # fmt: skip
 def test_what_is_no_challenge_that_can_be_answered(value: str) -> None:
     """Nothing is guessed: a field that is malformed, a parameter that is there twice, and RFC 2069 without qop are none."""
     assert read_challenges([value]).best is None
+    assert read_challenges([", ".join([GOOD, *(f"x{number}=y" for number in range(29))])]).best == Challenge("r", "n")
     assert read_challenges([GOOD]).best == Challenge("r", "n")
 
 

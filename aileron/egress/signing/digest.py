@@ -7,8 +7,8 @@ Rules
 - Of several challenges the one with the strongest hash function is answered: SHA-512/256, SHA-256, then MD5; with or without
   `-sess`. Of two with the same, the first.
 - Only `qop=auth`: an answer without it (RFC 2069) is the same for the same nonce, and `auth-int` is hardly spoken.
-- A field that is not grammatical, is too long or has a parameter twice is no challenge. A realm that is not ASCII is none either:
-  nothing says how it was encoded.
+- A field that is not grammatical or is too long is no challenge; nor is one with too many parameters, or with one twice. A realm
+  that is not ASCII is none either: nothing says how it was encoded.
 - Names and passwords are hashed in UTF-8, the only charset that RFC 7616 knows.
 
 >>> asked = 'Digest realm="a", nonce="n", qop="auth"'
@@ -36,6 +36,8 @@ __all__ = ["Answer", "Challenge", "Offered", "Round", "answer", "read_challenges
 MAX_FIELD_CHARACTERS: Final = 8 << 10
 """8 KiB of all `WWW-Authenticate` fields of an answer: a usual one has some 200 characters, a Kerberos ticket none here."""
 MAX_CHALLENGES: Final = 16
+MAX_PARAMETERS: Final = 32
+"""Of one challenge: RFC 7616 knows nine."""
 MAX_VALUE_CHARACTERS: Final = 1024
 """Of a realm, nonce or opaque, which are sent back with each request."""
 _CNONCE_BYTES: Final = 16
@@ -151,14 +153,20 @@ def _strength(challenge: Challenge) -> int:
 
 
 def _split(value: str) -> list[tuple[str, dict[str, str] | None]]:
-    """The challenges of one field: the scheme in lower case, and parameters, None if one is there twice. [] if malformed."""
+    """The challenges of one field: the scheme in lower case, and parameters, None if they are too many or one is there twice.
+
+    [] if malformed.
+    """
     found: list[tuple[str, dict[str, str] | None]] = []
     at = _skip(value, 0)
     while at < len(value):
         if found and (parameter := _PARAMETER.match(value, at)) is not None:
             scheme, known = found[-1]
-            name, text = parameter[1].lower(), _unquoted(parameter)
-            found[-1] = scheme, None if known is None or name in known else {**known, name: text}
+            name = parameter[1].lower()
+            if known is None or name in known or len(known) == MAX_PARAMETERS:
+                found[-1] = scheme, None
+            else:
+                known[name] = _unquoted(parameter)
             at = parameter.end()
         elif (scheme_name := _SCHEME.match(value, at)) is not None:
             found.append((scheme_name[1].lower(), {}))
