@@ -12,7 +12,10 @@ Rules
   against the budget, rows in the ledger, checks, and a loan of its own.
 - After a refusal the same password is not tried for a while, for whichever binding (attempts.py): it would lock an account. Only
   one new challenge of an account is answered at a time, until it is known whether the answer is accepted.
-- Where the service says that only the nonce was too old (`stale`), the password was right.
+- Where the service says that only the nonce was too old (`stale`), the password was right. A service that says so of the last
+  answer to a request, which was to a nonce as old as the request, refuses it: a wrong password would be tried without end.
+- An answer is accepted when the status says something of what was asked for. One that may be said of a locked account, or by
+  something that stands before the service (`_UNDECIDED`), is relayed, and changes nothing.
 - A body that comes in pieces is held (held.py), since it is sent twice.
 
 Source: RFC 7616, sections 3.3 to 3.6. Not here: what an answer is (signing/digest.py).
@@ -29,7 +32,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
-from aileron.egress.attempts import Account, Attempts
+from aileron.egress.attempts import Account, Attempt, Attempts
 from aileron.egress.inject import LentCredential
 from aileron.egress.renewing import HELD_BYTES
 from aileron.egress.response import EgressResponse
@@ -47,6 +50,8 @@ KEEP_S: Final = 3600.0
 MAX_ANSWERS: Final = 3
 """To one request: with what is known, to a new challenge, and once more where that was too old already."""
 _REFUSED: Final = 401
+_UNDECIDED: Final = frozenset({400, 403, 407, 408, 421, 425, 429, 431, *range(500, 600)})
+"""Statuses that say neither that the password was right nor that it was wrong."""
 
 
 class _Place(NamedTuple):
@@ -140,6 +145,7 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._deadline: Final = deadline
         self._lent: _Lent | None = None
         self._sent: Round | None = None
+        self._answers = 0
         self._body: bytes | None = None
         self._open = contextlib.AsyncExitStack()
 
@@ -163,17 +169,9 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
     async def _ask(self, stack: contextlib.AsyncExitStack) -> EgressResponse:
         """The answer to relay, which `stack` closes."""
         response = await self._send(stack, None)
-        for _answer in range(MAX_ANSWERS):
-            if response.status != _REFUSED:
-                return response
-            challenge = await self._asked(stack, response)
-            if self._sent is not None and challenge.is_stale:
-                response = await self._send(stack, Round.first(challenge))
-            else:
-                response = await self._try(stack, challenge)
-        if response.status != _REFUSED:
-            return response
-        raise self._failure("takes every answer for too old; ask the service's operator")
+        while response.status == _REFUSED:
+            response = await self._try(stack, await self._asked(stack, response))
+        return response
 
     async def _try(self, stack: contextlib.AsyncExitStack, challenge: Challenge) -> EgressResponse:
         """Answer a new challenge, of which nobody knows yet whether the password is right."""
@@ -182,16 +180,24 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
             turn, destination = self._rounds.attempts.turn(lent.account, lent.lent.secret), lent.account.destination
             attempt = await within(self._deadline, "queue", destination, lambda: held.enter_async_context(turn))
             self._check_pause(lent)
-            known = self._rounds.next(self._binding, destination, lent.digest)
+            is_last = self._answers == MAX_ANSWERS - 1  # to a challenge of its own: nobody else counts on there
+            known = None if is_last else self._rounds.next(self._binding, destination, lent.digest)
             if known is None:
-                response = await self._send(stack, Round.first(challenge))
-                if response.status != _REFUSED:
-                    self._rounds.attempts.accepted(attempt)
-                elif not read_challenges(_challenges_in(response)).is_stale:
-                    self._rounds.attempts.refused(attempt)
-                    raise self._failure(f"refused the user name or the password; {_FIX}")
-                return response
+                return await self._settle(stack, attempt, challenge)
         return await self._send(stack, known)  # somebody else's was accepted while this waited
+
+    async def _settle(self, stack: contextlib.AsyncExitStack, attempt: Attempt, challenge: Challenge) -> EgressResponse:
+        """Answer it until the service has said whether the password is right."""
+        response = await self._send(stack, Round.first(challenge))
+        while response.status == _REFUSED:
+            is_stale = read_challenges(_challenges_in(response)).is_stale
+            if not is_stale or self._answers == MAX_ANSWERS:
+                self._rounds.attempts.refused(attempt)
+                raise self._failure(f"{_TOO_OLD if is_stale else _WRONG}; {_FIX}")
+            response = await self._send(stack, Round.first(await self._asked(stack, response)))
+        if response.status not in _UNDECIDED:
+            self._rounds.attempts.accepted(attempt)
+        return response
 
     async def _send(self, stack: contextlib.AsyncExitStack, answers: Round | None) -> EgressResponse:
         """One exchange, up to the head of its answer. `answers` None: what is known."""
@@ -208,9 +214,10 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
         self._body = exchange.whole
         if self._sent is not None:
             lent = self._known()
+            self._answers += 1
             if response.status == _REFUSED:
                 self._rounds.forget(self._binding, lent.account.destination, self._sent)
-            else:
+            elif response.status not in _UNDECIDED:
                 self._rounds.keep(self._binding, lent.account.destination, lent.digest, self._sent)
         return response
 
@@ -222,7 +229,7 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
             await stack.aclose()
             return offered.best
         if self._sent is not None:
-            raise self._failure(f"refused the user name or the password; {_FIX}")
+            raise self._failure(f"{_WRONG}; {_FIX}")
         if offered.schemes == {"basic"}:
             raise self._failure('asks for Basic, not Digest; the connector needs kind = "basic"')
         raise self._failure(
@@ -245,6 +252,8 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
         return AileronError(FailureClass.BINDING_FAILED, f"{where} {what} ({self._binding})", boundary=Boundary.USER)
 
 
+_WRONG: Final = "refused the user name or the password"
+_TOO_OLD: Final = "takes every answer for too old, as some services do with a wrong user name or password"
 _FIX: Final = "check both, store the password again with `aileron secret set`, then `aileron binding setup`"
 
 

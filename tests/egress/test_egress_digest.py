@@ -358,18 +358,53 @@ async def test_a_nonce_that_is_too_old_costs_one_exchange(mufasa: World, tls_ups
     assert service.says == ["nobody", "welcome", "stale", "welcome", "welcome"]
 
 
-async def test_a_service_that_takes_every_answer_for_too_old_ends(mufasa: World, tls_upstream: MakeUpstream) -> None:
-    """It is asked four times at most; other requests may try again."""
+@pytest.mark.parametrize("is_known", [False, True], ids=["at-first", "later"])
+async def test_a_service_that_takes_every_answer_for_too_old_ends(
+    mufasa: World, tls_upstream: MakeUpstream, is_known: bool
+) -> None:
+    """It gets three answers at most, also where it had accepted one before; nobody can tell that from a wrong password."""
     service = Strict()
-    service.lies = "stale"
     with tls_upstream(service) as upstream:
-        refused = await mufasa.refusal(
-            upstream, credential="digest", grant=mufasa.grant_for(upstream, credential=use("digest"))
-        )
+        grant = mufasa.grant_for(upstream, credential=use("digest"))
+        if is_known:
+            await ask(mufasa, upstream, grant=grant)
+        service.lies, before = "stale", len(service.says)
+        refused, paused = [await mufasa.refusal(upstream, credential="digest", grant=grant) for _ in range(2)]
 
-    assert refused.failure.failure_class is FailureClass.BINDING_FAILED
-    assert "takes every answer for too old" in refused.failure.message
-    assert service.says == ["nobody", "stale", "stale", "stale"]
+        assert refused.failure.failure_class is FailureClass.BINDING_FAILED
+        assert "takes every answer for too old" in refused.failure.message
+        assert "not tried again" in paused.failure.message
+        assert service.says[before:] == [*([] if is_known else ["nobody"]), "stale", "stale", "stale"]
+
+        service.lies, mufasa.vault.secret, service.password = None, b"changed since", b"changed since"
+        assert (await ask(mufasa, upstream, grant=grant)).status == 200
+
+
+@pytest.mark.parametrize("status", ["403 Forbidden", "429 Too Many Requests", "502 Bad Gateway"])
+async def test_a_status_that_says_nothing_of_the_password_changes_nothing(
+    mufasa: World, tls_upstream: MakeUpstream, status: str
+) -> None:
+    """It is relayed: a challenge is not kept for it, and one that is kept stays."""
+    service, before = Strict(), [False]
+
+    def half_open(seen: Seen) -> bytes:
+        if before[0] and seen.values("authorization"):
+            service.says.append("before")
+            return http(b"", status=status)
+        return service(seen)
+
+    with tls_upstream(half_open) as upstream:
+        grant = mufasa.grant_for(upstream, credential=use("digest"))
+
+        async def says(*, is_relayed: bool) -> list[str]:
+            before[0], said = is_relayed, len(service.says)
+            assert (await ask(mufasa, upstream, grant=grant)).status == (int(status[:3]) if is_relayed else 200)
+            return service.says[said:]
+
+        assert [await says(is_relayed=True) for _ in range(2)] == [["nobody", "before"]] * 2
+        assert await says(is_relayed=False) == ["nobody", "welcome"]
+        assert await says(is_relayed=True) == ["before"]
+        assert await says(is_relayed=False) == ["stale", "welcome"]  # answered at once; the count before was lost
 
 
 async def test_a_password_that_was_changed_at_the_service_is_tried_once_more(
