@@ -58,6 +58,7 @@ from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, other_body
+from aileron.egress.signing.digest import without_proof
 from aileron.egress.signing.refused import RefusedSignatures
 from aileron.egress.steps import connected, enter, failure_class, within
 from aileron.egress.tcp import Streams
@@ -327,7 +328,8 @@ class _Exchange(HttpPassage[EgressResponse]):
         except BadAnswerError as error:
             words = str(error)
         else:
-            fields, hits = scrub_fields(head.fields, needles)
+            is_digest = admitted.use is not None and admitted.use.need.kind == "digest"
+            fields, hits = scrub_fields(without_proof(head.fields) if is_digest else head.fields, needles)
             self._body = Body(self._reader(answer), self._meter, self._needles, decoder, hits, self._bad_answer)
             return EgressResponse(head.status, fields, self._body)
         raise self._bad_answer(words)

@@ -575,6 +575,19 @@ async def test_neither_password_nor_proof_comes_back(mufasa: World, tls_upstream
     assert_clean([got, mufasa.journal.rows], PASSWORD, sent[0].encode())
 
 
+async def test_the_services_own_proof_is_not_relayed(mufasa: World, tls_upstream: MakeUpstream) -> None:
+    """A connector could try guesses of the password on it; of a request without the credential, the field says nothing of it."""
+    field = 'tion-Info: nextnonce="n", rspauth="6629fae49393a05397450978507c4ef1"'
+    said = http(b"", f"Authentica{field}", f"proxy-authentica{field}", "X-Other: 1")
+    with tls_upstream(lambda _seen: said) as upstream:
+        got, anonymous = await ask(mufasa, upstream), await mufasa.ask(upstream)
+
+    names = [
+        [name.lower() for name, _value in one.headers if name.lower() != "content-length"] for one in (got, anonymous)
+    ]
+    assert names == [["x-other"], ["authentication-info", "proxy-authentication-info", "x-other"]]
+
+
 def test_nothing_of_it_prints() -> None:
     """Neither what is lent nor what is made of it."""
     lent = LentCredential("digest", Secret(PASSWORD), USER, round=Round(RFC, "c"))

@@ -9,6 +9,7 @@ Rules
 - Only `qop=auth`: an answer without it (RFC 2069) is the same for the same nonce, and `auth-int` is hardly spoken.
 - A field that is not grammatical or is too long is no challenge; nor is one with too many parameters, or with one twice. A realm
   that is not ASCII is none either: nothing says how it was encoded.
+- What a service says to prove that it knows the password too (`rspauth`) is not relayed: a connector could try guesses on it.
 - Names and passwords are hashed in UTF-8, the only charset that RFC 7616 knows.
 
 >>> asked = 'Digest realm="a", nonce="n", qop="auth"'
@@ -31,7 +32,7 @@ from urllib.parse import quote
 from aileron.egress.headers import TOKEN
 from aileron.egress.outgoing import Outgoing
 
-__all__ = ["Answer", "Challenge", "Offered", "Round", "answer", "read_challenges"]
+__all__ = ["Answer", "Challenge", "Offered", "Round", "answer", "read_challenges", "without_proof"]
 
 MAX_FIELD_CHARACTERS: Final = 8 << 10
 """8 KiB of all `WWW-Authenticate` fields of an answer: a usual one has some 200 characters, a Kerberos ticket none here."""
@@ -62,6 +63,8 @@ class _Hash(NamedTuple):
 _HASHES: Final = {"md5": _Hash("md5", 0), "sha-256": _Hash("sha256", 1), "sha-512-256": _Hash("sha512_256", 2)}
 """RFC 7616, section 6.1."""
 _SESSION: Final = "-sess"
+_PROOFS: Final = frozenset({b"authentication-info", b"proxy-authentication-info"})
+"""Fields of RFC 7615, with what RFC 7616 section 3.5 puts into them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -146,6 +149,11 @@ def read_challenges(values: Iterable[str]) -> Offered:
         if challenge is not None and (best is None or _strength(challenge) > _strength(best)):
             best = challenge
     return Offered(best, frozenset(scheme for scheme, _parameters in found))
+
+
+def without_proof(fields: tuple[tuple[bytes, bytes], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    """The fields of an answer, but for those with the service's own proof."""
+    return tuple((name, value) for name, value in fields if name.lower() not in _PROOFS)
 
 
 def _strength(challenge: Challenge) -> int:
