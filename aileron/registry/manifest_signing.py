@@ -4,6 +4,7 @@ Pure. Used by manifest_credential.py alone.
 
 Rules
 - Each table belongs to one kind, and that kind has it.
+- No request is signed for a service that gives out keys.
 - A template has known placeholders only. The fields that it writes are the supervisor's: a connector can set none of them.
 - What is signed says something of the request or of the time: a signature over constants would be a password.
 
@@ -38,6 +39,8 @@ __all__ = ["AWS", "HMAC", "OAUTH2_CLIENT", "parse_aws", "parse_hmac", "parse_tok
 
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 _SERVICE: Final = re.compile(r"[a-z0-9.-]{1,64}")
+_ISSUER: Final = "sts"
+"""The service whose answers are keys, for which no answer is searched."""
 _MAX_TEMPLATE: Final = 256
 """Characters of a message or a field: a person reads them before agreeing."""
 _MAX_FIELDS: Final = 8
@@ -61,7 +64,7 @@ AWS: Final = {
     "service": Field(
         Kind.STRING,
         required=True,
-        says="the name of the service in signatures, such as `s3`, `sqs` or `execute-api`",
+        says="the name of the service in signatures, such as `s3`, `sqs` or `execute-api`; not `sts`, whose answers are keys",
         pattern=_SERVICE.pattern,
         example="s3",
     ),
@@ -147,6 +150,12 @@ OAUTH2_CLIENT: Final = {
 
 def parse_aws(table: Table) -> AwsScope:
     """`[capabilities.credential.aws]`. AileronError(invalid_request) with line and cure."""
+    if table.string("service") == _ISSUER:
+        raise table.refuse(
+            "service",
+            'service "sts" issues new keys, and the connector would read them in the answer; name the service that the connector '
+            "uses, and bind a key that has the rights itself",
+        )
     for key, pattern in (("region", _REGION), ("service", _SERVICE)):
         if not pattern.fullmatch(table.string(key)):
             raise table.refuse(key, f"{key} {table.string(key)!r} is not a name such as 'us-east-1' or 's3'")

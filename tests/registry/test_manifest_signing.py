@@ -172,6 +172,7 @@ def test_a_place_that_is_none_is_refused(manifest_text: Text, line: str, problem
     [
         ("aws_sigv4", "eu-central-1", "EU Central", "region 'EU Central' is not a name"),
         ("aws_sigv4", '"s3"', '"s3/x"', "service 's3/x' is not a name"),
+        ("aws_sigv4", '"s3"', '"sts"', 'service "sts" issues new keys'),
         ("hmac", "v0:{time}:{body}", "constant", "message has no placeholder"),
         ("hmac", "v0:{time}:{body}", "{tme}", "unknown placeholder {tme}"),
         ("hmac", "v0:{time}:{body}", "{signature}", "unknown placeholder {signature}"),
