@@ -52,6 +52,7 @@ class Reason(enum.StrEnum):
     HEADER_CREDENTIAL = "header_credential"
     PATH_CREDENTIAL = "path_credential"
     BODY_CREDENTIAL = "body_credential"
+    ANSWER_CREDENTIAL = "answer_credential"
     UPGRADE = "upgrade"
     BODY_LENGTH = "body_length"
     BODY_HELD = "body_held"

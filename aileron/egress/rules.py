@@ -9,7 +9,7 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
     4 the URL is none of the provider's endpoints for tokens           reserved.py
     5 the credential, if one is named, is the granted one, and can be sent in such a request
     6 method; for previews, one that reads                             headers.py
-    7 the query, the path and TLS, as the credential needs them        inject.py, places.py
+    7 the query, the path and TLS, as the credential needs them        signing/aws_operation.py, inject.py, places.py
     8 header fields, framing; the body, as the credential needs it     headers.py, places.py, held.py
     then, in engine.py: resolve · check every address (addresses.py) · lend · inject · write down · connect · send
 
@@ -30,6 +30,7 @@ from aileron.egress.inject import check_query, reserved_fields
 from aileron.egress.places import check_body, check_path, recorded_path
 from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
+from aileron.egress.signing.aws_operation import check_operation
 from aileron.egress.signing.aws_request import check_own_query, given_payload, is_sha256, without_own_signature
 from aileron.egress.url import Url
 from aileron.model.manifest import CredentialNeed
@@ -96,6 +97,8 @@ def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool 
     if grant.read_only:
         check_reads(method, request.headers)
     if use is not None:
+        if use.need.aws:
+            check_operation(url, use.need.aws.service, is_read_only=grant.read_only)
         check_query(use.need, url)
         check_path(use.need, url)
         check_carried(use.need, url)

@@ -64,6 +64,24 @@ async def ask(world: World, upstream: Upstream, path: str = "/", **options: obje
     return got.body
 
 
+@pytest.mark.parametrize("service", ["s3", "s3express"])
+@pytest.mark.parametrize("query", ["session", "session=", "x-id=CreateSession&SESSION", "%73ession"])
+async def test_nobody_asks_s3_for_other_keys(
+    world: World, tls_upstream: MakeUpstream, service: str, query: str
+) -> None:
+    """Which nothing would mask in the answer; to another service, and without the credential, the word means nothing."""
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        grant = world.grant_for(upstream, credential=signing(service))
+        error = await world.refusal(upstream, f"/?{query}", credential="aws_sigv4", grant=grant)
+        assert reason_of(error) == "answer_credential"
+        assert "disable_s3_express_session_auth" in error.failure.message
+        assert (world.vault.lent, upstream.connections) == (0, 0)
+
+        assert await ask(world, upstream, f"/?{query}", use=signing("execute-api")) == b"ok"
+        assert await ask(world, upstream, "/session?sessions&prefix=session", use=signing(service)) == b"ok"
+        assert (await world.ask(upstream, f"/?{query}", grant=grant)).body == b"ok"
+
+
 TARGETS = {
     "plain": "/",
     "spaces and unicode": "/bucket/a%20b/%E1%88%B4",

@@ -39,6 +39,7 @@ KNOWN = {
     ("aileron/egress/outgoing.py", "Url"): "a type in a signature",
     ("aileron/egress/places.py", "Url"): "a type in signatures",
     ("aileron/egress/held.py", "Url"): "a type in a signature",
+    ("aileron/egress/signing/aws_operation.py", "Url"): "a type in a signature",
     ("aileron/egress/signing/aws_request.py", "Url"): "a type in signatures",
     (
         "aileron/egress/signing/refused.py",

@@ -12,6 +12,7 @@ from aileron.egress import Meter
 from aileron.egress.tcp import StreamRequest
 from aileron.model.failure import AileronError
 from aileron.model.plan import Grant
+from aileron.model.request_signing import AwsScope
 from tests.egress.conftest import HOST, World, reason_of, use
 from tests.support.upstream import Script, Upstream, answer
 
@@ -67,6 +68,28 @@ async def test_a_preview_names_no_second_method(world: World, tls_upstream: Make
         assert upstream.connections == 0
 
         assert (await world.ask(upstream, headers=headers, grant=grant)).body == b"ok"
+
+
+@pytest.mark.parametrize("service", ["ec2", "s3"])
+@pytest.mark.parametrize(
+    "query",
+    ["Action=TerminateInstances&Version=1", "a=1&ACTION=x", "a=1;action=x", "%41ction=x", "%2541ction", "Action[]=x"],
+)
+async def test_a_preview_names_no_operation_of_aws(
+    world: World, tls_upstream: MakeUpstream, service: str, query: str
+) -> None:
+    """Its query APIs take each by GET; an ordinary step sends it, and a preview a query that only has the word in a value."""
+    world.vault.secret, world.vault.username = b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY", "AKIDEXAMPLE"
+    with tls_upstream(lambda _seen: answer(b"ok")) as upstream:
+        grant = world.grant_for(upstream, credential=use("aws_sigv4", aws=AwsScope(region="eu-1", service=service)))
+        error = await world.refusal(upstream, f"/?{query}", grant=reading(grant), credential="aws_sigv4")
+        assert reason_of(error) == "read_only"
+        assert "Action names an operation" in error.failure.message
+        assert (world.vault.lent, upstream.connections) == (0, 0)
+
+        assert (await world.ask(upstream, f"/?{query}", grant=grant, credential="aws_sigv4")).body == b"ok"
+        harmless = "/Action?Actions=1&marker=Action"
+        assert (await world.ask(upstream, harmless, grant=reading(grant), credential="aws_sigv4")).body == b"ok"
 
 
 async def test_a_method_that_is_none_is_told_as_that(world: World, tls_upstream: MakeUpstream) -> None:
