@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 
@@ -94,6 +95,51 @@ async def test_whoever_is_cancelled_leaves_no_program(directory: Path, tmp_path:
         await ended(int(pid))
 
 
+@pytest.mark.parametrize(
+    ("starts", "gives"),
+    [
+        ("sleep 60 >/dev/null 2>&1 &", VALUE),
+        ("sleep 60 &", None),
+    ],
+    ids=["in-silence", "at-its-pipe"],
+)
+async def test_what_it_leaves_behind_is_ended(
+    directory: Path, tmp_path: Path, starts: str, gives: bytes | None
+) -> None:
+    """It has ended itself by then, well or not: what has its pipe would have its value read on for ever."""
+    pid = tmp_path / "pid"
+    lines = (starts, f"echo $! > {pid}", f"printf {VALUE.decode()}")
+    if gives is None:
+        with unfetched("timed_out", "did not answer in time"):
+            await answer_of(directory, *lines, within_s=0.5)
+    else:
+        assert await answer_of(directory, *lines) == gives
+    await ended(int(pid.read_text()))
+
+
+async def test_what_has_left_its_group_goes_on(directory: Path, tmp_path: Path) -> None:
+    """As gpg-agent does, which others use too."""
+    pid = tmp_path / "pid"
+    starts = f"setsid sh -c 'echo $$ > {pid}; exec sleep 60' >/dev/null 2>&1 &"
+    given = f"until [ -s {pid} ]; do sleep 0.02; done"
+    assert await answer_of(directory, starts, given, f"printf {VALUE.decode()}") == VALUE
+    agent = os.pidfd_open(int(pid.read_text()))
+    try:
+        signal.pidfd_send_signal(agent, 0)
+        signal.pidfd_send_signal(agent, signal.SIGKILL)
+    finally:
+        os.close(agent)
+
+
+async def test_a_program_is_reaped(directory: Path, tmp_path: Path) -> None:
+    """With the status that it ended with, also by a signal."""
+    for ends, status in (("exit 3", "status 3"), ("kill -9 $$", "status -9")):
+        pid = tmp_path / "pid"
+        with unfetched("refused", f"op ended with {status}"):
+            await answer_of(directory, f"echo $$ > {pid}", ends)
+        assert not Path(f"/proc/{int(pid.read_text())}").exists()
+
+
 async def ended(pid: int) -> None:
     """Wait until a process is gone, or dead and not yet waited for by init."""
     until = time.monotonic() + 10
@@ -127,7 +173,8 @@ async def test_a_program_that_is_missing_is_told(directory: Path) -> None:
         with unfetched("not_installed", "there is no op of the system's", "install op"):
             await fetched(fetcher, REFERENCE)
         gone = Elsewhere(REFERENCE, program=str(directory / "op"))
-        with unfetched("not_installed", "is missing, or others than the system can change it"):
+        approve = f"approve another with `aileron secret set NAME --from '{REFERENCE}'`"
+        with unfetched("not_installed", "is missing, or others than the system can change it", approve):
             await fetcher.fetch(gone, None, anyio.current_time() + 5)
 
 
