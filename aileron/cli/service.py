@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -33,6 +34,8 @@ _MAX_UNIT_BYTES: Final = 64 << 10
 """Of a file that is looked at for whose it is; ours has 2 KiB."""
 _MANAGER_STATES: Final = frozenset({"initializing", "starting", "running", "degraded", "maintenance", "stopping"})
 """What is-system-running says where there is a manager; else `offline`, `unknown` or nothing."""
+_PATHS: Final = ("AILERON_HOME", "PASSWORD_STORE_DIR", "GNUPGHOME")
+"""A service has nothing of what a shell exports: its home, and where the user's password store and gpg's keys are."""
 _TEMPLATE: Final = """\
 {ours}
 [Unit]
@@ -64,14 +67,16 @@ WantedBy=default.target
 """
 
 
-def unit_text(python: str, home: Path, *, environment_home: str | None = None) -> str:
-    """The unit that runs the daemon of `home` with the interpreter `python`; `environment_home` is AILERON_HOME, where it is set.
+def unit_text(python: str, home: Path, environment: Mapping[str, str] | None = None) -> str:
+    """The unit that runs the daemon of `home` with the interpreter `python`. Of `environment`, the paths that lead the daemon to
+    what is the user's (`_PATHS`) are its own as well, where they are set.
 
     Problem where a path cannot be written into a unit.
     """
     command = " ".join(_quoted(word) for word in (python, "-m", "aileron.daemon", str(home)))
-    environment = "" if environment_home is None else f"Environment={_quoted(f'AILERON_HOME={environment_home}')}\n"
-    return _TEMPLATE.format(ours=_OURS, command=command, environment=environment)
+    given = {name: path for name in _PATHS if (path := (environment or {}).get(name))}
+    lines = [f"Environment={_quoted(f'{name}={Path(path).absolute()}')}\n" for name, path in given.items()]
+    return _TEMPLATE.format(ours=_OURS, command=command, environment="".join(lines))
 
 
 class Service:
@@ -105,7 +110,7 @@ class Service:
     def write(self, home: Path) -> None:
         """Put the unit in its place. Problem where something else lies there, or it cannot be written."""
         self._check_ours()
-        text = unit_text(sys.executable, home, environment_home=_absolute(os.environ.get("AILERON_HOME")))
+        text = unit_text(sys.executable, home, os.environ)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile("w", dir=self.path.parent, prefix=f".{UNIT}.", delete=False) as made:
@@ -171,10 +176,6 @@ class Service:
 
     def _foreign(self, what: str) -> Problem:
         return Problem(f"{self.path} is {what}", exit_code=FAILED, fix=f"move it away: mv {self.path} {self.path}.old")
-
-
-def _absolute(path: str | None) -> str | None:
-    return str(Path(path).absolute()) if path else None
 
 
 def _quoted(word: str) -> str:

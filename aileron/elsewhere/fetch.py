@@ -6,6 +6,7 @@ value that was approved.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -20,12 +21,14 @@ __all__ = ["Fetcher"]
 
 
 class Fetcher:
-    """One for each daemon. `environment` is the daemon's: what a program gets of it is named where it is run."""
+    """One for each daemon. `environment` is the daemon's: what a program gets of it is named where it is run. Without HOME, that
+    is what the password database says.
+    """
 
     def __init__(self, stores: KeyValueStores, programs: Programs, environment: Mapping[str, str]) -> None:
         self.stores: Final = stores
         self._programs: Final = programs
-        self._environment: Final = environment
+        self._environment: Final = {**environment, "HOME": environment.get("HOME") or os.path.expanduser("~")}
 
     def pinned(self, reference: SecretReference, token: str | None) -> Elsewhere:
         """The reference with the program that reads it, found now. AileronError(binding_failed) where it is not installed.

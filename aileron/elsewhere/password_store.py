@@ -1,6 +1,8 @@
 """pass(1): the first line of an entry, as its users expect; all of it where it is a key, a certificate or a JSON document.
 
 Rules
+- The store and gpg's keys are where the daemon's environment says, as those of the person who started it: HOME, else the
+  password database; PASSWORD_STORE_DIR and GNUPGHOME where they are set.
 - An entry is a file of the store. A directory is none: `pass show` would print its listing, and end well.
 - gpg(1) is never let ask for a passphrase: nobody is there to type it, and a prompt on a screen at any hour is one that people
   learn to answer. What gpg-agent(1) remembers is used.
@@ -13,6 +15,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from typing import Final
+
+import anyio.to_thread
 
 from aileron.elsewhere.problems import unfetched
 from aileron.elsewhere.programs import Ended, Programs, chosen
@@ -33,7 +37,11 @@ async def from_pass(
 ) -> Secret:
     """The value of an entry. AileronError(binding_failed)."""
     entry = "/".join(reference.path)
-    _check_is_entry(reference, entry, environment)
+    # Left behind at the deadline: a home directory on a network may never answer.
+    is_entry = await anyio.to_thread.run_sync(_is_entry, entry, environment, abandon_on_cancel=True)
+    if not is_entry:
+        what = "the password store has no such entry"
+        raise unfetched(str(reference), "missing", what, _where(entry, environment))
     given = {
         **chosen(environment, *_PASSED_ON),
         "PATH": programs.search_path(program),
@@ -47,11 +55,17 @@ async def from_pass(
     return whole if is_document(whole) else Secret(ended.out.partition(b"\n")[0])
 
 
-def _check_is_entry(reference: SecretReference, entry: str, environment: Mapping[str, str]) -> None:
-    store = environment.get("PASSWORD_STORE_DIR") or os.path.join(environment.get("HOME", "/"), ".password-store")
-    if not os.path.isfile(os.path.join(store, f"{entry}.gpg")):
-        what = "the password store has no such entry"
-        raise unfetched(str(reference), "missing", what, f"add it with `pass insert '{entry}'`, or name another")
+def _is_entry(entry: str, environment: Mapping[str, str]) -> bool:
+    store = environment.get("PASSWORD_STORE_DIR") or os.path.join(environment["HOME"], ".password-store")
+    return os.path.isfile(os.path.join(store, f"{entry}.gpg"))
+
+
+def _where(entry: str, environment: Mapping[str, str]) -> str:
+    """What helps. Where the store lies is not said: the connector is told this too."""
+    cure = f"add it with `pass insert '{entry}'`, or name another"
+    if environment.get("PASSWORD_STORE_DIR"):
+        return cure
+    return f"{cure}; if your store has a place of its own, start the daemon with PASSWORD_STORE_DIR set to it"
 
 
 def _why(reference: SecretReference, entry: str, ended: Ended) -> AileronError:

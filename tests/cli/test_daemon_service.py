@@ -170,13 +170,23 @@ def test_nothing_to_uninstall_is_said(machine: Machine) -> None:
 
 def test_words_are_quoted_for_the_unit(tmp_path: Path) -> None:
     """Specifiers and quotes stay what they are; what systemd would replace is refused."""
-    text = unit_text("/opt/my py/python", Path('/h/50% "x"\\y'), environment_home="/h/50%")
+    text = unit_text("/opt/my py/python", Path('/h/50% "x"\\y'), {"AILERON_HOME": "/h/50%"})
 
     assert 'ExecStart="/opt/my py/python" "-m" "aileron.daemon" "/h/50%% \\"x\\"\\\\y"\n' in text
     assert 'Environment="AILERON_HOME=/h/50%%"\n' in text
+    assert text.count("Environment=") == 1
     for name in ("$HOME", "a\nExecStartPre=x", "a\x1b"):
         with pytest.raises(Problem, match="cannot be written to a unit"):
             unit_text("/usr/bin/python3", Path("/h") / name)
+
+
+def test_the_unit_leads_to_the_users_password_store() -> None:
+    """As the shell does that installs it; and nothing else of its environment is in a file."""
+    paths = {"PASSWORD_STORE_DIR": "/mail/store", "GNUPGHOME": "/mail/keys"}
+    text = unit_text("/usr/bin/python3", Path("/h"), {**paths, "AILERON_VAULT_PASSPHRASE": "a canary", "HOME": "/h"})
+
+    given = [line for line in text.splitlines() if line.startswith("Environment=")]
+    assert given == [f'Environment="{name}={path}"' for name, path in paths.items()]
 
 
 def test_systemd_takes_the_unit(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,10 +58,12 @@ async def fetched(fetcher: Fetcher, reference: str, token: bytes | None = None, 
 
 
 @contextlib.contextmanager
-def unfetched(code: str, *words: str, failure_class: FailureClass = FailureClass.BINDING_FAILED) -> Any:
+def unfetched(
+    code: str, *words: str, failure_class: FailureClass = FailureClass.BINDING_FAILED
+) -> Iterator[pytest.ExceptionInfo[AileronError]]:
     """The block must end in this failure, whose message has these words."""
     with pytest.raises(AileronError) as caught:
-        yield
+        yield caught
     failure = caught.value.failure
     assert (failure.failure_class, failure.details.get("code")) == (failure_class, code), failure.message
     for word in words:

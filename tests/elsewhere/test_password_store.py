@@ -63,6 +63,24 @@ async def test_a_locked_key_fails_at_once(store: PasswordStore) -> None:
         assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()
 
 
+async def test_without_settings_the_store_is_the_one_of_the_home_directory(
+    store: PasswordStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where pass and gpg look themselves; and without HOME, where the password database says."""
+    home = store.path / "home"
+    home.mkdir()
+    for name, there in ((".password-store", "store"), (".gnupg", "gnupg")):
+        (home / name).symlink_to(store.path / there)
+    async with fetching(environment={"HOME": str(home)}) as fetcher:
+        assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()
+    monkeypatch.setenv("HOME", str(home))
+    async with fetching(environment={}) as fetcher:
+        assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()
+        with unfetched("missing", "start the daemon with PASSWORD_STORE_DIR set to it") as seen:
+            await fetched(fetcher, "pass:work/none")
+    assert str(home) not in seen.value.failure.message
+
+
 async def test_the_environment_says_which_store_and_nothing_else(store: PasswordStore) -> None:
     """Options and extensions for pass and gpg, and a PATH, are not passed on."""
     hostile = {
@@ -71,6 +89,7 @@ async def test_the_environment_says_which_store_and_nothing_else(store: Password
         "PASSWORD_STORE_ENABLE_EXTENSIONS": "true",
         "BASH_ENV": "/nonexistent/run-me",
         "LD_PRELOAD": "/nonexistent/load-me.so",
+        "AILERON_VAULT_PASSPHRASE": "a canary of the daemon's",
     }
     async with fetching(environment={**store.environment, **hostile}) as fetcher:
         assert await fetched(fetcher, "pass:work/mail") == PASSWORD.encode()
