@@ -28,7 +28,9 @@ ProblemCode = Literal[
     "timed_out",
     "unreachable",
     "not_allowed",
+    "changed",
 ]
+"""`changed` says the vault (vault/opened.py): what was fetched is not what was approved."""
 CODES: Final[tuple[str, ...]] = get_args(ProblemCode)
 
 

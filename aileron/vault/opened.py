@@ -631,7 +631,7 @@ def _changed_elsewhere(entry: SecretEntry, bindings: Iterable[Binding]) -> Ailer
         else f"aileron binding rebind {bound}"
     )
     message = f"the secret at {entry.elsewhere.reference} changed since you approved it: {cure}"
-    details = {"secret": entry.name, "reference": entry.elsewhere.reference, "changed": True}
+    details = {"secret": entry.name, "reference": entry.elsewhere.reference, "code": "changed"}
     return AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER, details=details)
 
 

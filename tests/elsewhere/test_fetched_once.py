@@ -9,14 +9,14 @@ import anyio
 import pytest
 
 from aileron.audit import events
-from aileron.daemon.secrets.elsewhere import SecretsElsewhere
+from aileron.daemon.secrets.elsewhere import MOST_AT_ONCE, SecretsElsewhere
 from aileron.model.credential import Reach
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
-from aileron.model.secret_reference import Elsewhere
+from aileron.model.secret_reference import Elsewhere, SecretReference
 from aileron.vault import Binding, Vault
 from tests.elsewhere.conftest import fetching, program
 
@@ -26,6 +26,8 @@ VALUE = "canary-that-is-fetched-once"
 REFERENCE = "op://Private/Mail/password"
 THERE = HostPort("api.example", 443)
 NAME = BindingName.parse("api_key/mail/me")
+PASSPHRASE = Secret(b"correct horse battery")
+REACH = Reach(hosts=(str(THERE),), wire="api_key X-Key {key}")
 USE = CredentialUse(
     connector="github://o/r",
     binding=NAME,
@@ -82,6 +84,20 @@ class World:
                 tasks.start_soon(one)
         return got
 
+    def more(self, count: int) -> None:
+        """As many other secrets for the same host, of which nothing is known either."""
+        path = str(self._directory / "op")
+        for number in range(count):
+            self.vault.set_reference(
+                f"mail-{number}",
+                Elsewhere(f"op://Private/Mail {number}/password", program=path),
+                Secret(VALUE.encode()),
+            )
+            name = BindingName.parse(f"api_key/mail/{number}")
+            self.vault.bind(Binding(name, "github://o/r", "api_key", None, f"mail-{number}", 1_750_000_000.0, REACH))
+        self.vault.lock()
+        self.vault.unlock(PASSPHRASE)
+
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[World]:
@@ -89,13 +105,12 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     directory = tmp_path / "bin"
     directory.mkdir(mode=0o755)
     path = str(program(directory, "op"))
-    vault, passphrase = Vault(tmp_path / "home" / "vault.json"), Secret(b"correct horse battery")
-    vault.create(passphrase)
+    vault = Vault(tmp_path / "home" / "vault.json")
+    vault.create(PASSPHRASE)
     vault.set_reference("mail", Elsewhere(REFERENCE, program=path), Secret(VALUE.encode()))
-    reach = Reach(hosts=(str(THERE),), wire="api_key X-Key {key}")
-    vault.bind(Binding(NAME, "github://o/r", "api_key", None, "mail", 1_750_000_000.0, reach))
+    vault.bind(Binding(NAME, "github://o/r", "api_key", None, "mail", 1_750_000_000.0, REACH))
     vault.lock()
-    vault.unlock(passphrase)
+    vault.unlock(PASSPHRASE)
     async with fetching(directories=(str(directory),)) as fetcher:
         record = Record(directory / "begun")
         made = World(directory, vault, SecretsElsewhere(vault, fetcher, record), record)  # type: ignore[arg-type]
@@ -134,11 +149,54 @@ async def test_a_request_without_a_credential_waits_too(world: World) -> None:
     assert world.elsewhere.is_ready(None, THERE)
 
 
+async def test_all_that_a_request_needs_is_fetched_at_once(world: World, tmp_path: Path) -> None:
+    """As far as there is room."""
+    world.more(2 * MOST_AT_ONCE)
+    running = tmp_path / "running"
+    world.says(f"echo 1 >> {running}", "sleep 0.3", f"echo -1 >> {running}", f"printf {VALUE}")
+    assert await world.wait() == "ok"
+    assert world.record.begun == 2 * MOST_AT_ONCE + 1
+    steps = [int(line) for line in running.read_text().split()]
+    assert max(sum(steps[:count]) for count in range(len(steps) + 1)) == MOST_AT_ONCE
+    assert world.elsewhere.is_ready(None, THERE)
+
+
+async def test_one_that_cannot_be_fetched_ends_the_rest(world: World) -> None:
+    """Whose values would be for nothing; they are fetched when it can be."""
+    world.more(2)
+    world.says(f'[ "$3" = {REFERENCE} ] || sleep 60', "echo 'You are not currently signed in' >&2", "exit 1")
+    with anyio.fail_after(5):
+        assert await world.wait() == "binding_failed locked"
+    world.says(f"printf {VALUE}")
+    assert await world.wait() == "ok"
+
+
+async def test_a_person_who_stores_it_waits_no_longer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Than a request does, whatever it is that hangs."""
+
+    class Hanging:
+        """A fetcher that does not end by itself."""
+
+        def pinned(self, reference: SecretReference, token: str | None) -> Elsewhere:
+            return Elsewhere(str(reference), program="/usr/bin/op", token=token)
+
+        async def fetch(self, *_: object) -> Secret:
+            await anyio.sleep_forever()
+            raise AssertionError("it does not end")
+
+    monkeypatch.setattr("aileron.daemon.secrets.elsewhere.FETCH_S", 0.5)
+    elsewhere = SecretsElsewhere(world.vault, Hanging(), world.record)  # type: ignore[arg-type]
+    with anyio.fail_after(5), pytest.raises(AileronError) as caught:
+        await elsewhere.found("other", REFERENCE, None)
+    assert caught.value.failure.details["code"] == "timed_out"
+    assert events.SecretFetchFailed(name="other", code="timed_out") in [event for event, _ in world.record.notes]
+
+
 async def test_another_value_is_refused_and_on_record(world: World) -> None:
     """Each time, until it is approved."""
     world.says("printf another-value-altogether")
     for _ in range(2):
-        assert await world.wait() == "binding_failed None"
+        assert await world.wait() == "binding_failed changed"
     assert events.SecretFetchFailed(name="mail", code="changed") in [event for event, _ in world.record.notes]
     assert not world.elsewhere.is_ready(None, THERE)
 

@@ -5,6 +5,7 @@ Runs in the daemon. What was fetched is the vault's to keep (vault/references.py
 Rules
 - What will be fetched is on record before it is, and so is that it could not be.
 - One fetch at a time for each secret. Whoever waited while one failed gets its failure, and does not begin another.
+- What a request needs is fetched at once, MOST_AT_ONCE of it; one that cannot be fetched refuses the request, and ends the rest.
 - A value is lent for FRESH_S after it was fetched. It is searched for in answers for as long as the vault is open.
 - A request to a host to which such a secret could have been sent waits until it is known, with a credential or without: else what
   comes back could not be searched for it. Where it cannot be fetched, the request is refused.
@@ -24,7 +25,7 @@ from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.elsewhere.fetch import Fetcher
 from aileron.elsewhere.problems import CODES
-from aileron.model.failure import AileronError, Boundary, FailureClass
+from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
@@ -37,6 +38,8 @@ FETCH_S: Final = 10.0
 """For one: gpg takes a tenth of a second, a server some; a smart card's touch is not waited for longer."""
 FRESH_S: Final = 300.0
 """So long it is lent without asking again: a run with many requests asks once, and a change is noticed within minutes."""
+MOST_AT_ONCE: Final = 4
+"""Programs and connections for one request: gpg decrypts one after the other anyway, by one agent."""
 _TOLD_S: Final = 0.25
 """Left of that, once it was given up, to say why."""
 
@@ -47,7 +50,7 @@ class _Turn:
 
     lock: anyio.Lock
     waiting: int = 0
-    failed: AileronError | None = None
+    failed: Failure | None = None
     failures: int = 0
 
 
@@ -72,8 +75,21 @@ class SecretsElsewhere:
         """
         until = min(deadline, anyio.current_time() + FETCH_S)
         binding = None if use is None else use.binding
-        for name in self._to_fetch(use, destination):
-            await self._fetched_once(name, binding, until)
+        room, failed = anyio.CapacityLimiter(MOST_AT_ONCE), list[AileronError]()
+        async with anyio.create_task_group() as fetching:
+
+            async def fetched(name: str) -> None:
+                try:
+                    async with room:
+                        await self._fetched_once(name, binding, until)
+                except AileronError as error:
+                    failed.append(error)
+                    fetching.cancel_scope.cancel()
+
+            for name in self._to_fetch(use, destination):
+                fetching.start_soon(fetched, name)
+        if failed:
+            raise failed[0]
 
     async def secret_ready(self, name: str) -> None:
         """Return when this secret's value is known, if it is elsewhere at all: before it is bound. AileronError as `ready`.
@@ -94,9 +110,10 @@ class SecretsElsewhere:
             parsed = SecretReference.parse(reference)
         except ValueError as error:
             raise AileronError(FailureClass.BAD_INPUT, str(error)) from None
+        until = anyio.current_time() + FETCH_S
         elsewhere = await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
         try:
-            return elsewhere, await self._fetch(name, elsewhere, None, anyio.current_time() + FETCH_S)
+            return elsewhere, await self._fetch(name, elsewhere, None, until)
         except AileronError as error:
             await self._audit.note(events.SecretFetchFailed(name=name, code=_code(error)))
             raise
@@ -112,7 +129,7 @@ class SecretsElsewhere:
             with anyio.CancelScope(deadline=until):
                 async with turn.lock:
                     if turn.failures != failures and turn.failed is not None:
-                        raise turn.failed
+                        raise AileronError.of(turn.failed)
                     await self._fetched(name, binding, until, turn)
                     return
         finally:
@@ -130,7 +147,7 @@ class SecretsElsewhere:
             self._vault.keep_fetched(entry, value)
         except AileronError as error:
             turn.failures += 1
-            turn.failed = error
+            turn.failed = error.failure
             await self._audit.note(events.SecretFetchFailed(name=name, code=_code(error)))
             raise
 
@@ -141,7 +158,9 @@ class SecretsElsewhere:
                 name=name, reference=elsewhere.reference, binding=None if binding is None else str(binding)
             )
         )
-        return await self.fetcher.fetch(elsewhere, token, until - _TOLD_S)
+        with anyio.CancelScope(deadline=until - _TOLD_S / 2):  # for what does not keep the other, and so says no more
+            return await self.fetcher.fetch(elsewhere, token, until - _TOLD_S)
+        raise self._late(name)
 
     def _late(self, name: str) -> AileronError:
         return AileronError(
@@ -155,8 +174,5 @@ class SecretsElsewhere:
 
 def _code(error: AileronError) -> str:
     """The word of ours for it."""
-    details = error.failure.details
-    if details.get("changed") is True:
-        return "changed"
-    code = details.get("code")
+    code = error.failure.details.get("code")
     return code if isinstance(code, str) and code in CODES else error.failure.failure_class.value
