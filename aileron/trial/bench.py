@@ -8,12 +8,11 @@ author's and is trusted as little as any: what it gets is what the manifest asks
 
 A template is started once (100 ms), a case takes some milliseconds. No retries: a case is one try.
 
-Not here: what a case may say (cases.py), answers (stub.py).
+Not here: what a case may say (cases.py), answers (stub.py), credentials (made_up.py).
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import importlib.util
 import json
@@ -31,7 +30,7 @@ import msgspec
 
 from aileron.config import Settings
 from aileron.egress.engine import Egress
-from aileron.egress.inject import LentCredential
+from aileron.egress.inject import LentCredential, needles_for
 from aileron.egress.journal import Unrecorded
 from aileron.egress.meter import Meter
 from aileron.egress.refusal import RefusedError
@@ -46,7 +45,6 @@ from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse, Grant, Step
-from aileron.model.request_signing import HmacTemplate
 from aileron.model.secret import Secret
 from aileron.registry.artifact import Artifact, Trust, connector_of
 from aileron.registry.build import Application, build, made_up_logins
@@ -56,13 +54,13 @@ from aileron.registry.placeholders import UNBOUND_CLIENT
 from aileron.registry.program import program_kind
 from aileron.registry.tarball import MANIFEST
 from aileron.trial.cases import Case
+from aileron.trial.made_up import MADE_UP_SECRET, made_up
 from aileron.trial.stub import Stub
 from aileron_sandbox.ending import JailUnavailable
 from aileron_sandbox.runtime import PythonRuntime
 
-__all__ = ["MADE_UP_SECRET", "Attempt", "Bench", "LocalUpstream", "TrialReport", "artifact_of"]
+__all__ = ["Attempt", "Bench", "LocalUpstream", "TrialReport", "artifact_of"]
 
-MADE_UP_SECRET: Final = "aileron-connector-test"  # noqa: S105  (what a test server is shown in the place of a credential)
 _LOOPBACK: Final = ("localhost", "127.0.0.1")
 _MAX_SHOWN: Final = 600
 """Characters of an output in a message."""
@@ -140,13 +138,18 @@ class Bench:
 
         return self._served(all_of_them)
 
-    def call(self, op: str, args: dict[str, Any], upstream: LocalUpstream | None) -> Attempt:
-        """One operation, its requests sent to `upstream`; without one, none may be made. AileronError as `run`."""
+    def call(
+        self, op: str, args: dict[str, Any], upstream: LocalUpstream | None, settings: Settings | None = None
+    ) -> Attempt:
+        """One operation, its requests sent to `upstream`; without one, none may be made. AileronError as `run`.
+
+        `settings`: whose certificate authority issued the upstream's certificate.
+        """
 
         async def once() -> Attempt:
             if upstream is None:
                 return await self._attempt(op, args, Stub((), None), self._artifact.manifest.hosts)
-            egress = Egress(Settings(), _TestLender(is_bound=self._artifact.manifest.credential is not None))
+            egress = Egress(settings or Settings(), _TestLender(self._artifact.manifest.credential, upstream.address))
             try:
                 return await self._attempt(op, args, egress, (upstream.address,), upstream)
             finally:
@@ -255,25 +258,13 @@ class _Nowhere(Unrecorded):
         """Nobody watches."""
 
 
-def _made_up(need: CredentialNeed) -> bytes:
-    """The made-up value as it would be stored: the key of an HMAC is often written in another way."""
-    value = MADE_UP_SECRET.encode()
-    match need.hmac:
-        case HmacTemplate(key="hex"):
-            return value.hex().encode()
-        case HmacTemplate(key="base64"):
-            return base64.b64encode(value)
-        case HmacTemplate(key="whsec"):
-            return b"whsec_" + base64.b64encode(value)
-    return value
-
-
 class _TestLender:
-    """In the place of the vault: the same made-up value for every kind, so that injecting and scrubbing are real."""
+    """In the place of the vault: a made-up value of each kind, so that injecting and scrubbing are real."""
 
-    def __init__(self, *, is_bound: bool) -> None:
-        """`is_bound`: the connector needs a credential, so that one is bound for its hosts."""
-        self._needles: Final = Needles([MADE_UP_SECRET.encode()] if is_bound else [])
+    def __init__(self, need: CredentialNeed | None, upstream: HostPort) -> None:
+        """`need`: what is bound for this upstream; None: nothing."""
+        self._lent: Final = None if need is None else made_up(need)
+        self._needles: Final = needles_for([] if self._lent is None else [self._lent], upstream)
 
     def is_ready(self, use: CredentialUse | None, destination: HostPort) -> bool:
         """It never ends."""
@@ -288,12 +279,12 @@ class _TestLender:
 
     @contextlib.contextmanager
     def lend(self, use: CredentialUse) -> Iterator[LentCredential]:
-        """Where there is a user name, it is `test`."""
-        username = "test" if use.need.kind in ("basic", "digest", "login") else None
-        yield LentCredential(use.need.kind, Secret(_made_up(use.need)), username)
+        """The same for each request."""
+        assert self._lent is not None, "a step has the credential that its manifest asks for"
+        yield self._lent
 
     def needles(self, destination: HostPort) -> Needles:
-        """The made-up value."""
+        """Those of the made-up value."""
         return self._needles
 
     def may_be_bound(self, destination: HostPort) -> bool:

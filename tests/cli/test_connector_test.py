@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.command import Command
+from tests.support.upstream import Authority, Upstream, answer
 from tests.support.upstream_http import CountingServer
 
 pytestmark = pytest.mark.jail
@@ -106,6 +107,21 @@ def test_one_operation_is_tried_against_a_server_of_ones_own(
     assert there.code == 0, there
     assert (alone.code, "fix: give --upstream URL" in alone.err) == (2, True)
     assert (away.code, "not on this machine" in away.err) == (2, True)
+
+
+def test_a_local_server_has_a_certificate_of_its_own_authority(aileron: Command, sources: Path, tmp_path: Path) -> None:
+    """Where the home's settings name it; without that the failure says so."""
+    authority = Authority(tmp_path)
+    words = ("connector", "test", str(sources), "--op", "fetch", "--args", '{"path": "/"}', "--upstream")
+    with Upstream(lambda _: answer(b"hello"), authority.server_context("localhost")) as server:
+        url = f"https://localhost:{server.port}"
+        before = aileron(*words, url)
+        aileron.home.mkdir(mode=0o700, exist_ok=True)
+        (aileron.home / "config.toml").write_text(f'[egress]\nca_file = "{authority.ca_file}"\n')
+        after = aileron(*words, url)
+
+    assert (before.code, "aileron config set egress.ca_file FILE" in before.err) == (7, True), before
+    assert (after.code, after.out.strip()) == (0, "hello"), after
 
 
 def test_what_a_connector_says_is_never_a_command_of_ours(aileron: Command, sources: Path) -> None:

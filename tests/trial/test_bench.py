@@ -12,17 +12,21 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, get_args
 
 import pytest
 from standardwebhooks import Webhook
 
+from aileron.config import Settings
 from aileron.model.failure import AileronError, FailureClass
+from aileron.model.manifest import CredentialKind
 from aileron.model.names import HostPort
-from aileron.trial.bench import MADE_UP_SECRET, Bench, LocalUpstream, TrialReport, artifact_of
+from aileron.trial.bench import Bench, LocalUpstream, TrialReport, artifact_of
 from aileron.trial.cases import CASES, parse_cases
+from aileron.trial.made_up import MADE_UP_SECRET
 from tests.support.elf_programs import compiled
 from tests.support.plain_host import ROOT
+from tests.support.upstream import Authority, Seen, Upstream, answer
 
 pytestmark = pytest.mark.jail
 MANIFEST = """\
@@ -520,6 +524,65 @@ def test_a_made_up_key_signs_as_the_manifest_has_it(upstream: tuple[LocalUpstrea
     assert done.failure is None, done.failure
     signed = Webhook(base64.b64encode(MADE_UP_SECRET.encode()).decode())
     assert signed.verify(asked[0]["body"], asked[0]["fields"])["data"] == {"c": 1}
+
+
+OAUTH2: Final = """\
+[capabilities.credential.oauth2]
+authorize_url = "https://id.example.com/a"
+token_url = "https://id.example.com/t"
+client_id = "notes"
+scopes = ["x"]
+"""
+TABLES: Final[dict[CredentialKind, str]] = {
+    "oauth2": OAUTH2,
+    "aws_sigv4": '[capabilities.credential.aws]\nregion = "us-east-1"\nservice = "sns"\n',
+    "hmac": '[capabilities.credential.hmac]\nmessage = "{time}.{path}"\nheaders = {X-Signature = "{time} {signature}"}\n',
+    "oauth2_client": '[capabilities.credential.oauth2_client]\ngrant = "client_credentials"\n'
+    'token_url = "https://id.example.com/t"\nclient_auth = "client_secret_basic"\n',
+}
+"""What else the manifest of a kind has."""
+BEARER: Final = f"Authorization: Bearer {MADE_UP_SECRET}"
+SHOWN: Final[dict[CredentialKind, str]] = {
+    "api_key": BEARER,
+    "oauth2": BEARER,
+    "oauth2_client": BEARER,
+    "basic": "Authorization: Basic " + base64.b64encode(f"test:{MADE_UP_SECRET}".encode()).decode(),
+    "digest": 'Authorization: Digest username="test"',
+    "aws_sigv4": "AWS4-HMAC-SHA256 Credential=test/",
+    "hmac": "X-Signature: ",
+    "mtls": "GET /notes",  # and nothing of the certificate's
+}
+"""What a server on this machine is shown; a login is at no server of HTTP."""
+
+
+@pytest.mark.parametrize("kind", [kind for kind in get_args(CredentialKind) if kind != "login"])
+def test_each_kind_has_a_made_up_credential(kind: CredentialKind, tmp_path: Path) -> None:
+    """Which travels as a real one: it is shown to the server, and masked where it would come back."""
+    authority = Authority(tmp_path)
+
+    def reflect(seen: Seen) -> bytes:
+        if kind == "digest" and not seen.values("authorization"):
+            return answer(b"", 'WWW-Authenticate: Digest realm="a", nonce="b", qop="auth"', status="401 Unauthorized")
+        return answer(seen.head)
+
+    text = MANIFEST.replace('"api_key"', f'"{kind}"').replace(
+        "[capabilities.runtime]", TABLES.get(kind, "") + "\n[capabilities.runtime]"
+    )
+    with (
+        Upstream(reflect, authority.server_context("localhost")) as server,
+        bench_of(sources(tmp_path / "it", text)) as bench,
+    ):
+        there = LocalUpstream.parse(f"https://localhost:{server.port}")
+        done = bench.call(
+            "fetch", {"path": "/notes", "credential": kind}, there, Settings(egress_ca_pem=authority.ca_pem)
+        )
+        assert done.failure is None, done.failure
+        head = server.requests[-1].head.decode()
+
+    assert done.failure is None, done.failure
+    [[status, said]] = done.output
+    assert (status, SHOWN[kind] in head) == (200, True), head
+    assert MADE_UP_SECRET not in said
 
 
 def test_only_that_server_is_reached(bench: Bench, upstream: tuple[LocalUpstream, list[dict[str, Any]]]) -> None:

@@ -1,6 +1,7 @@
 """`aileron connector test`, `sign`, `release`, `check-manifest`: what an author does before others install it.
 
-All of it runs here, on the author's files, without daemon, home or network. `test` alone runs anything of the files, in a jail.
+All of it runs here, on the author's files, without daemon or network. `test` alone runs anything of the files, in a jail, and
+reads a home: which authority issued the certificate of a local server.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from aileron.model.credential import Reach, wire_facts
 from aileron.model.visible import visible
 
 if TYPE_CHECKING:
+    from aileron.config import Settings
     from aileron.model.failure import Failure
     from aileron.model.manifest import ConnectorManifest, OAuth2Provider
     from aileron.registry.release import Release
-    from aileron.trial.bench import TrialReport
+    from aileron.trial.bench import LocalUpstream, TrialReport
 
 __all__ = ["check_manifest", "release", "sign", "test"]
 
@@ -213,7 +215,7 @@ def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | Non
     except ValueError as error:
         raise Problem.usage(f"--upstream {error}", fix="aileron connector test --help") from None
     with local_work(), Bench(artifact_of(directory, () if server is None else (server.address,))) as bench:
-        done = bench.call(op, args, server)
+        done = bench.call(op, args, server, _settings_for(server))
     for line in done.log:
         output.note(output.GUTTER + visible(line))
     if server is None and done.failure is not None and done.failure.failure_class.value == "not_found":
@@ -223,6 +225,13 @@ def _try_one(directory: Path, op: str, args: dict[str, Any], upstream: str | Non
     if done.failure is not None:
         raise _failed(done.failure, op)
     output.print_result(done.output)
+
+
+def _settings_for(server: LocalUpstream | None) -> Settings | None:
+    """Those of the home, where a certificate is verified: `egress.ca_file`. AileronError(invalid_request)."""
+    from aileron.config import Home, load_settings
+
+    return None if server is None or server.is_plain else load_settings(Home.from_environment().config)
 
 
 def _failed(failure: Failure, op: str) -> Problem:

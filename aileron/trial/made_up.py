@@ -1,0 +1,71 @@
+"""A made-up credential for each kind, which is shown to a test server in the place of a real one.
+
+Runs in `aileron connector test`, in the place of the vault: it has the form in which a person would have stored it, so that it is
+injected, or signs, as a real one does.
+
+    lent = made_up(need)
+
+Rules
+- It is `MADE_UP_SECRET` wherever that can be: a test server of an author's can know it, and check what was made with it. A client
+  certificate has a new key each time, and is signed with that key: no authority issued it.
+
+Source: docs/reference/connector-manifest.md. Not here: where it goes (egress/inject.py), real ones (vault/).
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime
+from typing import Final
+
+from aileron.egress.inject import LentCredential
+from aileron.model.manifest import CredentialNeed
+from aileron.model.request_signing import HmacTemplate
+from aileron.model.secret import Secret
+
+__all__ = ["MADE_UP_SECRET", "MADE_UP_USER", "made_up"]
+
+MADE_UP_SECRET: Final = "aileron-connector-test"  # noqa: S105  (what a test server is shown in the place of a credential)
+MADE_UP_USER: Final = "test"
+"""The user name, and the access key ID."""
+_WITH_USER: Final = frozenset({"basic", "digest", "login", "aws_sigv4"})
+_DAY: Final = datetime.timedelta(days=1)
+
+
+def made_up(need: CredentialNeed) -> LentCredential:
+    """A credential that this need takes."""
+    return LentCredential(need.kind, Secret(_stored(need)), MADE_UP_USER if need.kind in _WITH_USER else None)
+
+
+def _stored(need: CredentialNeed) -> bytes:
+    """The value as it would be stored: the key of an HMAC is often written in another way."""
+    value = MADE_UP_SECRET.encode()
+    match need:
+        case CredentialNeed(kind="mtls"):
+            return _certificate()
+        case CredentialNeed(hmac=HmacTemplate(key="hex")):
+            return value.hex().encode()
+        case CredentialNeed(hmac=HmacTemplate(key="base64")):
+            return base64.b64encode(value)
+        case CredentialNeed(hmac=HmacTemplate(key="whsec")):
+            return b"whsec_" + base64.b64encode(value)
+    return value
+
+
+def _certificate() -> bytes:
+    """A client certificate that is valid for a day, and its private key, in PEM."""
+    from cryptography import x509  # 40 ms, and only this kind needs it
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, MADE_UP_SECRET)])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - _DAY)
+        .not_valid_after(now + _DAY)
+        .sign(key, hashes.SHA256())
+    )
+    form = (serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return made.public_bytes(serialization.Encoding.PEM) + key.private_bytes(*form)
