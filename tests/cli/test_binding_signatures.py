@@ -12,7 +12,7 @@ from tests.cli.person import at_terminal, flat
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.plain_host import ROOT
 
-WEBHOOK, DOOR = "github://aileron/connectors/webhook", "github://aileron-tests/door"
+WEBHOOK, DOOR = "github://aileron/connector-webhook", "github://aileron-tests/door"
 GOOD, BAD = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 MANIFEST = f"""\
 [connector]

@@ -70,7 +70,7 @@ def test_the_manifest_the_action_and_the_suite_are_valid() -> None:
     path = SOURCE / "actions" / "send-webhook" / "action.md"
     action = parse_action(path.read_text(encoding="utf-8"), file=str(path), allow_placeholder=True)
     suite = parse_suite((SOURCE / "suite.toml").read_text(encoding="utf-8"), file="suite.toml")
-    source = SuiteSource.parse("github://aileron/connectors/webhook/suite.toml@webhook/v0.0.0-dev")
+    source = SuiteSource.parse("github://aileron/connector-webhook/suite.toml@v0.0.0-dev")
 
     assert [str(host) for host in manifest.hosts] == [f"{HOST}:443"]
     assert manifest.credential is not None

@@ -26,7 +26,7 @@ from tests.support.webhook_receiver import Receiver
 
 pytestmark = pytest.mark.jail
 ROOT = Path(__file__).resolve().parents[2]
-WEBHOOK, DOOR = "github://aileron/connectors/webhook", "github://acme/door"
+WEBHOOK, DOOR = "github://aileron/connector-webhook", "github://acme/door"
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PASSWORD = "a-canary-of-a-password-of-the-door"
 USER, REALM = "mira", "the door"
