@@ -259,8 +259,10 @@ def _several(need: _Need, several: tuple[Candidate, ...], wanted: str | None) ->
 
 def _suspended(need: _Need, candidate: Candidate, new: tuple[str, ...]) -> AileronError:
     agreed = candidate.reach
-    signs_in = agreed is not None and (
-        not set(need.asked.scopes) <= set(agreed.scopes) or need.asked.client != agreed.client
+    signs_in = (
+        need.need.kind == "oauth2"  # without a person nobody signs in: agreeing to it is enough
+        and agreed is not None
+        and (not set(need.asked.scopes) <= set(agreed.scopes) or need.asked.client != agreed.client)
     )
     setup = f"aileron binding {'reauthorize' if signs_in else 'rebind'} {candidate.name}"
     message = (

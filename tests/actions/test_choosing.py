@@ -20,6 +20,7 @@ from aileron.model.invocation import Invocation, Scope
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import BindingName, Fqn, HostPort
 from aileron.model.plan import Plan
+from aileron.model.request_signing import TokenGrant
 
 MAIL, POST = "github://acme/mail", "github://acme/post"
 PIN = "sha256:" + "ab" * 32
@@ -215,6 +216,31 @@ def test_a_connector_that_asks_for_more_suspends_its_binding(new: str):
     assert failure.details["binding"] == "oauth2/mail/home"
     assert failure.message.endswith(f"asks for more than you approved ({new}): aileron binding {verb} oauth2/mail/home")
     assert used(None, mail=[HOME])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"token_url": "https://other.example/token"}, {"scopes": ("read", "write")}, {"audience": "https://api.example"}],
+    ids=str,
+)
+def test_where_nobody_signs_in_agreeing_is_enough(change: dict[str, Any]):
+    """Of tokens without a person, whatever is new: there is no sign-in to do again. Fewer scopes are no question."""
+    grant = TokenGrant(
+        grant="client_credentials",
+        token_url="https://id.example/token",
+        client_auth="client_secret_basic",
+        scopes=("read",),
+    )
+
+    def asks(wanted: TokenGrant) -> ConnectorManifest:
+        return manifest(credential=CredentialNeed(kind="oauth2_client", scope="s", token=wanted), oauth2=None)
+
+    robot = bound("robot", kind="oauth2_client", reach=Reach.of(asks(grant)))
+    failure = refused(None, asks(msgspec.structs.replace(grant, **change)), mail=[robot])
+
+    assert failure.details["setup"] == "aileron binding rebind oauth2_client/mail/robot"
+    assert "signs_in" not in failure.details
+    assert used(None, asks(msgspec.structs.replace(grant, scopes=())), mail=[robot])
 
 
 def test_another_way_on_the_wire_suspends():

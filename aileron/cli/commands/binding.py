@@ -361,7 +361,7 @@ def _note_state(entry: BindingEntry) -> None:
 
 def _needs_provider(shown: BindingDetail) -> bool:
     """Whether some of what is new is the provider's to grant."""
-    return any(words.startswith(("scope ", "application ")) for words in shown.suspended)
+    return shown.kind == "oauth2" and any(words.startswith(("scope ", "application ")) for words in shown.suspended)
 
 
 def _end(shown: BindingDetail) -> str | None:
