@@ -27,7 +27,7 @@ from aileron.model.host_key import shown_fingerprint
 from aileron.model.login import BoundLogin, LoginDetails, LoginTarget
 from aileron.model.manifest import ConnectorManifest, CredentialNeed, OAuth2Provider
 from aileron.model.names import BindingName
-from aileron.model.request_signing import AwsScope, HmacTemplate, MachineGrant, TokenGrant
+from aileron.model.request_signing import AwsScope, HmacTemplate, KeyForm, MachineGrant, TokenGrant
 from aileron.model.secret import Secret
 
 __all__ = [
@@ -54,7 +54,7 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     `wire` says how the credential is sent, such as `header Authorization: Bearer {key}`. For a credential that logs in, it is
     `KIND login TARGET…` with sorted targets, without KIND if that is `login`; for `ssh`, the commands follow as a JSON array.
     `client` is the application that signs in, as `CLIENT_ID at TOKEN_URL`, followed by ` for RESOURCE` if the tokens are for one
-    resource. It is null unless the credential is a sign-in.
+    resource; without a person, it is `GRANT at TOKEN_URL` in the same way. It is null for a credential that is no token.
     """
 
     hosts: tuple[str, ...] = ()
@@ -85,9 +85,10 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """How tokens are got without a person, as agreed; None where they are not."""
         kind, _, rest = self.wire.partition(" ")
         try:
-            return msgspec.json.decode(rest, type=TokenGrant) if kind == "oauth2_client" else None
+            grant = msgspec.json.decode(rest, type=TokenGrant) if kind == "oauth2_client" else None
         except ValueError:  # nothing that this program has written
             return None
+        return None if grant is None else msgspec.structs.replace(grant, scopes=self.scopes)
 
     @property
     def logins(self) -> tuple[LoginTarget, ...]:
@@ -104,7 +105,8 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         found += [f"login at {_target_words(login)}" for login in asked.logins if login not in agreed.logins]
         found += [f"command {command}" for command in asked.commands if command not in agreed.commands]
         if other.client != self.client:
-            found.append(f"application {other.client}, not {self.client}")
+            what = "application" if other.token_grant is None else "tokens by"
+            found.append(f"{what} {other.client}, not {self.client}")
         return tuple(found)
 
 
@@ -137,7 +139,8 @@ def _wire_of(need: CredentialNeed) -> str:
         case CredentialNeed(hmac=HmacTemplate() as template):
             return f"hmac {msgspec.json.encode(template).decode()}"
         case CredentialNeed(token=TokenGrant() as grant):
-            return f"oauth2_client {msgspec.json.encode(grant).decode()}"
+            unscoped = msgspec.structs.replace(grant, scopes=())  # which are a part of the reach of their own
+            return f"oauth2_client {msgspec.json.encode(unscoped).decode()}"
     if not need.logins:
         return need.kind
     kind = () if need.kind == "login" else (need.kind,)
@@ -212,16 +215,29 @@ def _aws_words(rest: str) -> str:
 def _hmac_words(rest: str) -> str:
     template = msgspec.json.decode(rest, type=HmacTemplate)
     fields = ", ".join(f"{name}: {value}" for name, value in template.headers)
-    return f"an HMAC-{template.algorithm.upper()} of {template.message} in {fields}, without the key"
+    made = f"an HMAC-{template.algorithm.upper()} of {template.message} in {fields}, as {template.encoding}"
+    return f"{made}, without the key, which is {_KEY_WORDS[template.key]}"
 
 
 def _token_words(rest: str) -> str:
     grant = msgspec.json.decode(rest, type=TokenGrant)
-    way = _GRANT_WORDS[grant.grant]
-    by = "" if grant.client_auth == "none" else f" ({grant.client_auth})"
-    return f"Authorization: Bearer, with a token that Aileron gets by {way}{by}"
+    said = () if grant.client_auth == "none" else (grant.client_auth,)
+    if grant.has_assertion or grant.algorithm != "RS256":  # which a grant has that signs nothing
+        said = (*said, grant.algorithm)
+    way = _GRANT_WORDS[grant.grant] + (f" ({', '.join(said)})" if said else "")
+    if grant.grant == "token_exchange":
+        way += f" of a stored {grant.subject_token_type}"
+    meant = "" if grant.audience is None else f", for the audience {grant.audience}"
+    meant += "" if grant.resource is None else f", for the resource {grant.resource}"
+    return f"Authorization: Bearer, with a token that Aileron gets by {way} from {grant.token_url}{meant}"
 
 
+_KEY_WORDS: Final[dict[KeyForm, str]] = {
+    "utf8": "text",
+    "base64": "base64",
+    "hex": "hex",
+    "whsec": "base64 after whsec_",
+}
 _GRANT_WORDS: Final[dict[MachineGrant, str]] = {
     "client_credentials": "client credentials",
     "jwt_bearer": "a signed JWT",

@@ -109,3 +109,12 @@ class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: SigningAlgorithm = "RS256"
     subject_token_type: str = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name
     """RFC 8693 section 3: what the exchanged token is."""
+
+    @property
+    def has_assertion(self) -> bool:
+        """Whether something is signed with `algorithm`, and so good only while the clocks agree."""
+        return self.grant == "jwt_bearer" or self.client_auth == "private_key_jwt"
+
+    def serves(self, asked: TokenGrant) -> bool:
+        """Whether its tokens do for `asked`: the same grant, and no scope more."""
+        return set(asked.scopes) <= set(self.scopes) and msgspec.structs.replace(asked, scopes=self.scopes) == self

@@ -358,8 +358,7 @@ async def _made(credential: ClientCredential, now: float) -> TokenRequest:
 
 def _with_clock(error: ProviderError, credential: ClientCredential, host: str, now: float) -> ProviderError:
     """What a refusal of an assertion is about, if the clocks differ."""
-    has_assertion = credential.grant.grant == "jwt_bearer" or credential.grant.client_auth == "private_key_jwt"
-    if not has_assertion or error.server_time is None or error.code not in _FOR_THE_CLOCK:
+    if not credential.grant.has_assertion or error.server_time is None or error.code not in _FOR_THE_CLOCK:
         return error
     ahead_s = now - error.server_time
     if abs(ahead_s) < _CLOCK_OFF_S:

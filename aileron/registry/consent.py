@@ -103,6 +103,7 @@ def _differences(before: ConnectorManifest, after: ConnectorManifest) -> Iterato
     yield from _sets("reaches", set(map(str, before.hosts)), set(map(str, after.hosts)))
     yield from _changed("credential", _credential(before.credential), _credential(after.credential))
     yield from _changed("credential, how it is sent", _wire(before), _wire(after))
+    yield from _grant_scopes(before.credential, after.credential)
     yield from _sets("logs in at", _logins(before.credential), _logins(after.credential))
     yield from _sets("executes", _commands(before.credential), _commands(after.credential))
     yield from _roles(before, after)
@@ -120,7 +121,7 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
     """Where a person signs in, as which application, for what."""
     if before is None or after is None:
         return  # the kind of credential says so
-    yield from _scopes(before, after)
+    yield from _scopes(before.scopes, after.scopes)
     for name in _SIGN_IN:
         yield from _changed(f"sign-in, {name}", getattr(before, name), getattr(after, name))
     for name in (
@@ -135,12 +136,18 @@ def _provider(before: OAuth2Provider | None, after: OAuth2Provider | None) -> It
     yield from _changed("sign-in, issuer_in_answer", _yes(was_said), _yes(is_said), widens=was_said)
 
 
-def _scopes(before: OAuth2Provider, after: OAuth2Provider) -> Iterator[Change]:
+def _grant_scopes(before: CredentialNeed | None, after: CredentialNeed | None) -> Iterator[Change]:
+    """Of tokens without a person."""
+    if before is not None and after is not None and before.token is not UNSET and after.token is not UNSET:
+        yield from _scopes(before.token.scopes, after.token.scopes)
+
+
+def _scopes(before: tuple[str, ...], after: tuple[str, ...]) -> Iterator[Change]:
     """Without any, the provider decides what it grants (RFC 6749, section 3.3), which may be everything: that widens."""
-    if before.scopes and not after.scopes:
-        yield Change.of("scopes", ", ".join(sorted(before.scopes)), "none: the provider decides", widens=True)
+    if before and not after:
+        yield Change.of("scopes", ", ".join(sorted(before)), "none: the provider decides", widens=True)
     else:
-        yield from _sets("scopes", set(before.scopes), set(after.scopes))
+        yield from _sets("scopes", set(before), set(after))
 
 
 def _sets(where: str, before: set[str], after: set[str]) -> Iterator[Change]:

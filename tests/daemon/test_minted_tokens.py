@@ -61,14 +61,14 @@ class World:
         """What reached the service, in order."""
         return [" ".join(seen.values("authorization")).removeprefix("Bearer ") for seen in self.upstream.requests]
 
-    def install(self, version: str = "1.0.0", **grant: str) -> None:
+    def install(self, version: str = "1.0.0", **grant: str | list[str]) -> None:
         """The reflector, for this grant."""
         source = self._work / version
         shutil.copytree(SOURCE, source)
         program = source / "connector.py"
         program.write_text(program.read_text().replace('credential="basic"', 'credential="oauth2_client"'))
         asked = {"grant": "client_credentials", "client_auth": "client_secret_basic", **grant}
-        keys = "\n".join(f'{key} = "{value}"' for key, value in asked.items())
+        keys = "\n".join(f"{key} = {json.dumps(value)}" for key, value in asked.items())
         (source / "manifest.toml").write_text(f"""
 [connector]
 name = "{CONNECTOR}"
@@ -263,6 +263,21 @@ def test_a_key_of_the_wrong_type_is_refused_when_it_is_bound(world: World) -> No
     assert "is a key of the wrong type: ES256, which the connector declares" in refused.body["error"]["message"]
     assert not world.bind().is_error
     assert world.server.asked == []
+
+
+def test_a_version_that_asks_for_fewer_scopes_is_served(world: World) -> None:
+    """With a token for those that were agreed to; one that asks for another scope waits until the person agrees to it."""
+    world.install("1.1.0", scopes=["mail.read", "mail.send"])
+    assert not world.bind().is_error
+    world.install("1.0.0", scopes=["mail.read"])
+    world.home.add_probe_action("ask", "url:string?", "credential:string?", connector=CONNECTOR)
+    served = world.seen()
+    world.install("1.2.0", scopes=["mail.delete"])
+    shown = world.home.must("GET", f"/v1/bindings/{NAME}")
+
+    assert "hello" in served
+    assert world.server.asked[0].form["scope"] == "mail.read mail.send"
+    assert (shown["state"], shown["suspended"]) == ("suspended", ["scope mail.delete"])
 
 
 def test_another_grant_suspends_the_binding(bound: World) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import Any, get_args
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import UNSET
 
 from aileron.model.credential import Reach, wire_words
 from aileron.model.failure import AileronError
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
-from aileron.model.request_signing import AwsScope, HmacTemplate, TokenGrant
+from aileron.model.names import Fqn
+from aileron.model.request_signing import AwsScope, Digest, HmacTemplate, KeyForm, SignatureEncoding, TokenGrant
 from aileron.registry.consent import capability_changes
 from aileron.registry.manifest import parse_connector_manifest
 
@@ -200,8 +204,10 @@ def test_what_cannot_be_signed_is_refused(manifest_text: Text, kind: str, old: s
 
 WORDS = {
     "aws_sigv4": "an AWS signature for s3 in eu-central-1, without the secret access key",
-    "hmac": "an HMAC-SHA256 of v0:{time}:{body} in X-Time: {time}, X-Signature: v0={signature}, without the key",
-    "oauth2_client": "Authorization: Bearer, with a token that Aileron gets by client credentials (client_secret_basic)",
+    "hmac": "an HMAC-SHA256 of v0:{time}:{body} in X-Time: {time}, X-Signature: v0={signature}, as hex, without the key, "
+    "which is text",
+    "oauth2_client": "Authorization: Bearer, with a token that Aileron gets by client credentials (client_secret_basic) from "
+    "https://auth.example.com/token",
     "mtls": "a client certificate of TLS, without its private key",
     "digest": "Authorization: Digest, without the password",
 }
@@ -232,7 +238,6 @@ CHANGED = [
     ("hmac", '"sha256"', '"sha1"'),
     ("oauth2_client", "auth.example.com", "evil.example.com"),
     ("oauth2_client", '"client_secret_basic"', '"client_secret_post"'),
-    ("oauth2_client", "invoices.read", "invoices.write"),
     ("oauth2_client", "scopes", 'audience = "x"\nscopes'),
 ]
 
@@ -242,9 +247,98 @@ def test_another_way_is_more_than_was_agreed_to(manifest_text: Text, kind: str, 
     """A binding is suspended, and a new version says what is new."""
     before, after = parse(of_kind(manifest_text, kind)), parse(of_kind(manifest_text, kind, (old, new)))
 
+    assert words_of(of_kind(manifest_text, kind)) != words_of(of_kind(manifest_text, kind, (old, new)))
     assert Reach.of(before).widened_to(Reach.of(after))
     assert Reach.of(before).widened_to(Reach.of(before)) == ()
     assert [change.widens for change in capability_changes(before, after)] == [True]
+
+
+def test_fewer_scopes_are_less_and_others_are_more(manifest_text: Text) -> None:
+    """Scopes are told apart by name, not as another way of getting tokens. Without any the server decides: an update says so."""
+    both, one, none = (
+        parse(of_kind(manifest_text, "oauth2_client", ('["invoices.read"]', scopes)))
+        for scopes in ('["invoices.read", "invoices.write"]', '["invoices.read"]', "[]")
+    )
+
+    assert Reach.of(both).widened_to(Reach.of(one)) == Reach.of(both).widened_to(Reach.of(none)) == ()
+    assert Reach.of(one).widened_to(Reach.of(both)) == Reach.of(none).widened_to(Reach.of(both))[1:]
+    assert Reach.of(one).widened_to(Reach.of(both)) == ("scope invoices.write",)
+    for before, after, widens in ((both, one, False), (one, both, True), (one, none, True)):
+        assert [change.widens for change in capability_changes(before, after)] == [widens]
+
+
+def test_the_grant_that_was_agreed_to_has_the_scopes_that_were(manifest_text: Text) -> None:
+    """It serves a version that asks for fewer, and none that asks for another, or for a token of another kind."""
+    agreed = Reach.of(parse(of_kind(manifest_text, "oauth2_client"))).token_grant
+    assert agreed is not None
+    replace = msgspec.structs.replace
+
+    assert agreed.scopes == ("invoices.read",)
+    assert agreed.serves(agreed)
+    assert agreed.serves(replace(agreed, scopes=()))
+    assert not agreed.serves(replace(agreed, scopes=("invoices.write",)))
+    assert not agreed.serves(replace(agreed, scopes=(), audience="https://api.example.com"))
+
+
+VALUES: dict[str, tuple[str, ...]] = {
+    "algorithm": ("RS256", "PS256", "ES256", "EdDSA"),
+    "audience": ("", "https://a.example.com", "https://b.example.com"),
+    "resource": ("", "https://a.example.com", "https://b.example.com"),
+    "subject_token_type": ("urn:ietf:params:oauth:token-type:access_token", "urn:ietf:params:oauth:token-type:jwt"),
+    "token_url": ("https://a.example.com/token", "https://b.example.com/token"),
+}
+GRANTS = st.builds(
+    lambda way, **said: TokenGrant(
+        grant=way[0], client_auth=way[1], **{key: value for key, value in said.items() if value}
+    ),
+    st.sampled_from(
+        (
+            ("client_credentials", "client_secret_basic"),
+            ("client_credentials", "client_secret_post"),
+            ("client_credentials", "private_key_jwt"),
+            ("jwt_bearer", "none"),
+            ("token_exchange", "client_secret_basic"),
+            ("token_exchange", "client_secret_post"),
+            ("token_exchange", "none"),
+        )
+    ),
+    **{key: st.sampled_from(values) for key, values in VALUES.items()},
+)
+TEMPLATES = st.builds(
+    HmacTemplate,
+    algorithm=st.sampled_from(get_args(Digest)),
+    key=st.sampled_from(get_args(KeyForm)),
+    encoding=st.sampled_from(get_args(SignatureEncoding)),
+    message=st.sampled_from(("{body}", "{time}.{body}")),
+    headers=st.sampled_from(((("X-A", "{signature}"),), (("X-A", "v={signature}"),), (("X-B", "{signature}"),))),
+)
+
+
+@given(st.tuples(GRANTS, GRANTS) | st.tuples(TEMPLATES, TEMPLATES))
+def test_what_differs_reads_differently(two: tuple[Any, Any]) -> None:
+    """Every field of a grant and of a template is in the words: a question about a new version never shows two equal sentences.
+
+    But for `subject_token_type`, which a manifest has for a token exchange alone.
+    """
+    two = tuple(
+        msgspec.structs.replace(one, subject_token_type=VALUES["subject_token_type"][0])
+        if isinstance(one, TokenGrant) and one.grant != "token_exchange"
+        else one
+        for one in two
+    )
+    key, kind = ("hmac", "hmac") if isinstance(two[0], HmacTemplate) else ("token", "oauth2_client")
+    reaches = [
+        Reach.of(
+            ConnectorManifest(
+                name=Fqn.parse("github://o/r"),
+                version="1.0.0",
+                credential=CredentialNeed(**{"kind": kind, "scope": "all", key: one}),
+            )
+        )
+        for one in two
+    ]
+
+    assert (two[0] == two[1]) == (len({wire_words(reach.wire) for reach in reaches}) == 1)
 
 
 def test_each_place_of_a_key_is_another(manifest_text: Text) -> None:

@@ -13,6 +13,8 @@ import weakref
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from msgspec import UNSET
+
 from aileron.audit import events
 from aileron.audit.log import Audit
 from aileron.config import Settings
@@ -133,7 +135,7 @@ class Lending:
         with self._lender.lend(use) as loan:
             binding = self._vault.binding(use.binding)
             credential = None if binding is None else _maybe_client(binding, loan.secret)
-        if credential is None or credential.grant != use.need.token:
+        if credential is None or use.need.token is UNSET or not credential.grant.serves(use.need.token):
             message = (
                 f"{use.binding} was agreed to for tokens of another kind or from elsewhere: "
                 f"`aileron binding rebind {use.binding}`"
