@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import anyio
@@ -53,6 +55,17 @@ class Record:
         return len(self._begun.read_text().splitlines()) if self._begun.exists() else 0
 
 
+class Gate:
+    """What a program waits at."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def open(self) -> None:
+        """Let one program go on."""
+        os.write(self._fd, b"\n")
+
+
 class World:
     """An open vault with one reference, bound for one host, and who fetches it."""
 
@@ -63,6 +76,26 @@ class World:
     def says(self, *lines: str) -> None:
         """What the program does from now on, once it has begun."""
         program(self._directory, "op", f"echo begun >> {self._directory}/begun", *lines)
+
+    def is_held(self, *lines: str) -> None:
+        """The same, once `Gate.open` let it go on."""
+        os.mkfifo(self._directory / "gate")
+        self.says(f"read _ < {self._directory}/gate", *lines)
+
+    @contextmanager
+    def gate(self) -> Iterator[Gate]:
+        """For a program that is held."""
+        fd = os.open(self._directory / "gate", os.O_RDWR)
+        try:
+            yield Gate(fd)
+        finally:
+            os.close(fd)
+
+    async def begins(self, times: int = 1) -> None:
+        """Return when the program was started so often."""
+        with anyio.fail_after(10):
+            while self.record.begun < times:
+                await anyio.sleep(0.01)
 
     async def wait(self, within_s: float = 10.0, use: CredentialUse | None = USE) -> str:
         """A request that is about to be sent: `ok`, or the failure's class and code."""
@@ -131,9 +164,26 @@ async def test_many_wait_for_one_fetch(world: World) -> None:
 
 
 async def test_many_have_one_failure(world: World) -> None:
-    """Who comes later tries again."""
-    world.says("sleep 0.3", "echo 'You are not currently signed in' >&2", "exit 1")
-    assert await world.all_of(20) == ["binding_failed locked"] * 20
+    """Each has an exception of its own, whose traceback is its own; who comes later tries again."""
+    world.is_held("echo 'You are not currently signed in' >&2", "exit 1")
+    errors: list[AileronError] = []
+
+    async def one() -> None:
+        try:
+            await world.elsewhere.ready(USE, THERE, anyio.current_time() + 10)
+        except AileronError as error:
+            errors.append(error)
+
+    with world.gate() as gate:
+        async with anyio.create_task_group() as tasks:
+            for _ in range(20):
+                tasks.start_soon(one)
+            await anyio.wait_all_tasks_blocked()
+            gate.open()
+    assert [(error.failure.failure_class, error.failure.details["code"]) for error in errors] == [
+        (FailureClass.BINDING_FAILED, "locked")
+    ] * 20
+    assert len({id(error) for error in errors}) == 20
     assert world.record.begun == 1
     assert [event for event, _ in world.record.notes][1:] == [events.SecretFetchFailed(name="mail", code="locked")]
     world.says(f"printf {VALUE}")
@@ -203,20 +253,26 @@ async def test_another_value_is_refused_and_on_record(world: World) -> None:
 
 async def test_who_is_cancelled_holds_nobody_up(world: World) -> None:
     """The next in line fetches it."""
-    world.says("sleep 0.5", f"printf {VALUE}")
+    world.is_held(f"printf {VALUE}")
     got: list[str] = []
+    given_up = anyio.CancelScope()
 
     async def first() -> None:
-        with anyio.move_on_after(0.2):
+        with given_up:
             await world.wait()
 
     async def second() -> None:
         got.append(await world.wait())
 
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(first)
-        await anyio.wait_all_tasks_blocked()
-        tasks.start_soon(second)
+    with world.gate() as gate:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(first)
+            await world.begins()
+            tasks.start_soon(second)
+            await anyio.wait_all_tasks_blocked()
+            given_up.cancel()
+            await world.begins(2)
+            gate.open()
     assert (got, world.record.begun) == (["ok"], 2)
 
 
@@ -230,11 +286,13 @@ async def test_what_takes_too_long_is_told_in_time(world: World) -> None:
 
 async def test_a_vault_that_is_locked_meanwhile_keeps_nothing(world: World) -> None:
     """What comes then is dropped."""
-    world.says("sleep 0.5", f"printf {VALUE}")
-    async with anyio.create_task_group() as tasks:
-        tasks.start_soon(world.wait)
-        await anyio.sleep(0.2)
-        world.vault.lock()
+    world.is_held(f"printf {VALUE}")
+    with world.gate() as gate:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(world.wait)
+            await world.begins()
+            world.vault.lock()
+            gate.open()
     world.vault.unlock(Secret(b"correct horse battery"))
     assert not world.elsewhere.is_ready(USE, THERE)
 
