@@ -36,8 +36,10 @@ __all__ = ["KEPT_S", "Bound", "Own", "Replaced", "Sendable", "Sendables", "could
 
 KEPT_S: Final = 24 * 3600.0
 """A day: the longest that providers let an access token live, but for those that never end."""
-MOST_OF_ONE: Final = 4
-"""Of one binding: a token that is renewed each minute does not drive out those of others."""
+MOST_OF_ONE: Final = 8
+"""Of one binding: a token that is renewed each minute does not drive out those of others. Of tokens whose end was not said, each
+used for ten minutes (oauth/minting.py), these are those of more than an hour, which is what servers mostly let them live.
+"""
 MOST: Final = 64
 """In all: 64 KiB each at most, and each is searched for."""
 

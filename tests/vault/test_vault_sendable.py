@@ -12,6 +12,7 @@ import pytest
 from aileron.model.credential import OAuthGrant, Reach
 from aileron.model.failure import FailureClass
 from aileron.model.secret import Secret
+from aileron.oauth.minting import UNSAID_S
 from aileron.vault import Binding, Vault
 from aileron.vault.sendable import KEPT_S, MOST, MOST_OF_ONE, Own
 from tests.vault.conftest import API_KEY, BASIC, CANARY, OTHER, PASSPHRASE, refused
@@ -248,6 +249,17 @@ def test_nothing_is_remembered_for_ever(opened: Vault, now: Now):
     assert sent(opened, HOST) == [NEXT, CANARY]
     now.s += 1
     assert sent(opened, HOST) == [NEXT]
+
+
+def test_tokens_of_the_last_hour_are_remembered(opened: Vault, now: Now):
+    """Those that are replaced each ten minutes, as nobody said when they end: an hour after it was got the first is known."""
+    got = [f"canary-token-{number}".encode() for number in range(7)]
+    for token in got:
+        now.s += UNSAID_S
+        opened.remember_token(BOUND.name, Secret(token))
+
+    assert UNSAID_S * (len(got) - 1) >= 3600
+    assert set(got) < set(sent(opened, HOST))
 
 
 def test_no_more_than_so_many_are_remembered(opened: Vault):
