@@ -28,6 +28,7 @@ from aileron_sandbox.frames import (
     WebSocketMessage,
     WebSocketOpen,
     WebSocketOpened,
+    is_close_code,
 )
 
 text = st.text(max_size=20)
@@ -48,7 +49,8 @@ numbers = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_in
 bodies = st.binary(max_size=300)
 websocket_parts = st.one_of(
     st.builds(WebSocketMessage, id=ids, text=st.booleans(), more=st.booleans()),
-    st.builds(WebSocketClose, id=ids, code=st.none() | st.integers(1000, 4999), reason=text),
+    st.builds(WebSocketClose, id=ids),
+    st.builds(WebSocketClose, id=ids, code=st.integers(1000, 4999).filter(is_close_code), reason=text),
 )
 
 to_jail = st.one_of(

@@ -183,7 +183,10 @@ class WebSocket:
         return whole.decode("utf-8", "replace") if message.text else whole
 
     def close(self, code: int = _NORMAL, reason: str = "") -> None:
-        """Say so, and wait for the service to answer, as long as the host does; what still comes is dropped."""
+        """Say so, and wait for the service to answer, as long as the host does; what still comes is dropped.
+
+        `reason`: as much goes out as fits into 123 bytes. ValueError for a code that no end may send (RFC 6455 section 7.4).
+        """
         if self._closed is None:
             self._say_close(code, reason)
             with contextlib.suppress(ConnectionError):
@@ -219,9 +222,10 @@ class WebSocket:
         return f"<WebSocket to {self._url}>"
 
     def _say_close(self, code: int | None, reason: str) -> None:
+        said = WebSocketClose(id=self._id, code=code, reason=reason)
         if not self._has_said_close:
             self._has_said_close = True
-            self._conversation.say(WebSocketClose(id=self._id, code=code, reason=reason), b"")
+            self._conversation.say(said, b"")
 
     def _read_to_the_end(self) -> None:
         while self._closed is None:

@@ -45,6 +45,7 @@ from aileron_sandbox.frames.messages import (
     WebSocketMessage,
     WebSocketOpen,
     WebSocketOpened,
+    is_close_code,
 )
 from aileron_sandbox.frames.session import MAX_IN_FLIGHT, HostSession, JailSession, ProtocolError
 
@@ -87,4 +88,5 @@ __all__ = [
     "WebSocketOpened",
     "check_json",
     "encode",
+    "is_close_code",
 ]

@@ -42,9 +42,12 @@ __all__ = [
     "WebSocketMessage",
     "WebSocketOpen",
     "WebSocketOpened",
+    "is_close_code",
 ]
 
 PROTOCOL_VERSION: Final = 1
+_CLOSE_CODES: Final = frozenset({*range(1000, 1004), *range(1007, 1014), *range(3000, 5000)})
+"""What an end of a WebSocket may send: RFC 6455 section 7.4, and 1012 and 1013, which IANA registered since."""
 
 RequestId = Annotated[int, msgspec.Meta(ge=1, le=(1 << 32) - 1)]
 """Chosen by the jail, each larger than the last, so that "was it ever issued" is one comparison."""
@@ -53,11 +56,16 @@ Command = Annotated[str, msgspec.Meta(min_length=1, max_length=4096)]
 """Of a shell at the other end: a program and paths, of which Linux has none longer than 4,096 bytes."""
 Status = Annotated[int, msgspec.Meta(ge=100, le=999)]
 CloseCode = Annotated[int, msgspec.Meta(ge=1000, le=4999)]
-"""RFC 6455 section 7.4.2."""
+"""RFC 6455 section 7.4.2; those that no end may send are refused by `WebSocketClose`."""
 Milliseconds = Annotated[int, msgspec.Meta(ge=0, le=(1 << 53) - 1)]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Headers = list[tuple[str, str]]
 """Name and value, in order, repeated names kept. Characters U+0000 to U+00FF stand for the bytes of that value."""
+
+
+def is_close_code(code: int) -> bool:
+    """Whether an end of a WebSocket may send it."""
+    return code in _CLOSE_CODES
 
 
 class _Message(
@@ -167,12 +175,20 @@ class WebSocketMessage(_Message, frozen=True, kw_only=True, tag="websocket_messa
 class WebSocketClose(_Message, frozen=True, kw_only=True, tag="websocket_close"):
     """To the jail: the WebSocket is closed, with what the service said of it; the final frame. From the jail: close it.
 
-    Without a `code` nothing was said (RFC 6455 section 7.1.5).
+    Without a `code` nothing was said (RFC 6455 section 7.1.5), so there is no `reason` either. Of a reason, as much goes out as
+    fits into 123 bytes (section 5.5).
     """
 
     id: RequestId
     code: CloseCode | None = None
     reason: str = ""
+
+    def __post_init__(self) -> None:
+        """ValueError for what no close frame can say; a decoder makes a FrameError of it."""
+        if self.code is None and self.reason:
+            raise ValueError("a WebSocket is closed with a reason but without a code")
+        if self.code is not None and not is_close_code(self.code):
+            raise ValueError(f"a WebSocket is closed with {self.code}, which no end may send (RFC 6455 section 7.4)")
 
 
 # From the jail

@@ -27,6 +27,7 @@ from aileron_sandbox.frames import (
     WebSocketClose,
     WebSocketMessage,
     WebSocketOpened,
+    is_close_code,
 )
 
 __all__ = ["change_asyncio_client"]
@@ -141,7 +142,7 @@ class _Transport(asyncio.Transport):
         if self._id is None or self._is_closing:
             return
         if frame.opcode == _CLOSE:
-            self._conversation.say(WebSocketClose(id=self._id, code=_code_of(frame)), b"")
+            self._conversation.say(_closing(self._id, bytes(frame.data)), b"")
             return
         if frame.opcode > _BINARY:
             return
@@ -238,9 +239,12 @@ class _Transport(asyncio.Transport):
         running.call_soon(self._connection.connection_lost, error)
 
 
-def _code_of(frame: Any) -> int | None:
-    code = int.from_bytes(bytes(frame.data)[:2], "big")
-    return code if len(frame.data) >= 2 and 1000 <= code <= 4999 else None
+def _closing(request_id: int, data: bytes) -> WebSocketClose:
+    """What the data of a close frame says; nothing, where it says what no end may send."""
+    code = int.from_bytes(data[:2], "big")
+    if len(data) < 2 or not is_close_code(code):
+        return WebSocketClose(id=request_id)
+    return WebSocketClose(id=request_id, code=code, reason=data[2:].decode("utf-8", "replace"))
 
 
 async def _next_frame(conversation: loop.Conversation, request_id: int) -> Frame:
