@@ -216,10 +216,13 @@ def test_the_librarys_errors_are_its_own(home: DaemonHome) -> None:
     assert done(home, "library_iterates", path=path_to("ping-once")[0]) == {"heard": ["you are"], "code": 1000}
 
 
-def test_the_asynchronous_library(home: DaemonHome) -> None:
+def test_the_asynchronous_library(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
     """Five at once in one event loop, each with messages of several sizes; a refusal and a close are exceptions of its own."""
-    found = done(home, "library_async", path=path_to("token")[0], messages=5, subprotocol="chat.v2")
-    assert found == {"heard": [[True, True, True, "in parts", 1000, "chat.v2"]] * 5}
+    path, name = path_to("token")
+    found = done(home, "library_async", path=path, messages=5, subprotocol="chat.v2")
+    assert found == {"heard": [[True, True, True, "in parts", 4000, "chat.v2"]] * 5}
+    assert server[0].closed(f"{name}4") == 4000
+    assert server[0].asked[f"{name}4"].close_reason == "enough of 4"
     refused = done(home, "library_async", path=path_to("refuse", "?status=403&")[0])
     assert (refused["status"], refused["body"]) == (403, "no: " + "*" * len(SECRET))
     closing = path_to("close", "?code=4001&reason=later&")[0]

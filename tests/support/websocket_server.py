@@ -37,6 +37,7 @@ class Asked:
     headers: Headers
     messages: list[str | bytes] = dataclasses.field(default_factory=list)
     close_code: int | None = None
+    close_reason: str | None = None
     is_over: threading.Event = dataclasses.field(default_factory=threading.Event)
 
     @property
@@ -126,7 +127,7 @@ class WebSocketServer:
         with contextlib.suppress(ConnectionClosed):  # the client went away
             await getattr(self, f"_{what.replace('-', '_')}", _echo)(connection, asked)
         await connection.close()
-        asked.close_code = connection.close_code
+        asked.close_code, asked.close_reason = connection.close_code, connection.close_reason
         asked.is_over.set()
 
     async def _first(self, connection: ServerConnection, asked: Asked) -> None:

@@ -152,6 +152,7 @@ def library_async(path: str, messages: int = 1, subprotocol: str = ""):
             await client.send(part for part in ("in ", "parts"))
             heard.append(await client.recv())
             await (await client.ping())
+            await client.close(4000, f"enough of {number}")
         return [*heard, client.close_code, client.subprotocol]
 
     async def all_of_them():
