@@ -59,7 +59,7 @@ from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, other_body
 from aileron.egress.signing.digest import without_proof
-from aileron.egress.signing.refused import RefusedSignatures
+from aileron.egress.signing.refused import SIGNS, RefusedSignatures
 from aileron.egress.steps import connected, enter, failure_class, within
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
@@ -71,8 +71,6 @@ from aileron.tls import client_context
 __all__ = ["Egress"]
 
 MAX_CONNECTIONS: Final = 64  # in use at once, of all steps together; a quarter of them for one step (meter.py)
-_SIGNS: Final = frozenset({"aws_sigv4", "hmac"})
-"""The kinds whose credential signs a request, which a service may refuse for its time."""
 _METHOD_CHARACTERS: Final = 32  # of a refused method that are written down; the longest registered one has 17
 
 _T = TypeVar("_T")
@@ -125,7 +123,7 @@ class Egress:
                 return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
 
             return Challenged(begin, self.rounds, use.binding, deadline)
-        if use is not None and use.need.kind == request.credential and use.need.kind in _SIGNS:
+        if use is not None and use.need.kind == request.credential and use.need.kind in SIGNS:
             return RefusedSignatures(_Exchange(self, request, grant, meter, journal, deadline), request.url, use)
         if use is None or use.need.kind not in RENEWABLE or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)

@@ -50,7 +50,7 @@ from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit
-from aileron.egress.scrub import Needles
+from aileron.egress.signing.refused import SIGNS, RefusedSignatures
 from aileron.egress.steps import connected, enter, failure_class, within
 from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
 from aileron.model.plan import Grant
@@ -103,12 +103,17 @@ class WebSockets:
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
     ) -> contextlib.AbstractAsyncContextManager[Answer]:
         """Ask for one when entered; closed when left. `deadline` as in `anyio.current_time()`. AileronError as `Egress.open`."""
-        use = grant.credential
-        if use is None or use.need.kind not in RENEWABLE or request.credential != use.need.kind:
+
+        def begin() -> _Opening:
             return _Opening(self, request, grant, meter, journal, deadline)
-        return Renewing[Answer](
-            lambda: _Opening(self, request, grant, meter, journal, deadline), meter, can_repeat=True
-        )
+
+        use = grant.credential
+        if use is not None and use.need.kind == request.credential:
+            if use.need.kind in SIGNS:
+                return RefusedSignatures[Answer](begin(), request.url, use)
+            if use.need.kind in RENEWABLE:
+                return Renewing[Answer](begin, meter, can_repeat=True)
+        return begin()
 
 
 class _Opening(HttpPassage[Answer]):
@@ -247,10 +252,6 @@ class _Opening(HttpPassage[Answer]):
             words = f"it opened no WebSocket: status {head.status}, with a body of more than {REFUSAL_BYTES >> 10} KiB"
             raise BadAnswerError(words)
         return response
-
-    def _joined(self, needles: Needles, once: frozenset[bytes]) -> Needles:
-        """In every form: messages are searched as long as it is open."""
-        return needles.with_roots(once)
 
     async def _end(self, error: BaseException | None) -> None:
         """Steps 10 and 11."""

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import hmac
 import ssl
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import anyio
 import pytest
 
+from aileron.egress import Meter
 from aileron.egress.messages import Closed
+from aileron.egress.response import EgressResponse
+from aileron.egress.scrub import Needles
+from aileron.egress.websocket import WebSocketRequest
 from aileron.model.failure import FailureClass
-from aileron.model.request_signing import HmacTemplate
+from aileron.model.names import HostPort
+from aileron.model.request_signing import AwsScope, HmacTemplate
 from tests.egress.conftest import CANARY, HOST, World, reason_of, use
 from tests.egress.test_egress_websocket import broken, opened, refused
-from tests.egress.test_egress_websocket_hostile import CLOSING, TEXT, frame, upgraded
+from tests.egress.test_egress_websocket_hostile import BINARY, CLOSING, TEXT, frame, upgraded
 from tests.support.client_certificates import ClientAuthority
 from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer
 
@@ -97,6 +104,71 @@ async def test_a_signature_is_over_what_is_sent(world: World, tls_upstream: Make
             assert await talk.receive() == Closed(None, "")
         expected = hmac.new(CANARY, b"GET /x?y=1", hashlib.sha256).hexdigest()
         assert upstream.requests[0].values("X-Signature") == [expected]
+
+
+async def test_a_signature_is_masked_and_costs_no_making_of_all_needles(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """Those of a hundred secrets that are bound for the host, which would hold the event loop up for each handshake."""
+    template = HmacTemplate(algorithm="sha256", message="{target}", headers=(("X-Signature", "{signature}"),))
+    signature = hmac.new(CANARY, b"/", hashlib.sha256).hexdigest()
+
+    def shows(seen: Seen) -> Iterable[bytes]:
+        (sent,) = seen.values("X-Signature")
+        said = frame(TEXT, sent.encode()) + frame(BINARY, b"<" + base64.b64encode(sent.encode()) + b">")
+        return [upgraded(seen) + said + frame(CLOSING), CLOSE]
+
+    others = [hashlib.sha256(bytes([number])).hexdigest().encode() for number in range(100)]
+    began = time.thread_time()
+    needles = Needles([*others, CANARY])
+    made_s = time.thread_time() - began
+    with tls_upstream(shows) as upstream:
+        world.vault.bound[HostPort(HOST, upstream.port)] = needles
+        grant = world.grant_for(upstream, credential=use("hmac", hmac=template))
+        began = time.thread_time()
+        async with opened(world, f"wss://{HOST}:{upstream.port}/", grant, credential="hmac") as talk:
+            assert await talk.receive() == "*" * len(signature)
+            assert await talk.receive() == b"<" + b"*" * 86 + b"==>"
+            assert await talk.receive() == Closed(None, "")
+        assert time.thread_time() - began < made_s / 2
+
+
+REFUSALS = {
+    "the clock": (answer(b"", "Date: Mon, 01 Jan 2001 00:00:00 GMT", status="403 No"), FailureClass.NETWORK_ERROR, "clock"),
+    "the region": (
+        answer(b"<Code>AuthorizationHeaderMalformed</Code><Region>eu-west-1</Region>", status="400 No"),
+        FailureClass.BINDING_FAILED, "expects eu-west-1",
+    ),
+    "the key": (
+        answer(b'{"__type": "InvalidSignatureException"}', status="403 No"), FailureClass.BINDING_FAILED, "does not belong",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("said", "kind", "words"), REFUSALS.values(), ids=REFUSALS)
+async def test_a_refused_signature_of_a_handshake_is_told_as_of_a_request(
+    world: World, tls_upstream: MakeUpstream, said: bytes, kind: FailureClass, words: str
+) -> None:
+    """With what mends it, and on record; what else a service says is relayed."""
+    world.vault.username, world.vault.secret = "AKIDEXAMPLE", b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+    credential = use("aws_sigv4", aws=AwsScope(region="eu-central-1", service="execute-api"))
+
+    def script(seen: Seen) -> Iterable[bytes]:
+        return [said] if seen.target == "/refused" else [answer(b"no such stage", status="403 No")]
+
+    with tls_upstream(script) as upstream:
+        grant = world.grant_for(upstream, credential=credential)
+        error = await refused(world, f"wss://{HOST}:{upstream.port}/refused", grant, credential="aws_sigv4")
+        assert error.failure.failure_class is kind
+        assert words in str(error)
+        assert (world.journal.last.status, world.journal.last.failure) == (int(said[9:12]), kind)
+        request = WebSocketRequest(f"wss://{HOST}:{upstream.port}/", credential="aws_sigv4")
+        deadline = anyio.current_time() + world.timeout_s
+        async with world.egress.websockets.open(
+            request, grant, Meter(grant.budget), world.journal, deadline
+        ) as response:
+            assert isinstance(response, EgressResponse)
+            assert b"".join([piece async for piece in response]) == b"no such stage"
 
 
 async def test_digest_has_no_handshake(world: World, tls_upstream: MakeUpstream) -> None:

@@ -1,7 +1,8 @@
 """A signed request that the service refused because of its signature: said as a failure, with what mends it.
 
-Runs in the daemon, around the engine's exchange. The service is not trusted: it may say what it likes of a signature, and gets no
-more by it than that this request fails. What it says is read, and never quoted but for the name of a region or a service.
+Runs in the daemon, around an exchange of the engine's, or the handshake of a WebSocket. The service is not trusted: it may say
+what it likes of a signature, and gets no more by it than that this request fails. What it says is read, and never quoted but for
+the name of a region or a service.
 
 Rules
 - Looked at are answers 400, 401 and 403 with at most `HELD_BYTES`, and of them the error code, the clock (`Date`), the region.
@@ -20,21 +21,25 @@ import contextlib
 import datetime
 import re
 import types
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from aileron.egress.failures import ConnectionProblem, unreachable
-from aileron.egress.renewing import HELD_BYTES
+from aileron.egress.renewing import HELD_BYTES, Answer
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.hmac_template import signs_time
 from aileron.egress.signing.time_of_day import time_of_day
-from aileron.egress.url import parse_url
+from aileron.egress.url import HTTP_SCHEMES, WEBSOCKET_SCHEMES, parse_url
 from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.http_date import server_time
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 
-__all__ = ["MAX_SKEW_S", "RefusedSignatures", "failure_of"]
+__all__ = ["MAX_SKEW_S", "SIGNS", "RefusedSignatures", "failure_of"]
+
+SIGNS: Final = frozenset({"aws_sigv4", "hmac"})
+"""The kinds whose credential signs a request, which a service may refuse for its time."""
+_T = TypeVar("_T", bound=Answer)
 
 MAX_SKEW_S: Final = 300.0
 """Five minutes between two clocks: most services take a signature that old, S3 one of 15."""
@@ -59,27 +64,25 @@ _OUT_OF_TIME: Final = re.compile(
 )
 
 
-class RefusedSignatures(contextlib.AbstractAsyncContextManager[EgressResponse]):
+class RefusedSignatures(contextlib.AbstractAsyncContextManager[_T], Generic[_T]):
     """One exchange of a signed request: its response, or the failure that a refused signature is."""
 
-    def __init__(
-        self, exchange: contextlib.AbstractAsyncContextManager[EgressResponse], url: str, use: CredentialUse
-    ) -> None:
+    def __init__(self, exchange: contextlib.AbstractAsyncContextManager[_T], url: str, use: CredentialUse) -> None:
         self._exchange: Final = exchange
         self._url: Final = url
         self._use: Final = use
         self._open = contextlib.AsyncExitStack()
 
-    async def __aenter__(self) -> EgressResponse:
+    async def __aenter__(self) -> _T:
         async with contextlib.AsyncExitStack() as stack:
-            response = await stack.enter_async_context(self._exchange)
-            if response.status in _LOOKED_AT and await response.hold(HELD_BYTES):
-                destination, now = parse_url(self._url).destination, time_of_day()
-                failure = failure_of(response, destination, self._use, now)
+            answer = await stack.enter_async_context(self._exchange)
+            if isinstance(answer, EgressResponse) and answer.status in _LOOKED_AT and await answer.hold(HELD_BYTES):
+                destination = parse_url(self._url, HTTP_SCHEMES | WEBSOCKET_SCHEMES).destination
+                failure = failure_of(answer, destination, self._use, time_of_day())
                 if failure is not None:
                     raise failure  # in the exchange: its row in the ledger says how it ended
             self._open = stack.pop_all()
-        return response
+        return answer
 
     async def __aexit__(
         self,
