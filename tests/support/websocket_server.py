@@ -61,6 +61,8 @@ class WebSocketServer:
         self.held = collections.defaultdict[str, threading.Event](threading.Event)
         self.released = collections.defaultdict[str, threading.Event](threading.Event)
         """By name, what `/hold/NAME` waits for, once something came."""
+        self.sent = collections.defaultdict[str, threading.Event](threading.Event)
+        """By name, whether all numbers of `/many/NAME` are sent."""
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -183,6 +185,7 @@ class WebSocketServer:
         """Numbers."""
         for number in range(int(asked.query["count"][0])):
             await connection.send(str(number))
+        self.sent[_parts(asked.path)[1]].set()
         await _echo(connection, asked)
 
     async def _reflect(self, connection: ServerConnection, asked: Asked) -> None:
