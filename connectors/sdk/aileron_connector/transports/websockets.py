@@ -11,6 +11,7 @@ client (websockets_asyncio.py).
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from http import HTTPStatus
 from types import ModuleType
@@ -31,14 +32,12 @@ _NO_CODE: Final = 1005
 def change_sync_client(module: ModuleType) -> None:
     """`connect` of websockets.sync.client, within an invocation. With a socket of its own it is what it was."""
     original = module.connect
-    kinds: list[type[Any]] = []
+    kind = type("ClientConnection", (_OverTheHost, module.ClientConnection), {})
 
     def connect(uri: str, **options: Any) -> Any:
         if loop.maybe_current() is None or options.get("sock") is not None or options.get("unix"):
             return original(uri, **options)
-        if not kinds:
-            kinds.append(_connection_kind(module))
-        return _open(kinds[0], uri, options)
+        return _open(kind, uri, options)
 
     module.connect = connect  # type: ignore[attr-defined]
 
@@ -69,11 +68,11 @@ class _Library:
     """The parts of it that are needed here; it is loaded already."""
 
     def __init__(self) -> None:
-
         self.exceptions: Final[Any] = sys.modules["websockets.exceptions"]
         self.frames: Final[Any] = sys.modules["websockets.frames"]
         self.http11: Final[Any] = sys.modules["websockets.http11"]
         self.headers: Final[Any] = sys.modules["websockets.datastructures"].Headers
+        self.states: Final[Any] = sys.modules["websockets.protocol"].State
 
     def answer(self, status: int, headers: Iterable[tuple[str, str]], body: bytes) -> Any:
         """A response as the library has it."""
@@ -115,104 +114,99 @@ def _host(uri: str) -> str:
     return authority.partition(":")[0].lower()
 
 
-def _connection_kind(module: ModuleType) -> type[Any]:
-    """The library's class with methods of ours; made once the library is there."""
+class _OverTheHost:
+    """What takes the place of the library's methods: they would use a socket and a thread of their own."""
 
-    class ClientConnection(module.ClientConnection):  # type: ignore[misc, name-defined]
-        def __init__(self, library: _Library, opened: websocket.WebSocket, request: Any, response: Any) -> None:
-            self._library = library
-            self._opened = opened
-            self._sent_code: int | None = None
-            self.request = request
-            self.response = response
+    def __init__(self, library: _Library, opened: websocket.WebSocket, request: Any, response: Any) -> None:
+        self._library = library
+        self._opened = opened
+        self._sent_code: int | None = None
+        self.request = request
+        self.response = response
 
-        @property
-        def local_address(self) -> Any:
-            return ("127.0.0.1", 0)
+    @property
+    def local_address(self) -> Any:
+        return ("127.0.0.1", 0)
 
-        @property
-        def remote_address(self) -> Any:
-            return (_host(repr(self._opened).split()[-1]), 0)
+    @property
+    def remote_address(self) -> Any:
+        return (_host(repr(self._opened).split()[-1]), 0)
 
-        @property
-        def state(self) -> Any:
-            states = sys.modules["websockets.protocol"].State
-            return states.OPEN if self._opened.closed is None else states.CLOSED
+    @property
+    def state(self) -> Any:
+        states = self._library.states
+        return states.OPEN if self._opened.closed is None else states.CLOSED
 
-        @property
-        def subprotocol(self) -> Any:
-            return self._opened.subprotocol
+    @property
+    def subprotocol(self) -> Any:
+        return self._opened.subprotocol
 
-        @property
-        def close_code(self) -> int | None:
-            closed = self._opened.closed
-            return None if closed is None else closed.code or _NO_CODE
+    @property
+    def close_code(self) -> int | None:
+        closed = self._opened.closed
+        return None if closed is None else closed.code or _NO_CODE
 
-        @property
-        def close_reason(self) -> str | None:
-            closed = self._opened.closed
-            return None if closed is None else closed.reason
+    @property
+    def close_reason(self) -> str | None:
+        closed = self._opened.closed
+        return None if closed is None else closed.reason
 
-        def __enter__(self) -> Any:
-            return self
+    def __enter__(self) -> Any:
+        return self
 
-        def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-            self.close(1000 if kind is None else 1011)
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        self.close(1000 if kind is None else 1011)
 
-        def __iter__(self) -> Iterator[Any]:
-            try:
-                while True:
-                    yield self.recv()
-            except self._library.exceptions.ConnectionClosedOK:
-                return
+    def __iter__(self) -> Iterator[Any]:
+        try:
+            while True:
+                yield self.recv()
+        except self._library.exceptions.ConnectionClosedOK:
+            return
 
-        def recv(self, timeout: float | None = None, decode: bool | None = None) -> Any:
-            message = self._told(lambda: self._opened.recv(timeout))
-            if decode is None or isinstance(message, str) == decode:
-                return message
-            return message.decode() if decode else message.encode()
+    def recv(self, timeout: float | None = None, decode: bool | None = None) -> Any:
+        message = self._told(lambda: self._opened.recv(timeout))
+        if decode is None or isinstance(message, str) == decode:
+            return message
+        return message.decode() if decode else message.encode()
 
-        def recv_streaming(self, decode: bool | None = None) -> Iterator[Any]:
-            yield self.recv(decode=decode)
+    def recv_streaming(self, decode: bool | None = None) -> Iterator[Any]:
+        yield self.recv(decode=decode)
 
-        def send(self, message: Any, text: bool | None = None) -> None:
-            if isinstance(message, Mapping):
-                raise TypeError("data is a dict-like object")
-            if not isinstance(message, str | bytes | bytearray | memoryview):
-                parts = list(message)
-                message = "".join(parts) if parts and isinstance(parts[0], str) else b"".join(parts)
-            if text is not None and isinstance(message, str) != text:
-                message = bytes(message).decode() if text else message.encode()
-            check_no_placeholder(message.encode() if isinstance(message, str) else message)
-            self._told(lambda: self._opened.send(message))
+    def send(self, message: Any, text: bool | None = None) -> None:
+        if isinstance(message, Mapping):
+            raise TypeError("data is a dict-like object")
+        if not isinstance(message, str | bytes | bytearray | memoryview):
+            parts = list(message)
+            message = "".join(parts) if parts and isinstance(parts[0], str) else b"".join(parts)
+        if text is not None and isinstance(message, str) != text:
+            message = bytes(message).decode() if text else message.encode()
+        check_no_placeholder(message.encode() if isinstance(message, str) else message)
+        self._told(lambda: self._opened.send(message))
 
-        def close(self, code: int = 1000, reason: str = "") -> None:
-            self._sent_code = self._sent_code or code
-            self._opened.close(code, reason)
+    def close(self, code: int = 1000, reason: str = "") -> None:
+        self._sent_code = self._sent_code or code
+        self._opened.close(code, reason)
 
-        def wait_closed(self, timeout: float | None = None) -> bool:
-            return self._opened.closed is not None
+    def wait_closed(self, timeout: float | None = None) -> bool:
+        return self._opened.closed is not None
 
-        def ping(self, data: Any = None, ack_on_close: bool = False) -> Any:
-            import threading
+    def ping(self, data: Any = None, ack_on_close: bool = False) -> Any:
+        answered = threading.Event()  # by the host, which has pings of its own
+        answered.set()
+        return answered
 
-            answered = threading.Event()  # by the host, which has pings of its own
-            answered.set()
-            return answered
+    def pong(self, data: Any = b"") -> None:
+        return None
 
-        def pong(self, data: Any = b"") -> None:
-            return None
+    def __repr__(self) -> str:
+        return f"<ClientConnection over {self._opened!r}>"
 
-        def __repr__(self) -> str:
-            return f"<ClientConnection over {self._opened!r}>"
-
-        def _told(self, step: Any) -> Any:
-            """What a step gives; how it failed, in the library's own exceptions."""
-            try:
-                return step()
-            except websocket.Closed as error:
-                raise self._library.closed(error, self._sent_code) from error
-            except ConnectionError as error:
-                raise self._library.broken() from error
-
-    return ClientConnection
+    def _told(self, step: Any) -> Any:
+        """What a step gives; how it failed, in the library's own exceptions."""
+        try:
+            return step()
+        except websocket.Closed as error:
+            raise self._library.closed(error, self._sent_code) from error
+        except ConnectionError as error:
+            raise self._library.broken() from error
