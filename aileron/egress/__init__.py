@@ -2,8 +2,9 @@
 
 url.py text → Url · rules.py may it leave · reserved.py what the supervisor alone asks · headers.py fields and framing ·
 lookup.py name to addresses · addresses.py where to · dial.py the only outbound socket · pool.py connections kept ·
-inject.py a lent credential in · client_certificate.py one that a connection is made with · held.py which bodies have to be
-whole first · scrub.py, decode.py, unlabelled.py: it does not come back · response.py the answer · meter.py the budget ·
+inject.py a lent credential in, as its kind has it · credentials/ the kinds · places.py a key in a path or body ·
+client_certificate.py one that a connection is made with · held.py which bodies have to be whole first · scrub.py, decode.py,
+unlabelled.py: it does not come back · response.py the answer · meter.py the budget ·
 journal.py what the ledger gets · refusal.py why not, a closed list · failures.py how that is told · engine.py all of it, in
 order · renewing.py once more after a token was refused · challenged.py once more with the answer to a challenge ·
 signing/ what is made of a secret that is not sent · tcp.py streams of bytes · websocket.py, messages.py WebSockets ·

@@ -10,7 +10,7 @@ Rules
 - A certificate is told by a digest under a key of this process: it says which connection was made with which, and nothing else.
 
 Source: memfd_create(2), fcntl(2) on seals; RFC 8446 sections 4.4.2 and 6.2. Not here: what a certificate is
-(model/client_certificate.py), which request has one (inject.py), which connection serves it (engine.py, pool.py).
+(model/client_certificate.py), which request has one (credentials/certificate.py), which connection serves it (pool.py).
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ from aileron.egress.decode import decoder_for
 from aileron.egress.exchange import RENEWABLE, HttpPassage
 from aileron.egress.headers import Field, check_whole, frame_body, read_response_head, without_parts
 from aileron.egress.held import PLACES, too_long
-from aileron.egress.inject import Lender, inject
+from aileron.egress.inject import KINDS, Lender, inject
 from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.login import LoginDoor
 from aileron.egress.lookup import Resolver, SystemResolver
@@ -58,8 +58,7 @@ from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, other_body
-from aileron.egress.signing.digest import without_proof
-from aileron.egress.signing.refused import SIGNS, RefusedSignatures
+from aileron.egress.signing.refused import RefusedSignatures
 from aileron.egress.steps import connected, enter, failure_class, within
 from aileron.egress.tcp import Streams
 from aileron.egress.url import parse_url
@@ -116,22 +115,26 @@ class Egress:
         raised while the body is read.
         """
         use = grant.credential
-        if use is not None and use.need.kind == request.credential == "digest":
-
-            def begin(prepare: Prepare, whole: bytes | None) -> _Exchange:
-                asked = request if whole is None else dataclasses.replace(request, body=whole)
-                return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
-
-            return Challenged(begin, self.rounds, use.binding, deadline)
-        if use is not None and use.need.kind == request.credential and use.need.kind in SIGNS:
-            return RefusedSignatures(_Exchange(self, request, grant, meter, journal, deadline), request.url, use)
-        if use is None or use.need.kind not in RENEWABLE or request.credential != use.need.kind:
+        if use is None or request.credential != use.need.kind:
             return _Exchange(self, request, grant, meter, journal, deadline)
-        return Renewing(
-            lambda: _Exchange(self, request, grant, meter, journal, deadline),
-            meter,
-            can_repeat=not isinstance(request.body, AsyncIterator),
-        )
+        match KINDS[use.need.kind].on_refusal:
+            case "answer":
+
+                def begin(prepare: Prepare, whole: bytes | None) -> _Exchange:
+                    asked = request if whole is None else dataclasses.replace(request, body=whole)
+                    return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
+
+                return Challenged(begin, self.rounds, use.binding, deadline)
+            case "explain":
+                return RefusedSignatures(_Exchange(self, request, grant, meter, journal, deadline), request.url, use)
+            case "renew":
+                return Renewing(
+                    lambda: _Exchange(self, request, grant, meter, journal, deadline),
+                    meter,
+                    can_repeat=not isinstance(request.body, AsyncIterator),
+                )
+            case "relay":
+                return _Exchange(self, request, grant, meter, journal, deadline)
 
     def open_own(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
@@ -326,8 +329,8 @@ class _Exchange(HttpPassage[EgressResponse]):
         except BadAnswerError as error:
             words = str(error)
         else:
-            is_digest = admitted.use is not None and admitted.use.need.kind == "digest"
-            fields, hits = scrub_fields(without_proof(head.fields) if is_digest else head.fields, needles)
+            relayed = head.fields if admitted.use is None else KINDS[admitted.use.need.kind].relayed(head.fields)
+            fields, hits = scrub_fields(relayed, needles)
             self._body = Body(self._reader(answer), self._meter, self._needles, decoder, hits, self._bad_answer)
             return EgressResponse(head.status, fields, self._body)
         raise self._bad_answer(words)

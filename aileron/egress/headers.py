@@ -17,7 +17,7 @@ Rules
   where the connector says is found in neither half. RFC 9110 section 14.2 lets a server ignore `Range`, so a client bears it.
 - A body is framed by us; what the connector says about its length must agree exactly.
 
-Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: the credential itself (inject.py).
+Source: RFC 9110 sections 5.5, 5.6.2 and 7.6.1; RFC 9112 section 6. Not here: the credential itself (credentials/).
 """
 
 from __future__ import annotations

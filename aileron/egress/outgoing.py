@@ -1,6 +1,6 @@
 """A request as it goes on the wire, before and after a credential is in it.
 
-Pure; runs in the daemon. Whatever puts a credential in (inject.py, signing/) takes an `Outgoing` and gives another: so what is
+Pure; runs in the daemon. Whatever puts a credential in (credentials/, signing/) takes an `Outgoing` and gives another: so what is
 signed is what is sent, to the last header field.
 
 Not here: whether it may go out (rules.py), the wire itself (dial.py).
@@ -29,6 +29,11 @@ class Outgoing:
     fields: tuple[Field, ...] = ()
     body: bytes | None = None
     is_streamed: bool = False
+
+    @property
+    def opens_websocket(self) -> bool:
+        """Whether it asks for a WebSocket. Only the supervisor writes this field (websocket.py), and a connector's is refused."""
+        return any(name.lower() == "upgrade" for name, _value in self.fields)
 
     def with_fields(self, *added: Field) -> Outgoing:
         """The same with these fields last."""

@@ -15,7 +15,7 @@ Rules
 - The rest of a body stays as it was: numbers keep all their digits, and members their order.
 
 Source: RFC 3986 section 3.3, RFC 6901, RFC 8259; docs/reference/connector-manifest.md. Not here: keys in a header field or the
-query, and which secrets can be sent at all (inject.py).
+query, and which secrets can be sent at all (credentials/).
 
 >>> with_key_in_path("/bot{key}", "/bot%7Bkey%7D/getMe", b"1234:x/y")
 '/bot1234:x/y/getMe'
@@ -68,9 +68,9 @@ _Value: TypeAlias = "str | bool | list[_Value] | dict[str, _Value] | None"
 
 
 def check_path(need: CredentialNeed, url: Url) -> None:
-    """RefusedError unless the path has the place of the key, if that is where the manifest puts it; and only then."""
+    """RefusedError unless the path has the place of an API key, if that is where the manifest puts it; and only then."""
     if need.path is UNSET:
-        if need.kind == "api_key" and _PLACEHOLDER in url.path:
+        if _PLACEHOLDER in url.path:
             problem = (
                 "has a place for the key, but the manifest does not put it there: set path in [capabilities.credential]"
             )

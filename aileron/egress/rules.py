@@ -9,8 +9,8 @@ or raises `RefusedError`. The order matters: a refused request causes no look-up
     4 the URL is none of the provider's endpoints for tokens           reserved.py
     5 the credential, if one is named, is the granted one, and can be sent in such a request
     6 method; for previews, one that reads                             headers.py
-    7 the query, the path and TLS, as the credential needs them        signing/aws_operation.py, inject.py, places.py
-    8 header fields, framing; the body, as the credential needs it     headers.py, places.py, held.py
+    7 the query, the path and TLS, as the credential needs them        credentials/
+    8 header fields, framing; the body, as the credential needs it     headers.py, places.py
     then, in engine.py: resolve · check every address (addresses.py) · lend · inject · write down · connect · send
 
 What engine.py still owes: the addresses, TLS, the budget, and the scrubbing of the answer.
@@ -25,15 +25,12 @@ import hashlib
 from collections.abc import AsyncIterator
 
 from aileron.egress.headers import Field, check_method, check_reads, frame_body, keep_request_fields
-from aileron.egress.held import held_bytes, too_long
-from aileron.egress.inject import check_query, reserved_fields
-from aileron.egress.places import check_body, check_path, recorded_path
+from aileron.egress.held import too_long
+from aileron.egress.inject import KINDS, check_query, reserved_fields
+from aileron.egress.places import check_body, recorded_path
 from aileron.egress.refusal import Reason, RefusedError, unencrypted
 from aileron.egress.reserved import check_reserved
-from aileron.egress.signing.aws_operation import check_operation
-from aileron.egress.signing.aws_request import check_own_query, given_payload, is_sha256, without_own_signature
 from aileron.egress.url import Url
-from aileron.model.manifest import CredentialNeed
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse, Grant
 
@@ -92,16 +89,13 @@ def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool 
     check_reserved(url, request.headers, grant.reserved)
     use = check_credential(request.credential, grant)
     if use is not None:
-        check_used(use.need, is_websocket=is_websocket)
+        KINDS[use.need.kind].check_used(use.need, is_websocket)
     method = check_method(request.method)
     if grant.read_only:
         check_reads(method, request.headers)
     if use is not None:
-        if use.need.aws:
-            check_operation(url, use.need.aws.service, is_read_only=grant.read_only)
         check_query(use.need, url)
-        check_path(use.need, url)
-        check_carried(use.need, url)
+        KINDS[use.need.kind].check_url(use.need, url, grant.read_only)
     kept = keep_request_fields(
         _own_fields(use, url, request), frozenset() if use is None else reserved_fields(use.need)
     )
@@ -125,7 +119,7 @@ def admit(url: Url, request: EgressRequest, grant: Grant, *, is_websocket: bool 
 def _holds(use: CredentialUse | None, url: Url, request: EgressRequest, length: int | None) -> int | None:
     if use is None or not isinstance(request.body, AsyncIterator):
         return None
-    most = held_bytes(use.need, url, request.headers)
+    most = KINDS[use.need.kind].held_bytes(use.need, url, request.headers)
     if most is not None and length is not None and length > most:
         raise too_long(most)
     return most
@@ -133,20 +127,15 @@ def _holds(use: CredentialUse | None, url: Url, request: EgressRequest, length: 
 
 def _own_fields(use: CredentialUse | None, url: Url, request: EgressRequest) -> tuple[Field, ...]:
     """The connector's, without what its library signed."""
-    if use is None or use.need.kind != "aws_sigv4":
-        return request.headers
-    check_own_query(url)
-    return without_own_signature(request.headers)
+    return request.headers if use is None else KINDS[use.need.kind].own_fields(url, request.headers)
 
 
 def _hash_given(use: CredentialUse | None, url: Url, request: EgressRequest) -> str | None:
     """What a body in pieces will be held to; one that is here already is compared."""
-    if use is None or use.need.kind != "aws_sigv4":
-        return None
-    given = given_payload(url, request.headers)
-    if given is None or not is_sha256(given):
-        return None
-    if not isinstance(request.body, AsyncIterator) and hashlib.sha256(request.body or b"").hexdigest() != given:
+    given = None if use is None else KINDS[use.need.kind].given_hash(url, request.headers)
+    if given is None or isinstance(request.body, AsyncIterator):
+        return given
+    if hashlib.sha256(request.body or b"").hexdigest() != given:
         raise other_body()
     return given
 
@@ -168,31 +157,6 @@ def check_destination(url: Url, grant: Grant) -> None:
     check_granted(destination, grant)
     if url.scheme != "https" and destination not in grant.plain:
         raise unencrypted(f"http://{destination} is not encrypted", "use https", destination)
-
-
-def check_used(need: CredentialNeed, *, is_websocket: bool) -> None:
-    """RefusedError where this credential has no place in a request, or in the one that asks for a WebSocket."""
-    if isinstance(need.first_message, str) and not is_websocket:
-        raise RefusedError(
-            Reason.CREDENTIAL_NOT_GRANTED,
-            "the credential of this step is sent in the first message of a WebSocket (first_message of the manifest), and in no "
-            "HTTP request: open one with the host function websocket",
-        )
-    if need.kind == "digest" and is_websocket:
-        raise RefusedError(
-            Reason.CREDENTIAL_NOT_GRANTED,
-            "HTTP Digest answers a challenge, and the handshake of a WebSocket is sent once: use a service that takes a token",
-        )
-
-
-def check_carried(need: CredentialNeed, url: Url) -> None:
-    """RefusedError where there is no TLS that could carry the credential."""
-    if need.kind == "mtls" and url.scheme != "https":
-        raise RefusedError(
-            Reason.PLAIN_HTTP,
-            f"http://{url.destination} has no TLS, which a client certificate needs: use TLS, or send the request without "
-            "the credential",
-        )
 
 
 def check_granted(destination: HostPort, grant: Grant) -> None:

@@ -222,7 +222,7 @@ _MIN_REACH: Final = 1 << 10  # 1 KiB: all secrets of up to 120 characters look a
 _SPREAD: Final = 8  # bytes for each of a secret's in its widest form; `&#x41;` and `0x41, ` have six
 _WRAPS: Final = 64  # and so many more for line ends
 _MIN_FOLDED: Final = 8  # letters and digits; fewer would be found by chance
-_CONTROLS: Final = bytes(range(1, 0x20))  # no secret has any (inject.py), so no needle crosses one
+_CONTROLS: Final = bytes(range(1, 0x20))  # no secret has any (credentials/lent.py), so no needle crosses one
 _ENCODED: Final = rb"[A-Za-z0-9+/=_\-]"  # base64, and so base32 and hex
 _HEX: Final = rb"[0-9A-Fa-f]{2}"
 _WRAPPING: Final = (  # what a line ends with that is wrapped; of a fixed length each, of at most 32 bytes

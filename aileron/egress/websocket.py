@@ -39,7 +39,7 @@ from aileron.egress.decode import decoder_for
 from aileron.egress.exchange import RENEWABLE, HttpPassage
 from aileron.egress.failures import ConnectionProblem, unreachable
 from aileron.egress.headers import TOKEN, Field, check_whole, read_response_head, without_parts
-from aileron.egress.inject import Lender, inject
+from aileron.egress.inject import KINDS, Lender, inject
 from aileron.egress.journal import Journal, RequestIntent, RequestReport
 from aileron.egress.lookup import Resolver
 from aileron.egress.messages import Opened, Part, WebSocket
@@ -50,7 +50,7 @@ from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
 from aileron.egress.renewing import Renewing
 from aileron.egress.response import Body, EgressResponse, scrub_fields
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit
-from aileron.egress.signing.refused import SIGNS, RefusedSignatures
+from aileron.egress.signing.refused import RefusedSignatures
 from aileron.egress.steps import connected, enter, failure_class, within
 from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
 from aileron.model.plan import Grant
@@ -108,12 +108,17 @@ class WebSockets:
             return _Opening(self, request, grant, meter, journal, deadline)
 
         use = grant.credential
-        if use is not None and use.need.kind == request.credential:
-            if use.need.kind in SIGNS:
+        if use is None or request.credential != use.need.kind:
+            return begin()
+        match KINDS[use.need.kind].on_refusal:
+            case "explain":
                 return RefusedSignatures[Answer](begin(), request.url, use)
-            if use.need.kind in RENEWABLE:
+            case "renew":
                 return Renewing[Answer](begin, meter, can_repeat=True)
-        return begin()
+            case (
+                "relay" | "answer"
+            ):  # a challenge would have to be answered by a second handshake: rules.py refuses that kind
+                return begin()
 
 
 class _Opening(HttpPassage[Answer]):

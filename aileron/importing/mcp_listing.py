@@ -42,7 +42,7 @@ _MAX_DEPTH: Final = 200
 """As of a document (reading.py)."""
 _REFUSALS: Final = (401, 403)
 _MIN_SECRET: Final = 8
-"""Characters, as of a credential that is looked for in answers (egress/inject.py)."""
+"""Characters, as of a credential that is looked for in answers (egress/credentials/lent.py)."""
 _CONNECTIONS: Final = 2
 """One that is answered, and one for refusing what the server asks meanwhile."""
 

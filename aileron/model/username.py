@@ -1,6 +1,6 @@
 """The user name beside a secret: which kinds of credential have one, and what it can be.
 
-Pure. Where a key has an ID, that is its user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`, each unless
+Pure. Where a key has an ID, that is its user name: the access key ID of `aws_sigv4`, the client ID of `oauth2_client`; unless
 the stored document has it.
 
 Source: RFC 7617 section 2, RFC 7616 section 3.4; docs/reference/bindings.md. Not here: whose a login is (vault/bindings.py).

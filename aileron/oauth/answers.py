@@ -46,8 +46,8 @@ __all__ = [
     "seconds_of",
 ]
 
-MAX_TOKEN_CHARACTERS: Final = 8 << 10  # egress/inject.py: what a header field may carry
-MIN_TOKEN_CHARACTERS: Final = 8  # egress/inject.py: shorter ones cannot be found in an answer
+MAX_TOKEN_CHARACTERS: Final = 8 << 10  # egress/credentials/lent.py: what a header field may carry
+MIN_TOKEN_CHARACTERS: Final = 8  # egress/credentials/lent.py: shorter ones cannot be found in an answer
 MAX_ACCOUNT_CHARACTERS: Final = 320  # an e-mail address; vault/bindings.py takes no more
 MAX_SCOPES: Final = 64  # vault/bindings.py; a page that asks for more is read by nobody
 MAX_LIFETIME_S: Final = 10 * 365 * 86400.0

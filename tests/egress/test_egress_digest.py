@@ -223,7 +223,7 @@ def test_reading_never_raises_and_never_invents(values: list[str]) -> None:
 def test_a_user_name_that_no_answer_can_hold(username: str | None) -> None:
     """It would have been refused when it was bound."""
     lent = LentCredential("digest", Secret(PASSWORD), username, round=Round(RFC, "c"))
-    with pytest.raises(AileronError, match="has no user name, or its user name has a colon") as caught:
+    with pytest.raises(AileronError, match="user name") as caught:
         inject(use("digest"), lent, asked())
     assert caught.value.failure.failure_class is FailureClass.BINDING_FAILED
 

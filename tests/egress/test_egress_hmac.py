@@ -22,7 +22,7 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from aileron.egress.inject import LentCredential, inject, reserved_fields
 from aileron.egress.outgoing import Injection, Outgoing
-from aileron.egress.signing.hmac_template import Moment, sign, signs_body
+from aileron.egress.signing.hmac_template import Occasion, sign, signs_body
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.request_signing import HmacTemplate, KeyForm
@@ -69,7 +69,7 @@ def request(body: bytes | None = b"", url: str = "https://hooks.example.com/in",
 
 def test_githubs_published_example() -> None:
     """docs.github.com, "Validating webhook deliveries"."""
-    signed = sign(of_page("as GitHub signs"), KEY, request(b"Hello, World!"), Moment(0, "x"))
+    signed = sign(of_page("as GitHub signs"), KEY, request(b"Hello, World!"), Occasion(0, "x"))
 
     expected = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
     assert signed.fields == (("X-Hub-Signature-256", f"sha256={expected}"),)
@@ -85,7 +85,7 @@ def test_slacks_published_example() -> None:
         b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
     )
     signed = sign(
-        of_page("as Slack signs"), b"8f742231b10e8888abcd99yyyzzz85a5", request(body), Moment(1531420618_000, "x")
+        of_page("as Slack signs"), b"8f742231b10e8888abcd99yyyzzz85a5", request(body), Occasion(1531420618_000, "x")
     )
 
     assert signed.fields == (
@@ -105,7 +105,7 @@ class _Stopped(Clock):
 def test_slacks_own_receiver_takes_it_for_five_minutes() -> None:
     """And refuses it when the clock that signed was an hour off, or the body is another."""
     now, body = 1_700_000_000, '{"text": "pâté"}'
-    signed = sign(of_page("as Slack signs"), KEY, request(body.encode()), Moment(now * 1000 + 999, "x"))
+    signed = sign(of_page("as Slack signs"), KEY, request(body.encode()), Occasion(now * 1000 + 999, "x"))
 
     def takes(at: float, what: str) -> bool:
         return SignatureVerifier(KEY.decode(), _Stopped(at)).is_valid_request(what, dict(signed.fields))
@@ -116,7 +116,7 @@ def test_slacks_own_receiver_takes_it_for_five_minutes() -> None:
 def test_stripes_own_receiver_takes_it() -> None:
     """The signature is over the time and the body, and one field has both."""
     body = '{"id": "evt_1", "object": "event"}'
-    signed = sign(of_page("as Stripe signs"), b"whsec_a-text-of-stripes", request(body.encode()), Moment.now())
+    signed = sign(of_page("as Stripe signs"), b"whsec_a-text-of-stripes", request(body.encode()), Occasion.now())
     ((name, value),) = signed.fields
 
     verify = stripe.WebhookSignature.verify_header
@@ -129,8 +129,8 @@ def test_stripes_own_receiver_takes_it() -> None:
 def test_the_receiver_of_standard_webhooks_takes_it() -> None:
     """Its key is decoded; the wrong key, another body and an hour are refused."""
     template, body = of_page("Standard Webhooks"), b'{"type": "ping"}'
-    signed = dict(sign(template, WHSEC, request(body), Moment.now()).fields)
-    late = dict(sign(template, WHSEC, request(body), Moment(time.time_ns() // 1_000_000 - 3_600_000, "x")).fields)
+    signed = dict(sign(template, WHSEC, request(body), Occasion.now()).fields)
+    late = dict(sign(template, WHSEC, request(body), Occasion(time.time_ns() // 1_000_000 - 3_600_000, "x")).fields)
 
     assert Webhook(WHSEC.decode()).verify(body, signed) == {"type": "ping"}
     for key, what, headers in ((WHSEC, b"{}", signed), (WHSEC[:-4] + b"aaaa", body, signed), (WHSEC, body, late)):
@@ -156,7 +156,7 @@ def test_every_placeholder_stands_for_what_goes_out(
     path = re.sub("[{}]", "x", path).replace("//", "/").replace("/.", "/a")
     url = f"https://api.example.com:8443{path}" + ("" if query is None else "?" + re.sub("[{}]", "x", query))
     asked = request(body, url, method)
-    signed = sign(EVERYTHING, key, asked, Moment(time_ms, "00ff"))
+    signed = sign(EVERYTHING, key, asked, Occasion(time_ms, "00ff"))
 
     parts = [method, "api.example.com:8443", asked.url.path, asked.url.query or "", asked.url.target]
     parts += [hashlib.sha256(body or b"").hexdigest(), str(time_ms // 1000), str(time_ms), "00ff"]

@@ -38,8 +38,11 @@ KNOWN = {
     ("aileron/egress/inject.py", "Url"): "a type in a signature",
     ("aileron/egress/outgoing.py", "Url"): "a type in a signature",
     ("aileron/egress/places.py", "Url"): "a type in signatures",
-    ("aileron/egress/held.py", "Url"): "a type in a signature",
     ("aileron/egress/signing/aws_operation.py", "Url"): "a type in a signature",
+    ("aileron/egress/credentials/kind.py", "Url"): "a type in signatures",
+    ("aileron/egress/credentials/key.py", "Url"): "a type in a signature",
+    ("aileron/egress/credentials/certificate.py", "Url"): "a type in a signature",
+    ("aileron/egress/credentials/signatures.py", "Url"): "a type in signatures",
     ("aileron/egress/signing/aws_request.py", "Url"): "a type in signatures",
     (
         "aileron/egress/signing/refused.py",

@@ -215,9 +215,10 @@ def test_a_deadline_is_of_a_clock_that_nobody_can_set() -> None:
     for_signatures = ROOT / "aileron" / "egress" / "signing" / "time_of_day.py"
     assert [path for path in modules if _asks_the_time_of_day(path)] == [for_signatures]
     assert {path.name for path in modules if "time_of_day()" in path.read_text(encoding="utf-8")} == {
+        "certificate.py",
         "hmac_template.py",
-        "inject.py",
         "refused.py",
+        "signatures.py",
         "time_of_day.py",
     }
     assert _asks_the_time_of_day(ROOT / "aileron" / "cli" / "demo.py"), "the control: a module that does"

@@ -10,7 +10,7 @@ Rules
 >>> from aileron.egress.url import parse_url
 >>> template = HmacTemplate(message="{time}.{body}", headers=(("X-Signature", "t={time},v1={signature}"),))
 >>> url = parse_url("https://hooks.example.com/in")
->>> signed = sign(template, b"sesame-12345", Outgoing("POST", url, body=b"{}"), Moment(time_ms=1_614_265_330_000, id="1"))
+>>> signed = sign(template, b"sesame-12345", Outgoing("POST", url, body=b"{}"), Occasion(time_ms=1_614_265_330_000, id="1"))
 >>> signed.fields[0][1].removesuffix(signed.signature)
 't=1614265330,v1='
 
@@ -35,14 +35,14 @@ from aileron.egress.outgoing import Outgoing
 from aileron.egress.signing.time_of_day import time_of_day
 from aileron.model.request_signing import HmacTemplate, hmac_key
 
-__all__ = ["Moment", "Signed", "sign", "signs_body", "signs_time"]
+__all__ = ["Occasion", "Signed", "sign", "signs_body", "signs_time"]
 
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _ID_BYTES: Final = 16  # 128 bits: no two requests have the same one
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Moment:
+class Occasion:
     """When a request is signed, in milliseconds since the epoch, and the ID it gets."""
 
     time_ms: int
@@ -77,17 +77,17 @@ def _names(template: HmacTemplate) -> frozenset[str]:
     return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
 
 
-def sign(template: HmacTemplate, stored: bytes, request: Outgoing, moment: Moment) -> Signed:
+def sign(template: HmacTemplate, stored: bytes, request: Outgoing, at: Occasion) -> Signed:
     """What the request gets. `stored` is the key as it was stored. ValueError, which quotes nothing of it, if it is none; or for
     a placeholder that there is not, which no manifest has.
     """
     key = hmac_key(template.key, stored)
-    message = _filled(template.message, lambda name: _value(name, request, moment))
+    message = _filled(template.message, lambda name: _value(name, request, at))
     digest = hmac.digest(key, message, template.algorithm)
     signature = digest.hex() if template.encoding == "hex" else base64.b64encode(digest).decode("ascii")
 
     def value_in_field(name: str) -> bytes:
-        return signature.encode("ascii") if name == "signature" else _value(name, request, moment)
+        return signature.encode("ascii") if name == "signature" else _value(name, request, at)
 
     fields = ((name, _filled(value, value_in_field).decode("latin-1").strip()) for name, value in template.headers)
     return Signed(tuple(fields), signature)
@@ -98,9 +98,9 @@ def _filled(text: str, value: Callable[[str], bytes]) -> bytes:
     return b"".join(value(part) if at % 2 else part.encode("latin-1") for at, part in enumerate(parts))
 
 
-def _value(name: str, request: Outgoing, moment: Moment) -> bytes:
+def _value(name: str, request: Outgoing, at: Occasion) -> bytes:
     if (text := _TEXTS.get(name)) is not None:
-        return text(request, moment).encode("latin-1")
+        return text(request, at).encode("latin-1")
     body = request.body or b""
     if name == "body":
         return body
@@ -109,13 +109,13 @@ def _value(name: str, request: Outgoing, moment: Moment) -> bytes:
     raise ValueError("is declared with a placeholder that there is not")
 
 
-_TEXTS: Final[dict[str, Callable[[Outgoing, Moment], str]]] = {
-    "method": lambda request, _moment: request.method,
-    "host": lambda request, _moment: request.url.authority,
-    "path": lambda request, _moment: request.url.path,
-    "query": lambda request, _moment: request.url.query or "",
-    "target": lambda request, _moment: request.url.target,
-    "time": lambda _request, moment: str(moment.time_ms // 1000),
-    "time_ms": lambda _request, moment: str(moment.time_ms),
-    "id": lambda _request, moment: moment.id,
+_TEXTS: Final[dict[str, Callable[[Outgoing, Occasion], str]]] = {
+    "method": lambda request, _at: request.method,
+    "host": lambda request, _at: request.url.authority,
+    "path": lambda request, _at: request.url.path,
+    "query": lambda request, _at: request.url.query or "",
+    "target": lambda request, _at: request.url.target,
+    "time": lambda _request, at: str(at.time_ms // 1000),
+    "time_ms": lambda _request, at: str(at.time_ms),
+    "id": lambda _request, at: at.id,
 }

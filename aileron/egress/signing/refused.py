@@ -35,10 +35,8 @@ from aileron.model.http_date import server_time
 from aileron.model.names import HostPort
 from aileron.model.plan import CredentialUse
 
-__all__ = ["MAX_SKEW_S", "SIGNS", "RefusedSignatures", "failure_of"]
+__all__ = ["MAX_SKEW_S", "RefusedSignatures", "failure_of"]
 
-SIGNS: Final = frozenset({"aws_sigv4", "hmac"})
-"""The kinds whose credential signs a request, which a service may refuse for its time."""
 _T = TypeVar("_T", bound=Answer)
 
 MAX_SKEW_S: Final = 300.0

@@ -1,0 +1,65 @@
+"""Passwords and tokens in the field `Authorization`: `basic`, `oauth2` and `oauth2_client`.
+
+Pure; runs in the daemon.
+
+Rules
+- A password goes with the binding's user name, both in UTF-8.
+- A token travels in one way: beside it the connector's query has no `access_token`.
+
+Source: RFC 6750, RFC 7617. Not here: a key in a field that a manifest names (key.py), who renews a token (oauth/).
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final
+
+from aileron.egress.credentials.kind import Kind
+from aileron.egress.credentials.lent import LentCredential, check_username_of, plain_roots, sendable, unusable
+from aileron.egress.headers import is_field_value
+from aileron.egress.outgoing import Injection, Outgoing
+from aileron.model.manifest import CredentialNeed
+from aileron.model.plan import CredentialUse
+
+__all__ = ["BASIC", "BEARER", "with_field"]
+
+_BESIDE_A_BEARER: Final = "access_token"  # RFC 6750 section 2.3; no request may carry a token in two ways (section 2)
+
+
+def with_field(use: CredentialUse, lent: LentCredential, request: Outgoing, name: str, form: str) -> Outgoing:
+    """The request with the secret in a field of this name, in place of `{key}` in `form`. AileronError(binding_failed)."""
+    secret = sendable(use, lent)
+    value = form.replace("{key}", secret.decode("latin-1"))
+    if not is_field_value(value) or secret != secret.strip(b" "):
+        raise unusable(use, lent, "holds a character that a header cannot carry (only visible ASCII passes)")
+    return request.with_fields((name, value))
+
+
+def _basic(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    secret = sendable(use, lent)
+    check_username_of(use, lent)
+    pair = _pair(lent.username or "", secret)
+    field = ("Authorization", f"Basic {base64.b64encode(pair).decode()}")
+    return Injection(request.with_fields(field), _basic_roots(lent))
+
+
+def _basic_roots(lent: LentCredential) -> frozenset[bytes]:
+    """The pair and its base64 as well: a base64 of that is found as it is."""
+    pairs = {_pair(lent.username or "", secret) for secret in plain_roots(lent)}
+    return plain_roots(lent).union(pairs, map(base64.b64encode, pairs))
+
+
+def _pair(username: str, secret: bytes) -> bytes:
+    return username.encode() + b":" + secret
+
+
+def _bearer(use: CredentialUse, lent: LentCredential, request: Outgoing) -> Injection:
+    return Injection(with_field(use, lent, request, "Authorization", "Bearer {key}"), plain_roots(lent))
+
+
+def _query(_need: CredentialNeed) -> frozenset[str]:
+    return frozenset({_BESIDE_A_BEARER})
+
+
+BASIC: Final = Kind(put=_basic, roots=_basic_roots)
+BEARER: Final = Kind(put=_bearer, parameters=_query, on_refusal="renew")

@@ -1,0 +1,31 @@
+"""A credential that logs in: it goes into no request of HTTP (egress/login.py).
+
+Pure; runs in the daemon.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from aileron.egress.credentials.kind import Kind
+from aileron.egress.credentials.lent import LentCredential, unusable
+from aileron.egress.outgoing import Injection, Outgoing
+from aileron.egress.refusal import Reason, RefusedError
+from aileron.model.manifest import CredentialNeed
+from aileron.model.plan import CredentialUse
+
+__all__ = ["LOGIN"]
+
+
+def _check_used(_need: CredentialNeed, _is_websocket: bool) -> None:
+    raise RefusedError(
+        Reason.CREDENTIAL_NOT_GRANTED,
+        "the credential of this step logs in (logins of the manifest), and is sent in no HTTP request: open a stream (tcp)",
+    )
+
+
+def _put(use: CredentialUse, lent: LentCredential, _request: Outgoing) -> Injection:
+    raise unusable(use, lent, "is of kind login, which is no credential of an HTTP request")
+
+
+LOGIN: Final = Kind(put=_put, check_used=_check_used)
