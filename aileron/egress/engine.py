@@ -114,27 +114,23 @@ class Egress:
         (`details.limit`), network_error (`details.phase`), or what the lender or the journal raised. The same may be
         raised while the body is read.
         """
+
+        def begin(prepare: Prepare | None = None, whole: bytes | None = None) -> _Exchange:
+            asked = request if whole is None else dataclasses.replace(request, body=whole)
+            return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
+
         use = grant.credential
         if use is None or request.credential != use.need.kind:
-            return _Exchange(self, request, grant, meter, journal, deadline)
+            return begin()
         match KINDS[use.need.kind].on_refusal:
             case "answer":
-
-                def begin(prepare: Prepare, whole: bytes | None) -> _Exchange:
-                    asked = request if whole is None else dataclasses.replace(request, body=whole)
-                    return _Exchange(self, asked, grant, meter, journal, deadline, prepare=prepare)
-
                 return Challenged(begin, self.rounds, use.binding, deadline)
             case "explain":
-                return RefusedSignatures(_Exchange(self, request, grant, meter, journal, deadline), request.url, use)
+                return RefusedSignatures(begin(), request.url, use)
             case "renew":
-                return Renewing(
-                    lambda: _Exchange(self, request, grant, meter, journal, deadline),
-                    meter,
-                    can_repeat=not isinstance(request.body, AsyncIterator),
-                )
+                return Renewing(begin, meter, can_repeat=not isinstance(request.body, AsyncIterator))
             case "relay":
-                return _Exchange(self, request, grant, meter, journal, deadline)
+                return begin()
 
     def open_own(
         self, request: EgressRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
