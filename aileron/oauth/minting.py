@@ -33,6 +33,7 @@ import anyio.abc
 import anyio.to_thread
 import msgspec
 
+from aileron.model.clock import since_boot
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
@@ -62,10 +63,6 @@ _KEY: Final = os.urandom(32)
 _log = logging.getLogger(__name__)
 
 
-def _elapsed() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Minting:
     """All tokens that nobody signed in for. `serve` runs as long as the daemon. All but `forget`, `keep_only` and `tokens` belong
     to its event loop.
@@ -78,7 +75,7 @@ class Minting:
         remember: Callable[[BindingName, Secret], None],
         clock: Callable[[], float] = time.time,
         *,
-        elapsed: Callable[[], float] = _elapsed,
+        elapsed: Callable[[], float] = since_boot,
         pace: RenewalTiming | None = None,
     ) -> None:
         """`remember`: have a token looked for in answers, for a day. It may raise AileronError: then the token is not used.

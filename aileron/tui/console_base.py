@@ -26,6 +26,7 @@ from textual.widgets import ContentSwitcher, Static
 from textual.widgets.option_list import Option
 
 from aileron.approver.isolation import end_in_time
+from aileron.model.clock import since_boot
 from aileron.model.visible import visible, without_gaps
 from aileron.review.question import EXPIRED
 from aileron.tui import frame, rendering
@@ -36,7 +37,6 @@ from aileron.tui.key_session import REST_S, KeySession, SecurityKeyHooks
 from aileron.tui.queue import Queue, Rows
 from aileron.tui.readable import Readable
 from aileron.tui.sending import unforeseen
-from aileron.tui.timed_key import since_boot
 from aileron.tui.view import MOST_TOP, View
 from aileron.tui.waiting import PendingEntry, PendingList, seconds_left
 

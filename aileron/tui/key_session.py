@@ -26,7 +26,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from aileron.tui.timed_key import TimedKey, since_boot
+from aileron.model.clock import since_boot
+from aileron.tui.timed_key import TimedKey
 
 if TYPE_CHECKING:  # cryptography: 30 ms, at the first passphrase
     from aileron.approver.hidraw import Port

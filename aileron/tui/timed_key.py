@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
-__all__ = ["CHECK_S", "LOOK_S", "OPEN_S", "TimedKey", "since_boot"]
+__all__ = ["CHECK_S", "LOOK_S", "OPEN_S", "TimedKey"]
 
 OPEN_S: Final = 900.0
 """15 minutes: some decisions in a row; a console that stays open all day is not one that decides all day."""
@@ -34,11 +33,6 @@ class Wipeable(Protocol):
 
 
 K = TypeVar("K", bound=Wipeable)
-
-
-def since_boot() -> float:
-    """Seconds, those in which the machine sleeps with its lid closed among them."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class TimedKey(Generic[K]):

@@ -43,6 +43,7 @@ from typing import Final, NamedTuple, NoReturn
 import msgspec
 
 from aileron.model.client_certificate import CertificateError, ClientCertificate
+from aileron.model.clock import since_boot
 from aileron.model.consent import Consents
 from aileron.model.credential import Candidate, OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -170,7 +171,7 @@ class Vault:
         self._seen: Mark | None = None
         self._changed: Callable[[], None] = _nobody
         self._forget: Callable[[], None] = _nobody
-        self._used_at = _now_s()
+        self._used_at = since_boot()
         self._times_locked = 0
         self._before: tuple[Replaced, ...] = ()
         """What was bound until lately; with `_using` held."""
@@ -201,7 +202,7 @@ class Vault:
     @property
     def idle_s(self) -> float:
         """Seconds since something was last lent or changed, or the vault was opened; also those that the machine slept."""
-        return _now_s() - self._used_at
+        return since_boot() - self._used_at
 
     @property
     def seen(self) -> Mark | None:
@@ -443,21 +444,21 @@ class Vault:
                 return ()
             names = known.unknown(host)
             bound = None if binding is None else known.binding(binding)
-            if bound is None or bound.secret in names or not known.is_stale(bound.secret, _now_s() - max_age_s):
+            if bound is None or bound.secret in names or not known.is_stale(bound.secret, since_boot() - max_age_s):
                 return names
             return (bound.secret, *names)
 
     def is_fresh(self, entry: SecretEntry, max_age_s: float) -> bool:
         """Whether the value of this entry, which is elsewhere, was fetched within `max_age_s`. AileronError(vault_locked)."""
         with self._using:
-            return not self._required().is_stale(entry.name, _now_s() - max_age_s)
+            return not self._required().is_stale(entry.name, since_boot() - max_age_s)
 
     def keep_fetched(self, entry: SecretEntry, value: Secret) -> None:
         """Keep the value that was just fetched for this entry, in memory and sealed, until the vault is locked or the entry is
         another. AileronError(binding_failed) where it is not the one that was approved, (vault_locked).
         """
         with self._using, self._translated():
-            self._required().keep_fetched(entry, value, _now_s())
+            self._required().keep_fetched(entry, value, since_boot())
 
     def remove_secret(self, name: str) -> None:
         """Forget a secret. AileronError(not_found), or (invalid_request) while a binding uses it.
@@ -495,7 +496,7 @@ class Vault:
                 reached.hosts.clear()
             known = itertools.chain(now, (one.binding for one in last))
             is_reached = reached.hosts[host] = any(could_reach(binding, host) for binding in known)
-        since = _now_s() - KEPT_S
+        since = since_boot() - KEPT_S
         return is_reached or any(one.at_s > since and could_reach(one.binding, host) for one in self._before)
 
     def send_also(self, own: Iterable[Own]) -> None:
@@ -507,7 +508,7 @@ class Vault:
             known, was, self._own = self._opened, self._own, tuple(one.binding() for one in own)
             if known is not None:  # else that is done when it is opened
                 now = known.bound_with(self._own)
-                self._remember([*self._before, *replaced(known.bound_with(was), now, _now_s())])
+                self._remember([*self._before, *replaced(known.bound_with(was), now, since_boot())])
                 self._bound_last = now
 
     def _said(self) -> tuple[Binding, ...]:
@@ -533,7 +534,7 @@ class Vault:
         with self._using, self._translated():
             known = self._opened
             if known is not None:
-                if self._before and _now_s() - self._before[0].at_s >= KEPT_S:
+                if self._before and since_boot() - self._before[0].at_s >= KEPT_S:
                     self._remember(self._before)
                 return known.sendables(host, self._own, self._before)
         if self.may_be_bound(host):
@@ -548,7 +549,7 @@ class Vault:
         AileronError(vault_locked), (binding_required). Quick.
         """
         with self._using, self._translated():
-            now_s = _now_s()
+            now_s = since_boot()
             self._remember([*self._before, self._required().got_with(name, token, now_s)])
 
     def candidates(self, connector: str, kind: str) -> list[Candidate]:
@@ -688,13 +689,13 @@ class Vault:
         For lend.py; nobody else has a use for a value.
         """
         with self._using, self._translated():
-            self._used_at = _now_s()
+            self._used_at = since_boot()
             return self._required().reveal(name)
 
     def reveal_secret(self, name: str) -> Secret:
         """A secret that the daemon itself uses, by its name. AileronError(not_found) or (vault_locked). For lend.py."""
         with self._using, self._translated():
-            self._used_at = _now_s()
+            self._used_at = since_boot()
             return self._required().reveal_secret(name)
 
     # how it is done
@@ -713,7 +714,7 @@ class Vault:
                 change.replace(encode(after.contents))
             with self._using:
                 self._seen = after.mark
-                self._used_at = _now_s()
+                self._used_at = since_boot()
                 was, now = current.bound_with(self._own), after.bound_with(self._own)
                 self._remember([*self._before, *replaced(was, now, self._used_at)])
                 self._bound_last = now
@@ -724,7 +725,7 @@ class Vault:
 
     def _remember(self, before: Iterable[Replaced]) -> None:
         """What was bound until now; with `_using` held."""
-        self._before = newest(before, _now_s())
+        self._before = newest(before, since_boot())
         if self._opened is not None:
             self._opened.forget_sendables()
 
@@ -757,7 +758,7 @@ class Vault:
     def _go_on_with(self, known: Opened, after: Opened) -> None:
         with self._using:
             self._seen = after.mark
-            self._used_at = _now_s()
+            self._used_at = since_boot()
             if self._opened is known:
                 self._opened = after
             else:  # it was locked meanwhile
@@ -834,7 +835,7 @@ class Vault:
 
     def _keep(self, new: Opened) -> None:
         with self._using:
-            was, now, self._used_at = self._opened, new.bound_with(self._own), _now_s()
+            was, now, self._used_at = self._opened, new.bound_with(self._own), since_boot()
             until_now = self._bound_last if was is None else was.bound_with(self._own)
             before = newest([*self._before, *replaced(until_now, now, self._used_at)], self._used_at)
             self._before = tuple((was or new).handed_to(new, before))
@@ -945,10 +946,6 @@ def _bound_by(unverified: Contents | None, own: Iterable[Binding]) -> list[Bound
 
 def _bindings_by(unverified: Contents | None, own: Iterable[Binding]) -> tuple[Binding, ...]:
     return tuple(one.binding for one in _bound_by(unverified, own))
-
-
-def _now_s() -> float:
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _nobody() -> None:

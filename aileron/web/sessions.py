@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
@@ -30,6 +29,7 @@ import anyio
 import msgspec
 
 from aileron.ingress.known import KnownCallers
+from aileron.model.clock import since_boot
 from aileron.model.passkey import is_passkey
 from aileron.model.preview import Preview
 from aileron.web.daemon_port import DaemonPort, Ended, Key, Process
@@ -163,15 +163,10 @@ class Past(NamedTuple):
     decided: str | None
 
 
-def boottime() -> float:
-    """Seconds that go on while the machine sleeps, clock_gettime(2)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Sessions:
     """One for each daemon."""
 
-    def __init__(self, daemon: DaemonPort, known: KnownCallers, now: Callable[[], float] = boottime) -> None:
+    def __init__(self, daemon: DaemonPort, known: KnownCallers, now: Callable[[], float] = since_boot) -> None:
         self._daemon = daemon
         self._known = known
         self._open: list[Session] = []

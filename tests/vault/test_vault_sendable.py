@@ -43,7 +43,7 @@ class Now:
 def now(monkeypatch: pytest.MonkeyPatch) -> Now:
     """It stands still but for a test that sets it."""
     clock = Now()
-    monkeypatch.setattr("aileron.vault.vault._now_s", lambda: clock.s)
+    monkeypatch.setattr("aileron.vault.vault.since_boot", lambda: clock.s)
     return clock
 
 

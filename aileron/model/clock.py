@@ -1,0 +1,20 @@
+"""A clock that nobody sets, and that goes on while the machine sleeps: for how long something has been open, kept or unused.
+
+Runs in the daemon and in its clients. `time.monotonic` stands still while the machine sleeps, and the time of day can be set.
+
+>>> since_boot() <= since_boot()
+True
+
+Source: clock_gettime(2), CLOCK_BOOTTIME. Not here: deadlines of what runs (anyio's clock), the time of day (timestamp.py).
+"""
+
+from __future__ import annotations
+
+import time
+
+__all__ = ["since_boot"]
+
+
+def since_boot() -> float:
+    """Seconds since the machine was started, those in which it slept among them."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
