@@ -9,7 +9,6 @@ A person approves each push. The private key is in the vault, and in the end now
 from __future__ import annotations
 
 import base64
-import contextlib
 import dataclasses
 import os
 import shutil
@@ -28,7 +27,7 @@ from tests.support.approver import Approver
 from tests.support.canary import scan
 from tests.support.git_host import git, program_of
 from tests.support.home import DaemonHome, daemon_home
-from tests.support.memories import descendants_of, memory_of
+from tests.support.memories import command_of, descendants_of, memory_unless_ended
 from tests.support.sshd import USER, Sshd, needs_sshd, public_line
 
 pytestmark = [pytest.mark.jail, needs_sshd]
@@ -255,7 +254,6 @@ def _jails(home: DaemonHome, until_seen: bytes) -> dict[int, bytes]:
         assert time.monotonic() < until, "no jail was seen"
         time.sleep(0.1)
         for pid in descendants_of(home.daemon_pid):
-            with contextlib.suppress(OSError, AssertionError):
-                if b"aileron.logins" not in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    jails[pid] = memory_of(pid)
+            if b"aileron.logins" not in command_of(pid):
+                jails[pid] = memory_unless_ended(pid)
     return jails

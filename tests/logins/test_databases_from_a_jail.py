@@ -17,7 +17,7 @@ from tests.support.canary import find, scan
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.libraries import pack
 from tests.support.mariadb import MariaDB
-from tests.support.memories import descendants_of, memory_of
+from tests.support.memories import command_of, descendants_of, memory_unless_ended
 from tests.support.postgresql import PostgreSQL
 from tests.support.upstream import Authority
 
@@ -184,11 +184,7 @@ def test_the_password_is_in_no_jail_while_it_is_used(
 
 def _of_a_jail(pid: int) -> bytes | None:
     """None for what is no jail, above all for the process that logs in, and for what has just ended."""
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        return memory_of(pid) if b"aileron_sandbox" in command else None
-    except (OSError, AssertionError):
-        return None
+    return memory_unless_ended(pid) if b"aileron_sandbox" in command_of(pid) else None
 
 
 def test_the_password_is_in_no_file(home: DaemonHome) -> None:

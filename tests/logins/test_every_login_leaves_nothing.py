@@ -37,7 +37,7 @@ from tests.support.canary import scan, shapes
 from tests.support.dovecot import PASSWORD, Dovecot
 from tests.support.libraries import pack
 from tests.support.mariadb import MariaDB
-from tests.support.memories import descendants_of, memory_of
+from tests.support.memories import command_of, descendants_of, memory_of, memory_unless_ended
 from tests.support.other_user import UID, checkout
 from tests.support.postfix import OFFERS, Postfix
 from tests.support.postgresql import PostgreSQL
@@ -261,7 +261,7 @@ class LoggedIn:
 
     def logins(self) -> list[int]:
         """Those that log in, and what forks them."""
-        found = [pid for pid in self.processes() if b"aileron.logins" in _command(pid)]
+        found = [pid for pid in self.processes() if b"aileron.logins" in command_of(pid)]
         return sorted({*found, *(below for pid in found for below in descendants_of(pid))})
 
     def go(self) -> Any:
@@ -269,23 +269,6 @@ class LoggedIn:
         Path(f"/proc/{self.jail}/root/tmp/open").unlink()
         self._running.join(WAIT_S)
         return self._answers[0]
-
-
-def _command(pid: int) -> bytes:
-    """Nothing, where it ended meanwhile."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
-    return b""
-
-
-def _memory(pid: int) -> bytes:
-    """What it can write; nothing where it ended meanwhile, as a login of the test before does."""
-    try:
-        return memory_of(pid)
-    except (OSError, AssertionError):
-        if _command(pid):
-            raise
-        return b""
 
 
 def _found(forms: dict[str, bytes], data: bytes) -> list[str]:
@@ -301,8 +284,8 @@ def test_the_secret_is_in_no_memory_and_no_frame(home: TheirHome, servers: Serve
     running = LoggedIn(home, servers, protocol, word)
     logins = running.logins()
     jail = memory_of(running.jail, mode="r")
-    others = [_memory(pid) for pid in running.processes() if pid not in (*logins, running.jail)]
-    own = [_memory(pid) for pid in logins]
+    others = [memory_unless_ended(pid) for pid in running.processes() if pid not in (*logins, running.jail)]
+    own = [memory_unless_ended(pid) for pid in logins]
     answer = running.go()
 
     assert word.encode() in jail, "the connector's memory was not looked at"
@@ -342,7 +325,7 @@ def test_who_dies_of_a_signal_leaves_no_core(home: TheirHome, servers: Servers, 
     protocol = "imap" if whose == "login" else "redis"  # redis-py logs in once more
     running = LoggedIn(home, servers, protocol, f"dying-{whose}", **({"aborts": True} if whose == "jail" else {}))
     forms = servers.forms(protocol)
-    (login,) = [pid for pid in running.logins() if _found(forms, _memory(pid))]
+    (login,) = [pid for pid in running.logins() if _found(forms, memory_unless_ended(pid))]
     daemon = home.daemon_pid
     assert daemon is not None
     for pid in (running.jail, login, daemon):

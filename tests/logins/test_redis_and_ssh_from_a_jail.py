@@ -23,7 +23,7 @@ import redis
 
 from tests.support.canary import find
 from tests.support.home import DaemonHome, daemon_home
-from tests.support.memories import descendants_of, memory_of
+from tests.support.memories import command_of, descendants_of, memory_unless_ended
 from tests.support.redis_server import RedisServer, needs_redis
 from tests.support.sshd import USER, Sshd, needs_sshd, public_line
 from tests.support.upstream import Authority
@@ -203,9 +203,7 @@ def memories(home: DaemonHome) -> tuple[list[bytes], list[bytes]]:
     jails: list[bytes] = []
     logins: list[bytes] = []
     for pid in descendants_of(home.daemon_pid):
-        with contextlib.suppress(OSError, AssertionError):  # it has ended meanwhile
-            words = Path(f"/proc/{pid}/cmdline").read_bytes()
-            (logins if b"aileron.logins" in words else jails).append(memory_of(pid))
+        (logins if b"aileron.logins" in command_of(pid) else jails).append(memory_unless_ended(pid))
     return jails, logins
 
 
