@@ -8,7 +8,8 @@ unlabelled.py: it does not come back · response.py the answer · meter.py the b
 journal.py what the ledger gets · refusal.py why not, a closed list · failures.py how that is told · engine.py all of it, in
 order · renewing.py once more after a token was refused · challenged.py once more with the answer to a challenge ·
 signing/ what is made of a secret that is not sent · tcp.py streams of bytes · websocket.py, messages.py WebSockets ·
-exchange.py what requests and handshakes share · steps.py the steps that requests, streams and WebSockets share
+exchange.py what requests and handshakes share · steps.py the steps that requests, streams and WebSockets share ·
+own.py what the supervisor asks for itself
 
 Importing this loads the HTTP client (170 ms): the daemon does, and of the commands only one that imports an MCP server.
 """

@@ -43,11 +43,12 @@ class Fetcher:
 
         AileronError(binding_failed), (network_error).
         """
-        reference = elsewhere.parsed
+        reference, token_name = elsewhere.parsed, elsewhere.token or ""
         if reference.kind == "vault":
             assert token is not None, "checked when it was stored"
-            return await self.stores.read(reference, token, elsewhere.token or "", deadline)
-        assert elsewhere.program is not None, "checked when it was stored"
+            return await self.stores.read(reference, token, token_name, deadline)
+        program, environment = elsewhere.program, self._environment
+        assert program is not None, "checked when it was stored"
         if reference.kind == "op":
-            return await from_op(self._programs, elsewhere.program, reference, token, self._environment, deadline)
-        return await from_pass(self._programs, elsewhere.program, reference, self._environment, deadline)
+            return await from_op(self._programs, program, reference, token, token_name, environment, deadline)
+        return await from_pass(self._programs, program, reference, environment, deadline)

@@ -13,17 +13,17 @@ Source: HashiCorp, "KV secrets engine - version 2 (API)", "HTTP status codes". N
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
 from aileron.config import Settings
-from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.egress import Egress, EgressRequest
+from aileron.egress.own import ask, own_grant
 from aileron.elsewhere.problems import unfetched, unreached
+from aileron.elsewhere.tokens import token_text
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import HostPort
-from aileron.model.plan import Budget, Grant
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import SecretReference
 
@@ -50,48 +50,30 @@ class KeyValueStores:
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on."""
-        self._private = settings.egress_private | settings.egress_private_plain
-        self._plain = settings.egress_private_plain
+        self._settings = settings
 
     async def read(self, reference: SecretReference, token: Secret, token_name: str, deadline: float) -> Secret:
         """The value of a field. `deadline` as in `anyio.current_time()`. AileronError(binding_failed), (network_error)."""
         to = reference.host
         assert to is not None
-        scheme = "http" if to in self._plain else "https"
+        scheme = "http" if to in self._settings.egress_private_plain else "https"
         url = f"{scheme}://{to}/v1/{reference.mount}/data/{'/'.join(reference.path)}"
-        status, body = await self._get(reference, to, url, _as_header(reference, token, token_name), deadline)
-        if status != 200:
-            raise _refusal(reference, to, status, token_name)
-        return _field(reference, body)
-
-    async def _get(
-        self, reference: SecretReference, to: HostPort, url: str, token: str, deadline: float
-    ) -> tuple[int, bytes]:
-        grant = Grant(
-            hosts=(to,),
-            private=self._private & {to},
-            plain=self._plain & {to},
-            budget=Budget(requests=1, bytes_down=MAX_ANSWER_BYTES),
+        headers = (
+            ("X-Vault-Token", token_text(reference, token, token_name)),
+            ("X-Vault-Request", "true"),
+            ("Accept", "application/json"),
+            ("User-Agent", "aileron"),
         )
-        headers = (("X-Vault-Token", token), ("X-Vault-Request", "true"), ("Accept", "application/json"))
-        request = EgressRequest("GET", url, (*headers, ("User-Agent", "aileron")))
+        request, grant = EgressRequest("GET", url, headers), own_grant(to, self._settings, MAX_ANSWER_BYTES)
         try:
-            async with self._egress.open_own(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
-                return response.status, b"".join([piece async for piece in response])
+            answer = await ask(self._egress, request, grant, deadline)
         except AileronError as error:
             problem = _unanswered(reference, error)
+        else:
+            if answer.status != 200:
+                raise _refusal(reference, to, answer.status, token_name)
+            return _field(reference, answer.body)
         raise problem
-
-
-def _as_header(reference: SecretReference, token: Secret, name: str) -> str:
-    try:
-        text = token.reveal().decode("ascii")
-    except UnicodeDecodeError:
-        text = ""
-    if not text or not text.isprintable() or " " in text:
-        what = f"the token {name} holds what no header can carry"
-        raise unfetched(str(reference), "refused", what, f"store another with `aileron secret set {name}`")
-    return text
 
 
 def _field(reference: SecretReference, body: bytes) -> Secret:
@@ -111,21 +93,21 @@ def _field(reference: SecretReference, body: bytes) -> Secret:
 
 
 def _refusal(reference: SecretReference, to: HostPort, status: int, token: str) -> AileronError:
-    refusal: Callable[..., AileronError] = unfetched
+    text = str(reference)
     if status == 403:
         what = f"{to} refuses the token {token} for it (403)"
-        return refusal(str(reference), "refused", what, f"store one that may read it with `aileron secret set {token}`")
+        return unfetched(text, "refused", what, f"store one that may read it with `aileron secret set {token}`")
     if status == 404:
-        return refusal(str(reference), "missing", f"{to} has no such secret (404)", "add it there, or name another")
+        return unfetched(text, "missing", f"{to} has no such secret (404)", "add it there, or name another")
     if 300 <= status <= 399:
         what = f"{to} answers with a redirect ({status}), which is not followed"
-        return refusal(str(reference), "redirected", what, "name the server that answers itself: the active node")
+        return unfetched(text, "redirected", what, "name the server that answers itself: the active node")
     if status == 503:
         what = f"{to} is sealed, or out of service (503)"
-        return refusal(str(reference), "sealed", what, "unseal it, then try again", retriable=True)
+        return unfetched(text, "sealed", what, "unseal it, then try again", retriable=True)
     is_later = status in (429, 473) or status >= 500
     what = f"{to} answers with status {status}"
-    return refusal(str(reference), "bad_answer", what, "see what is wrong there, then try again", retriable=is_later)
+    return unfetched(text, "bad_answer", what, "see what is wrong there, then try again", retriable=is_later)
 
 
 def _unanswered(reference: SecretReference, error: AileronError) -> AileronError:

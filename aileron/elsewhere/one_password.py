@@ -13,6 +13,7 @@ from typing import Final
 
 from aileron.elsewhere.problems import unfetched
 from aileron.elsewhere.programs import Ended, Programs, chosen
+from aileron.elsewhere.tokens import token_text
 from aileron.model.failure import AileronError
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import SecretReference
@@ -29,13 +30,14 @@ async def from_op(
     program: str,
     reference: SecretReference,
     token: Secret | None,
+    token_name: str,
     environment: Mapping[str, str],
     deadline: float,
 ) -> Secret:
     """The value of a field. AileronError(binding_failed)."""
     given = {**chosen(environment, *_PASSED_ON), "PATH": programs.search_path(program), "LC_ALL": "C.UTF-8"}
     if token is not None:
-        given[_VARIABLE] = token.reveal().decode("utf-8", "replace")
+        given[_VARIABLE] = token_text(reference, token, token_name)
     ended = await programs.run((program, "read", "--no-newline", str(reference)), given, str(reference), deadline)
     if ended.status != 0:
         raise _why(reference, ended)

@@ -27,13 +27,13 @@ import anyio
 import msgspec
 
 from aileron.config import Settings
-from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.egress import Egress, EgressRequest
+from aileron.egress.own import OwnAnswer, ask, own_grant
 from aileron.egress.refusal import RefusedError
 from aileron.egress.url import Url, parse_url
 from aileron.importing.challenges import Bearer, is_scope
 from aileron.importing.reading import DocumentError
 from aileron.model.failure import AileronError
-from aileron.model.plan import Budget, Grant
 from aileron.model.visible import visible
 from aileron.oauth.answers import read_json
 from aileron.oauth.problems import ProviderError
@@ -226,21 +226,21 @@ class Discovery:
     async def _fetched(self, text: str, url: Url) -> tuple[int, str, bytes]:
         to = url.destination
         allowed = settings_for(self._settings, self._server, [text])
-        grant = Grant(
-            hosts=(to,),
-            private=(allowed.egress_private | allowed.egress_private_plain) & {to},
-            plain=allowed.egress_private_plain & {to},
-            budget=Budget(requests=1, bytes_down=_MAX_BYTES),
-        )
+        grant = own_grant(to, allowed, _MAX_BYTES)
         request, deadline = EgressRequest("GET", text, _FIELDS), min(anyio.current_time() + _DEADLINE_S, self._until)
         try:
-            async with self._egress.open_own(request, grant, Meter(grant.budget), Unrecorded(), deadline) as response:
-                kinds = [value for name, value in response.headers if name.lower() == "content-type"]
-                data = b"".join([piece async for piece in response])
-                return response.status, "".join(kinds[:1]).partition(";")[0].strip().lower(), data
+            answer = await ask(self._egress, request, grant, deadline)
         except AileronError as error:
             problem = error.failure.message
+        else:
+            return answer.status, _kind_of(answer), answer.body
         raise DocumentError(f"{text}: {problem}")
+
+
+def _kind_of(answer: OwnAnswer) -> str:
+    """The media type, without parameters; the first, where a server says several."""
+    kinds = [value for name, value in answer.headers if name.lower() == "content-type"]
+    return "".join(kinds[:1]).partition(";")[0].strip().lower()
 
 
 def _address(text: str, told: str) -> Url:

@@ -22,20 +22,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 from aileron.config import Settings
-from aileron.egress import Egress, EgressRequest, Meter, Unrecorded
+from aileron.egress import Egress, EgressRequest, Unrecorded
 from aileron.egress.failures import denied
 from aileron.egress.foreseen import check_somewhere_to_go
+from aileron.egress.own import OwnAnswer, ask, own_grant
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.rules import check_destination
 from aileron.model.credential import Client
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.http_date import server_time
 from aileron.model.names import HostPort
-from aileron.model.plan import Budget, Grant
+from aileron.model.plan import Grant
 from aileron.model.secret import Secret
 from aileron.oauth.answers import read_json
 from aileron.oauth.problems import OURS, SIGN_IN, ProviderError, heard, said
@@ -56,14 +57,6 @@ _CLOSED: Final = frozenset({401, 403})
 """To who would register: an initial access token is needed, which an operator gives out (RFC 7591, section 3)."""
 
 
-class _Answer(NamedTuple):
-    """`date`: the server's clock, in s since the epoch, if it said it."""
-
-    status: int
-    body: bytes
-    date: float | None
-
-
 class Endpoints:
     """The way to providers. One for each daemon."""
 
@@ -73,8 +66,7 @@ class Endpoints:
 
     def adopt(self, settings: Settings) -> None:
         """These are in force from now on."""
-        self._private = settings.egress_private | settings.egress_private_plain
-        self._plain = settings.egress_private_plain
+        self._settings = settings
 
     def check_allowed(self, url: str) -> None:
         """Return unless it is known that nothing can be sent there with these settings: before a person signs in for it.
@@ -95,12 +87,7 @@ class Endpoints:
         raise _not_allowed(denial, str(endpoint.destination))
 
     def _grant(self, to: HostPort) -> Grant:
-        return Grant(
-            hosts=(to,),
-            private=self._private & {to},
-            plain=self._plain & {to},
-            budget=Budget(requests=1, bytes_down=MAX_ANSWER_BYTES),
-        )
+        return own_grant(to, self._settings, MAX_ANSWER_BYTES)
 
     async def post(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> dict[str, Any]:
         """The answer's JSON object, unchecked otherwise. `deadline` as in `anyio.current_time()`.
@@ -117,30 +104,30 @@ class Endpoints:
         try:
             return _token_answer(answer, host_of(url))
         except ProviderError as error:
-            error.server_time = answer.date
+            at = server_time(answer.headers)
+            error.server_time = None if at is None else at.timestamp()
             raise
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
         """The same where nothing of a good answer is read (RFC 7009, section 2.2). ProviderError."""
-        status, body, _ = await self._exchange(url, _form(form, client), _FORM, deadline)
-        if not 200 <= status <= 299:
-            raise _refusal(status, body, host_of(url))
+        answer = await self._exchange(url, _form(form, client), _FORM, deadline)
+        if not 200 <= answer.status <= 299:
+            raise _refusal(answer.status, answer.body, host_of(url))
 
     async def register(self, url: str, document: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """The answer to a client's metadata, as of `post`: nothing proves who asks (RFC 7591, section 3). ProviderError."""
-        status, body, _ = await self._exchange(url, json.dumps(document).encode("ascii"), _JSON, deadline)
+        answer = await self._exchange(url, json.dumps(document).encode("ascii"), _JSON, deadline)
         host = host_of(url)
-        if status in _CLOSED:
+        if answer.status in _CLOSED:
             raise said("registration_closed", host)
-        if not 200 <= status <= 299:
-            raise _refusal(status, body, host)
-        return _unless_refused(read_json(body, host), "client_id", host)
+        if not 200 <= answer.status <= 299:
+            raise _refusal(answer.status, answer.body, host)
+        return _unless_refused(read_json(answer.body, host), "client_id", host)
 
     async def _exchange(
         self, url: str, body: bytes, content_type: str, deadline: float, authorization: Secret | None = None
-    ) -> _Answer:
+    ) -> OwnAnswer:
         to = endpoint_url(url).destination
-        grant = self._grant(to)
         headers: tuple[tuple[str, str], ...] = (
             ("Content-Type", content_type),
             ("Accept", _JSON),
@@ -151,16 +138,13 @@ class Endpoints:
         request = EgressRequest("POST", url, headers, body=body)
         journal = Unrecorded()
         try:
-            async with self._egress.open_own(request, grant, Meter(grant.budget), journal, deadline) as response:
-                body = b"".join([piece async for piece in response])
-                at = server_time(response.headers)
-                return _Answer(response.status, body, None if at is None else at.timestamp())
+            return await ask(self._egress, request, self._grant(to), deadline, journal)
         except AileronError as error:
             problem = _unanswered(error, str(to), journal)
         raise problem
 
 
-def _token_answer(answer: _Answer, host: str) -> dict[str, Any]:
+def _token_answer(answer: OwnAnswer, host: str) -> dict[str, Any]:
     if not 200 <= answer.status <= 299:
         raise _refusal(answer.status, answer.body, host)
     return _unless_refused(read_json(answer.body, host), "access_token", host)

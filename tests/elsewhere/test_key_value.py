@@ -76,7 +76,7 @@ async def test_a_token_that_does_not_count_is_told_by_its_name(authority: Author
     async with fetching(authority, store.address) as fetcher:
         with unfetched("refused", "refuses the token the-token for it (403)", "aileron secret set the-token"):
             await fetched(fetcher, store.at("mail/home"), b"hvs.another-token")
-        with unfetched("refused", "holds what no header can carry"):
+        with unfetched("refused", "holds what no token can"):
             await fetched(fetcher, store.at("mail/home"), b"hvs.a-token\r\nX-Other: 1")
 
 

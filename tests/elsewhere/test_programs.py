@@ -52,6 +52,15 @@ async def test_op_is_asked_for_the_reference_as_it_is(directory: Path) -> None:
     assert got == [b"read", b"--no-newline", REFERENCE.encode(), TOKEN, b"", b"/nonexistent", b""]
 
 
+@pytest.mark.parametrize(
+    "token", [b"ops_\xff\xfe-a-token", b"ops_a token", b"ops_a\x1btoken"], ids=["bytes", "space", "control"]
+)
+async def test_a_token_that_is_none_is_not_given_to_it(directory: Path, token: bytes) -> None:
+    """It would come as another one, which nobody stored."""
+    with unfetched("refused", "the token the-token holds what no token can", "aileron secret set the-token"):
+        await answer_of(directory, f"printf {VALUE.decode()}", token=token)
+
+
 async def test_without_a_token_there_is_none_in_its_environment(directory: Path) -> None:
     """The app is asked then."""
     assert await answer_of(directory, 'printf "%s" "${OP_SERVICE_ACCOUNT_TOKEN-none given}"') == b"none given"
