@@ -29,12 +29,12 @@ from aileron.model.secret import Secret
 from aileron.registry.manifest import UNBOUND_HOSTS, parse_connector_manifest
 from aileron.registry.op_logins import check_logins, said_logins
 from aileron.registry.operations import as_toml, recorded
-from aileron.registry.placeholders import UNBOUND_CLIENT, UNRELEASED, PlaceholderSite, bind
+from aileron.registry.placeholders import UNBOUND_BUILD, UNBOUND_CLIENT, UNRELEASED, PlaceholderSite, bind
 from aileron.registry.program import check_program
 from aileron.registry.sources import LeftOut, collected
 from aileron.registry.tarball import CONNECTOR, MANIFEST, pack
 
-__all__ = ["Application", "Built", "build", "made_up_logins"]
+__all__ = ["Application", "Built", "build", "made_up_logins", "made_up_region"]
 
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can say."""
@@ -44,6 +44,7 @@ _CLIENT: Final = re.compile(rb"[\x20-\x7e]{1,512}")
 """RFC 6749 appendix A.1 and A.2 (VSCHAR); what providers give has less than a hundred."""
 _UNBOUND_HOSTS: Final = re.compile(rb"""["']bound-at-build["']""")
 _UNBOUND_LOGIN: Final = re.compile(rb"""["']([a-z0-9]+)://bound-at-build["']""")
+_UNBOUND_REGION: Final = re.compile(rb"""\bregion\s*=\s*["']bound-at-build["']""")
 _MAIN: Final = "__main__.py"
 _CONNECTOR_PY: Final = "connector.py"
 
@@ -75,11 +76,14 @@ def build(
     application: Application | None = None,
     version: str | None = None,
     logins: Sequence[LoginTarget] = (),
+    region: str | None = None,
 ) -> Built:
     """Build what is in `directory`; `hosts` replace `hosts = ["bound-at-build"]` in the built manifest.
 
     `logins` replace `PROTOCOL://bound-at-build`, each the one of its protocol, and are among the hosts then. For a source with
     one login and one host, the host is enough.
+
+    `region` replaces `region = "bound-at-build"`, and is what requests are signed for.
 
     `application` replaces `client_id = "bound-at-release"`, and `client_secret` where it has one; `version`, which is SemVer,
     replaces `version = "0.0.0-dev"`, and is what a manifest without that has to say. AileronError(invalid_request) for a
@@ -92,7 +96,9 @@ def build(
     unbound, path = found.pop(MANIFEST), directory / MANIFEST
     if version is not None:
         unbound = _with_version(unbound, path, version)
-    manifest = _with_operations(_bound(unbound, path, hosts, logins, application), path, found)
+    manifest = _with_operations(
+        _bound(_with_region(unbound, path, region), path, hosts, logins, application), path, found
+    )
     program = _program(found, directory)
     return Built(
         connector=program,
@@ -167,6 +173,21 @@ def _with_hosts(data: bytes, path: Path, hosts: Sequence[HostPort]) -> bytes:
         problem = f'{len(pieces) - 1} lines contain "{UNBOUND_HOSTS}"; --host replaces exactly one'
         raise _refused(path, problem)
     return b", ".join(f'"{host}"'.encode() for host in hosts).join(pieces)
+
+
+def _with_region(data: bytes, path: Path, region: str | None) -> bytes:
+    """First of all: what is left of it would be taken for a host."""
+    if region is not None:
+        place = PlaceholderSite("region", UNBOUND_BUILD, cure="--region")
+        return bind(data, str(path), place, region, Boundary.CONNECTOR_MANIFEST)
+    if _UNBOUND_REGION.search(data) is not None:
+        raise _refused(path, f'region = "{UNBOUND_BUILD}" is left; add --region REGION, such as us-east-1')
+    return data
+
+
+def made_up_region(manifest: bytes) -> str | None:
+    """For the placeholder of a source's region, where nobody checks a signature; None where there is none."""
+    return None if _UNBOUND_REGION.search(manifest) is None else "us-east-1"
 
 
 def _maybe_only_login(data: bytes, hosts: Sequence[HostPort]) -> tuple[LoginTarget, ...]:

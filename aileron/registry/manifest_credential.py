@@ -6,8 +6,8 @@ Rules
 - A credential is a kind, never a concrete one, and its wire form cannot break a header, a path or a body.
 - A key is sent in one place.
 - A login is at one of the hosts, by one protocol; an ssh login stands alone, since its server has a key, and names its commands.
-- `logins = ["imap://bound-at-build"]` and `client_id = "bound-at-release"` are a source manifest's; what is installed has real
-  ones.
+- `logins = ["imap://bound-at-build"]`, `region = "bound-at-build"` and `client_id = "bound-at-release"` are a source manifest's;
+  what is installed has real ones.
 
 Source: docs/reference/connector-manifest.md, checked against `CREDENTIAL`. Not here: the tables of what signs
 (manifest_signing.py) and of a provider (manifest_provider.py).
@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, TypeVar, get_args
 
 import msgspec
@@ -37,10 +38,11 @@ from aileron.registry.manifest_signing import (
     parse_hmac,
     parse_token_grant,
 )
+from aileron.registry.placeholders import UNBOUND_BUILD
 
 __all__ = ["CREDENTIAL", "UNBOUND_HOSTS", "parse_credential"]
 
-UNBOUND_HOSTS: Final = "bound-at-build"
+UNBOUND_HOSTS: Final = UNBOUND_BUILD
 _UNBOUND_LOGIN: Final = re.compile(rf"({'|'.join(PROTOCOLS)})://{UNBOUND_HOSTS}")
 """Of a source manifest: the protocol of a login whose host is bound at build."""
 _KINDS: Final[tuple[str, ...]] = get_args(CredentialKind)
@@ -146,7 +148,7 @@ def parse_credential(
         scope=table.string("scope"),
         logins=_logins(table, kind, hosts, allow_unbound),
         commands=_commands(table),
-        aws=_signing(table, kind, "aws", "aws_sigv4", parse_aws),
+        aws=_signing(table, kind, "aws", "aws_sigv4", partial(parse_aws, allow_unbound=allow_unbound)),
         hmac=_signing(table, kind, "hmac", "hmac", parse_hmac),
         token=_signing(table, kind, "oauth2_client", "oauth2_client", parse_token_grant),
         **wire,

@@ -34,6 +34,7 @@ from aileron.model.request_signing import (
 )
 from aileron.registry.manifest_fields import may_be_credential
 from aileron.registry.manifest_provider import ADDRESS, check_provider_url, check_resource, parse_scopes
+from aileron.registry.placeholders import UNBOUND_BUILD
 
 __all__ = ["AWS", "HMAC", "OAUTH2_CLIENT", "parse_aws", "parse_hmac", "parse_token_grant"]
 
@@ -57,7 +58,8 @@ AWS: Final = {
     "region": Field(
         Kind.STRING,
         required=True,
-        says="the region that the hosts are in",
+        says=f"the region that the hosts are in. `{UNBOUND_BUILD}` in sources: `aileron connector build --region REGION` "
+        "replaces it",
         pattern=_REGION.pattern,
         example="us-east-1",
     ),
@@ -148,8 +150,11 @@ OAUTH2_CLIENT: Final = {
 }
 
 
-def parse_aws(table: Table) -> AwsScope:
-    """`[capabilities.credential.aws]`. AileronError(invalid_request) with line and cure."""
+def parse_aws(table: Table, allow_unbound: bool) -> AwsScope:
+    """`[capabilities.credential.aws]`. AileronError(invalid_request) with line and cure; `allow_unbound` as the manifest's."""
+    if table.string("region") == UNBOUND_BUILD and not allow_unbound:
+        cure = "build it with `aileron connector build DIR --region REGION`"
+        raise table.refuse("region", f"region is the placeholder {UNBOUND_BUILD!r}: {cure}")
     if table.string("service") == _ISSUER:
         raise table.refuse(
             "service",

@@ -3,7 +3,8 @@
     0.0.0-dev               the version, in a manifest and in actions
     sha256:bound-at-release the pin of the connector an action is released with
     bound-at-release        the publisher's application at a provider
-    bound-at-build          the host of a service that people run themselves; with `PROTOCOL://` before it, of a login
+    bound-at-build          the host of a service that people run themselves; with `PROTOCOL://` before it, of a login; the region
+                            that requests are signed for
 
 Pure, on the bytes of one file. A value is put where `KEY = "PLACEHOLDER"` stands, exactly as often as the parsed file says:
 nothing is replaced in prose, and nothing is left. Every error names file and line. No value is part of a message.
@@ -22,10 +23,11 @@ from typing import Final, NamedTuple
 from aileron.model.document import refusal
 from aileron.model.failure import Boundary
 
-__all__ = ["UNBOUND_CLIENT", "UNRELEASED", "PlaceholderSite", "bind", "check_none_left", "line_of"]
+__all__ = ["UNBOUND_BUILD", "UNBOUND_CLIENT", "UNRELEASED", "PlaceholderSite", "bind", "check_none_left", "line_of"]
 
 UNRELEASED: Final = "0.0.0-dev"
 UNBOUND_CLIENT: Final = "bound-at-release"
+UNBOUND_BUILD: Final = "bound-at-build"
 
 _LEFT: Final = re.compile(
     rb"""(?<!\\)["'](?P<found>[^"'\n]{0,200}@|[a-z0-9]{1,20}://)?(?P<placeholder>0\.0\.0-dev|sha256:bound-at-release|bound-at-(?:release|build))["']"""

@@ -90,13 +90,14 @@ def release(
     hosts: Sequence[HostPort] = (),
     application: Application | None = None,
     logins: Sequence[LoginTarget] = (),
+    region: str | None = None,
 ) -> Release:
     """Everything in `directory` as it is published in that version, checked. Writes nothing.
 
     AileronError(invalid_request) for sources that cannot be released, with file and line; whoever wrote them mends it.
     """
     _check_version(version)
-    built = build(directory, hosts, application, version, logins)
+    built = build(directory, hosts, application, version, logins, region)
     check_none_left(built.manifest, str(directory / MANIFEST), Boundary.CONNECTOR_MANIFEST)
     manifest = parse_connector_manifest(built.manifest, file=str(directory / MANIFEST))
     trust = _trust_in(manifest.name, key)

@@ -47,7 +47,7 @@ from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse, Grant, Step
 from aileron.model.secret import Secret
 from aileron.registry.artifact import Artifact, Trust, connector_of
-from aileron.registry.build import Application, build, made_up_logins
+from aileron.registry.build import Application, build, made_up_logins, made_up_region
 from aileron.registry.content import sealed
 from aileron.registry.manifest import parse_connector_manifest
 from aileron.registry.placeholders import UNBOUND_CLIENT
@@ -227,8 +227,8 @@ class Bench:
 def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
     """What is built of the sources, as an install would take it.
 
-    Placeholders of a client and of logins get made-up values, that of hosts gets `hosts`, which are left out where the manifest
-    names its own. Nothing logs in here.
+    Placeholders of a client, of logins and of a region get made-up values, that of hosts gets `hosts`, which are left out where
+    the manifest names its own. Nothing logs in here.
     AileronError(invalid_request), as from building.
     """
     path = directory / MANIFEST
@@ -243,8 +243,8 @@ def artifact_of(directory: Path, hosts: Sequence[HostPort]) -> Artifact:
     if provider is not None and provider.client_id == UNBOUND_CLIENT:
         secret = Secret(MADE_UP_SECRET.encode()) if provider.client_secret == UNBOUND_CLIENT else None
         application = Application(client_id=MADE_UP_SECRET, client_secret=secret)
-    logins = made_up_logins(data)
-    built = build(directory, () if manifest.hosts else hosts, application, logins=logins)
+    logins, region = made_up_logins(data), made_up_region(data)
+    built = build(directory, () if manifest.hosts else hosts, application, logins=logins, region=region)
     return connector_of(built.archive, Trust(), file=str(directory))
 
 

@@ -276,6 +276,25 @@ scopes = []
     assert (said.json["tokens_for"], said.json["scopes"]) == ("https://notes.example.com/mcp", "none")
 
 
+def test_a_region_is_named_where_it_is_built(aileron: Command, sources: Path, tmp_path: Path) -> None:
+    """Before, a manifest says that it is still to be named; and the archive is for that region."""
+    key = 'kind = "api_key"\nscope = "Read notes"\nheader = "X-Key"\nformat = "{key}"\n'
+    signed = 'kind = "aws_sigv4"\nscope = "Read notes"\n[capabilities.credential.aws]\nservice = "s3"\n'
+    signed += 'region = "bound-at-build"\n'
+    assert key in MANIFEST
+    (sources / "manifest.toml").write_text(MANIFEST.replace(key, signed))
+    said = aileron("connector", "check-manifest", str(sources), "--json")
+    words = ("connector", "build", str(sources), "-o", str(tmp_path / "it.tar.gz"))
+    without, built = aileron(*words), aileron(*words, "--region", "eu-central-1")
+
+    assert (
+        said.json["sent_as"]
+        == "an AWS signature for s3 in the region given at build time, without the secret access key"
+    )
+    assert (without.code, "add --region REGION" in without.err) == (2, True), without
+    assert built.code == 0, built
+
+
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [

@@ -28,7 +28,7 @@ from tests.support.plain_host import ROOT, PlainHost, Report
 from tests.support.upstream import Authority, answer
 
 SOURCE = ROOT / "connectors" / "s3"
-BUILT = build(SOURCE, [HostPort.parse("s3.eu-central-1.amazonaws.com:443")])
+BUILT = build(SOURCE, [HostPort.parse("s3.eu-central-1.amazonaws.com:443")], region="eu-central-1")
 AWKWARD = ("a b/ü+c&d=e.txt", "x//y", "~t*e'(s)!", "%41 %2F", "tab\tx", "semi;colon:@$,", "…/.hidden", "?query#part")
 _numbers = itertools.count()
 

@@ -185,9 +185,13 @@ def _of_this_region(source: Path, name: str = CONNECTOR, version: str = "0.1.0")
     """The connector's source, with moto's region in its manifest."""
     shutil.copytree(SOURCE, source)
     manifest, text = source / "manifest.toml", (SOURCE / "manifest.toml").read_text()
-    for ours, theirs in ((CONNECTOR, name), ("0.1.0", version), ("us-east-1", REGION)):
-        assert f'"{ours}"' in text
-        text = text.replace(f'"{ours}"', f'"{theirs}"')
+    for key, ours, theirs in (
+        ("name", CONNECTOR, name),
+        ("version", "0.1.0", version),
+        ("region", "bound-at-build", REGION),
+    ):
+        assert f'{key} = "{ours}"' in text
+        text = text.replace(f'{key} = "{ours}"', f'{key} = "{theirs}"')
     manifest.write_text(text)
     return source
 

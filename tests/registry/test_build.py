@@ -237,6 +237,32 @@ def test_a_placeholder_that_is_written_twice_is_not_guessed(source: Path, manife
     assert '2 lines contain "bound-at-build"' in refusal(source, CAL)
 
 
+SIGNED = """
+[capabilities.credential.aws]
+region = "bound-at-build"
+service = "s3"
+"""
+
+
+def test_a_region_is_bound_where_the_manifest_says_so(source: Path, manifest_text: Callable[..., str]):
+    """Beside a host, whose placeholder is the same word."""
+    unbound = manifest_text(('"mail.example.com:443"', '"bound-at-build"'), ("api_key", "aws_sigv4")) + SIGNED
+    (source / "manifest.toml").write_text(unbound)
+    built = build(source, [CAL], region="eu-central-1").manifest
+
+    assert built.decode() == unbound.replace('["bound-at-build"]', '["cal.example.com:443"]').replace(
+        "bound-at-build", "eu-central-1"
+    )
+    assert 'region = "bound-at-build" is left; add --region REGION' in refusal(source, CAL)
+    with pytest.raises(AileronError, match="'a b' is not a name such as"):
+        build(source, [CAL], region="a b")
+    with pytest.raises(AileronError, match=r"region is the placeholder .* --region REGION"):
+        parse_connector_manifest(unbound.replace('["bound-at-build"]', '["a.b:1"]').encode(), file="m")
+    (source / "manifest.toml").write_text(built.decode())
+    with pytest.raises(AileronError, match="--region binds exactly one"):
+        build(source, region="eu-central-1")
+
+
 OAUTH2 = """[capabilities.credential]
 kind = "oauth2"
 scope = "Send mail"

@@ -27,7 +27,7 @@ from aileron.api.fetches import FetchRequest
 from aileron.cli import output
 from aileron.cli.commands.completion import connector_names
 from aileron.cli.commands.done import print_connector, tell_done, tell_packed
-from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, PassphraseFile, Yes
+from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, PassphraseFile, Region, Yes
 from aileron.cli.decision_dialogue import carry_through
 from aileron.cli.problem import OK, UNREACHED, Problem, local_work, tell
 from aileron.cli.prompts import ask_now, can_ask, passphrase_from
@@ -59,6 +59,7 @@ def build(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="Directory with manifest.toml and the program.")],
     host: Hosts = None,
     login: Logins = None,
+    region: Region = None,
     client_id: ClientId = None,
     client_secret_file: ClientSecretFile = None,
     file: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Archive to write.")] = Path(
@@ -78,7 +79,7 @@ def build(
     bound_hosts, bound_application = hosts(host, command), application(client_id, client_secret_file, command)
     bound_logins = logins(login, command)
     with local_work():
-        built = built_from(directory, bound_hosts, bound_application, logins=bound_logins)
+        built = built_from(directory, bound_hosts, bound_application, logins=bound_logins, region=region)
     pin = content_hash(built.connector, built.manifest)
     _write_whole(file, built.archive)
     if as_json:

@@ -15,7 +15,7 @@ import typer
 
 from aileron.cli import output
 from aileron.cli.commands.done import tell_packed
-from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins
+from aileron.cli.commands.options import AsJson, ClientId, ClientSecretFile, Hosts, Logins, Region
 from aileron.cli.problem import FAILED, Problem, local_work
 from aileron.cli.publisher import KEY_VARIABLE, application, hosts, logins, maybe_signing_key
 from aileron.model.credential import Reach, wire_facts
@@ -133,6 +133,7 @@ def release(
     key: Key = None,
     host: Hosts = None,
     login: Logins = None,
+    region: Region = None,
     client_id: ClientId = None,
     client_secret_file: ClientSecretFile = None,
     directory_out: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="Directory to create.")] = Path(
@@ -163,6 +164,7 @@ def release(
             hosts=bound_hosts,
             application=bound_application,
             logins=bound_logins,
+            region=region,
         )
         is_published = signing_key is None or check_key_is_published(directory, done, signing_key)
         write_release(done, directory_out)
@@ -374,11 +376,18 @@ def _allowed(manifest: ConnectorManifest, *, is_unbound: bool) -> list[tuple[str
 
 def _sent(manifest: ConnectorManifest) -> tuple[tuple[str, Any], ...]:
     """Where a credential goes. A source whose logins have no host yet has none that could be told."""
+    from aileron.registry.placeholders import UNBOUND_BUILD
+
     need = manifest.credential
     if need is None:
         return ()
     if need.kind == "login" and not need.logins:
         return (("logs in at", "the hosts given at build time"),)
+    if need.aws and need.aws.region == UNBOUND_BUILD:
+        words = (
+            f"an AWS signature for {need.aws.service} in the region given at build time, without the secret access key"
+        )
+        return (("sent as", words),)
     return wire_facts(Reach.of(manifest).wire)
 
 

@@ -14,6 +14,7 @@ __all__ = [
     "Logins",
     "Only",
     "PassphraseFile",
+    "Region",
     "Source",
     "SourceToken",
     "Yes",
@@ -51,6 +52,14 @@ Logins = Annotated[
         "--login",
         metavar="PROTOCOL://NAME:PORT",
         help="Value for PROTOCOL://bound-at-build in the manifest's logins and hosts. Repeatable.",
+    ),
+]
+Region = Annotated[
+    str | None,
+    typer.Option(
+        "--region",
+        metavar="REGION",
+        help='Value for region = "bound-at-build" in the manifest: the AWS region to sign for.',
     ),
 ]
 ClientId = Annotated[
