@@ -141,8 +141,8 @@ class _Said(NamedTuple):
 
 def _refusal(answer: http.Response, what: str, method: str, place: Place, needs: str) -> ConnectorError:
     said = _said(answer)
-    if (argument := _argument_of(said.code, place)) is not None:
-        return BadInput(f"cannot {what}: {_MISTAKES[said.code]} [{said.code}]", argument=argument)
+    if (mistake := _mistake(said.code, place)) is not None:
+        return BadInput(f"cannot {what}: {mistake.words} [{said.code}]", argument=mistake.argument)
     words = _in_words(answer.status, said, needs)
     if method in ("PUT", "DELETE") and answer.status >= 500:
         words += _LOOK_FIRST
@@ -165,20 +165,26 @@ def _said(answer: http.Response) -> _Said:
     return _Said(code if _CODE.fullmatch(code) else f"status {answer.status}", region if is_region else None)
 
 
+class _Mistake(NamedTuple):
+    """What the caller can change."""
+
+    argument: str
+    words: str
+
+
 _MISTAKES: Final = {
-    "NoSuchBucket": "there is no such bucket",
-    "NoSuchKey": "there is no such object",
-    "NoSuchVersion": "there is no such version of the object",
-    "InvalidBucketName": "that is not the name of a bucket",
-    "KeyTooLongError": "the key is longer than 1024 bytes",
+    "NoSuchBucket": _Mistake("bucket", "there is no such bucket"),
+    "NoSuchKey": _Mistake("key", "there is no such object"),
+    "NoSuchVersion": _Mistake("version_id", "there is no such version of the object"),
+    "InvalidBucketName": _Mistake("bucket", "that is not the name of a bucket"),
+    "KeyTooLongError": _Mistake("key", "the key is longer than 1024 bytes"),
 }
 
 
-def _argument_of(code: str, place: Place) -> str | None:
-    """The argument that the caller can change."""
-    if code in ("NoSuchBucket", "InvalidBucketName"):
-        return None if place.bucket is None else "bucket"
-    return {"NoSuchKey": "key", "NoSuchVersion": "version_id", "KeyTooLongError": "key"}.get(code)
+def _mistake(code: str, place: Place) -> _Mistake | None:
+    """None too for a bucket that the caller did not name: the host is its own."""
+    found = _MISTAKES.get(code)
+    return None if found is not None and found.argument == "bucket" and place.bucket is None else found
 
 
 _OTHERS: Final = {
@@ -196,9 +202,7 @@ def _in_words(answered: int, said: _Said, needs: str) -> str:
     """Why, and what mends it if somebody can."""
     if said.code in _OTHER_REGION or 300 <= answered < 400:
         where = "another region" if said.region is None else f"the region {said.region}"
-        cure = (
-            "write that into [capabilities.credential.aws] of its manifest, build it for the host there, and install it"
-        )
+        cure = "build it with that as --region and for the host there, and install it"
         return f"the bucket is in {where}, and this connector signs for its own; {cure}"
     if said.code in _OTHERS:
         return _OTHERS[said.code]
