@@ -7,6 +7,7 @@ Rules
 - A result is one page: of a listing, the next begins at `next_cursor`; of an object, at `next_offset`. An object is read from its
   beginning for each page, because a part of it cannot be asked for where a secret has to be looked for in what comes back.
 - What is stored or deleted is the object that was named, and nothing else: no wildcards, and no prefix.
+- What is stored is the content of a call, and has no bound here: the supervisor has one for all arguments of a step (48 KiB).
 - `etag` makes a page, a change or a deletion one of exactly that content; S3 refuses it if there is another by now.
 
 Source: Amazon S3's API reference: ListObjectsV2, GetObject, HeadObject, PutObject, DeleteObject. Not handled: buckets and their
@@ -36,8 +37,6 @@ MAX_SLICE_BYTES: Final = 512 << 10
 """512 KiB of an object in one page: in base64 700 KiB, and so within a frame of 1 MiB."""
 MAX_OFFSET: Final = 256 << 20
 """256 MiB: each page reads the object up to its end, and an operation has a minute."""
-MAX_STORED_BYTES: Final = 44 << 10
-"""44 KiB: the arguments of a call come in one header of 64 KiB, and this is 59 KiB in base64."""
 _MIN_SLICE: Final = 16
 """Bytes: room for a character of four in each page."""
 _MAX_HEADER: Final = 1024
@@ -265,12 +264,9 @@ def put_object(
 
 def _stored(content: str, encoding: str) -> bytes:
     try:
-        data = content.encode() if encoding == "text" else base64.b64decode(content, validate=True)
+        return content.encode() if encoding == "text" else base64.b64decode(content, validate=True)
     except (UnicodeEncodeError, binascii.Error):
         raise BadInput(f"content is not {'text' if encoding == 'text' else 'base64'}", argument="content") from None
-    if len(data) > MAX_STORED_BYTES:
-        raise BadInput(f"content has {len(data)} bytes; at most {MAX_STORED_BYTES}", argument="content")
-    return data
 
 
 @op

@@ -257,6 +257,17 @@ def test_an_object_is_stored_once_after_a_person_saw_what_is_there(office: Offic
     assert [asked.method for asked in office.moto.asked if asked.target == f"/{bucket}/a"] == ["HEAD", "PUT"]
 
 
+def test_more_than_the_input_of_a_step_is_refused_before_anybody_is_asked(office: Office, bucket: str) -> None:
+    """As much as the connector's page says is a question."""
+    largest = (("x" * (45 << 10), "text"), (base64.b64encode(bytes(35 << 10)).decode(), "base64"))
+    for content, encoding in largest:
+        question = office.ask("store-s3-object", bucket=bucket, key="a", content=content, encoding=encoding)
+        assert office.person.decide(office.home, question, "deny").status == 200
+        more = {"bucket": bucket, "key": "a", "content": content + "xxxx" * 1024, "encoding": encoding}
+        error = office.home.run("store-s3-object", more).body["error"]
+        assert (error["class"], "at most 49152" in str(error)) == ("bad_input", True), error
+
+
 def test_an_object_is_deleted_after_a_person_agreed(office: Office, bucket: str) -> None:
     """And no other."""
     office.moto.put(bucket, "a", b"1")
