@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -14,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 import aileron.passphrase
 from tests.support import derived, forks
+from tests.support.other_user import checkout
 from tests.support.upstream import Authority
 
 # What is collected stays until the end: to search it for cycles, again and again while it grows, is a third of collecting it.
@@ -63,6 +66,14 @@ def _interruptible() -> None:
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """Of the certificates of servers that this run starts; trusted where a test says so."""
     return Authority(tmp_path_factory.mktemp("authority"))
+
+
+@pytest.fixture(scope="session")
+def readable_python() -> Iterator[Path]:
+    """One that an ordinary user can execute, with Aileron: made for the first who needs it."""
+    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
+    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
+    shutil.rmtree(folder)
 
 
 @pytest.fixture(autouse=True, scope="session")

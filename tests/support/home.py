@@ -73,6 +73,8 @@ class DaemonHome:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.folder: Final = path.parent
+        """All that is of this home lies in it."""
         self.operator: Client = _ForkingClient(path)
         self.agent: Client = _ForkingClient(path, operator=False)
 
@@ -112,6 +114,10 @@ class DaemonHome:
         """Write config.toml; the daemon reads it when it starts."""
         self.path.mkdir(mode=0o700, exist_ok=True)
         (self.path / "config.toml").write_text(text, encoding="utf-8")
+
+    def give(self, file: Path) -> Path:
+        """Where the daemon can read it."""
+        return file
 
     def unlock(self, secret: bytes = SECRET) -> None:
         """Make the vault, or unlock it, with one secret `pw`."""

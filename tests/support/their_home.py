@@ -57,7 +57,6 @@ class TheirHome(DaemonHome):
     def __init__(self, folder: Path, user: int, python: Path) -> None:
         super().__init__(folder / "h")
         self.user: Final = user
-        self.folder: Final = folder
         self.given: Final = folder / "given"
         self.operator = _Starting(self.path, user, python)
         self.agent = _Starting(self.path, user, python, operator=False)
@@ -71,6 +70,12 @@ class TheirHome(DaemonHome):
         super().configure(text)
         for path in (self.path, self.path / "config.toml"):
             os.chown(path, self.user, self.user)
+
+    def give(self, file: Path) -> Path:
+        """A copy in `given`."""
+        copied = Path(shutil.copy(file, self.given))
+        copied.chmod(0o644)
+        return copied
 
     def install(self, source: Path, *hosts: str) -> dict[str, Any]:
         """Build a connector and install it."""

@@ -1,0 +1,182 @@
+"""Whose daemon it is, which servers it reaches, and what is in its jails: for tests that say where a secret is not.
+
+    @pytest.fixture(scope="module", params=USERS)
+    def home(request, authority):
+        with office(request, authority, f"localhost:{server.port}") as home: ...
+
+    looked = look_while(home, server.held(), lambda: home.run("ask"))     # while a server keeps its answer back
+    looked.check(b"a word of the connector's", secret)
+
+    waiting = Waiting(home, "ask", {"word": "one-of-this-test"})          # while the connector waits: connectors/kept_frames
+    waiting.look().check(b"one-of-this-test", secret)
+    answer = waiting.go()
+
+Each search has a word beside it that the connector has: the memory in which nothing was found was looked at. Root only looks into
+other processes. Not here: servers, connectors, and who decides (approver.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from aileron.client import Answer, DaemonUnreachable
+from tests.support.canary import shapes
+from tests.support.home import DaemonHome, daemon_home
+from tests.support.memories import descendants_of, memory_of
+from tests.support.other_user import UID
+from tests.support.their_home import their_home
+from tests.support.upstream import Authority
+
+__all__ = ["USERS", "Looked", "Waiting", "forms_of", "keep_frames", "look_while", "memories_of", "office"]
+
+USERS: Final = ("own", "an_ordinary_user")
+"""Whoever runs the tests; as root, somebody else as well."""
+WAIT_S: Final = 20.0
+_FORMS: Final = (
+    *("as it is", "first half", "second half", "reversed", "hex", "HEX", "json", "percent"),
+    *(f"base64, {before} before" for before in range(3)),
+    *("utf-16-le", "utf-16-be", "utf-32-le"),
+)
+"""Of tests/support/canary.py, in memory and frames. Files are searched for all of them."""
+_KEPT_FRAMES: Final = Path(__file__).parent / "connectors" / "kept_frames" / "kept_frames.py"
+
+
+@contextlib.contextmanager
+def office(request: pytest.FixtureRequest, authority: Authority, *places: str) -> Iterator[DaemonHome]:
+    """A home of the user that the fixture's parameter says (`USERS`), with a daemon that reaches these places (`HOST:PORT`)."""
+    with contextlib.ExitStack() as undo:
+        if request.param == "own":
+            home = undo.enter_context(daemon_home())
+        elif os.geteuid() != 0:
+            pytest.skip("another user's daemon needs root")
+        else:
+            home = undo.enter_context(their_home(UID, request.getfixturevalue("readable_python")))
+        authorities = home.give(authority.ca_file)
+        home.configure(f'[egress]\nprivate = {list(places)}\nca_file = "{authorities}"\n')
+        home.ask("GET", "/healthz")
+        yield home
+
+
+def keep_frames(source: Path) -> None:
+    """Put `kept_frames` beside a connector."""
+    shutil.copy(_KEPT_FRAMES, source)
+
+
+def forms_of(*secrets: bytes) -> list[bytes]:
+    """What each can look like in a memory or a frame."""
+    return [form for secret in secrets for name, form in shapes(secret).items() if name in _FORMS]
+
+
+@dataclasses.dataclass(frozen=True)
+class Looked:
+    """The memories of the processes below a daemon, at one moment; and what came of the run, where it was waited for."""
+
+    memories: dict[int, bytes]
+    answer: Any = None
+
+    def check(self, word: bytes, *secrets: bytes) -> None:
+        """The word is in one of them, and no form of a secret in any."""
+        self.check_forms(word, forms_of(*secrets))
+
+    def check_forms(self, word: bytes, forms: Sequence[bytes]) -> None:
+        """The same, of forms as they are."""
+        assert any(word in memory for memory in self.memories.values()), "the connector's memory was not looked at"
+        assert [form for memory in self.memories.values() for form in forms if form in memory] == []
+
+
+def memories_of(processes: Sequence[int], *, mode: str = "rw") -> dict[int, bytes]:
+    """What these can write (with mode `r`, read), without those that have ended meanwhile."""
+    found = {}
+    for pid in processes:
+        try:
+            found[pid] = memory_of(pid, mode=mode)
+        except (OSError, AssertionError):
+            if _command(pid):
+                raise
+    return found
+
+
+def below(home: DaemonHome) -> list[int]:
+    """The processes of a daemon, but for itself."""
+    daemon = home.daemon_pid
+    assert daemon is not None
+    return descendants_of(daemon)
+
+
+def look_while(
+    home: DaemonHome, held: contextlib.AbstractContextManager[threading.Event], run: Callable[[], Any]
+) -> Looked:
+    """Into all memories below the daemon while `held` keeps a server's answer back; its event says that the request is there."""
+    answers: list[Any] = []
+    running = threading.Thread(target=lambda: answers.append(run()))
+    with held as arrived:
+        running.start()
+        assert arrived.wait(WAIT_S), "no request came"
+        memories = memories_of(below(home))
+    running.join(WAIT_S)
+    assert answers, "it did not end"
+    return Looked(memories, answers[0])
+
+
+class Waiting:
+    """One invocation, whose jail waits with the file /tmp/open until it is let `go`. `word` is in its arguments."""
+
+    def __init__(self, home: DaemonHome, action: str, args: dict[str, Any]) -> None:
+        self._answers: list[Answer] = []
+        self._home = home
+        self._running = threading.Thread(target=self._run, args=(action, args))
+        self._running.start()
+        until = time.monotonic() + WAIT_S
+        while (jail := self._found(args["word"])) is None:
+            assert not self._answers, self._answers[0].body
+            assert time.monotonic() < until, "no jail waits"
+            time.sleep(0.02)
+        self.jail: int = jail
+
+    def _run(self, action: str, args: dict[str, Any]) -> None:
+        with contextlib.suppress(DaemonUnreachable):  # where the daemon is killed
+            self._answers.append(self._home.run(action, args))
+
+    def _found(self, word: str) -> int | None:
+        for pid in self.processes():
+            with contextlib.suppress(OSError):  # it has ended, or is in no jail
+                if Path(f"/proc/{pid}/root/tmp/open").read_text(encoding="ascii") == word:
+                    return pid
+        return None
+
+    def processes(self) -> list[int]:
+        """All below the daemon."""
+        return below(self._home)
+
+    def logins(self) -> list[int]:
+        """Those that log in, and what forks them."""
+        found = [pid for pid in self.processes() if b"aileron.logins" in _command(pid)]
+        return sorted({*found, *(under for pid in found for under in descendants_of(pid))})
+
+    def look(self) -> Looked:
+        """Into what the jail can read, and what all others can write that do not log in."""
+        others = [pid for pid in self.processes() if pid not in (*self.logins(), self.jail)]
+        return Looked(memories_of([self.jail], mode="r") | memories_of(others))
+
+    def go(self) -> Answer:
+        """What became of it."""
+        Path(f"/proc/{self.jail}/root/tmp/open").unlink()
+        self._running.join(WAIT_S)
+        return self._answers[0]
+
+
+def _command(pid: int) -> bytes:
+    """Nothing, where it ended meanwhile."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    return b""
