@@ -21,15 +21,14 @@ a sign-in (renew.py).
 
 from __future__ import annotations
 
+import functools
 import hashlib
-import logging
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 import msgspec
 
@@ -39,8 +38,8 @@ from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.oauth.answers import Minted, minted
 from aileron.oauth.endpoint import Endpoints, host_of
+from aileron.oauth.jobs import JobJournal, Jobs, JobTiming, Series, make_room
 from aileron.oauth.problems import MINTING, ProviderError, not_minted
-from aileron.oauth.renew import Job, RenewalJournal, RenewalTiming
 from aileron.oauth.token_request import ClientCredential, TokenRequest, token_request
 
 __all__ = ["UNSAID_S", "USED_S", "Minting", "check_usable"]
@@ -49,7 +48,6 @@ UNSAID_S: Final = 600.0
 """Ten minutes, for a token whose end was not said: servers give five minutes to an hour, and asking again costs one request."""
 USED_S: Final = 12 * 3600.0
 """Half a day at most, whatever was said: for a day it is known to whoever scrubs."""
-MAX_STATES: Final = 1000  # as many bindings as a vault holds
 _ROOM_S: Final = 60.0
 """Before its end a token is replaced: as long as a slow request takes."""
 _ROOM_SHARE: Final = 4
@@ -60,7 +58,6 @@ _CLOCK_OFF_S: Final = 60.0
 _FOR_THE_CLOCK: Final = frozenset({"invalid_client", "invalid_grant", "invalid_request", "unknown_error"})
 """What servers say of an assertion that is not valid yet, or no longer."""
 _KEY: Final = os.urandom(32)
-_log = logging.getLogger(__name__)
 
 
 class Minting:
@@ -71,12 +68,12 @@ class Minting:
     def __init__(
         self,
         endpoints: Endpoints,
-        journal: RenewalJournal,
+        journal: JobJournal,
         remember: Callable[[BindingName, Secret], None],
         clock: Callable[[], float] = time.time,
         *,
         elapsed: Callable[[], float] = since_boot,
-        pace: RenewalTiming | None = None,
+        pace: JobTiming | None = None,
     ) -> None:
         """`remember`: have a token looked for in answers, for a day. It may raise AileronError: then the token is not used.
         `clock`: s since the epoch, for what assertions say; `elapsed`: s since whenever, for the age of tokens.
@@ -86,19 +83,14 @@ class Minting:
         self._remember: Final = remember
         self._clock: Final = clock
         self._elapsed: Final = elapsed
-        self._pace: Final = pace or RenewalTiming()
+        self._pace: Final = pace or JobTiming()
+        self._jobs: Final = Jobs(journal, self._pace, does="getting a token for", around_s=_AROUND_S)
         self._states: dict[BindingName, _State] = {}
-        self._tasks: anyio.abc.TaskGroup | None = None
 
     async def serve(self) -> None:
         """Carry requests out. Ends only by cancellation, and then not before what is under way has an end."""
-        async with anyio.create_task_group() as tasks:
-            self._tasks = tasks
-            try:
-                await anyio.sleep_forever()
-            finally:
-                self._tasks = None
-                self._hurry()
+        async with self._jobs.served():
+            await anyio.sleep_forever()
 
     def is_ready(self, credential: ClientCredential) -> bool:
         """Whether there is a token that counts for a while."""
@@ -168,26 +160,10 @@ class Minting:
 
     async def _minted(self, credential: ClientCredential, state: _State, deadline: float) -> Failure | None:
         """Wait for the request under way, or for one that begins; why it did not come to a token."""
-        job = state.job
-        if job is None:
-            problem = self._maybe_why_not(state)
-            if problem is not None:
-                return problem
-            if self._tasks is None:
-                return _problem("stopping", credential)
-            job = state.job = Job(anyio.current_time() + self._pace.exchange_s + _AROUND_S)
-            self._tasks.start_soon(self._carry_out, credential, state, job)
-        with anyio.CancelScope(deadline=deadline):
-            await job.done.wait()
-            return job.failure
-        return _problem("too_slow", credential)
-
-    def _maybe_why_not(self, state: _State) -> Failure | None:
-        left_s = state.pause_until - anyio.current_time()
-        if state.problem is None or left_s <= 0:
-            return None
-        message = f"{state.problem.message} (next attempt in {max(1, round(left_s))} s)"
-        return msgspec.structs.replace(state.problem, message=message)
+        if state.job is None and (problem := state.maybe_paused()) is not None:
+            return problem
+        work, problem_of = functools.partial(self._mint, credential, state), functools.partial(_problem, credential)
+        return await self._jobs.outcome(credential.name, state, work, problem_of, deadline)
 
     def _maybe_state(self, credential: ClientCredential) -> _State | None:
         state = self._states.get(credential.name)
@@ -196,39 +172,11 @@ class Minting:
     def _state(self, credential: ClientCredential) -> _State:
         state = self._maybe_state(credential)
         if state is None:
-            for idle in [name for name, each in self._states.items() if each.job is None]:
-                if len(self._states) >= MAX_STATES:
-                    del self._states[idle]
+            make_room(self._states, lambda each: each.job is None)
             state = self._states[credential.name] = _State(_mark(credential))
         return state
 
     # one request
-
-    async def _carry_out(self, credential: ClientCredential, state: _State, job: Job) -> None:
-        """The end of a task: whatever happens, whoever waits is told."""
-        try:
-            with job.scope:
-                job.failure = await self._attempt(credential, state)
-            if job.scope.cancelled_caught:
-                job.failure = _problem("stopping" if self._tasks is None else "too_slow", credential)
-        finally:
-            state.job = None
-            job.done.set()
-
-    async def _attempt(self, credential: ClientCredential, state: _State) -> Failure | None:
-        try:
-            await self._mint(credential, state)
-        except AileronError as error:
-            return error.failure
-        except Exception as error:  # noqa: BLE001 - the end of a task. Its words and its trace may hold a secret: only the kind
-            _log.error("unexpected error while getting a token for %s (%s)", credential.name, type(error).__name__)
-            return Failure(
-                failure_class=FailureClass.INTERNAL_ERROR,
-                message=f"unexpected error while getting a token for {credential.name}: this is a bug, please report it with "
-                "`aileron daemon logs`",
-                boundary=Boundary.RUNTIME,
-            )
-        return None
 
     async def _mint(self, credential: ClientCredential, state: _State) -> None:
         request = await _made(credential, self._clock())
@@ -240,9 +188,10 @@ class Minting:
             problem = error
         else:
             self._keep(credential, state, found)
-            await self._noted(credential.name, self._journal.renewed(credential.name))
+            await self._jobs.noted(credential.name, self._journal.renewed(credential.name))
             return
-        raise await self._refused(credential, state, problem, host)
+        failed = not_minted(problem, host, *_cures(credential))
+        raise await self._jobs.refused(credential.name, state, failed, problem.code)
 
     async def _asked(self, credential: ClientCredential, request: TokenRequest, host: str) -> Minted:
         deadline = anyio.current_time() + self._pace.exchange_s
@@ -254,35 +203,10 @@ class Minting:
         raise problem
 
     def _keep(self, credential: ClientCredential, state: _State, found: Minted) -> None:
-        state.failures, state.problem = 0, None
+        state.went_well()
         if self._states.get(credential.name) is state:  # else it was forgotten meanwhile, and is used by nobody
             self._remember(credential.name, found.token)
             state.current = _Current(found, self._elapsed)
-
-    async def _refused(
-        self, credential: ClientCredential, state: _State, problem: ProviderError, host: str
-    ) -> AileronError:
-        """There is no token: leave the server alone for a while."""
-        error = not_minted(problem, host, *_cures(credential))
-        pause_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2 ** min(state.failures, 30))
-        state.failures += 1
-        state.problem, state.pause_until = error.failure, anyio.current_time() + pause_s
-        _log.warning("no token for %s (%s): %s", credential.name, problem.code, error)
-        await self._noted(credential.name, self._journal.failed(credential.name, problem.code))
-        return error
-
-    async def _noted(self, name: BindingName, note: Awaitable[None]) -> None:
-        """What happened goes on record; where it cannot, it has happened all the same."""
-        try:
-            await note
-        except AileronError as error:
-            _log.error("could not record how a token for %s was asked for: %s", name, error)
-
-    def _hurry(self) -> None:
-        last = anyio.current_time() + self._pace.last_s
-        for state in self._states.values():
-            if state.job is not None:
-                state.job.scope.deadline = min(state.job.scope.deadline, last)
 
 
 def check_usable(credential: ClientCredential, now: float) -> None:
@@ -321,16 +245,13 @@ class _Current:
         return self.age_s >= self._life_s
 
 
-class _State:
+class _State(Series):
     """What is remembered of one binding, in this process."""
 
     def __init__(self, mark: bytes) -> None:
+        super().__init__()
         self.mark: Final = mark
-        self.job: Job | None = None
         self.current: _Current | None = None
-        self.failures = 0
-        self.problem: Failure | None = None
-        self.pause_until = 0.0
 
 
 def _mark(credential: ClientCredential) -> bytes:
@@ -365,7 +286,7 @@ def _with_clock(error: ProviderError, credential: ClientCredential, host: str, n
     return ProviderError("clock_off", what, retriable=False)
 
 
-def _problem(code: str, credential: ClientCredential) -> Failure:
+def _problem(credential: ClientCredential, code: str) -> Failure:
     problem, host = MINTING[code], _shown_host(credential)
     error = ProviderError(code, problem.what.format(host=host), retriable=problem.retriable)
     return not_minted(error, host, *_cures(credential)).failure

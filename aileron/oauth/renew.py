@@ -25,30 +25,29 @@ Source: RFC 6749 section 6, RFC 9700 section 4.14, RFC 7009; docs/explanation/oa
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import anyio
-import anyio.abc
 import anyio.to_thread
-import msgspec
 
 from aileron.model.credential import OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, Boundary, Failure, FailureClass
 from aileron.model.names import BindingName, HostPort
 from aileron.model.secret import Secret
 from aileron.oauth.answers import renewed
-from aileron.oauth.endpoint import EXCHANGE_S, Endpoints, endpoint_url, host_of
+from aileron.oauth.endpoint import Endpoints, endpoint_url, host_of
+from aileron.oauth.jobs import JobJournal, Jobs, JobTiming, Series, make_room
 from aileron.oauth.problems import RENEWAL, ProviderError, not_renewed
 from aileron.oauth.revoke import revoked
 
-__all__ = ["Job", "RenewableBinding", "RenewalJournal", "RenewalTiming", "Renewals", "Store"]
+__all__ = ["RenewableBinding", "Renewals", "Store"]
 
 MAX_HELD: Final = 64
 """Token sets in memory that could not be written; 22 KiB each at most. With more, nothing is renewed until some are."""
-MAX_STATES: Final = 1000  # as many bindings as a vault holds
 KEPT_S: Final = 24 * 3600.0
 """For which tokens are known that came into no vault: as long as the vault remembers what it had."""
 MAX_LOST: Final = 16
@@ -98,44 +97,6 @@ class Store(Protocol):
         ...
 
 
-class RenewalJournal(Protocol):
-    """The audit trail, as seen from here."""
-
-    async def renewing(self, binding: BindingName, host: str) -> None:
-        """Durable when it returns. What it raises stops the renewal."""
-        ...
-
-    async def renewed(self, binding: BindingName) -> None:
-        """It went well."""
-        ...
-
-    async def failed(self, binding: BindingName, code: str) -> None:
-        """It did not: the provider's error code, or ours (problems.py)."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class RenewalTiming:
-    """How long and how often, in seconds; tests that play an outage make it shorter."""
-
-    exchange_s: float = EXCHANGE_S
-    """For the provider's answer."""
-    patience_s: float = 5.0
-    """A request waits so long for a renewal while its token still counts."""
-    fresh_s: float = 30.0
-    """So young a token is not renewed for a 401: there is another reason, and a service that always says so costs no more."""
-    least_s: float = 1.0
-    """Nor for its end: a provider whose tokens end at once is asked no more often."""
-    first_pause_s: float = 5.0
-    """A provider that failed is left alone, twice as long after each failure …"""
-    longest_pause_s: float = 300.0
-    """… up to this: once it works again, nobody waits longer."""
-    write_again_s: float = 10.0
-    """Between two tries to write what could not be written."""
-    last_s: float = 5.0
-    """For renewals under way when the daemon stops: an answer that is on its way is there by then."""
-
-
 class Renewals:
     """All renewals. `serve` runs as long as the daemon; the rest belongs to the same event loop."""
 
@@ -143,33 +104,28 @@ class Renewals:
         self,
         store: Store,
         endpoints: Endpoints,
-        journal: RenewalJournal,
+        journal: JobJournal,
         clock: Callable[[], float] = time.time,
         *,
-        pace: RenewalTiming | None = None,
+        pace: JobTiming | None = None,
     ) -> None:
         """`clock`: s since the epoch."""
         self._store: Final = store
         self._endpoints: Final = endpoints
         self._journal: Final = journal
         self._clock: Final = clock
-        self._pace: Final = pace or RenewalTiming()
+        self._pace: Final = pace or JobTiming()
+        self._jobs: Final = Jobs(journal, self._pace, does="renewing", around_s=_DISK_S)
         self.states: dict[BindingName, _State] = {}
         self._lost: tuple[tuple[TokenSet, float], ...] = ()
         """Tokens that are held no more and were never written, and when that was; oldest first."""
         self._some_held = anyio.Event()
-        self._tasks: anyio.abc.TaskGroup | None = None
 
     async def serve(self) -> None:
         """Carry renewals out. Ends only by cancellation, and then not before what is under way has an end."""
         try:
-            async with anyio.create_task_group() as tasks:
-                self._tasks = tasks
-                try:
-                    await self._write_again()
-                finally:
-                    self._tasks = None
-                    self._hurry()
+            async with self._jobs.served():
+                await self._write_again()
         finally:
             with anyio.CancelScope(shield=True):
                 await self._write_held()
@@ -236,32 +192,21 @@ class Renewals:
     async def _renewed(self, name: BindingName, grant: OAuthGrant, deadline: float) -> Failure | None:
         """Wait for the renewal under way, or for one that begins; why it did not come to one."""
         state = self._state(name, grant)
-        job = state.job
-        if job is None:
+        if state.job is None:
             problem = self._maybe_why_not(name, grant, state)
             if problem is not None or self._is_fresh(state, grant):
                 return problem
-            if self._tasks is None:
-                return self._problem("stopping", name)
-            job = state.job = Job(anyio.current_time() + self._pace.exchange_s + _DISK_S)
-            self._tasks.start_soon(self._carry_out, name, state, job)
-        with anyio.CancelScope(deadline=deadline):
-            await job.done.wait()
-            return job.failure
-        return self._problem("too_slow", name)
+        work, problem_of = functools.partial(self._renew, name, state), functools.partial(self._problem, name)
+        return await self._jobs.outcome(name, state, work, problem_of, deadline)
 
     def _maybe_why_not(self, name: BindingName, grant: OAuthGrant, state: _State) -> Failure | None:
         if grant.failed is not None:
-            return self._problem(grant.failed if grant.failed in RENEWAL else "invalid_grant", name)
+            return self._problem(name, grant.failed if grant.failed in RENEWAL else "invalid_grant")
         if not grant.refreshable:
-            return self._problem("no_refresh_token", name)
-        left_s = state.pause_until - anyio.current_time()
-        if state.problem is not None and left_s > 0:
-            message = f"{state.problem.message} (next attempt in {max(1, round(left_s))} s)"
-            return msgspec.structs.replace(state.problem, message=message)
-        return None
+            return self._problem(name, "no_refresh_token")
+        return state.maybe_paused()
 
-    def _problem(self, code: str, name: BindingName) -> Failure:
+    def _problem(self, name: BindingName, code: str) -> Failure:
         problem = RENEWAL[code]
         host = self._host(name)
         error = ProviderError(code, problem.what.format(host=host), retriable=problem.retriable)
@@ -278,9 +223,7 @@ class Renewals:
     def _state(self, name: BindingName, grant: OAuthGrant) -> _State:
         state = self.states.get(name)
         if state is None or (state.obtained_ms != grant.obtained_ms and state.job is None):  # signed in anew
-            for idle in [known for known, each in self.states.items() if each.job is None and each.held is None]:
-                if len(self.states) >= MAX_STATES:
-                    del self.states[idle]
+            make_room(self.states, lambda each: each.job is None and each.held is None)
             if state is not None and state.held is not None:
                 self._lose(state.held)
             state = self.states[name] = _State(grant.obtained_ms)
@@ -320,46 +263,21 @@ class Renewals:
 
     # one renewal
 
-    async def _carry_out(self, name: BindingName, state: _State, job: Job) -> None:
-        """The end of a task: whatever happens, whoever waits is told."""
-        try:
-            with job.scope:
-                job.failure = await self._attempt(name, state)
-            if job.scope.cancelled_caught:
-                job.failure = self._problem("stopping" if self._tasks is None else "too_slow", name)
-        finally:
-            state.job = None
-            job.done.set()
-
-    async def _attempt(self, name: BindingName, state: _State) -> Failure | None:
-        try:
-            await self._renew(name, state)
-        except AileronError as error:
-            return error.failure
-        except Exception as error:  # noqa: BLE001 - the end of a task. Its words and its trace may hold a token: only the kind
-            _log.error("unexpected error while renewing %s (%s)", name, type(error).__name__)
-            return Failure(
-                failure_class=FailureClass.INTERNAL_ERROR,
-                message=f"unexpected error while renewing {name}: this is a bug, please report it with `aileron daemon logs`",
-                boundary=Boundary.RUNTIME,
-            )
-        return None
-
     async def _renew(self, name: BindingName, state: _State) -> None:
         if state.held is not None:
             await self._write(name, state)  # first: what is there to renew with may be in it alone
         before, grant = self._of_one_sign_in(name)
         host = _provider_of(name, before)
         if before.refresh is None:
-            raise AileronError.of(self._problem("no_refresh_token", name))
+            raise AileronError.of(self._problem(name, "no_refresh_token"))
         if sum(each.held is not None for each in self.states.values()) >= MAX_HELD:
-            raise AileronError.of(self._problem("unwritten", name))
+            raise AileronError.of(self._problem(name, "unwritten"))
         await self._journal.renewing(name, host)
         begun_ms = self._now_ms()
         try:
             await anyio.to_thread.run_sync(self._store.note_renewal, name, begun_ms)
         except AileronError as error:
-            await self._noted(name, self._journal.failed(name, error.failure.failure_class.value))
+            await self._jobs.noted(name, self._journal.failed(name, error.failure.failure_class.value))
             raise
         try:
             form = {
@@ -389,7 +307,7 @@ class Renewals:
 
     async def _keep(self, name: BindingName, state: _State) -> None:
         """Steps 6 and 7. From here on it went well, whatever the disk says."""
-        state.failures, state.problem = 0, None
+        state.went_well()
         state.renewed_at = anyio.current_time()
         try:
             await self._write(name, state)
@@ -397,7 +315,7 @@ class Renewals:
             _log.error("the renewed tokens of %s are in memory only: %s", name, error)
         finally:
             state.uses_held = state.held is not None
-        await self._noted(name, self._journal.renewed(name))
+        await self._jobs.noted(name, self._journal.renewed(name))
 
     async def _refused(
         self, name: BindingName, state: _State, grant: OAuthGrant, problem: ProviderError, host: str
@@ -406,12 +324,7 @@ class Renewals:
         if problem.code in _ENDED:
             await self._put_down(name, grant, problem.code)
         error = not_renewed(problem, host, _again(name))
-        pause_s = min(self._pace.longest_pause_s, self._pace.first_pause_s * 2 ** min(state.failures, 30))
-        state.failures += 1
-        state.problem, state.pause_until = error.failure, anyio.current_time() + pause_s
-        _log.warning("%s was not renewed (%s): %s", name, problem.code, error)
-        await self._noted(name, self._journal.failed(name, problem.code))
-        return error
+        return await self._jobs.refused(name, state, error, problem.code)
 
     async def _put_down(self, name: BindingName, grant: OAuthGrant, code: str) -> None:
         now = self._maybe_grant(name)
@@ -421,13 +334,6 @@ class Renewals:
             await anyio.to_thread.run_sync(self._store.note_refused, name, code)
         except AileronError as error:
             _log.error("could not record that %s is no longer renewed: %s", name, error)
-
-    async def _noted(self, name: BindingName, note: Awaitable[None]) -> None:
-        """What happened goes on record; where it cannot, it has happened all the same."""
-        try:
-            await note
-        except AileronError as error:
-            _log.error("could not record the outcome of renewing %s: %s", name, error)
 
     def _of_one_sign_in(self, name: BindingName) -> tuple[TokenSet, OAuthGrant]:
         """Tokens and what is said of them. Worker threads write to the vault: signed in anew between two looks, they are looked
@@ -493,12 +399,6 @@ class Renewals:
                 except Exception as error:  # noqa: BLE001 - of one binding: the others go on. Its words may hold a token
                     _log.error("the renewed tokens of %s are in memory only (%s)", name, type(error).__name__)
 
-    def _hurry(self) -> None:
-        last = anyio.current_time() + self._pace.last_s
-        for state in self.states.values():
-            if state.job is not None:
-                state.job.scope.deadline = min(state.job.scope.deadline, last)
-
 
 _ENDED: Final = frozenset({"invalid_grant", "cut_off"})
 """RFC 6749, section 5.2: the refresh token itself is what is wrong. All else may be mended without the person."""
@@ -516,28 +416,16 @@ class _Held:
     grant: OAuthGrant
 
 
-class Job:
-    """One renewal under way, or one request for a token (minting.py). Shielded: whoever began it does not end it."""
-
-    def __init__(self, deadline: float) -> None:
-        self.done: Final = anyio.Event()
-        self.scope: Final = anyio.CancelScope(shield=True, deadline=deadline)
-        self.failure: Failure | None = None
-
-
-class _State:
+class _State(Series):
     """What is remembered of one binding's renewals, in this process. Times as in `anyio.current_time()`."""
 
     def __init__(self, obtained_ms: int) -> None:
+        super().__init__()
         self.obtained_ms: Final = obtained_ms
-        self.job: Job | None = None
         self.held: _Held | None = None
         self.uses_held = False
         """Whether what is held is used: not while it is written the first time, but if that has failed."""
         self.writing: Final = anyio.Lock()
-        self.failures = 0
-        self.problem: Failure | None = None
-        self.pause_until = 0.0
         self.renewed_at: float | None = None
         self.settled_ms: int | None = None
         """When a renewal was begun that the provider is known not to have carried out, as the vault has it."""

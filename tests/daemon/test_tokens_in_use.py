@@ -23,7 +23,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Budget, CredentialUse, Grant
 from aileron.model.secret import Secret
 from aileron.oauth.endpoint import Endpoints
-from aileron.oauth.renew import RenewalTiming
+from aileron.oauth.jobs import JobTiming
 from aileron.vault.vault import Vault
 from tests.egress.conftest import Journal
 from tests.oauth.test_oauth_renew import CONNECTOR, NAME, PASSPHRASE, World, served
@@ -33,7 +33,7 @@ from tests.support.upstream import Authority, Seen, Upstream, answer
 pytestmark = pytest.mark.anyio
 
 FIRST, SECOND = "canary-access-token-0", "canary-access-token-1"
-PATIENT = RenewalTiming(patience_s=20.0)
+PATIENT = JobTiming(patience_s=20.0)
 """A slow machine's renewal is waited for, and not sent without."""
 REFUSAL = answer(b"who?", "WWW-Authenticate: Bearer", status="401 Unauthorized")
 Script = Callable[[Seen], bytes]
@@ -76,7 +76,7 @@ class Joined:
 
 
 @contextlib.asynccontextmanager
-async def joined(directory: Path, script: Script, pace: RenewalTiming | None = None) -> AsyncIterator[Joined]:
+async def joined(directory: Path, script: Script, pace: JobTiming | None = None) -> AsyncIterator[Joined]:
     """All of it, until the block is left."""
     authority = Authority(directory)
     tls = authority.server_context("localhost")
@@ -87,7 +87,7 @@ async def joined(directory: Path, script: Script, pace: RenewalTiming | None = N
         private = frozenset({provider.address, HostPort("localhost", service.port)})
         settings = Settings(egress_private=private, egress_ca_pem=authority.ca_pem)
         egress = Egress(settings, lending)
-        world = World(vault, provider, Endpoints(egress, settings), pace or RenewalTiming())
+        world = World(vault, provider, Endpoints(egress, settings), pace or JobTiming())
         world.sign_in()
         world.clock.now += 3600 - 90
         try:
@@ -154,7 +154,7 @@ async def test_many_that_were_refused_are_served_after_one_renewal(tmp_path: Pat
 
 async def test_a_service_that_refuses_everything_cannot_wear_out_the_provider(tmp_path: Path) -> None:
     """A connector's own host, asked 200 times in 8 steps: one renewal, one request more than were asked for."""
-    async with joined(tmp_path, lambda _seen: REFUSAL, RenewalTiming(fresh_s=600.0)) as rooms:
+    async with joined(tmp_path, lambda _seen: REFUSAL, JobTiming(fresh_s=600.0)) as rooms:
         for _step in range(8):
             meter = Meter(rooms.grant.budget)
             for _request in range(25):
@@ -167,7 +167,7 @@ async def test_a_service_that_refuses_everything_cannot_wear_out_the_provider(tm
 
 async def test_within_a_step_not_even_an_eager_pace_lets_it(tmp_path: Path) -> None:
     """Were every refusal renewed at once: the engine's own bound is one for each step."""
-    eager = RenewalTiming(fresh_s=0.0, least_s=0.0)
+    eager = JobTiming(fresh_s=0.0, least_s=0.0)
     async with joined(tmp_path, lambda _seen: REFUSAL, eager) as rooms:
         for _step in range(3):
             meter = Meter(rooms.grant.budget)

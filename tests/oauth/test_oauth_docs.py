@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from aileron.oauth import answers, callback, endpoint, minting, renew, signin, token_request
+from aileron.oauth import answers, callback, endpoint, jobs, minting, renew, signin, token_request
 from aileron.oauth.problems import (
     MINTING,
     RENEWAL,
@@ -85,7 +85,7 @@ def test_every_sentence_of_a_token_request_does_so_too(code: str) -> None:
 
 def test_the_numbers_on_the_page_are_those_of_the_code() -> None:
     """Where one changes, the other has to."""
-    pace = renew.RenewalTiming()
+    pace = jobs.JobTiming()
     for text, value in {
         r"for (\d+) minutes. It takes one answer": signin.SIGN_IN_S / 60,
         r"After (\d+) of these": callback.MAX_TRIES,

@@ -18,8 +18,8 @@ from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.oauth.endpoint import Endpoints
+from aileron.oauth.jobs import JobTiming
 from aileron.oauth.minting import UNSAID_S, USED_S, Minting
-from aileron.oauth.renew import RenewalTiming
 from aileron.oauth.token_request import ClientCredential
 from tests.oauth.test_oauth_assertion import RSA, pem
 from tests.oauth.test_oauth_renew import NOW, Clock, Journal
@@ -30,14 +30,14 @@ from tests.support.upstream import answer
 pytestmark = pytest.mark.anyio
 
 SECRET: Final = b"canary-client-secret"
-PACE: Final = RenewalTiming(patience_s=20.0, fresh_s=30.0, first_pause_s=600.0, longest_pause_s=600.0)
+PACE: Final = JobTiming(patience_s=20.0, fresh_s=30.0, first_pause_s=600.0, longest_pause_s=600.0)
 EXCHANGE: Final = {"grant": "token_exchange", "client_auth": "none"}
 
 
 class World:
     """One `Minting`, its server, and what is remembered of it."""
 
-    def __init__(self, endpoints: Endpoints, server: TokenServer, pace: RenewalTiming) -> None:
+    def __init__(self, endpoints: Endpoints, server: TokenServer, pace: JobTiming) -> None:
         self.server = server
         self.journal = Journal()
         self.clock = Clock()
@@ -68,7 +68,7 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def served(endpoints: Endpoints, server: TokenServer, pace: RenewalTiming = PACE) -> AsyncIterator[World]:
+async def served(endpoints: Endpoints, server: TokenServer, pace: JobTiming = PACE) -> AsyncIterator[World]:
     """Until the block is left."""
     world = World(endpoints, server, pace)
     async with anyio.create_task_group() as tasks:
@@ -306,7 +306,7 @@ async def test_a_token_belongs_to_what_it_was_got_with(world: World, changed: di
 async def test_a_daemon_that_stops_answers_whoever_waits(endpoints: Endpoints, server: TokenServer) -> None:
     """A server that says nothing does not keep it."""
     server.hold()
-    pace = RenewalTiming(last_s=0.1)
+    pace = JobTiming(last_s=0.1)
     failed: list[AileronError] = []
     async with anyio.create_task_group() as waiting, served(endpoints, server, pace) as world:
 
@@ -317,6 +317,18 @@ async def test_a_daemon_that_stops_answers_whoever_waits(endpoints: Endpoints, s
         await anyio.to_thread.run_sync(server.wait_asked)
 
     assert [error.failure.details["code"] for error in failed] == ["stopping"]
+
+
+async def test_a_token_that_was_forgotten_meanwhile_keeps_no_daemon_from_stopping(
+    endpoints: Endpoints, server: TokenServer
+) -> None:
+    """The vault was locked while its server said nothing: the request has its last seconds like any other."""
+    server.hold()
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as waiting, served(endpoints, server, JobTiming(last_s=0.1)) as world:
+            waiting.start_soon(world.fails)
+            await anyio.to_thread.run_sync(server.wait_asked)
+            world.minting.forget()
 
 
 async def test_tokens_of_many_bindings_do_not_mix(world: World) -> None:

@@ -20,9 +20,10 @@ from aileron.model.credential import Client, OAuthGrant, TokenSet
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.names import BindingName, HostPort
 from aileron.model.secret import Secret
-from aileron.oauth import renew
+from aileron.oauth import jobs, renew
 from aileron.oauth.endpoint import Endpoints
-from aileron.oauth.renew import Renewals, RenewalTiming
+from aileron.oauth.jobs import JobTiming
+from aileron.oauth.renew import Renewals
 from aileron.vault.bindings import Binding
 from aileron.vault.vault import Vault
 from tests.support.token_server import SCOPES, TokenServer, json_answer, oauth_error, tokens_answer
@@ -35,7 +36,7 @@ NAME: Final = BindingName("oauth2", "mail", "work")
 CONNECTOR: Final = "github://you/mail"
 NOW: Final = 1_795_233_600.0
 FIRST: Final = Secret(b"canary-access-token-0")
-QUICK: Final = RenewalTiming(
+QUICK: Final = JobTiming(
     patience_s=20.0,
     fresh_s=0.0,
     least_s=0.0,
@@ -119,7 +120,7 @@ class Journal:
 class World:
     """Everything around the renewals of one vault."""
 
-    def __init__(self, vault: Vault, server: TokenServer, endpoints: Endpoints, pace: RenewalTiming) -> None:
+    def __init__(self, vault: Vault, server: TokenServer, endpoints: Endpoints, pace: JobTiming) -> None:
         self.vault = vault
         self.server = server
         self.store = Store(vault)
@@ -501,7 +502,7 @@ async def test_while_a_token_counts_nobody_waits_long_for_the_next(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """A provider that does not answer, half a minute before the end: the request goes out with what there is."""
-    world = World(vault, server, endpoints, RenewalTiming(patience_s=0.05, fresh_s=0))
+    world = World(vault, server, endpoints, JobTiming(patience_s=0.05, fresh_s=0))
     world.sign_in()
     async with served(world):
         world.clock.now += 3600 - 30
@@ -533,7 +534,7 @@ async def test_a_provider_that_never_answers_does_not_keep_the_daemon(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """It is waited for a moment; who waited is told, and what may have happened there is on disk."""
-    world = World(vault, server, endpoints, RenewalTiming(last_s=0.05))
+    world = World(vault, server, endpoints, JobTiming(last_s=0.05))
     world.sign_in()
     told: list[AileronError] = []
 
@@ -677,7 +678,7 @@ async def test_what_is_in_memory_only_is_written_when_the_daemon_stops(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """Its last chance, long before the next regular one."""
-    world = World(vault, server, endpoints, RenewalTiming(write_again_s=600))
+    world = World(vault, server, endpoints, JobTiming(write_again_s=600))
     world.sign_in()
     async with served(world):
         world.store.full = {"put_tokens"}
@@ -1043,7 +1044,7 @@ async def test_what_nobody_foresaw_is_told_without_a_word_of_it(world: World, ca
 
 async def test_what_is_remembered_of_bindings_has_a_bound(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that is there no more is forgotten first."""
-    monkeypatch.setattr(renew, "MAX_STATES", 2)
+    monkeypatch.setattr(jobs, "MAX_STATES", 2)
     for number in range(5):
         other = BindingName("oauth2", "mail", f"number-{number}")
         world.sign_in(other, ends_in_s=0)
@@ -1076,7 +1077,7 @@ async def test_a_provider_that_is_well_again_is_asked_after_a_pause(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """Without a pause it is asked at once, and all is well; a refused connection, a 500 and nonsense lose nothing."""
-    world = World(vault, server, endpoints, RenewalTiming(first_pause_s=0, fresh_s=0))
+    world = World(vault, server, endpoints, JobTiming(first_pause_s=0, fresh_s=0))
     world.sign_in(ends_in_s=0)
     server.says(answer(b"", status="500 Oops"), answer(b"<p>"), json_answer(tokens_answer(access_token="x")))
     async with served(world):
@@ -1089,7 +1090,7 @@ async def test_a_provider_that_is_well_again_is_asked_after_a_pause(
 
 async def test_pauses_grow_and_have_an_end(vault: Vault, server: TokenServer, endpoints: Endpoints) -> None:
     """Twice as long each time, never over the longest; after a success the first again."""
-    world = World(vault, server, endpoints, RenewalTiming(first_pause_s=100, longest_pause_s=300, fresh_s=0))
+    world = World(vault, server, endpoints, JobTiming(first_pause_s=100, longest_pause_s=300, fresh_s=0))
     world.sign_in(ends_in_s=0)
     server.says(*[answer(b"", status="503 Busy")] * 4)
     pauses = []
@@ -1111,7 +1112,7 @@ async def test_a_service_that_always_says_no_does_not_cost_a_renewal_each_time(
     vault: Vault, server: TokenServer, endpoints: Endpoints
 ) -> None:
     """A 401 that is not for the token's age: one renewal, then it is passed on for a while."""
-    world = World(vault, server, endpoints, RenewalTiming())
+    world = World(vault, server, endpoints, JobTiming())
     world.sign_in()
     async with served(world):
         first = await world.renew()
@@ -1127,7 +1128,7 @@ async def test_tokens_that_end_at_once_are_not_renewed_without_end(
 ) -> None:
     """`expires_in` of zero: the token is tried, and the provider asked once for a while."""
     server.lifetime_s = 0
-    world = World(vault, server, endpoints, RenewalTiming(least_s=600))
+    world = World(vault, server, endpoints, JobTiming(least_s=600))
     world.sign_in(ends_in_s=0)
     async with served(world):
         for _ in range(20):
