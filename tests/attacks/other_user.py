@@ -19,7 +19,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 DEADLINE_S: Final = 900.0
 """The whole suite on a busy machine; three minutes on two idle cores."""
 _TREE: Final = ("aileron", "sandbox", "connectors", "tests", "docs", "pyproject.toml", "README.md", "SECURITY.md")
-_NEEDED: Final = ("aileron", "pytest", "pytest-timeout", "hypothesis", "trustme", "radicale")
+_NEEDED: Final = ("aileron", "pytest", "pytest-timeout", "hypothesis", "trustme", "radicale", "websockets")
 _TESTS: Final = (
     "tests/attacks",
     "tests/sandbox/test_jail_denials.py",

@@ -16,6 +16,7 @@ from aileron.egress import EgressRequest, Meter
 from aileron.egress.inject import LentCredential, inject, needles_for
 from aileron.egress.messages import WebSocket
 from aileron.egress.outgoing import Outgoing
+from aileron.egress.stream import StreamRequest
 from aileron.egress.url import parse_url
 from aileron.egress.websocket import WebSocketRequest
 from aileron.model.failure import AileronError, FailureClass
@@ -338,6 +339,31 @@ def test_what_is_no_certificate_is_told_with_the_fix(secret: bytes, said: str) -
     assert said in caught.value.failure.message
     assert ROTATE in caught.value.failure.message
     assert "canary" not in str(caught.value)
+
+
+async def test_no_other_host_is_shown_it(mira: World, authority: Authority, clients: ClientAuthority) -> None:
+    """The server lets nobody in without one: where it is granted, a request that names the credential is let in, and no stream.
+    Where it is not, nobody connects to it and nothing is lent, whatever is asked.
+    """
+    tls = verifying(authority, clients, ssl.TLSVersion.TLSv1_2)
+    with Upstream(lambda _: answer(b"in"), tls) as granted, Upstream(lambda _: answer(b"in"), tls) as other:
+        grant, deadline = grant_at(mira, granted.port), anyio.current_time() + 20
+        assert (await mira.ask(granted, grant=grant, credential="mtls")).body == b"in"
+        with pytest.raises(AileronError) as stream:
+            async with mira.egress.streams.open(
+                StreamRequest(HOST, granted.port, tls=True), grant, Meter(grant.budget), mira.journal, deadline
+            ):
+                pass
+        mira.journal.denials.clear()
+        assert granted.connections == 1
+
+        request = await mira.refusal(other, grant=grant, credential="mtls")
+        asked = WebSocketRequest(f"wss://{HOST}:{other.port}/", credential="mtls")
+        with pytest.raises(AileronError) as websocket:
+            await mira.egress.websockets.open(asked, grant, Meter(grant.budget), mira.journal, deadline).__aenter__()
+    assert reason_of(stream.value) == "stream_credential"
+    assert (reason_of(request), reason_of(websocket.value)) == ("host_not_granted", "host_not_granted")
+    assert (other.connections, mira.vault.lent) == (0, 1)
 
 
 def test_a_request_names_the_kind_only() -> None:

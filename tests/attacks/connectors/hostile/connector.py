@@ -1,7 +1,7 @@
 """A connector without the SDK that does what its argument `source` says: arbitrary code, as any connector is.
 
-In scope: `invoke` (the header that came), `framed(header, body)`, `send(bytes)`, `request(id, url)`, `stream(id)`,
-`result(output)`, `stay()`.
+In scope: `invoke` (the header that came), `framed(header, body)`, `send(bytes)`, `receive()`, `request(id, url)`, `stream(id)`,
+`websocket(id, path)`, `said(id, data)`, `result(output)`, `stay()`.
 """
 
 import os
@@ -59,6 +59,18 @@ def stream(number):
     """A frame that asks for a stream of bytes to the first granted host."""
     there = invoke["hosts"][0]
     return framed({"type": "tcp_open", "id": number, "host": there["host"], "port": there["port"], "tls": False})
+
+
+def websocket(number, path="", **fields):
+    """A frame that asks for a WebSocket at the first granted host, with these fields of its own."""
+    there = invoke["hosts"][0]
+    url = f"ws://{there['host']}:{there['port']}{path}"
+    return framed({"type": "websocket_open", "id": number, "url": url, "headers": [], **fields})
+
+
+def said(number, data, text=True, more=False):
+    """A message on a WebSocket, or a part of one."""
+    return framed({"type": "websocket_message", "id": number, "text": text, "more": more}, data)
 
 
 def stay():
