@@ -421,6 +421,12 @@ def test_what_is_dear_is_seen_where_it_is_used(fake: FakeDaemon, home: Path):
     assert {"typer", "inspect"} <= imported(home, "run", "--help")
 
 
+@pytest.mark.parametrize("words", [("action", "list"), ("secret", "list")], ids=" ".join)
+def test_no_command_imports_pydantic(home: Path, words: tuple[str, ...]):
+    """It takes 100 ms, as long as all the rest of such a command, and typer can do without until 0.29."""
+    assert imported(home, *words) & {"typer", "pydantic"} == {"typer"}
+
+
 def test_help_and_the_hot_path_have_the_same_options():
     """Typer is told the options of run.py: name for name, flag for flag, word for word."""
     from typer.main import get_command
