@@ -9,12 +9,16 @@ Source: docs/reference/connector-manifest.md. Not here: making a signature (egre
 from __future__ import annotations
 
 import binascii
+import re
 from typing import Final, Literal, get_args
 
 import msgspec
 
 __all__ = [
     "DIGESTS",
+    "IN_FIELDS",
+    "PLACEHOLDER",
+    "PLACEHOLDERS",
     "SIGNING_ALGORITHMS",
     "AwsScope",
     "ClientAuth",
@@ -22,6 +26,7 @@ __all__ = [
     "HmacTemplate",
     "KeyForm",
     "MachineGrant",
+    "Placeholder",
     "SignatureEncoding",
     "SigningAlgorithm",
     "TokenGrant",
@@ -33,6 +38,14 @@ DIGESTS: Final[tuple[Digest, ...]] = get_args(Digest)
 KeyForm = Literal["utf8", "base64", "hex", "whsec"]
 """How the stored text is read as the HMAC's key; `whsec`: base64 after `whsec_`, as Standard Webhooks has it."""
 SignatureEncoding = Literal["hex", "base64"]
+Placeholder = Literal["method", "host", "path", "query", "target", "body", "body_sha256", "time", "time_ms", "id"]
+"""What a template can say of a request: `path`, `query` and `target` as they are sent, `time` in seconds and `time_ms` in
+milliseconds since the epoch, `id` another one for each request."""
+PLACEHOLDERS: Final = frozenset[str](get_args(Placeholder))
+IN_FIELDS: Final = (PLACEHOLDERS - {"body"}) | {"signature"}
+"""What a header field can say: a body can have bytes that no field has."""
+PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+"""One in a template, with its name, known or not."""
 MachineGrant = Literal["client_credentials", "jwt_bearer", "token_exchange"]
 """RFC 6749 section 4.4, RFC 7523 section 2.1, RFC 8693: how a program gets a token without a person."""
 ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_jwt", "none"]
@@ -52,9 +65,7 @@ class AwsScope(msgspec.Struct, frozen=True, kw_only=True):
 class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
     """`[capabilities.credential.hmac]`: what is signed, and the header fields that say so.
 
-    `message` and the values of `headers` (names and values, in the order of the file) have the placeholders `{method}`, `{host}`,
-    `{path}`, `{query}`, `{target}`, `{body}`, `{body_sha256}`, `{time}` (seconds), `{time_ms}` and `{id}`; headers also
-    `{signature}`.
+    `message` has `PLACEHOLDERS` in braces; the values of `headers` (names and values, in the order of the file) have `IN_FIELDS`.
     """
 
     algorithm: Digest = "sha256"
@@ -62,6 +73,12 @@ class HmacTemplate(msgspec.Struct, frozen=True, kw_only=True):
     encoding: SignatureEncoding = "hex"
     message: str
     headers: tuple[tuple[str, str], ...]
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """The names of all that it has, known or not."""
+        texts = (self.message, *(value for _name, value in self.headers))
+        return frozenset(name for text in texts for name in PLACEHOLDER.findall(text))
 
 
 def hmac_key(form: KeyForm, stored: bytes) -> bytes:

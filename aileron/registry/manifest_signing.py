@@ -21,6 +21,9 @@ import msgspec
 from aileron.model.document import Field, Kind, Table
 from aileron.model.request_signing import (
     DIGESTS,
+    IN_FIELDS,
+    PLACEHOLDER,
+    PLACEHOLDERS,
     SIGNING_ALGORITHMS,
     AwsScope,
     ClientAuth,
@@ -47,11 +50,9 @@ _MAX_TEMPLATE: Final = 256
 _MAX_FIELDS: Final = 8
 """Header fields of one signature; Standard Webhooks has three."""
 _TEMPLATE: Final = re.compile(rf"[\x20-\x7e]{{1,{_MAX_TEMPLATE}}}")
-_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
-_OF_A_REQUEST: Final = frozenset(
-    ("method", "host", "path", "query", "target", "body", "body_sha256", "time", "time_ms", "id")
-)
-_IN_FIELDS: Final = (_OF_A_REQUEST - {"body"}) | {"signature"}
+_HMAC: Final = HmacTemplate(message="", headers=())
+_GRANT: Final = TokenGrant(grant="client_credentials", token_url="", client_auth="none")
+"""For their defaults, which are those of the types."""
 _URN: Final = re.compile(r"[!-~]{1,256}")
 
 AWS: Final = {
@@ -73,15 +74,15 @@ AWS: Final = {
 }
 
 HMAC: Final = {
-    "algorithm": Field(Kind.STRING, says="hash function", choices=DIGESTS, default="sha256"),
+    "algorithm": Field(Kind.STRING, says="hash function", choices=DIGESTS, default=_HMAC.algorithm),
     "key": Field(
         Kind.STRING,
         says="how the stored secret is read: as text, decoded, or as Standard Webhooks has it (`whsec_` and base64)",
         choices=get_args(KeyForm),
-        default="utf8",
+        default=_HMAC.key,
     ),
     "encoding": Field(
-        Kind.STRING, says="how the signature is written", choices=get_args(SignatureEncoding), default="hex"
+        Kind.STRING, says="how the signature is written", choices=get_args(SignatureEncoding), default=_HMAC.encoding
     ),
     "message": Field(
         Kind.STRING,
@@ -139,13 +140,13 @@ OAUTH2_CLIENT: Final = {
         Kind.STRING,
         says="signature of an assertion (RFC 7518, RFC 8037)",
         choices=SIGNING_ALGORITHMS,
-        default="RS256",
+        default=_GRANT.algorithm,
     ),
     "subject_token_type": Field(
         Kind.STRING,
         says="`token_exchange` only: what the stored token is",
         pattern=_URN.pattern,
-        default="urn:ietf:params:oauth:token-type:access_token",
+        default=_GRANT.subject_token_type,
     ),
 }
 
@@ -170,7 +171,7 @@ def parse_aws(table: Table, allow_unbound: bool) -> AwsScope:
 def parse_hmac(table: Table) -> HmacTemplate:
     """`[capabilities.credential.hmac]`. AileronError(invalid_request) with line and cure."""
     message = table.string("message")
-    _check_template(table, "message", message, _OF_A_REQUEST)
+    _check_template(table, "message", message, PLACEHOLDERS)
     if not _placeholders(message):
         raise table.refuse("message", "message has no placeholder: the signature would be the same each time")
     headers = table.free("headers")
@@ -184,9 +185,9 @@ def parse_hmac(table: Table) -> HmacTemplate:
     if len(keys) != len(headers):
         raise table.refuse("headers", "headers has one field twice")
     return HmacTemplate(
-        algorithm=msgspec.convert(_choice(table, "algorithm", "sha256"), Digest),
-        key=msgspec.convert(_choice(table, "key", "utf8"), KeyForm),
-        encoding=msgspec.convert(_choice(table, "encoding", "hex"), SignatureEncoding),
+        algorithm=msgspec.convert(_choice(table, "algorithm", _HMAC.algorithm), Digest),
+        key=msgspec.convert(_choice(table, "key", _HMAC.key), KeyForm),
+        encoding=msgspec.convert(_choice(table, "encoding", _HMAC.encoding), SignatureEncoding),
         message=message,
         headers=tuple(headers.items()),
     )
@@ -201,7 +202,7 @@ def _check_field(table: Table, name: str, value: object) -> None:
         raise table.refuse("headers", f"{name!r} is not a header field that a credential may use", name)
     if not isinstance(value, str):
         raise table.refuse("headers", f"{name} is not a string", name)
-    _check_template(table, "headers", value, _IN_FIELDS)
+    _check_template(table, "headers", value, IN_FIELDS)
     if value != value.strip():
         raise table.refuse("headers", f"{name} begins or ends with a space", name)
 
@@ -212,12 +213,12 @@ def _check_template(table: Table, key: str, text: str, known: frozenset[str]) ->
     for name in _placeholders(text):
         if name not in known:
             raise table.refuse(key, f"{key}: unknown placeholder {{{name}}}; known: {', '.join(sorted(known))}")
-    if set(_PLACEHOLDER.sub("", text)) & set("{}"):
+    if set(PLACEHOLDER.sub("", text)) & set("{}"):
         raise table.refuse(key, f"{key}: a brace outside a placeholder")
 
 
 def _placeholders(text: str) -> list[str]:
-    return _PLACEHOLDER.findall(text)
+    return PLACEHOLDER.findall(text)
 
 
 def parse_token_grant(table: Table) -> TokenGrant:
@@ -236,7 +237,6 @@ def parse_token_grant(table: Table) -> TokenGrant:
     for key in ("audience", "subject_token_type"):
         if key in table and not _URN.fullmatch(table.string(key)):
             raise table.refuse(key, f"{key} is empty, longer than 256 characters or not printable ASCII")
-    defaults = TokenGrant(grant="client_credentials", token_url="", client_auth="none")
     return TokenGrant(
         grant=msgspec.convert(grant, MachineGrant),
         token_url=table.parsed("token_url", check_provider_url),
@@ -244,6 +244,6 @@ def parse_token_grant(table: Table) -> TokenGrant:
         scopes=parse_scopes(table),
         audience=table.maybe_string("audience"),
         resource=table.parsed("resource", check_resource) if "resource" in table else None,
-        algorithm=msgspec.convert(_choice(table, "algorithm", defaults.algorithm), SigningAlgorithm),
-        subject_token_type=_choice(table, "subject_token_type", defaults.subject_token_type),
+        algorithm=msgspec.convert(_choice(table, "algorithm", _GRANT.algorithm), SigningAlgorithm),
+        subject_token_type=_choice(table, "subject_token_type", _GRANT.subject_token_type),
     )

@@ -25,7 +25,7 @@ from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.signing.hmac_template import Occasion, sign, signs_body
 from aileron.egress.url import parse_url
 from aileron.model.failure import AileronError, Boundary, FailureClass
-from aileron.model.request_signing import HmacTemplate, KeyForm
+from aileron.model.request_signing import IN_FIELDS, PLACEHOLDERS, HmacTemplate, KeyForm
 from aileron.model.secret import Secret
 from tests.egress.conftest import HOST, World, need, reason_of, use
 from tests.egress.test_egress_leaks import assert_clean
@@ -233,6 +233,19 @@ def test_a_key_that_cannot_be_read_fails_and_is_not_quoted(form: KeyForm, stored
     assert "aileron secret set" in failure.message
     assert_clean(failure, stored if stored != b"whsec_" else b"whsec_c2")
     assert (caught.value.__cause__, caught.value.__suppress_context__) == (None, True)
+
+
+def test_every_placeholder_of_a_manifest_has_a_value_and_a_line_on_its_page() -> None:
+    """And no other has: the parser and whoever signs go by one list."""
+    for name in sorted(PLACEHOLDERS):
+        template = HmacTemplate(message=f"{{{name}}}", headers=(("X-S", "{signature}"),))
+        assert template.placeholders == {name, "signature"}
+        assert sign(template, KEY, request(b"Hello"), Occasion(0, "x")).fields
+    with pytest.raises(ValueError, match="a placeholder that there is not"):
+        sign(HmacTemplate(message="{tme}", headers=()), KEY, request(b""), Occasion(0, "x"))
+
+    table = MANIFEST_PAGE.read_text(encoding="utf-8").partition("| placeholder | value |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`\{(\w+)\}`", table)) == PLACEHOLDERS | IN_FIELDS
 
 
 def test_whether_a_body_is_signed_is_known_beforehand() -> None:

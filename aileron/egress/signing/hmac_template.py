@@ -25,7 +25,6 @@ import dataclasses
 import hashlib
 import hmac
 import math
-import re
 import secrets
 from collections.abc import Callable
 from typing import Final, Self
@@ -33,11 +32,10 @@ from typing import Final, Self
 from aileron.egress.headers import Field
 from aileron.egress.outgoing import Outgoing
 from aileron.egress.signing.time_of_day import time_of_day
-from aileron.model.request_signing import HmacTemplate, hmac_key
+from aileron.model.request_signing import PLACEHOLDER, HmacTemplate, hmac_key
 
 __all__ = ["Occasion", "Signed", "sign", "signs_body", "signs_time"]
 
-_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 _ID_BYTES: Final = 16  # 128 bits: no two requests have the same one
 
 
@@ -64,17 +62,12 @@ class Signed:
 
 def signs_body(template: HmacTemplate) -> bool:
     """Whether a body has to be there, whole, before the request is signed."""
-    return not _names(template).isdisjoint({"body", "body_sha256"})
+    return not template.placeholders.isdisjoint({"body", "body_sha256"})
 
 
 def signs_time(template: HmacTemplate) -> bool:
     """Whether a receiver can tell how old the signature is, and by which clock."""
-    return not _names(template).isdisjoint({"time", "time_ms"})
-
-
-def _names(template: HmacTemplate) -> frozenset[str]:
-    texts = (template.message, *(value for _name, value in template.headers))
-    return frozenset(name for text in texts for name in _PLACEHOLDER.findall(text))
+    return not template.placeholders.isdisjoint({"time", "time_ms"})
 
 
 def sign(template: HmacTemplate, stored: bytes, request: Outgoing, at: Occasion) -> Signed:
@@ -94,28 +87,28 @@ def sign(template: HmacTemplate, stored: bytes, request: Outgoing, at: Occasion)
 
 
 def _filled(text: str, value: Callable[[str], bytes]) -> bytes:
-    parts = _PLACEHOLDER.split(text)  # what stands as it is, and names, in turn
+    parts = PLACEHOLDER.split(text)  # what stands as it is, and names, in turn
     return b"".join(value(part) if at % 2 else part.encode("latin-1") for at, part in enumerate(parts))
 
 
 def _value(name: str, request: Outgoing, at: Occasion) -> bytes:
-    if (text := _TEXTS.get(name)) is not None:
-        return text(request, at).encode("latin-1")
-    body = request.body or b""
-    if name == "body":
-        return body
-    if name == "body_sha256":
-        return hashlib.sha256(body).hexdigest().encode("ascii")
-    raise ValueError("is declared with a placeholder that there is not")
+    value = _VALUES.get(name)
+    if value is None:
+        raise ValueError("is declared with a placeholder that there is not")
+    found = value(request, at)
+    return found if isinstance(found, bytes) else found.encode("latin-1")
 
 
-_TEXTS: Final[dict[str, Callable[[Outgoing, Occasion], str]]] = {
+_VALUES: Final[dict[str, Callable[[Outgoing, Occasion], str | bytes]]] = {
     "method": lambda request, _at: request.method,
     "host": lambda request, _at: request.url.authority,
     "path": lambda request, _at: request.url.path,
     "query": lambda request, _at: request.url.query or "",
     "target": lambda request, _at: request.url.target,
+    "body": lambda request, _at: request.body or b"",
+    "body_sha256": lambda request, _at: hashlib.sha256(request.body or b"").hexdigest(),
     "time": lambda _request, at: str(at.time_ms // 1000),
     "time_ms": lambda _request, at: str(at.time_ms),
     "id": lambda _request, at: at.id,
 }
+"""Of each of `PLACEHOLDERS`, as its test sees."""
