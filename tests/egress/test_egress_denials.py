@@ -106,6 +106,7 @@ async def test_a_url_without_a_nameable_host_is_an_unknown_destination(world: Wo
         ("api_key", None, "credential:api_key"),
         ("API_KEY", "api_key", "credential:unknown"),
         ("x\r\ny", "api_key", "credential:unknown"),
+        ("login", "login", "credential:login"),
     ],
 )
 async def test_another_credential_than_the_granted_one_is_refused(

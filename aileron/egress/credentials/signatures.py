@@ -129,10 +129,7 @@ def _put_digest(use: CredentialUse, lent: LentCredential, request: Outgoing) -> 
     check_username_of(use, lent)
     if lent.round is None:
         return Injection(request, plain_roots(lent))
-    try:
-        answered = answer(lent.round, lent.username or "", lent.secret.reveal(), request)
-    except ValueError as error:
-        raise unusable(use, lent, str(error)) from None
+    answered = answer(lent.round, lent.username or "", lent.secret.reveal(), request)
     field = ("Authorization", answered.field)
     return Injection(request.with_fields(field), plain_roots(lent), frozenset({answered.response.encode("ascii")}))
 
