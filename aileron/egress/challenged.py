@@ -38,6 +38,7 @@ from aileron.egress.renewing import HELD_BYTES
 from aileron.egress.response import EgressResponse
 from aileron.egress.signing.digest import Challenge, Round, read_challenges
 from aileron.egress.steps import within
+from aileron.model.cure import cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName, HostPort
 
@@ -193,7 +194,7 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
             is_stale = read_challenges(_challenges_in(response)).is_stale
             if not is_stale or self._answers == MAX_ANSWERS:
                 self._rounds.attempts.refused(attempt)
-                raise self._failure(f"{_TOO_OLD if is_stale else _WRONG}; {_FIX}")
+                raise self._failure(f"{_TOO_OLD if is_stale else _WRONG}; {self._fix}")
             response = await self._send(stack, Round.first(await self._asked(stack, response)))
         if response.status not in _UNDECIDED:
             self._rounds.attempts.accepted(attempt)
@@ -229,7 +230,7 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
             await stack.aclose()
             return offered.best
         if self._sent is not None:
-            raise self._failure(f"{_WRONG}; {_FIX}")
+            raise self._failure(f"{_WRONG}; {self._fix}")
         if offered.schemes == {"basic"}:
             raise self._failure('asks for Basic, not Digest; the connector needs kind = "basic"')
         raise self._failure(
@@ -241,11 +242,15 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
         pause_s = self._rounds.attempts.pause_of(lent.account, lent.lent.secret)
         if pause_s > 0:
             until = f"it is not tried again for {math.ceil(pause_s)} s, so that the account is not locked"
-            raise self._failure(f"refused this password, and {until}; {_FIX}")
+            raise self._failure(f"refused this password, and {until}; {self._fix}")
 
     def _known(self) -> _Lent:
         assert self._lent is not None
         return self._lent
+
+    @property
+    def _fix(self) -> str:
+        return cure_for(self._binding, self._known().lent.stored, or_username=True)
 
     def _failure(self, what: str) -> AileronError:
         where = self._known().account.destination
@@ -254,7 +259,6 @@ class Challenged(contextlib.AbstractAsyncContextManager[EgressResponse]):
 
 _WRONG: Final = "refused the user name or the password"
 _TOO_OLD: Final = "takes every answer for too old, as some services do with a wrong user name or password"
-_FIX: Final = "check both, store the password again with `aileron secret set`, then `aileron binding setup`"
 
 
 def _challenges_in(response: EgressResponse) -> list[str]:

@@ -76,7 +76,7 @@ from aileron.logins.messages import (
     Submitted,
 )
 from aileron.model.commands import is_granted, only_reads
-from aileron.model.cure import cure_for
+from aileron.model.cure import Stored, cure_for
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import HAVE_PREVIEWED, HAVE_ROLES, LoginDetails, LoginProtocol, LoginTarget
 from aileron.model.names import HostPort
@@ -272,6 +272,7 @@ class LoginOpening(Passage[Stream]):
         self._place = contextlib.ExitStack()
         self._stack.enter_context(self._place)
         self._talk: LoginTalk | None = None
+        self._stored: Stored | None = None
         self._stream: LoginStream | None = None
         self._commits = False
         """What was seen is being committed, or is."""
@@ -290,6 +291,7 @@ class LoginOpening(Passage[Stream]):
         if self._use.need.kind == _ENDS:
             await self._ready(destination)
         with self._means.lender.lend(self._use) as lent:
+            self._stored = lent.stored
             return await self._logged_in(lent, destination, addresses)
 
     def _admit(self) -> HostPort:
@@ -499,7 +501,7 @@ class LoginOpening(Passage[Stream]):
             case Problem.MAY_WRITE:
                 return f"or use another role: {rebind} --username USER --secret NAME`"
             case _:
-                return cure_for(self._use.binding, or_username=True)
+                return cure_for(self._use.binding, self._stored, or_username=True)
 
     def _denied(self, refused: RefusedError) -> AileronError:
         asked = str(self._destination or f"{self._request.host}:{self._request.port}")

@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
 from aileron.model.plan import CredentialUse
@@ -27,12 +28,13 @@ __all__ = ["Loan", "VaultLender"]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Loan:
-    """What is lent: the kind of credential, its secret, for `basic` and logins the user name, and what was said of a login."""
+    """What is lent: the kind of credential, its secret, the user name, what was said of a login; and where it is from."""
 
     kind: str
     secret: Secret
     username: str | None
-    details: LoginDetails | None = None
+    details: LoginDetails | None
+    stored: Stored
 
 
 class VaultLender:
@@ -65,11 +67,13 @@ class VaultLender:
             )
             raise AileronError(FailureClass.BINDING_FAILED, message, boundary=Boundary.USER)
         check_login(binding, use)
+        elsewhere = self._vault.secret_entry(binding.secret).elsewhere
         yield Loan(
             binding.kind,
             secret if binding.grant is None else tokens_of(binding, secret).access,
             binding.login_name if use.need.logins else binding.username,
             binding.details,
+            Stored(binding.secret, None if elsewhere is None else elsewhere.reference),
         )
 
     @contextlib.contextmanager

@@ -10,9 +10,11 @@ from aileron.egress.inject import LentCredential, check_query, inject, reserved_
 from aileron.egress.outgoing import Injection, Outgoing
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.egress.url import Url, parse_url
+from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, FailureClass
 from aileron.model.manifest import CredentialKind
 from aileron.model.plan import CredentialUse
+from aileron.model.request_signing import AwsScope, HmacTemplate
 from aileron.model.secret import Secret
 from tests.egress.conftest import need, use
 
@@ -115,6 +117,16 @@ def test_a_secret_that_could_end_a_field_is_refused(kind: str, secret: bytes) ->
     assert "sesame" not in str(caught.value.failure)
     cure = "aileron binding reauthorize" if kind == "oauth2" else "aileron secret set"
     assert cure in caught.value.failure.message
+
+
+@pytest.mark.parametrize("kind", ["api_key", "basic", "hmac", "aws_sigv4", "mtls"])
+def test_a_secret_that_cannot_be_sent_is_named(kind: str) -> None:
+    """By its name in the vault, where the loan says it: nobody has to look it up."""
+    template = HmacTemplate(key="hex", message="{body}", headers=(("X-S", "{signature}"),))
+    form = {"hmac": {"hmac": template}, "aws_sigv4": {"aws": AwsScope(region="r", service="s3")}}.get(kind, {})
+    lent = LentCredential(kind, Secret(b"no\nkey-"), "ann", stored=Stored("files-key"))
+    with pytest.raises(AileronError, match="store another with `aileron secret set files-key"):
+        inject(use(kind, **form), lent, Outgoing("GET", URL))
 
 
 @pytest.mark.parametrize("secret", [b"sesame-\xe9\xe9", "sesame-ü".encode(), b" sesame-123", b"sesame-123 "])

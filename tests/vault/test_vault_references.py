@@ -46,6 +46,15 @@ def lent(vault: Vault) -> bytes:
         return loan.secret.reveal()
 
 
+def test_a_loan_says_where_its_secret_is(referring: Vault) -> None:
+    """For whoever has to tell a person which one to replace, and where."""
+    with VaultLender(referring).lend(use(BOUND)) as loan:
+        assert loan.stored == ("tickets", PASS.reference)
+    referring.set_secret("tickets", Secret(OTHER))
+    with VaultLender(referring).lend(use(BOUND)) as loan:
+        assert loan.stored == ("tickets", None)
+
+
 def sendable(vault: Vault, host: str = HOST) -> list[bytes]:
     """What answers of a host are searched for."""
     return [one.secret.reveal() for one in vault.sendables(host).known]

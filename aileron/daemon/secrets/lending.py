@@ -98,7 +98,7 @@ class Lending:
         with self._lender.lend(use) as loan:
             renewals = self._renewals_of(use)
             secret = loan.secret if renewals is None else renewals.newest(use.binding, loan.secret)
-            yield LentCredential(loan.kind, secret, loan.username, loan.details)
+            yield LentCredential(loan.kind, secret, loan.username, loan.details, stored=loan.stored)
 
     def needles(self, destination: HostPort) -> Needles:
         """As egress.inject.Lender. Access tokens that were renewed and are in no vault are looked for everywhere."""
