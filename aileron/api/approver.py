@@ -26,6 +26,7 @@ __all__ = [
     "InventoryAction",
     "InventoryConnector",
     "InventoryKeys",
+    "InventoryReference",
     "MakePasskey",
     "PageUnlock",
     "PasskeyEntry",
@@ -138,6 +139,13 @@ class InventoryKeys(msgspec.Struct, frozen=True, kw_only=True):
     keys: list[str]
 
 
+class InventoryReference(msgspec.Struct, frozen=True, kw_only=True):
+    """A secret that is kept elsewhere, and which token is sent there for it."""
+
+    name: str
+    kept_at: str
+
+
 class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that exists and that the new approver would approve by signing. Its digest is over its canonical JSON.
     `bindings` have the fields of their subject (docs/reference/consents.md). `settings` are keyed by their names in
@@ -148,6 +156,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     bindings: list[dict[str, Any]]
     connectors: list[InventoryConnector]
     keys: list[InventoryKeys]
+    references: list[InventoryReference]
     settings: dict[str, Any]
 
 

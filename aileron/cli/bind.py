@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from aileron.api.approvals import ConsentAnswer
 from aileron.api.bindings import AddBinding, BindingDetail, BindingEntry, BindingList, ChangeBinding
 from aileron.api.connectors import ConnectorList
 from aileron.api.daemon import Removed
@@ -229,7 +230,7 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
         body = SetSecret(reference=given.source, token=given.token)
     else:
         body = SetSecret(value_base64=base64.b64encode(_typed(wanted)).decode())
-    return _bind_stored(supervisor, binding, body, finish)
+    return _bind_stored(supervisor, binding, body, given, finish)
 
 
 def check_source(source: str | None, token: str | None) -> None:
@@ -549,12 +550,23 @@ def _typed(wanted: BindRequest) -> bytes:
 
 
 def _bind_stored(
-    supervisor: Supervisor, binding: AddBinding, secret: SetSecret, finish: Callable[[msgspec.Struct], int]
+    supervisor: Supervisor,
+    binding: AddBinding,
+    secret: SetSecret,
+    given: BindOptions,
+    finish: Callable[[msgspec.Struct], int],
 ) -> int:
     """Bind a secret given for it, which goes into the vault first, and out again if it then cannot be bound, or is denied."""
     stored = _free_name(supervisor, binding.name)
     path = path_of("v1", "secrets", stored)
-    supervisor.fetch(SecretStored, "PUT", path, secret, wait_s=SOURCE_S)
+    kept = supervisor.change(SecretStored, "PUT", path, secret, wait_s=SOURCE_S)
+    if isinstance(kept, ConsentAnswer):  # its token is asked about first
+        code = carry_through(supervisor, kept, _tell_nothing, yes=given.yes, as_json=given.how.as_json)
+        if code != OK:
+            output.note(
+                f"then bind it: aileron binding setup {binding.connector} --name {binding.name} --secret {stored}"
+            )
+            return code
     try:
         answer = _post(supervisor, msgspec.structs.replace(binding, secret=stored))
     except BaseException:
@@ -565,6 +577,10 @@ def _bind_stored(
         with contextlib.suppress(Problem):  # somebody else may have approved it meanwhile: then it is in use
             supervisor.fetch(Removed, "DELETE", path)
     return code
+
+
+def _tell_nothing(_result: msgspec.Struct) -> None:
+    """More follows."""
 
 
 def _post(supervisor: Supervisor, binding: AddBinding) -> msgspec.Struct:

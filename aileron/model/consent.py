@@ -221,13 +221,16 @@ class BindingConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind"
 class SecretConsent(msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="secret"):
     """The approval of a new value for a secret that bindings use. `commitment` is sha256(nonce ‖ value).
 
-    With a `reference` the value is kept there, and not in the vault.
+    With a `reference` the value is kept there, and not in the vault. With `token_to`, it is the approval of sending another
+    secret there, for the first time, to fetch this one: no value is known before, and the commitment is to the reference.
     """
 
     name: str
     bindings: tuple[str, ...]
     commitment: str
     reference: str | UnsetType = UNSET
+    token_to: str | UnsetType = UNSET
+    """Who gets the token: a program's path, or a server's HOST:PORT."""
 
 
 Operator = Literal["equals", "one_of", "prefix", "at_most", "absent"]

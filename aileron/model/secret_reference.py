@@ -112,6 +112,11 @@ class Elsewhere(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         return SecretReference.parse(self.reference)
 
     @property
+    def place(self) -> str:
+        """Who is asked, and sees the token: the program by its path, or the server's HOST:PORT."""
+        return self.program or str(self.parsed.host)
+
+    @property
     def words(self) -> str:
         """All of it in one line, for people."""
         with_program = "" if self.program is None else f", read by {self.program}"

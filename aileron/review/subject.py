@@ -116,6 +116,8 @@ def _said(subject: Subject) -> Iterator[str | tuple[str]]:
             yield from ("Let ", (subject.connector,), " use the secret ", (subject.secret,))
             if subject.account or subject.username:
                 yield from (" as ", (subject.account or str(subject.username),))
+        case SecretConsent() if subject.token_to is not UNSET:
+            yield from ("Fetch the secret ", (subject.name,), " with a token that is sent to ", (subject.token_to,))
         case SecretConsent():
             yield from ("Replace the value of the secret ", (subject.name,))
         case TrustedKeyConsent():
@@ -160,15 +162,7 @@ def subject_facts(subject: Subject, more: str | None, when: Callable[[str | None
         case BindingConsent():
             return list(_of_binding(subject))
         case SecretConsent():
-            is_here = subject.reference is UNSET
-            said = "you set it just now" if is_here else "you know why it changed there"
-            return [
-                ("secret", f"{subject.name} gets a new value"),
-                ("kept at", subject.reference or None),
-                ("used by", list(subject.bindings)),
-                ("value", f"not shown; approve only if {said}"),
-                ("commitment", subject.commitment),
-            ]
+            return list(_of_secret(subject))
         case TrustedKeyConsent():
             return list(_of_trusted_key(subject))
         case GrantConsent():
@@ -233,6 +227,21 @@ def _among_others(value: str | Sequence[str]) -> str:
     """In a line of several facts: a value that has what stands between them is in quotes."""
     values = (value,) if isinstance(value, str) else value
     return ", ".join(json.dumps(one, ensure_ascii=False) if "; " in one else one for one in values)
+
+
+def _of_secret(subject: SecretConsent) -> Iterator[FactRow]:
+    is_here = subject.reference is UNSET
+    said = "you set it just now" if is_here else "you know why it changed there"
+    if subject.token_to is UNSET:
+        yield "secret", f"{subject.name} gets a new value"
+    else:
+        yield "secret", f"{subject.name} gets the value that is there when you approve"
+        yield "token goes to", f"{subject.token_to}, for the first time; approve only if it was issued for that"
+    yield "kept at", subject.reference or None
+    yield "used by", list(subject.bindings) or "nothing yet"
+    if subject.token_to is UNSET:
+        yield "value", f"not shown; approve only if {said}"
+    yield "commitment", subject.commitment
 
 
 def _of_action_file(subject: ActionFileConsent, more: str | None) -> Iterator[FactRow]:

@@ -317,7 +317,23 @@ class Opened:
         """Store where a secret is, and which value was approved: `value`, just fetched from there, which is not kept by this.
         AileronError(bad_input), (invalid_request) for a token that is none.
         """
+        self._check_reference(name, elsewhere)
+        return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
+
+    def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
+        """Whether to fetch `name` from there gives its token to somebody who did not get it for a secret that is stored.
+
+        AileronError as `with_reference`.
+        """
+        self._check_reference(name, elsewhere)
+        known = (one.elsewhere for one in self._elsewhere.values() if one.elsewhere is not None)
+        return elsewhere.token is not None and not any(
+            (one.token, one.place) == (elsewhere.token, elsewhere.place) for one in known
+        )
+
+    def _check_reference(self, name: str, elsewhere: Elsewhere) -> None:
         with _as_bad_input():
+            check_secret_name(name)
             check_elsewhere(elsewhere)
         token = None if elsewhere.token is None else self._secrets.get(elsewhere.token)
         if elsewhere.token is not None and (token is None or token.elsewhere is not None or token.name == name):
@@ -326,7 +342,6 @@ class Opened:
             )
         if any(bound.secret == name and bound.grant is not None for bound in self.bindings):
             raise _refused(f"secret {name!r} has the tokens of a sign-in: use another name")
-        return self._changed(secrets=self._with_value(name, value, now_ms, elsewhere))
 
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
         """Whether this secret is stored as being there, and this value was approved."""

@@ -422,6 +422,15 @@ class Vault:
         with self._using, self._translated():
             self._required().with_reference(name, elsewhere, value, int(self._clock() * 1000))
 
+    def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
+        """Whether to fetch `name` from there gives its token to a program or a server that does not get it already.
+
+        AileronError as `set_reference`, and (vault_locked). Nothing is written.
+        """
+        self.check_unlocked()
+        with self._using, self._translated():
+            return self._required().gives_token_anew(name, elsewhere)
+
     def is_approved(self, name: str, elsewhere: Elsewhere, value: Secret) -> bool:
         """Whether this secret is stored as being there, and this value was approved. AileronError(vault_locked)."""
         with self._using, self._translated():

@@ -59,6 +59,10 @@ class World:
         """What a connector asks of the service."""
         return self.home.run("fetch", {"with_credential": with_credential, "path": path})
 
+    def sent_by_service(self) -> list[str]:
+        """What the service was sent, as it saw it itself."""
+        return [(seen.values("Authorization") or [""])[0] for seen in self.service.requests]
+
     def events(self, *kinds: str) -> list[dict[str, Any]]:
         """What is on record of these, oldest first."""
         rows = self.home.must("GET", "/v1/audit?limit=1000")["events"]
@@ -278,38 +282,186 @@ def test_options_that_do_not_fit_are_refused(world: World, words: tuple[str, ...
     assert why in " ".join(said.err.split())
 
 
-def test_where_a_secret_is_kept_is_approved_with_a_signature(world: World, approver: Approver) -> None:
-    """Named in what is signed; and what was exchanged meanwhile is not bound."""
+class Signed(World):
+    """A home whose decisions are signed, with the same stores; nothing is bound in it yet."""
+
+    def __init__(self, home: DaemonHome, world: World, approver: Approver) -> None:
+        super().__init__(home, world.store, world.passwords, world.service)
+        self.approver = approver
+
+    def asked(self, answer: Answer) -> dict[str, Any]:
+        """What a person is asked, which has to be asked."""
+        assert answer.status == 202, answer.body
+        subject: dict[str, Any] = self.approver.shown(self.home, answer.body["approval_id"])["subject"]
+        return subject
+
+    def agree(self, answer: Answer) -> None:
+        """A person approves it."""
+        self.approver.agree(self.home, answer)
+
+    def kept_at(self) -> str | None:
+        """Where the secret of the binding is kept."""
+        found = self.home.must("GET", f"/v1/bindings/{BOUND}").get("elsewhere")
+        return None if found is None else found["reference"]
+
+
+@pytest.fixture(scope="module")
+def signed(world: World) -> Iterator[Signed]:
+    """Made once."""
+    approver = Approver()
     with daemon_home() as home:
-        home.configure(f'[egress]\nprivate_plain = ["{world.store.address}"]\n')
-        home.install_probe()
+        hosts = [f"localhost:{world.service.port}", world.store.address, f"127.0.0.1:{world.store.server.port}"]
+        home.configure(f"[egress]\nprivate_plain = {json.dumps(hosts)}\n")
+        home.install_probe(hosts[0])
         home.unlock()
-        made = World(home, world.store, world.passwords, world.service)
-        world.store.value = FIRST
         home.must("PUT", "/v1/secrets/store-token", {"value_base64": base64.b64encode(TOKEN).decode()})
+        home.add_probe_action("fetch", "path:string?", "with_credential:boolean?")
         approver.appoint(home)
-        assert word(made.keep_at("pass:probe/me", token=None)) == "ok"
+        yield Signed(home, world, approver)
 
-        asked = home.ask(
-            "POST", "/v1/bindings", {"connector": PROBE, "name": BOUND, "username": "mira", "secret": "kept"}
-        )
-        subject = approver.shown(home, asked.body["approval_id"])["subject"]
-        assert subject["reference"] == "pass:probe/me, read by /usr/bin/pass"
-        assert word(made.keep_at(world.store.at("mail/home"))) == "ok"
-        decided = approver.decide(home, asked.body["approval_id"])
-        assert "hash_mismatch" in json.dumps(decided.body), decided.body
-        assert home.must("GET", "/v1/bindings")["bindings"] == []
-        assert word(made.keep_at("pass:probe/me", token=None)) == "ok"
-        asked = home.ask(
-            "POST", "/v1/bindings", {"connector": PROBE, "name": BOUND, "username": "mira", "secret": "kept"}
-        )
-        approver.agree(home, asked)
 
-        changed = made.keep_at(world.store.at("mail/home"))
-        subject = approver.shown(home, changed.body["approval_id"])["subject"]
-        assert (changed.status, subject["kind"], subject["bindings"]) == (202, "secret", [BOUND])
-        assert subject["reference"] == f"{world.store.at('mail/home')}, with the token store-token"
-        assert home.must("GET", f"/v1/bindings/{BOUND}")["elsewhere"]["reference"] == "pass:probe/me"
-        approver.agree(home, changed)
-        assert home.must("GET", f"/v1/bindings/{BOUND}")["elsewhere"]["reference"] == world.store.at("mail/home")
-        assert made.keep_at(world.store.at("mail/home")).status == 200
+@pytest.fixture
+def unbound(signed: Signed) -> Signed:
+    """Without a binding, and without the secret: both may be taken away without asking."""
+    signed.home.ask("DELETE", f"/v1/bindings/{BOUND}")
+    signed.home.ask("DELETE", "/v1/secrets/kept")
+    signed.store.value = FIRST
+    return signed
+
+
+def test_no_secret_is_sent_as_a_token_before_that_is_approved(unbound: Signed) -> None:
+    """Whoever asks for a reference names the server and the token: a password, to a server of theirs. Then it is fetched."""
+    home, store = unbound.home, unbound.store
+    home.must("PUT", "/v1/secrets/mail-password", {"value_base64": base64.b64encode(TOKEN).decode()})
+    theirs = f"vault://127.0.0.1:{store.server.port}/secret/mail/home#password"
+    seen = len(store.seen)
+    answer = unbound.keep_at(theirs, token="mail-password")
+    subject = unbound.asked(answer)
+    assert subject["token_to"] == f"127.0.0.1:{store.server.port}"
+    assert subject["reference"] == f"{theirs}, with the token mail-password"
+    assert len(store.seen) == seen
+    assert "kept" not in [one["name"] for one in home.must("GET", "/v1/secrets")["secrets"]]
+    unbound.approver.decide(home, answer.body["approval_id"], "deny")
+    assert len(store.seen) == seen
+
+    unbound.agree(unbound.keep_at(theirs, token="mail-password"))
+    assert store.seen[-1].values("X-Vault-Token") == [TOKEN.decode()]
+    assert len(store.seen) == seen + 1
+    # It gets that token already: another secret there needs no question. Another token does, and so does another server.
+    assert word(unbound.keep_at(theirs, "kept-too", "mail-password")) == "ok"
+    seen = len(store.seen)
+    for reference, token in ((theirs, "store-token"), (store.at("mail/home"), "mail-password")):
+        assert "token_to" in unbound.asked(unbound.keep_at(reference, "kept-too", token))
+    assert len(store.seen) == seen
+    home.must("DELETE", "/v1/secrets/kept")
+    home.must("DELETE", "/v1/secrets/kept-too")
+    home.must("DELETE", "/v1/secrets/mail-password")
+
+
+def test_a_command_says_how_to_go_on_once_the_token_is_approved(unbound: Signed) -> None:
+    """Without a terminal nobody is asked; the secret has its name by then, and is bound with that."""
+    home, reference = unbound.home, f"vault://127.0.0.1:{unbound.store.server.port}/secret/mail/home#password"
+    home.must("PUT", "/v1/secrets/new-token", {"value_base64": base64.b64encode(TOKEN).decode()})
+    given = ("--name", BOUND, "--username", "mira", "--from", reference, "--from-token", "new-token")
+    said = unbound.command("binding", "setup", PROBE, *given)
+    assert said.code == 75, said
+    assert f"then bind it: aileron binding setup {PROBE} --name {BOUND} --secret probe-me" in " ".join(said.err.split())
+    subject = unbound.approver.shown(home, said.out.strip())["subject"]
+    assert (subject["name"], subject["token_to"]) == ("probe-me", f"127.0.0.1:{unbound.store.server.port}")
+    assert unbound.approver.decide(home, said.out.strip()).status == 200
+    unbound.agree(unbound.bind("probe-me"))
+    assert word(unbound.fetch()) == "ok"
+    home.must("DELETE", f"/v1/bindings/{BOUND}")
+    home.must("DELETE", "/v1/secrets/probe-me")
+    home.must("DELETE", "/v1/secrets/new-token")
+
+
+def test_a_token_that_is_none_is_refused_before_anybody_is_asked(unbound: Signed) -> None:
+    """A name that nothing has; one that is kept elsewhere itself; the secret's own."""
+    for token in ("nothing-here", "kept"):
+        got = unbound.keep_at(unbound.store.at("mail/home"), token=token)
+        assert (word(got), "is no value in this vault" in got.body["error"]["message"]) == ("invalid_request", True)
+
+
+def test_the_value_that_is_approved_is_the_one_that_was_fetched(unbound: Signed) -> None:
+    """Exchanged while the question waits, it is another: it is not lent, and the first one is."""
+    assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
+    unbound.agree(unbound.bind())
+    unbound.agree(unbound.keep_at(unbound.store.at("mail/home")))  # the store gets its token for the first time
+    assert word(unbound.keep_at(unbound.store.at("mail/home"))) == "ok"  # nothing is new
+    unbound.store.value = SECOND
+    asked = unbound.keep_at(unbound.store.at("mail/home"))
+    assert "token_to" not in unbound.asked(asked)
+    unbound.store.value = "canary-that-came-after-the-question"
+    unbound.agree(asked)
+    assert word(unbound.fetch()) == "ok"
+    assert unbound.sent_by_service()[-1] == f"Basic {base64.b64encode(f'mira:{SECOND}'.encode()).decode()}"
+    unbound.reopen()
+    got = unbound.fetch()
+    assert (word(got), got.body["error"]["details"]["code"]) == ("binding_failed", "changed")
+
+
+def test_a_secret_is_not_exchanged_while_its_binding_is_asked_about(unbound: Signed) -> None:
+    """By another value, or by where it is kept: either would be another credential than the one that was stored for it."""
+    unbound.home.must("PUT", "/v1/secrets/kept", {"value_base64": base64.b64encode(FIRST.encode()).decode()})
+    asked = unbound.bind()
+    assert asked.status == 202
+    swapped = unbound.home.ask("PUT", "/v1/secrets/kept", {"value_base64": base64.b64encode(SECOND.encode()).decode()})
+    assert unbound.asked(swapped)["bindings"] == [BOUND]
+    assert unbound.asked(unbound.keep_at("pass:probe/me", token=None))["bindings"] == [BOUND]
+    unbound.agree(asked)
+    assert word(unbound.fetch()) == "ok"
+    assert unbound.sent_by_service()[-1] == f"Basic {base64.b64encode(f'mira:{FIRST}'.encode()).decode()}"
+
+
+def test_where_a_secret_is_kept_is_approved_with_a_signature(unbound: Signed) -> None:
+    """Named in what is signed; and what was exchanged meanwhile, with an approval of its own, is not bound."""
+    home, at_store = unbound.home, unbound.store.at("mail/home")
+    assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
+    asked = unbound.bind()
+    assert unbound.asked(asked)["reference"] == "pass:probe/me, read by /usr/bin/pass"
+    exchanged = unbound.keep_at(at_store)
+    assert unbound.asked(exchanged)["bindings"] == [BOUND]
+    unbound.agree(exchanged)
+    decided = unbound.approver.decide(home, asked.body["approval_id"])
+    assert "hash_mismatch" in json.dumps(decided.body), decided.body
+    assert home.must("GET", "/v1/bindings")["bindings"] == []
+
+    unbound.agree(unbound.bind())
+    changed = unbound.keep_at("pass:probe/me", token=None)
+    subject = unbound.asked(changed)
+    assert (subject["kind"], subject["bindings"]) == ("secret", [BOUND])
+    assert unbound.kept_at() == at_store
+    unbound.agree(changed)
+    assert unbound.kept_at() == "pass:probe/me"
+    assert unbound.keep_at("pass:probe/me", token=None).status == 200
+
+
+def test_a_binding_that_came_after_the_question_is_not_exchanged_with_it(unbound: Signed) -> None:
+    """Of two bindings of one secret, one that was revoked meanwhile is none that the approval is missing."""
+    assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
+    unbound.agree(unbound.bind())
+    other = {"connector": PROBE, "name": "basic/probe/other", "username": "mira", "secret": "kept"}
+    value = {"value_base64": base64.b64encode(SECOND.encode()).decode()}
+    asked = unbound.home.ask("PUT", "/v1/secrets/kept", value)
+    assert unbound.asked(asked)["bindings"] == [BOUND]
+    unbound.agree(unbound.home.ask("POST", "/v1/bindings", other))
+    decided = unbound.approver.decide(unbound.home, asked.body["approval_id"])
+    assert "hash_mismatch" in json.dumps(decided.body), decided.body
+    assert unbound.kept_at() == "pass:probe/me"
+
+    asked = unbound.home.ask("PUT", "/v1/secrets/kept", value)
+    assert unbound.asked(asked)["bindings"] == [BOUND, "basic/probe/other"]
+    unbound.home.must("DELETE", "/v1/bindings/basic/probe/other")
+    unbound.agree(asked)
+    assert unbound.kept_at() is None
+
+
+def test_a_new_approver_sees_where_secrets_are_kept(unbound: Signed) -> None:
+    """What is approved with the rest, as it was stored without a signature: each reference, with who gets which token."""
+    assert word(unbound.keep_at("pass:probe/me", token=None)) == "ok"
+    unbound.agree(unbound.bind())
+    inventory = unbound.home.must("GET", "/v1/approver/inventory")["inventory"]
+    assert {"name": "kept", "kept_at": "pass:probe/me, read by /usr/bin/pass"} in inventory["references"]
+    (bound,) = inventory["bindings"]
+    assert bound["reference"] == "pass:probe/me, read by /usr/bin/pass"

@@ -18,7 +18,7 @@ from aileron.model.manifest import CredentialNeed
 from aileron.model.names import BindingName, HostPort
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
-from aileron.model.secret_reference import Elsewhere, SecretReference
+from aileron.model.secret_reference import Elsewhere
 from aileron.vault import Binding, Vault
 from tests.elsewhere.conftest import fetching, program
 
@@ -227,9 +227,6 @@ async def test_a_person_who_stores_it_waits_no_longer(world: World, monkeypatch:
     class Hanging:
         """A fetcher that does not end by itself."""
 
-        def pinned(self, reference: SecretReference, token: str | None) -> Elsewhere:
-            return Elsewhere(str(reference), program="/usr/bin/op", token=token)
-
         async def fetch(self, *_: object) -> Secret:
             await anyio.sleep_forever()
             raise AssertionError("it does not end")
@@ -237,7 +234,7 @@ async def test_a_person_who_stores_it_waits_no_longer(world: World, monkeypatch:
     monkeypatch.setattr("aileron.daemon.secrets.elsewhere.FETCH_S", 0.5)
     elsewhere = SecretsElsewhere(world.vault, Hanging(), world.record)  # type: ignore[arg-type]
     with anyio.fail_after(5), pytest.raises(AileronError) as caught:
-        await elsewhere.found("other", REFERENCE, None)
+        await elsewhere.found("other", Elsewhere(REFERENCE, program="/usr/bin/op"))
     assert caught.value.failure.details["code"] == "timed_out"
     assert events.SecretFetchFailed(name="other", code="timed_out") in [event for event, _ in world.record.notes]
 
@@ -301,6 +298,6 @@ async def test_a_vault_that_is_locked_meanwhile_keeps_nothing(world: World) -> N
 async def test_what_is_no_reference_is_refused_before_anything_is_read(world: World, reference: str) -> None:
     """As bad input."""
     with pytest.raises(AileronError) as caught:
-        await world.elsewhere.found("mail", reference, None)
+        await world.elsewhere.pinned(reference, None)
     assert caught.value.failure.failure_class is FailureClass.BAD_INPUT
     assert world.record.notes == []

@@ -27,6 +27,7 @@ from typing import Any, Final, assert_never
 
 import anyio.to_thread
 import msgspec
+from msgspec import UNSET
 
 from aileron.actions.agreed import AgreedTexts
 from aileron.actions.manifest import parse_action
@@ -114,12 +115,18 @@ class _Held:
     """A value that waits for its question, by its `digest`: none yet, until it was asked."""
 
     def __init__(
-        self, nonce: bytes, value: Secret, grant: OAuthGrant | None, elsewhere: Elsewhere | None = None
+        self,
+        nonce: bytes,
+        value: Secret,
+        grant: OAuthGrant | None,
+        elsewhere: Elsewhere | None = None,
+        fetch: Callable[[], Awaitable[Secret]] | None = None,
     ) -> None:
         self.nonce: Final = nonce
         self.value: Final = value
         self.grant: Final = grant
         self.elsewhere: Final = elsewhere
+        self.fetch: Final = fetch
         self.digest: str | None = None
 
 
@@ -449,15 +456,24 @@ class ConsentService:
             await self._change(lambda now: now.without_agreement(kind, name))
             await self._audit.ended(kind, name, "removed")
 
-    def hold(self, value: Secret, grant: OAuthGrant | None = None, elsewhere: Elsewhere | None = None) -> str:
+    def hold(
+        self,
+        value: Secret,
+        grant: OAuthGrant | None = None,
+        elsewhere: Elsewhere | None = None,
+        fetch: Callable[[], Awaitable[Secret]] | None = None,
+    ) -> str:
         """Keep a secret's value until its question is decided: the commitment that the question names. Too many: the oldest goes,
         and its question fails and says what to do again.
+
+        With `fetch`, the value is not known before the question is approved, and is got with that then; `value` is what is
+        committed to.
         """
         if len(self._held) >= MAX_HELD:
             self._held.pop(next(iter(self._held)))
         nonce = secrets.token_bytes(32)
         commitment = hashlib.sha256(nonce + value.reveal()).hexdigest()
-        self._held[commitment] = _Held(nonce, value, grant, elsewhere)
+        self._held[commitment] = _Held(nonce, value, grant, elsewhere, fetch)
         return commitment
 
     def forget(self, digest: str) -> None:
@@ -589,9 +605,10 @@ class ConsentService:
         held = self._released(subject, subject.commitment, f"the new value of {subject.name}", again)
         if held.elsewhere is None:
             return await self.put_secret(subject.name, held.value)
-        if subject.reference != held.elsewhere.words:
+        if subject.reference != held.elsewhere.words or (subject.token_to is UNSET) != (held.fetch is None):
             raise AileronError(FailureClass.INTERNAL_ERROR, f"{subject.name} is kept elsewhere than was said: {again}")
-        return await self.put_reference(subject.name, held.elsewhere, held.value)
+        value = held.value if held.fetch is None else await held.fetch()
+        return await self.put_reference(subject.name, held.elsewhere, value)
 
     async def _grant(self, subject: GrantConsent, approval_id: str) -> GrantMade:
         grant = StandingGrant(

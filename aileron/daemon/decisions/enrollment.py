@@ -31,6 +31,7 @@ from aileron.api.approver import (
     InventoryAction,
     InventoryConnector,
     InventoryKeys,
+    InventoryReference,
 )
 from aileron.approvals.signed import NotCounted, Why, check_fresh
 from aileron.audit import events
@@ -49,6 +50,7 @@ from aileron.model.manifest import ActionFile
 from aileron.model.names import HostPort
 from aileron.model.plan import ConnectorPin
 from aileron.model.secret import Secret
+from aileron.model.secret_reference import Elsewhere
 from aileron.registry.content import ContentStore
 from aileron.registry.keyring import Keyring, KeyringFile, trust_digest
 from aileron.vault.vault import Vault
@@ -67,6 +69,8 @@ class _Seen(NamedTuple):
     bindings: list[BindingConsent]
     connectors: list[tuple[ConnectorPin, tuple[HostPort, ...]]]
     keyring: Keyring
+    kept_at: dict[str, Elsewhere]
+    """Of the secrets that are kept elsewhere, by name."""
 
 
 class ApproverEnrollment:
@@ -220,19 +224,24 @@ class ApproverEnrollment:
                 InventoryKeys(name=str(one), keys=[key.fingerprint for key in keys])
                 for one, keys in seen.keyring.keys.items()
             ],
+            references=[InventoryReference(name=name, kept_at=one.words) for name, one in seen.kept_at.items()],
             settings=self._agreements.in_force,
         )
 
     def _look(self) -> _Seen:
+        kept_at = {info.name: info.elsewhere for info in self._vault.secrets() if info.elsewhere is not None}
         return _Seen(
             actions=[entry.action for entry in self._actions.list_actions() if entry.action is not None],
-            bindings=[binding_consent(one, one.reach or Reach()) for one in self._vault.bindings()],
+            bindings=[
+                binding_consent(one, one.reach or Reach(), kept_at.get(one.secret)) for one in self._vault.bindings()
+            ],
             connectors=[
                 (entry.pin, entry.manifest.hosts)
                 for entry in self._connectors.list_connectors()
                 if entry.pin is not None and entry.manifest is not None
             ],
             keyring=self._keyring.read(),
+            kept_at=kept_at,
         )
 
     def _action_row(self, action: ActionFile) -> InventoryAction:

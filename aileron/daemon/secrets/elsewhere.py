@@ -100,20 +100,23 @@ class SecretsElsewhere:
         if name in stored and not self._vault.is_locked:
             await self._fetched_once(name, None, anyio.current_time() + FETCH_S)
 
-    async def found(self, name: str, reference: str, token: str | None) -> tuple[Elsewhere, Secret]:
-        """Where a secret will be from now on, and its value there now, for a person who is about to approve it.
-
-        AileronError(bad_input) for what is no reference, (not_found) for its token, (vault_locked), and as `ready`.
+    async def pinned(self, reference: str, token: str | None) -> Elsewhere:
+        """Where a secret will be from now on, and what will read it. AileronError(bad_input) for what is no reference,
+        (binding_failed) for a program that is not installed, (vault_locked).
         """
         self._vault.check_unlocked()
         try:
             parsed = SecretReference.parse(reference)
         except ValueError as error:
             raise AileronError(FailureClass.BAD_INPUT, str(error)) from None
-        until = anyio.current_time() + FETCH_S
-        elsewhere = await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
+        return await anyio.to_thread.run_sync(self.fetcher.pinned, parsed, token)
+
+    async def found(self, name: str, elsewhere: Elsewhere) -> Secret:
+        """The value that a secret has there now, for a person who approves it. AileronError(not_found) for its token,
+        (vault_locked), and as `ready`.
+        """
         try:
-            return elsewhere, await self._fetch(name, elsewhere, None, until)
+            return await self._fetch(name, elsewhere, None, anyio.current_time() + FETCH_S)
         except AileronError as error:
             await self._audit.note(events.SecretFetchFailed(name=name, code=_code(error)))
             raise
