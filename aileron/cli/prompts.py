@@ -49,9 +49,6 @@ _MAX_LINE_BYTES = 16 << 10
 """16 KiB: a terminal gives at most 4 KiB of a line, termios(3)."""
 _MAX_EDITED_BYTES = 1 << 20
 """1 MiB, as the daemon reads of a body."""
-_SEQUENCE = b"\x30"
-_LEAST_DER_BYTES = 128
-"""No certificate and no key of TLS is shorter."""
 _PKCS7_DATA = b"\x2a\x86\x48\x86\xf7\x0d\x01\x07"
 _HEAD_OF_PKCS12 = 64
 """Within these bytes it names what it contains: RFC 7292 section 4, 1.2.840.113549.1.7 as an OID."""
@@ -220,7 +217,7 @@ def pem_in(file: str, what: str) -> bytes:
 
 def _check_is_pem(data: bytes, source: str) -> None:
     """Problem for what browsers and certificate stores export, which has the same in another form."""
-    if data[:1] != _SEQUENCE or len(data) < _LEAST_DER_BYTES or data.isascii():
+    if not _is_sequence(data):
         return
     file = "FILE" if source == "standard input" else source
     is_pkcs12 = _PKCS7_DATA in data[:_HEAD_OF_PKCS12]
@@ -235,6 +232,20 @@ def _check_is_pem(data: bytes, source: str) -> None:
     ]
     why = None if is_pkcs12 else "client.pem has no private key then: append it"
     raise Problem.usage(f"{source} is in the form {form}; PEM is required", why=why, fix=shlex.join(command))
+
+
+def _is_sequence(data: bytes) -> bool:
+    """Whether all of it is one SEQUENCE, as a certificate, a key or a PKCS #12 file is, and a random key is not.
+
+    Its length is said in one byte or two, as no certificate and no key of TLS is shorter, or by an end that some programs write
+    (X.690, section 8.1.3).
+    """
+    if data.startswith(b"\x30\x80"):
+        return data.endswith(b"\0\0")
+    if len(data) < 4 or data[0] != 0x30 or data[1] not in (0x81, 0x82):
+        return False
+    counted = data[1] & 0x7F
+    return int.from_bytes(data[2 : 2 + counted], "big") == len(data) - 2 - counted
 
 
 def text_in(option: str, file: str) -> str:

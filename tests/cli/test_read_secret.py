@@ -1,0 +1,45 @@
+"""What is read as a secret: text and keys as they are, PEM without the text between, and no file in another form than PEM."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import pytest
+
+from aileron.cli.problem import Problem
+from aileron.cli.prompts import read_secret
+from tests.support.client_certificates import ClientAuthority
+
+
+def read(monkeypatch: pytest.MonkeyPatch, data: bytes) -> bytes:
+    """What is read of standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    return read_secret("key")
+
+
+def in_der(pem: bytes) -> bytes:
+    """The certificate in it, as a browser exports one."""
+    command = ["openssl", "x509", "-outform", "der"]
+    return subprocess.run(command, input=pem, capture_output=True, check=True, timeout=30).stdout
+
+
+def test_a_certificate_in_der_is_refused_and_a_random_key_is_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Each key begins with the byte of a SEQUENCE, as one in 256 does; none is one, as a whole."""
+    der = in_der(ClientAuthority(tmp_path_factory.mktemp("authority")).issue())
+    for whole in (der, b"\x30\x80" + der[4:] + b"\0\0"):
+        with pytest.raises(Problem, match="is in the form DER; PEM is required"):
+            read(monkeypatch, whole)
+    rest = bytes(range(0x80, 0x100)) * 2
+    for key in (
+        b"\x30" + rest,
+        b"\x30\x82\xff\xff" + rest,
+        b"\x30\x81\xff" + rest,
+        der[:-1],
+        der + b"\x01",
+        b"\x30\x80" + rest,
+    ):
+        assert read(monkeypatch, key) == key
