@@ -178,6 +178,8 @@ LISTED: dict[str, tuple[str, Any]] = {
     "connector show ": ("connectors", {"connectors": [{"name": "github://acme/run-2"}, {"name": None}]}),
     "binding inspect ": ("bindings", {"bindings": [{"name": "basic/notes/run-2"}]}),
     "secret remove ": ("secrets", {"secrets": [{"name": "run-2"}]}),
+    "secret set pw --from-token ": ("secrets", {"secrets": [{"name": "run-2"}]}),
+    "binding rebind basic/a/b --secret ": ("secrets", {"secrets": [{"name": "run-2"}]}),
     "sessions end ": ("sessions", {"sessions": [{"id": "run-2"}]}),
     "grant revoke ": ("grants", {"grants": [{"id": "run-2"}]}),
     "open approval ": ("action-approvals", {"approvals": [{"approval_id": "run-2"}]}),

@@ -16,7 +16,7 @@ from aileron.cli import output
 from aileron.cli.bind import BindOptions, bind, bind_request_of, check_source, facts_of, keep_at, print_new
 from aileron.cli.bind import reauthorize as sign_in_anew
 from aileron.cli.bind import rebind as bind_anew
-from aileron.cli.commands.completion import binding_names
+from aileron.cli.commands.completion import binding_names, secret_names
 from aileron.cli.commands.options import AsJson, PassphraseFile, Source, SourceToken, Yes
 from aileron.cli.plan import COLUMN
 from aileron.cli.problem import OK, UNFINISHED, Problem
@@ -36,7 +36,10 @@ _Name = Annotated[
     str, typer.Argument(metavar="KIND/SERVICE/IDENTITY", help="Name of the binding.", autocompletion=binding_names)
 ]
 _Username = Annotated[str | None, typer.Option(metavar="USER", help="User name, for kinds basic and login.")]
-_Secret = Annotated[str | None, typer.Option(metavar="NAME", help="Stored secret to use (`aileron secret set NAME`).")]
+_Secret = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Stored secret to use (`aileron secret set NAME`).", autocompletion=secret_names),
+]
 _Database = Annotated[
     str | None, typer.Option(metavar="NAME", help="Database, for a login at PostgreSQL, MySQL or Redis.")
 ]

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from aileron.cli.commands.completion import secret_names
+
 __all__ = [
     "AsJson",
     "ClientId",
@@ -38,7 +40,12 @@ Source = Annotated[
 ]
 SourceToken = Annotated[
     str | None,
-    typer.Option("--from-token", metavar="NAME", help="Stored secret that authenticates to where --from is."),
+    typer.Option(
+        "--from-token",
+        metavar="NAME",
+        help="Stored secret that authenticates to where --from is.",
+        autocompletion=secret_names,
+    ),
 ]
 Hosts = Annotated[
     list[str] | None,
