@@ -11,9 +11,6 @@ import gzip
 import itertools
 import os
 import shutil
-import sys
-import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,18 +18,15 @@ from typing import Any
 import pytest
 
 from tests.support.approver import Approver
-from tests.support.canary import find, scan, shapes
+from tests.support.canary import find, scan
+from tests.support.home import DaemonHome
+from tests.support.jailed_office import USERS, look_while
+from tests.support.jailed_office import office as jailed_office
 from tests.support.libraries import pack_boto3
-from tests.support.memories import descendants_of, memory_of
 from tests.support.moto import REGION, Moto
-from tests.support.other_user import UID, checkout
-from tests.support.their_home import TheirHome, their_home
 from tests.support.upstream import Authority
 
-pytestmark = [
-    pytest.mark.jail,
-    pytest.mark.skipif(os.geteuid() != 0, reason="one user's daemon beside another's needs root"),
-]
+pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron/connector-s3"
 OTHER = "github://aileron-tests/s3-with-another-key"
 OTHER_SECRET = b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of AWS's documentation
@@ -102,7 +96,7 @@ class Office:
     """One account at S3, and a home that reaches it; a person decides what is gated."""
 
     moto: Moto
-    home: TheirHome
+    home: DaemonHome
     person: Approver
 
     def run(self, action: str, **args: Any) -> Any:
@@ -138,27 +132,13 @@ def moto(authority: Authority) -> Iterator[Moto]:
         yield server
 
 
-@pytest.fixture(scope="module")
-def readable_python() -> Iterator[Path]:
-    """One that an ordinary user can execute, with Aileron."""
-    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
-    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
-    shutil.rmtree(folder)
-
-
-@pytest.fixture(scope="module", params=["root", "an_ordinary_user"])
+@pytest.fixture(scope="module", params=USERS)
 def office(
     request: pytest.FixtureRequest, moto: Moto, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Office]:
     """The connector as a user builds it, all of its actions, and boto3; at the end no key is in any file."""
-    is_root = request.param == "root"
-    who = (0, Path(sys.executable)) if is_root else (UID, request.getfixturevalue("readable_python"))
     sources, place = tmp_path_factory.mktemp("sources"), f"localhost:{moto.port}"
-    with their_home(*who) as home:
-        authorities = home.given / "ca.pem"
-        shutil.copy(authority.ca_file, authorities)
-        authorities.chmod(0o644)
-        home.configure(f'[egress]\nprivate = ["{place}"]\nca_file = "{authorities}"\n')
+    with jailed_office(request, authority, place) as home:
         home.unlock(moto.secret.encode())
         home.must("PUT", "/v1/secrets/other", {"value_base64": base64.b64encode(OTHER_SECRET).decode()})
         for source, connector, secret in (
@@ -338,25 +318,14 @@ def test_another_host_is_not_reached_with_the_key(office: Office, bucket: str) -
 # Where the key is not
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="a jail's memory is root's to look into")
 @pytest.mark.parametrize("action", ["read-s3-object", "round-trip"])
 def test_no_key_is_in_a_jail_while_a_request_is_signed_with_it(office: Office, bucket: str, action: str) -> None:
     """In no memory of a connector or of what started it, at the moment when the service has the signature; nor the ID."""
-    needle = f"a-needle-{action}-{office.home.user}"
+    needle = f"a-needle-{action}"
     office.moto.put(bucket, needle, b"hello")
     args = {"bucket": bucket} | ({"key": needle} if action == "read-s3-object" else {"word": needle})
-    answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(office.home.run(action, args)))
-    with office.moto.held() as arrived:
-        asking.start()
-        assert arrived.wait(20.0)
-        daemon = office.home.daemon_pid
-        assert daemon is not None
-        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
-    asking.join(20.0)
+    looked = look_while(office.home, office.moto.held(), lambda: office.home.run(action, args))
 
-    assert answers, "it did not end"
-    assert any(needle.encode() in memory for memory in memories.values()), "the connector's memory was not looked at"
-    looked_for = shapes(office.moto.secret.encode())
-    for memory in memories.values():
-        assert [name for name, shape in looked_for.items() if shape in memory] == []
-        assert office.moto.key_id.encode() not in memory
+    assert looked.answer.status == 200, looked.answer.body
+    looked.check(needle.encode(), office.moto.secret.encode(), office.moto.key_id.encode())

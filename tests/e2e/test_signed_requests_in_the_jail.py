@@ -10,7 +10,6 @@ import base64
 import dataclasses
 import hashlib
 import re
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ import pytest
 from tests.support.approver import Approver
 from tests.support.canary import find, scan
 from tests.support.home import DaemonHome, daemon_home
-from tests.support.memories import descendants_of, memory_of
+from tests.support.jailed_office import look_while
 from tests.support.upstream import Authority, Seen, Upstream, answer
 from tests.support.webhook_receiver import Receiver
 
@@ -30,7 +29,6 @@ WEBHOOK, DOOR = "github://aileron/connector-webhook", "github://acme/door"
 KEY = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 PASSWORD = "a-canary-of-a-password-of-the-door"
 USER, REALM = "mira", "the door"
-HELD_S = 20.0
 DOOR_MANIFEST = """\
 [connector]
 name = "github://acme/door"
@@ -173,27 +171,17 @@ def test_the_key_is_in_no_jail_while_the_receiver_has_the_signature(office: Offi
     """Nor in its decoded form; what is sent is in the connector's memory, so it was looked at."""
     office.receiver.reflects = True
     asked = office.home.run("send-webhook", {"event": "a.needle_in_the_jail", "path": "/", "data": {}})
-    results: list[Any] = []
 
-    def agree() -> None:
+    def agree() -> dict[str, Any]:
         office.person.decide(office.home, asked.body["approval_id"])
-        results.append(office.home.result({"approval_id": asked.body["approval_id"]}, wait=20.0))
+        return office.home.result({"approval_id": asked.body["approval_id"]}, wait=20.0)
 
-    deciding = threading.Thread(target=agree)
-    with office.receiver.held() as arrived:
-        deciding.start()
-        assert arrived.wait(HELD_S)
-        daemon = office.home.daemon_pid
-        assert daemon is not None
-        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
-    deciding.join(HELD_S)
+    looked = look_while(office.home, office.receiver.held(), agree)
     office.receiver.reflects = False
 
-    assert results[0]["status"] == "completed", results
+    assert looked.answer["status"] == "completed", looked.answer
     signature = office.receiver.seen[-1].values("webhook-signature")[0].removeprefix("v1,")
-    assert any(b"a.needle_in_the_jail" in memory for memory in memories.values()), "the connector was not looked at"
-    for memory in memories.values():
-        assert find(memory, KEY.encode(), signature.encode()) == []
+    looked.check(b"a.needle_in_the_jail", KEY.encode(), signature.encode())
 
 
 def test_the_door_opens_and_gives_nothing_away(office: Office) -> None:

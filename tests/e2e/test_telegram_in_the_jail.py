@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,10 @@ import pytest
 
 from aileron.registry.build import build
 from tests.support.approver import Approver
-from tests.support.canary import find, scan, shapes
+from tests.support.canary import find, scan
 from tests.support.home import DaemonHome, daemon_home
+from tests.support.jailed_office import look_while
 from tests.support.libraries import pack
-from tests.support.memories import descendants_of, memory_of
 from tests.support.names import Names
 from tests.support.telegram import NAMES, TelegramServer, digest_of
 from tests.support.upstream import Authority
@@ -38,7 +37,6 @@ LIBRARY, LIBRARY_SOURCE = (
 )
 PACKAGES = ("telegram", "httpx", "httpcore", "h11", "anyio", "idna", "certifi", "typing_extensions")
 TOKEN = "110201543:AAHcanary-of-a-bots_token-0123456789"
-HELD_S = 20.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,18 +223,8 @@ def test_python_telegram_bots_errors_are_its_own(desk: Desk):
 @pytest.mark.parametrize("action", ["telegram-read-updates", "hear"])
 def test_no_token_is_in_the_jail_while_telegram_is_asked_with_it(desk: Desk, action: str):
     """In no memory of the connector or of whatever started it, while Telegram has the token; the path that was asked for is."""
-    answers: list[Any] = []
-    asking = threading.Thread(target=lambda: answers.append(desk.home.run(action)))
-    with desk.telegram.held("getUpdates") as arrived:
-        asking.start()
-        assert arrived.wait(HELD_S)
-        daemon = desk.home.daemon_pid
-        assert daemon is not None
-        memories = {pid: memory_of(pid) for pid in descendants_of(daemon)}
-    asking.join(HELD_S)
+    looked = look_while(desk.home, desk.telegram.held("getUpdates"), lambda: desk.home.run(action))
 
-    assert [answer.status for answer in answers] == [200], answers
-    assert any(b"bot%7Bkey%7D/getUpdates" in memory for memory in memories.values()), "no connector was looked at"
-    assert len(memories) >= 2
-    for memory in memories.values():
-        assert [name for name, shape in shapes(TOKEN.encode()).items() if shape in memory] == []
+    assert looked.answer.status == 200, looked.answer.body
+    assert len(looked.memories) >= 2
+    looked.check(b"bot%7Bkey%7D/getUpdates", TOKEN.encode())

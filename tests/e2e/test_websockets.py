@@ -1,26 +1,23 @@
-"""WebSockets through all of it: the SDK and the library `websockets` in the jail, a real server, the key in egress alone."""
+"""WebSockets through all of it: the SDK and the library `websockets` in the jail, a real server, the key in egress alone.
+
+Not here: where the key is not (test_every_credential_leaves_nothing.py).
+"""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import os
 import re
 import shutil
-import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.canary import find, scan
-from tests.support.home import SECRET, DaemonHome, daemon_home
+from tests.support.canary import scan
+from tests.support.home import SECRET, DaemonHome
+from tests.support.jailed_office import USERS, office
 from tests.support.libraries import pack
-from tests.support.memories import descendants_of, memory_of
-from tests.support.other_user import UID, checkout
-from tests.support.their_home import TheirHome, their_home
 from tests.support.upstream import Authority
 from tests.support.websocket_server import LARGE_BYTES, WebSocketServer
 
@@ -33,7 +30,6 @@ OPERATIONS = {
     "talk": ("path:string", "messages:integer?", "credential:string?"),
     "listen": ("path:string", "credential:string?"),
     "large": ("path:string",),
-    "hold": ("path:string",),
     "wait": ("path:string", "seconds:integer"),
     "compute": ("path:string",),
     "leave": ("path:string",),
@@ -55,30 +51,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[WebSocket
         yield running, authority
 
 
-@pytest.fixture(scope="module")
-def readable_python() -> Iterator[Path]:
-    """One that an ordinary user can execute, with Aileron."""
-    folder = Path(tempfile.mkdtemp(prefix="ail-tree-"))
-    yield checkout(folder, ("aileron", "sandbox", "connectors/sdk"), ("aileron",))
-    shutil.rmtree(folder)
-
-
-@contextlib.contextmanager
-def home_of(user: str, request: pytest.FixtureRequest) -> Iterator[DaemonHome]:
-    """A home of whoever runs the tests, or of an ordinary user; what lies in it at the end does not hold the key."""
-    if user == "whoever_runs_the_tests":
-        with daemon_home() as home:
-            yield home
-        return
-    if os.geteuid() != 0:
-        pytest.skip("another user's daemon needs root")
-    with their_home(UID, request.getfixturevalue("readable_python")) as theirs:
-        yield theirs
-        theirs.stop()
-        assert scan([theirs.folder], SECRET) == {}
-
-
-@pytest.fixture(scope="module", params=["whoever_runs_the_tests", "an_ordinary_user"])
+@pytest.fixture(scope="module", params=USERS)
 def home(
     request: pytest.FixtureRequest,
     server: tuple[WebSocketServer, Authority],
@@ -89,13 +62,7 @@ def home(
     source = tmp_path_factory.mktemp("connector") / "websockets"
     shutil.copytree(SOURCE, source)
     pack("websockets", source)
-    with home_of(request.param, request) as made:
-        authorities = made.given / "ca.pem" if isinstance(made, TheirHome) else authority.ca_file
-        if isinstance(made, TheirHome):
-            authorities.write_text(authority.ca_pem)
-            authorities.chmod(0o644)
-        made.configure(f'[egress]\nprivate = ["localhost:{running.port}"]\nca_file = "{authorities}"\n')
-        made.ask("GET", "/healthz")
+    with office(request, authority, f"localhost:{running.port}") as made:
         made.unlock()
         made.install(source, f"localhost:{running.port}")
         manifest = (source / "manifest.toml").read_text().replace(CONNECTOR, FIRST)
@@ -112,6 +79,8 @@ def home(
         made.add_probe_action("first", "path:string", connector=FIRST)
         made.add_probe_action("elsewhere", "url:string", name="not-imported", connector=WITHOUT)
         yield made
+        made.stop()
+        assert scan([made.folder], SECRET) == {}
 
 
 def path_to(what: str, query: str = "") -> tuple[str, str]:
@@ -253,19 +222,3 @@ def test_a_message_before_it_is_open_breaks_the_protocol(home: DaemonHome) -> No
     """The SDK would not send it; a connector that is not in Python could."""
     error = failed(home, "out_of_turn", path=path_to("echo")[0])
     assert "does not expect one" in error["message"]
-
-
-def test_no_memory_of_a_jail_has_the_key(home: DaemonHome, server: tuple[WebSocketServer, Authority]) -> None:
-    """While a WebSocket is open that the key has opened: what the connector said is found there, the key is not."""
-    path, name = path_to("hold")
-    running = threading.Thread(target=lambda: home.run("hold", {"path": path}))
-    running.start()
-    try:
-        server[0].wait_for(name)
-        assert home.daemon_pid is not None
-        memories = [memory_of(pid) for pid in descendants_of(home.daemon_pid)]
-        assert any(b"a needle of the test" in memory for memory in memories)
-        assert not any(find(memory, SECRET) for memory in memories)
-    finally:
-        server[0].released[name].set()
-        running.join(20)

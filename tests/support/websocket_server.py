@@ -58,9 +58,6 @@ class WebSocketServer:
         self.asked: dict[str, Asked] = {}
         self.accepted_token = ""
         """What `/token/NAME` takes in a header, a query or a first message; anything else is refused."""
-        self.held = collections.defaultdict[str, threading.Event](threading.Event)
-        self.released = collections.defaultdict[str, threading.Event](threading.Event)
-        """By name, what `/hold/NAME` waits for, once something came."""
         self.sent = collections.defaultdict[str, threading.Event](threading.Event)
         """By name, whether all numbers of `/many/NAME` are sent."""
 
@@ -83,11 +80,6 @@ class WebSocketServer:
         """The code with which the client closed, once it has."""
         assert self.asked[name].is_over.wait(10)
         return self.asked[name].close_code
-
-    def wait_for(self, name: str) -> None:
-        """Until a message came at `/hold/NAME`."""
-        assert self.held[name].wait(10)
-        assert self.asked[name].messages
 
     def _wait(self, step: Awaitable[object]) -> None:
         async def whole() -> None:
@@ -163,14 +155,6 @@ class WebSocketServer:
     async def _reflect_once(self, connection: ServerConnection, asked: Asked) -> None:
         """What it was asked with, and close."""
         await connection.send("\n".join(f"{name}: {value}" for name, value in asked.headers.raw_items()))
-
-    async def _hold(self, connection: ServerConnection, asked: Asked) -> None:
-        """Until the test lets go."""
-        asked.messages.append(await connection.recv())
-        _, name = _parts(asked.path)
-        self.held[name].set()
-        await asyncio.to_thread(self.released[name].wait, 20)
-        await connection.send("released")
 
     async def _cut(self, connection: ServerConnection, asked: Asked) -> None:
         """Its connection, without a word, once something came."""

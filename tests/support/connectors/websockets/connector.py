@@ -59,14 +59,6 @@ def large(path: str):
 
 
 @op
-def hold(path: str):
-    """Say that it is open, and wait."""
-    with websocket.connect(url_of(path), credential="api_key") as socket:
-        socket.send("a needle of the test")
-        return {"heard": socket.recv()}
-
-
-@op
 def wait(path: str, seconds: int):
     """For a message that does not come."""
     with websocket.connect(url_of(path)) as socket:
