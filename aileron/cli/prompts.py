@@ -178,7 +178,7 @@ def read_secret(name: str) -> bytes:
             )
         return ask_unseen(f"Value of {name}").encode()
     value = sys.stdin.buffer.read(MAX_SECRET_BYTES + 3) if sys.stdin is not None else b""
-    from aileron.model.client_certificate import pem_without_text
+    from aileron.model.pem import pem_without_text
 
     _check_is_pem(value, "standard input")
     value = _without_line_end(pem_without_text(value))
@@ -201,7 +201,7 @@ def _is_in_foreground() -> bool:
 
 def pem_in(file: str, what: str) -> bytes:
     """What a file has in it that a person named, which is `what` in PEM. Problem; it quotes nothing of it."""
-    from aileron.model.client_certificate import pem_without_text
+    from aileron.model.pem import pem_without_text
 
     try:
         with Path(file).expanduser().open("rb") as opened:

@@ -21,9 +21,9 @@ import anyio.to_thread
 from aileron.elsewhere.problems import unfetched
 from aileron.elsewhere.programs import Ended, Programs, chosen
 from aileron.model.failure import AileronError
+from aileron.model.pem import is_document
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import SecretReference
-from aileron.vault.secret_form import is_document
 
 __all__ = ["from_pass"]
 

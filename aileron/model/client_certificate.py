@@ -1,7 +1,7 @@
-r"""A client certificate as it is stored: its chain and its private key, in PEM, in one value.
+"""A client certificate as it is stored: its chain and its private key, in PEM, in one value.
 
-Pure; runs in the daemon, where such a value is bound and where it is lent, and in commands, which take what tools print between
-the blocks out of it (`pem_blocks`). The library that reads certificates is loaded only when one is read.
+Pure; runs in the daemon, where such a value is bound and where it is lent. The library that reads certificates is loaded only
+when one is read.
 
 Rules
 - Exactly one private key, not encrypted: nobody is there to type a passphrase. The certificate that it belongs to is the
@@ -9,49 +9,35 @@ Rules
 - A certificate that has expired, or is not valid yet, is told as that here, with its date: what a server says of it is less.
 - An error says what is wrong and what mends it, and quotes nothing of the value.
 
-Source: RFC 7468, RFC 5280 sections 4.1.2.5 and 4.1.2.6, RFC 8446 section 4.4.2. Not here: TLS with it
+Source: RFC 5280 sections 4.1.2.5 and 4.1.2.6, RFC 8446 section 4.4.2. Not here: blocks and keys (pem.py), TLS with it
 (egress/client_certificate.py).
-
->>> pem_blocks(b"Bag Attributes\n-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
-[(b'CERTIFICATE', b'-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n')]
 """
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from aileron.model.pem import NEW_KEY, PemBlock, PemError, pem_blocks, read_private_key
 from aileron.model.timestamp import utc
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
     from cryptography.x509 import Certificate
 
-__all__ = ["CertificateError", "CertificateFacts", "ClientCertificate", "pem_blocks", "pem_without_text"]
+__all__ = ["CertificateError", "CertificateFacts", "ClientCertificate"]
 
 MAX_CERTIFICATES: Final = 10
 """A chain has two or three; OpenSSL verifies at most a hundred, other servers ten."""
-MIN_RSA_BITS: Final = 2048
-"""What OpenSSL takes at the security level that Debian sets."""
 _MAX_NAME_CHARACTERS: Final = 300
-_BEGIN: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,64})-----")
 _PARAMETERS: Final = frozenset({b"EC PARAMETERS"})
 """What `openssl ecparam -genkey` writes before the key, which has them too."""
 _TOGETHER: Final = "put the certificate and its private key into one file: `cat client.crt client.key > client.pem`"
-_DECRYPT: Final = "remove the passphrase from a copy: `openssl pkey -in client.key -out plain.key`"
-_NEW_KEY: Final = "make a key for TLS: `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out client.key`"
-_FROM_OPENSSH: Final = "convert a copy: `ssh-keygen -p -N '' -m PKCS8 -f COPY`"
 
 
-class CertificateError(ValueError):
-    """This is no client certificate that can be used: `what` is wrong with it, and its `cure`."""
-
-    def __init__(self, what: str, cure: str) -> None:
-        super().__init__(f"{what}; {cure}")
-        self.what: Final = what
-        self.cure: Final = cure
+class CertificateError(PemError):
+    """This is no client certificate that can be used."""
 
 
 class CertificateFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,9 +62,9 @@ class ClientCertificate:
     def __init__(self, stored: bytes) -> None:
         """Of what is stored. CertificateError."""
         blocks = pem_blocks(stored)
-        key_pem = _key_block(blocks)
+        key = _key_block(blocks)
         certificates = _certificates(blocks)
-        client = _belonging_to(_private_key(key_pem), certificates)
+        client = _belonging_to(_private_key(key), certificates)
         chain = _in_order(client, certificates)
         self.begins_at: Final = client.not_valid_before_utc.timestamp()
         self.ends_at: Final = client.not_valid_after_utc.timestamp()
@@ -88,7 +74,7 @@ class ClientCertificate:
             valid_from=utc(self.begins_at),
             valid_until=utc(self.ends_at),
         )
-        self.pem: Final = b"".join((*(_pem_of(one) for one in chain), key_pem))
+        self.pem: Final = b"".join((*(_pem_of(one) for one in chain), key.text))
 
     def check_valid_at(self, now_s: float) -> None:
         """Return if it is valid then. CertificateError."""
@@ -107,74 +93,32 @@ class ClientCertificate:
         return f"<client certificate of {self.facts.subject}>"
 
 
-class _Block(NamedTuple):
-    label: bytes
-    text: bytes
-
-
-def pem_blocks(data: bytes) -> list[_Block]:
-    """The whole blocks of PEM in it, each with its label and its own lines, which end in a line feed; nothing between them."""
-    found: list[_Block] = []
-    lines: list[bytes] = []
-    label = b""
-    for line in data.splitlines():
-        line = line.rstrip()
-        if (begin := _BEGIN.fullmatch(line)) is not None:
-            label, lines = begin[1], []
-        if not label:
-            continue
-        lines.append(line + b"\n")
-        if line == b"-----END " + label + b"-----":
-            found.append(_Block(label, b"".join(lines)))
-            label = b""
-    return found
-
-
-def pem_without_text(data: bytes) -> bytes:
-    """Of a file with certificates in it, the blocks alone, without what tools print between them; anything else as it is."""
-    blocks = pem_blocks(data)
-    if not any(label == b"CERTIFICATE" for label, _ in blocks):
-        return data
-    return b"".join(text for _, text in blocks)
-
-
-def _key_block(blocks: list[_Block]) -> bytes:
+def _key_block(blocks: list[PemBlock]) -> PemBlock:
     """The one private key. CertificateError."""
-    keys = [block for block in blocks if block.label.endswith(b"PRIVATE KEY")]
+    keys = [block for block in blocks if block.is_private_key]
     if not keys:
         is_public = any(label.endswith(b"PUBLIC KEY") for label, _ in blocks)
         raise CertificateError("has a public key, and no private key" if is_public else "has no private key", _TOGETHER)
     if len(keys) > 1:
         raise CertificateError(f"has {len(keys)} private keys", "leave only the one that belongs to the certificate")
-    label, text = keys[0]
-    if label == b"ENCRYPTED PRIVATE KEY" or b"ENCRYPTED" in text.partition(b"\n\n")[0]:  # PKCS #8; RFC 1421, Proc-Type
-        raise CertificateError("has a private key with a passphrase, which nobody could type", _DECRYPT)
-    if label == b"OPENSSH PRIVATE KEY":
-        raise CertificateError("has a private key in OpenSSH's format, which TLS does not use", _FROM_OPENSSH)
-    return text
+    return keys[0]
 
 
-def _private_key(pem: bytes) -> PrivateKeyTypes:
-    from cryptography.exceptions import UnsupportedAlgorithm
+def _private_key(block: PemBlock) -> PrivateKeyTypes:
     from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
-    from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     try:
-        # Whether its numbers are primes is not looked at, which takes up to half a second: it is the person's own key.
-        key = load_pem_private_key(pem, None, unsafe_skip_rsa_key_validation=True)
-    except (ValueError, TypeError, UnsupportedAlgorithm):
-        key = None
-    if not isinstance(
+        key = read_private_key(block)
+    except PemError as error:
+        raise CertificateError(error.what, error.cure) from None
+    if isinstance(
         key, rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
     ):
-        what = "has a private key that cannot be read" if key is None else "has a private key that TLS does not use"
-        raise CertificateError(f"{what}: RSA, EC, Ed25519 and Ed448 are supported", _NEW_KEY)
-    if isinstance(key, rsa.RSAPrivateKey) and key.key_size < MIN_RSA_BITS:
-        raise CertificateError(f"has an RSA key of {key.key_size} bits; at least {MIN_RSA_BITS} are required", _NEW_KEY)
-    return key
+        return key
+    raise CertificateError("has a private key that TLS does not use: RSA, EC, Ed25519 and Ed448 are supported", NEW_KEY)
 
 
-def _certificates(blocks: list[_Block]) -> list[Certificate]:
+def _certificates(blocks: list[PemBlock]) -> list[Certificate]:
     from cryptography.x509 import load_pem_x509_certificate
 
     found = [text for label, text in blocks if label == b"CERTIFICATE"]

@@ -21,11 +21,12 @@ from typing import Final, Literal
 
 import msgspec
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
+from aileron.model.pem import check_size, private_key_blocks, read_private_key
 from aileron.model.request_signing import SigningAlgorithm
 from aileron.model.secret import Secret
 
@@ -33,7 +34,6 @@ __all__ = ["Claims", "ServiceAccount", "SigningKey", "is_json", "read_service_ac
 
 Claims = dict[str, str | int]
 
-_MIN_RSA_BITS: Final = 2048
 _P256_BYTES: Final = 32
 _WANTED: Final[dict[SigningAlgorithm, str]] = {
     "RS256": "an RSA key",
@@ -134,13 +134,13 @@ def read_service_account(value: Secret, algorithm: SigningAlgorithm) -> ServiceA
 
 
 def _from_pem(data: bytes) -> PrivateKeyTypes:
-    try:
-        return serialization.load_pem_private_key(data, password=None)
-    except TypeError:
-        problem = "is a private key with a passphrase, which nobody could type; store a copy without one"
-    except (ValueError, UnsupportedAlgorithm):
-        problem = "is not a private key in PEM (PKCS #8, PKCS #1 or SEC1), and not a JWK"
-    raise ValueError(problem)
+    match private_key_blocks(data):
+        case [block]:
+            return read_private_key(block)
+        case []:
+            raise ValueError("is not a private key in PEM (PKCS #8, PKCS #1 or SEC1), and not a JWK")
+        case several:
+            raise ValueError(f"has {len(several)} private keys; leave only one")
 
 
 def _from_jwk(jwk: _Jwk) -> PrivateKeyTypes:
@@ -183,8 +183,7 @@ def _ed25519(jwk: _Jwk) -> ed25519.Ed25519PrivateKey:
 def _fitting(key: PrivateKeyTypes, algorithm: SigningAlgorithm, key_id: str | None) -> SigningKey:
     match algorithm, key:
         case (("RS256" | "PS256"), rsa.RSAPrivateKey()):
-            if key.key_size < _MIN_RSA_BITS:
-                raise ValueError(f"is an RSA key of {key.key_size} bits; {_MIN_RSA_BITS} or more are needed")
+            check_size(key)  # of a JWK too
             return SigningKey(algorithm, key_id, key)
         case "ES256", ec.EllipticCurvePrivateKey(curve=ec.SECP256R1()):
             return SigningKey(algorithm, key_id, key)

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from aileron.model.cure import Stored
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.login import LoginDetails
+from aileron.model.pem import is_document
 from aileron.model.plan import CredentialUse
 from aileron.model.secret import Secret
 from aileron.vault.opened import tokens_of
-from aileron.vault.secret_form import is_document
 from aileron.vault.unchanged import check_login
 from aileron.vault.vault import Vault
 

@@ -28,6 +28,7 @@ from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
+from aileron.model.pem import is_document
 from aileron.model.secret import Secret
 from aileron.model.secret_reference import Elsewhere
 from aileron.vault.bindings import Binding, check_binding, check_secret_name
@@ -49,7 +50,7 @@ from aileron.vault.contents import (
 from aileron.vault.envelope import DataKey, EnvelopeError
 from aileron.vault.recovery import MistypedError
 from aileron.vault.references import FetchedValues, check_elsewhere, is_pinned, pin_of
-from aileron.vault.secret_form import check_fits, is_document
+from aileron.vault.secret_form import check_fits
 from aileron.vault.sendable import Bound, Replaced, Sendable, Sendables, could_reach, is_provider
 from aileron.vault.slots import (
     UNSEALED,

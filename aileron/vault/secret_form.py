@@ -10,66 +10,29 @@ Rules
 - A client certificate comes with the private key that it belongs to, and is valid now.
 - A password for a login has no control character: `\0` and `\1` separate the parts of SASL's messages, and a line is a command.
 
-Source: RFC 7468, OpenSSH's PROTOCOL.key; RFC 4616. Not here: whether a server takes it (aileron/logins), what is in a document
-(egress/signing, oauth, model/client_certificate.py).
+Source: RFC 4616. Not here: what is a document (model/pem.py), what is in it (egress/signing, oauth, model/client_certificate.py),
+whether a server takes it (aileron/logins).
 """
 
 from __future__ import annotations
 
-import base64
-import binascii
 import datetime
 import re
 import time
 from collections.abc import Callable
 from typing import Final
 
-import msgspec
-
 from aileron.model.aws_key import AwsKey
 from aileron.model.client_certificate import CertificateError, ClientCertificate
 from aileron.model.credential import hmac_template_of
+from aileron.model.pem import is_document, maybe_private_key
 from aileron.model.request_signing import hmac_key
 from aileron.model.secret import Secret
 from aileron.vault.bindings import Binding
 
-__all__ = ["check_fits", "is_document", "is_private_key"]
+__all__ = ["check_fits"]
 
-_PEM: Final = re.compile(
-    rb"-----BEGIN (?P<kind>(?:[A-Z]+ )*)PRIVATE KEY-----\n(?P<body>[\x20-\x7e\n]+)\n-----END (?P=kind)PRIVATE KEY-----\n*"
-)
-_BUNDLE: Final = re.compile(
-    rb"(?:-----BEGIN ([A-Z0-9 ]{1,64})-----\n(?:[A-Za-z0-9-]{1,64}: [\x20-\x7e]*\n)*[A-Za-z0-9+/=\n]+\n-----END \1-----\n+){1,16}"
-)
-"""Certificates and their private key, in any order; nothing between them. An encrypted key may begin with fields (RFC 1421)."""
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
-_OPENSSH: Final = b"openssh-key-v1\0"
-_NO_CIPHER: Final = b"\0\0\0\x04none"
-"""PROTOCOL.key, section 1: the name of the cipher comes first."""
-
-
-def is_private_key(value: Secret) -> bool:
-    """Whether it is one in PEM or OpenSSH's form, encrypted or not."""
-    return _PEM.fullmatch(value.reveal()) is not None
-
-
-def is_document(value: Secret) -> bool:
-    """Whether it has several lines and may have them: PEM, or a JSON object."""
-    data = value.reveal()
-    if is_private_key(value) or _is_bundle(data):
-        return True
-    return b"\n" in data and _is_json(data)
-
-
-def _is_bundle(data: bytes) -> bool:
-    return _BUNDLE.fullmatch(data if data.endswith(b"\n") else data + b"\n") is not None
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        return isinstance(msgspec.json.decode(data, type=dict[str, msgspec.Raw]), dict)
-    except (ValueError, RecursionError):
-        return False
 
 
 def check_fits(binding: Binding, value: Secret) -> None:
@@ -79,7 +42,7 @@ def check_fits(binding: Binding, value: Secret) -> None:
 
 
 def _check_text(binding: Binding, value: Secret) -> None:
-    key, has_ssh = _PEM.fullmatch(value.reveal()), any(login.protocol == "ssh" for login in binding.logins)
+    key, has_ssh = maybe_private_key(value), any(login.protocol == "ssh" for login in binding.logins)
     if key is not None and not has_ssh:
         raise ValueError(
             f"secret {binding.secret!r} is a private key, which kind {binding.kind} cannot send; give another --secret"
@@ -88,7 +51,7 @@ def _check_text(binding: Binding, value: Secret) -> None:
         raise ValueError(
             f"secret {binding.secret!r} has several lines, which kind {binding.kind} cannot send; give another --secret"
         )
-    if key is not None and _is_encrypted(key["kind"], key["body"]):
+    if key is not None and key.is_encrypted:
         cure = "remove it from a copy with `ssh-keygen -p -N '' -f COPY`, and store that"
         raise ValueError(
             f"secret {binding.secret!r} is a private key with a passphrase, which nobody could type: {cure}"
@@ -96,18 +59,6 @@ def _check_text(binding: Binding, value: Secret) -> None:
     if key is None and binding.logins and binding.grant is None and _CONTROL.search(value.reveal()):
         cure = f"set the password again, without it: aileron secret set {binding.secret}"
         raise ValueError(f"secret {binding.secret!r} has a control character, which would end the login early; {cure}")
-
-
-def _is_encrypted(kind: bytes, body: bytes) -> bool:
-    if kind == b"ENCRYPTED " or b"ENCRYPTED" in body.partition(b"\n\n")[0]:  # PKCS #8; RFC 1421, Proc-Type
-        return True
-    if kind != b"OPENSSH ":
-        return False
-    try:
-        decoded = base64.b64decode(body.replace(b"\n", b""), validate=True)
-    except binascii.Error:
-        return False
-    return decoded.startswith(_OPENSSH) and not decoded.startswith(_OPENSSH + _NO_CIPHER)
 
 
 def _check_hmac(binding: Binding, value: Secret) -> None:

@@ -65,8 +65,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "aileron.vault": (*BASE, "aileron.passphrase"),
     # Sign-in and renewal: what it sends leaves through egress, and what it keeps goes through a Protocol.
     "aileron.oauth": (*BASE, "aileron.connections", "aileron.egress"),
-    # Secrets that are kept elsewhere: what is asked of a server leaves through egress; what a document is, the vault knows.
-    "aileron.elsewhere": (*BASE, "aileron.egress", "aileron.vault.secret_form"),
+    # Secrets that are kept elsewhere: what is asked of a server leaves through egress.
+    "aileron.elsewhere": (*BASE, "aileron.egress"),
     # The kernel's prctl: the process in which a key is open is not dumpable.
     "aileron.approver": (*BASE, "aileron.passphrase", "aileron_sandbox.kernel"),
     # What a person is shown: the same on every surface.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aileron.model.client_certificate import pem_blocks
+from aileron.model.pem import pem_blocks
 from tests.e2e.test_tutorial import ROOT, Command, File, Shell, home, missing, shell, steps
 from tests.support.canary import scan
 from tests.support.client_certificates import ClientAuthority

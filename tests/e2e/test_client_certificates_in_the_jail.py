@@ -22,7 +22,7 @@ from typing import Any, Final
 import pytest
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from aileron.model.client_certificate import pem_blocks
+from aileron.model.pem import pem_blocks
 from tests.support.client_certificates import ClientAuthority
 from tests.support.home import DaemonHome, daemon_home
 from tests.support.libraries import pack

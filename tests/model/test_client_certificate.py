@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.serialization import (
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aileron.model.client_certificate import CertificateError, ClientCertificate, pem_blocks, pem_without_text
+from aileron.model.client_certificate import CertificateError, ClientCertificate
+from aileron.model.pem import pem_blocks, pem_without_text
 from tests.support.client_certificates import ClientAuthority
 
 NO_PASSPHRASE = NoEncryption()

@@ -88,9 +88,16 @@ def test_a_key_of_another_type_is_refused(algorithm: SigningAlgorithm, other: Si
         read_signing_key(stored(other, form), algorithm)
 
 
+SHORT: Final = rsa.generate_private_key(65537, 1024)
 REFUSED: Final = {
     "passphrase": (pem(RSA, passphrase=b"correct horse"), "with a passphrase"),
-    "short": (pem(rsa.generate_private_key(65537, 1024)), "an RSA key of 1024 bits; 2048 or more are needed"),
+    "short": (pem(SHORT), "an RSA key of 1024 bits; at least 2048 are required"),
+    "short-jwk": (
+        jwt.algorithms.RSAAlgorithm.to_jwk(SHORT).encode(),
+        "an RSA key of 1024 bits; at least 2048 are required",
+    ),
+    "openssh": (pem(RSA, serialization.PrivateFormat.OpenSSH), "ssh-keygen -p -N '' -m PKCS8"),
+    "two": (pem(RSA) + pem(RSA), "has 2 private keys; leave only one"),
     "curve": (pem(ec.generate_private_key(ec.SECP384R1())), "of the wrong type"),
     "public": (
         RSA.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),

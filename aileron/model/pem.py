@@ -1,0 +1,180 @@
+r"""PEM: blocks of text in a stored value, and the private keys among them.
+
+Pure; runs in the daemon and in commands. Looks at values and quotes none. The library that reads keys is loaded only when one is
+read.
+
+Rules
+- A private key that is used has no passphrase: nobody is there to type it.
+- What is wrong with a key is said with the command that mends it.
+- RSA has 2048 bits or more: what OpenSSL takes at the security level that Debian sets, and RFC 7518 section 3.3 asks for.
+
+Source: RFC 7468, RFC 1421 section 4.6, OpenSSH's PROTOCOL.key. Not here: certificates (client_certificate.py), JWK
+(oauth/assertion.py).
+
+>>> pem_blocks(b"Bag Attributes\n-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n")
+[PemBlock(label=b'CERTIFICATE', text=b'-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n')]
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+
+from aileron.model.secret import Secret
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+
+__all__ = [
+    "NEW_KEY",
+    "PemBlock",
+    "PemError",
+    "check_size",
+    "is_document",
+    "maybe_private_key",
+    "pem_blocks",
+    "pem_without_text",
+    "private_key_blocks",
+    "read_private_key",
+]
+
+MIN_RSA_BITS: Final = 2048
+_BEGIN: Final = re.compile(rb"-----BEGIN ([A-Z0-9 ]{1,64})-----")
+_PRINTABLE: Final = re.compile(rb"[\x20-\x7e\n]+")
+_BUNDLE: Final = re.compile(
+    rb"(?:-----BEGIN ([A-Z0-9 ]{1,64})-----\n(?:[A-Za-z0-9-]{1,64}: [\x20-\x7e]*\n)*[A-Za-z0-9+/=\n]+\n-----END \1-----\n+){1,16}"
+)
+"""Certificates and their private key, in any order; nothing between them. An encrypted key may begin with fields (RFC 1421)."""
+_OPENSSH: Final = b"openssh-key-v1\0"
+_NO_CIPHER: Final = b"\0\0\0\x04none"
+"""PROTOCOL.key, section 1: the name of the cipher comes first."""
+_DECRYPT: Final = "remove the passphrase from a copy: `openssl pkey -in client.key -out plain.key`"
+_FROM_OPENSSH: Final = "convert a copy: `ssh-keygen -p -N '' -m PKCS8 -f COPY`"
+NEW_KEY: Final = "make a key: `openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -out client.key`"
+
+
+class PemError(ValueError):
+    """This cannot be used: `what` is wrong with it, as the end of a sentence, and its `cure`."""
+
+    def __init__(self, what: str, cure: str) -> None:
+        super().__init__(f"{what}; {cure}")
+        self.what: Final = what
+        self.cure: Final = cure
+
+
+class PemBlock(NamedTuple):
+    """One block: its label, and its own lines, each of which ends in a line feed."""
+
+    label: bytes
+    text: bytes
+
+    @property
+    def is_private_key(self) -> bool:
+        """Of whatever kind, encrypted or not."""
+        return self.label.endswith(b"PRIVATE KEY")
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Of a private key: whether it takes a passphrase."""
+        if (
+            self.label == b"ENCRYPTED PRIVATE KEY" or b"ENCRYPTED" in self.text.partition(b"\n\n")[0]
+        ):  # RFC 1421, Proc-Type
+            return True
+        if self.label != b"OPENSSH PRIVATE KEY":
+            return False
+        try:
+            decoded = binascii.a2b_base64(b"".join(self.text.splitlines()[1:-1]), strict_mode=True)
+        except binascii.Error:
+            return False
+        return decoded.startswith(_OPENSSH) and not decoded.startswith(_OPENSSH + _NO_CIPHER)
+
+
+def pem_blocks(data: bytes) -> list[PemBlock]:
+    """The whole blocks in it; nothing between them."""
+    found: list[PemBlock] = []
+    lines: list[bytes] = []
+    label = b""
+    for line in data.splitlines():
+        line = line.rstrip()
+        if (begin := _BEGIN.fullmatch(line)) is not None:
+            label, lines = begin[1], []
+        if not label:
+            continue
+        lines.append(line + b"\n")
+        if line == b"-----END " + label + b"-----":
+            found.append(PemBlock(label, b"".join(lines)))
+            label = b""
+    return found
+
+
+def private_key_blocks(data: bytes) -> list[PemBlock]:
+    """Those that are private keys."""
+    return [block for block in pem_blocks(data) if block.is_private_key]
+
+
+def pem_without_text(data: bytes) -> bytes:
+    """Of a file with certificates in it, the blocks alone, without what tools print between them; anything else as it is."""
+    blocks = pem_blocks(data)
+    if not any(label == b"CERTIFICATE" for label, _ in blocks):
+        return data
+    return b"".join(text for _, text in blocks)
+
+
+def maybe_private_key(value: Secret) -> PemBlock | None:
+    """The private key that it is, in PEM or OpenSSH's form, encrypted or not; None where it is anything else or more."""
+    data = value.reveal()
+    match pem_blocks(data):
+        case [key] if key.is_private_key and key.text == data.rstrip(b"\n") + b"\n" and _PRINTABLE.fullmatch(data):
+            return key
+    return None
+
+
+def is_document(value: Secret) -> bool:
+    """Whether it has several lines and may have them: PEM, or a JSON object."""
+    data = value.reveal()
+    if (
+        maybe_private_key(value) is not None
+        or _BUNDLE.fullmatch(data if data.endswith(b"\n") else data + b"\n") is not None
+    ):
+        return True
+    return b"\n" in data and _is_json_object(data)
+
+
+def _is_json_object(data: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(data, type=dict[str, msgspec.Raw]), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def read_private_key(block: PemBlock) -> PrivateKeyTypes:
+    """The key, of whatever type. PemError.
+
+    Whether an RSA key's numbers are primes is not looked at, which takes up to half a second: it is the person's own key.
+    """
+    from cryptography.exceptions import UnsupportedAlgorithm
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    if block.label == b"OPENSSH PRIVATE KEY":
+        raise PemError("has a private key in OpenSSH's format; PKCS #8 is required", _FROM_OPENSSH)
+    if block.is_encrypted:
+        raise PemError("has a private key with a passphrase, which nobody could type", _DECRYPT)
+    try:
+        key = load_pem_private_key(block.text, None, unsafe_skip_rsa_key_validation=True)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        key = None
+    if key is None:
+        raise PemError("has a private key that cannot be read", NEW_KEY)
+    check_size(key)
+    return key
+
+
+def check_size(key: PrivateKeyTypes) -> None:
+    """Return unless it is an RSA key that is too short. PemError."""
+    from cryptography.hazmat.primitives.asymmetric import rsa
+
+    if isinstance(key, rsa.RSAPrivateKey) and key.key_size < MIN_RSA_BITS:
+        raise PemError(f"has an RSA key of {key.key_size} bits; at least {MIN_RSA_BITS} are required", NEW_KEY)
