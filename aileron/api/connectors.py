@@ -13,6 +13,7 @@ from msgspec import UNSET, UnsetType
 from aileron.api.body import Body
 from aileron.model.manifest import LimitsSpec, Operation
 from aileron.model.names import OnConflict
+from aileron.model.request_signing import StoredAs
 
 __all__ = [
     "ArtifactKind",
@@ -51,7 +52,8 @@ class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
     """The credential that a connector needs. Only a sign-in or a client that gets tokens has `scopes` and `provider` (the host
     that issues them), and only a sign-in `device` (whether the provider supports device codes). Only one that logs in has
     `logins` (`PROTOCOL+ENCRYPTION://HOST:PORT`), `commands` (which `ssh` may execute) and `read_only` (whether an operation needs
-    a role that cannot write). Any other has `sent_as`: how it is sent in requests, in words.
+    a role that cannot write). Any other has `sent_as`: how it is sent in requests, in words. Only a client that gets tokens has
+    `stores`: what its secret is.
     """
 
     kind: str
@@ -63,6 +65,7 @@ class CredentialWanted(msgspec.Struct, frozen=True, kw_only=True):
     commands: list[str] | UnsetType = UNSET
     read_only: bool | UnsetType = UNSET
     sent_as: str | UnsetType = UNSET
+    stores: StoredAs | UnsetType = UNSET
 
 
 class ConnectorEntry(msgspec.Struct, frozen=True, kw_only=True):

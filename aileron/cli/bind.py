@@ -41,6 +41,7 @@ from aileron.cli.supervisor import Supervisor, path_of
 from aileron.model.credential import Reach
 from aileron.model.host_key import fingerprint
 from aileron.model.login import LoginDetails, LoginTarget
+from aileron.model.request_signing import StoredAs
 from aileron.model.secret_reference import SecretReference
 from aileron.model.visible import visible
 
@@ -77,19 +78,24 @@ _TYPED = {
     "digest": "Password",
     "hmac": "Signing secret",
     "aws_sigv4": "Secret access key",
-    "oauth2_client": "Client secret",
+    "client_secret": "Client secret",
+    "token": "Token to exchange",
 }
-"""What the prompt asks for, by the kind of credential."""
+"""What the prompt asks for, by what is stored (`BindRequest.stored`)."""
+_BOTH = (("client_secret", "client_secret"), ("subject_token", "token"))
+"""The members of the JSON object that has both, and what each is."""
 _USER_NAMES = {"basic": "User name", "login": "User name", "digest": "User name"}
 _CLIENT_NAMES = {"aws_sigv4": "Access key ID", "oauth2_client": "Client ID"}
 """What else it asks for; and what it asks for unless the secret is a file that has it."""
 _FILES = {
     "ssh": "File of the private key, without a passphrase",
     "mtls": "File of the certificate and its private key, in PEM",
+    "private_key": "File of the private key (PEM or JWK), or of a service account's key (JSON)",
 }
 _IN_FILES = {
     "ssh": "a private key (-----BEGIN … PRIVATE KEY-----)",
     "mtls": "a certificate and its private key (-----BEGIN CERTIFICATE-----, -----BEGIN … PRIVATE KEY-----)",
+    "private_key": "a private key: PEM (-----BEGIN … PRIVATE KEY-----), a JWK, or a service account's key file in JSON",
 }
 """What such a file has in it."""
 _MEANING = {
@@ -101,7 +107,11 @@ _MEANING = {
     "hmac": "a secret that signs requests, stored in the vault",
     "aws_sigv4": "an access key ID and a secret access key that signs requests, stored in the vault",
     "mtls": "a client certificate and its private key, stored in the vault",
-    "oauth2_client": "a client ID and its secret or private key, stored in the vault, with which Aileron gets tokens",
+    "client_secret": "a client ID and its secret, stored in the vault, with which Aileron gets tokens",
+    "private_key": "a client ID and a private key, or a service account's key file, stored in the vault, with which Aileron gets "
+    "tokens",
+    "token": "a token, stored in the vault, which Aileron exchanges for others",
+    "client_secret_and_token": "a client ID, its secret and a token, stored in the vault, which Aileron exchanges for others",
 }
 SOURCE_S = 15.0
 """For a secret to be fetched from where it is kept: the daemon gives it 10 s."""
@@ -124,6 +134,13 @@ class BindRequest(NamedTuple):
     """Whether some of its operations run only as a role that only reads."""
     sent_as: str | None = None
     """How it is sent in requests, in words; None where it logs in."""
+    stores: StoredAs | None = None
+    """What the secret is of a client that gets tokens."""
+
+    @property
+    def stored(self) -> str:
+        """What is stored, as the tables above have it."""
+        return "ssh" if self.ssh is not None else self.stores or self.kind
 
     @property
     def ssh(self) -> LoginTarget | None:
@@ -177,14 +194,14 @@ def bind_request_of(supervisor: Supervisor, connector: str) -> BindRequest:
         commands=tuple(need.commands or ()),
         has_readers=bool(need.read_only),
         sent_as=need.sent_as or None,
+        stores=need.stores or None,
     )
 
 
 def facts_of(wanted: BindRequest, *, is_here: bool = True) -> list[tuple[str, Any]]:
     """What is wanted, in words; `is_here`: of a secret that the vault will have."""
     where = "" if wanted.provider is None else f" at {host_line(wanted.provider)}"
-    kind = "ssh" if wanted.ssh else wanted.kind
-    meaning = _MEANING.get(kind, f"you sign in{where}; Aileron never sees your password")
+    meaning = _MEANING.get(wanted.stored, f"you sign in{where}; Aileron never sees your password")
     meaning = meaning if is_here else meaning.replace(", stored in the vault", "")
     return [
         ("wants", f"{wanted.kind}: {meaning}"),
@@ -211,7 +228,8 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     if username is None and (wanted.kind in _USER_NAMES or wanted.logins):
         username = ask("User name")
     has_secret = given.secret is not None or given.source is not None
-    if username is None and wanted.kind in _CLIENT_NAMES and not has_secret:
+    secret = None if has_secret or wanted.stores != "private_key" else _typed(wanted)
+    if username is None and wanted.kind in _CLIENT_NAMES and not has_secret and not _says_who(wanted, secret):
         username = ask(_CLIENT_NAMES[wanted.kind])
     details = given.details
     if wanted.kind == "login":
@@ -229,7 +247,7 @@ def bind(supervisor: Supervisor, wanted: BindRequest, given: BindOptions) -> int
     if given.source is not None:
         body = SetSecret(reference=given.source, token=given.token)
     else:
-        body = SetSecret(value_base64=base64.b64encode(_typed(wanted)).decode())
+        body = SetSecret(value_base64=base64.b64encode(secret or _typed(wanted)).decode())
     return _bind_stored(supervisor, binding, body, given, finish)
 
 
@@ -543,10 +561,22 @@ def _problem_of(name: str) -> str | None:
 
 def _typed(wanted: BindRequest) -> bytes:
     """The secret that the person here types, or what is in the file that they name."""
-    kind = "ssh" if wanted.ssh is not None else wanted.kind
-    if (question := _FILES.get(kind)) is not None:
-        return pem_in(ask(question), _IN_FILES[kind])
-    return ask_unseen(_TYPED.get(wanted.kind, "Secret")).encode()
+    stored = wanted.stored
+    if (question := _FILES.get(stored)) is not None:
+        return pem_in(ask(question), _IN_FILES[stored], signs=stored == "private_key")
+    if stored == "client_secret_and_token":
+        return msgspec.json.encode({key: ask_unseen(_TYPED[name]) for key, name in _BOTH})
+    return ask_unseen(_TYPED.get(stored, "Secret")).encode()
+
+
+def _says_who(wanted: BindRequest, secret: bytes | None) -> bool:
+    """Whether no client ID is needed: a service account's key file has it, and a token that is exchanged alone has no client."""
+    if secret is None:
+        return wanted.stores == "token"
+    try:
+        return "client_email" in msgspec.json.decode(secret, type=dict[str, msgspec.Raw])
+    except (ValueError, RecursionError):
+        return False
 
 
 def _bind_stored(

@@ -199,9 +199,11 @@ def _is_in_foreground() -> bool:
         return True
 
 
-def pem_in(file: str, what: str) -> bytes:
-    """What a file has in it that a person named, which is `what` in PEM. Problem; it quotes nothing of it."""
-    from aileron.model.pem import pem_without_text
+def pem_in(file: str, what: str, *, signs: bool = False) -> bytes:
+    """What a file has in it that a person named, which is `what`, in PEM; of what `signs`, in JSON as well. Problem; it quotes
+    nothing of it.
+    """
+    from aileron.model.pem import pem_without_text, private_key_blocks
 
     try:
         with Path(file).expanduser().open("rb") as opened:
@@ -210,8 +212,12 @@ def pem_in(file: str, what: str) -> bytes:
         raise Problem.usage(f"{file}: {getattr(error, 'strerror', None) or error}") from None
     _check_is_pem(data, file)
     data = pem_without_text(data)
-    if not data.startswith(b"-----BEGIN ") or len(data) > MAX_SECRET_BYTES:
-        raise Problem.usage(f"{file} is not {what}")
+    is_what = data.startswith(b"-----BEGIN ")
+    if signs:
+        is_what = data.lstrip().startswith(b"{") or len(private_key_blocks(data)) == 1
+    if not is_what or len(data) > MAX_SECRET_BYTES:
+        why = "a certificate, a public key or a client secret cannot sign" if signs else None
+        raise Problem.usage(f"{file} is not {what}", why=why)
     return data
 
 

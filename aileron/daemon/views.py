@@ -95,7 +95,7 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
         found = msgspec.structs.replace(found, sent_as=wire_words(Reach.of(manifest).wire))
     if need.token is not UNSET:
         host = urlsplit(need.token.token_url).hostname
-        return msgspec.structs.replace(found, scopes=list(need.token.scopes), provider=host)
+        return msgspec.structs.replace(found, scopes=list(need.token.scopes), provider=host, stores=need.token.stores)
     if provider is None:
         return found
     return msgspec.structs.replace(

@@ -29,6 +29,7 @@ __all__ = [
     "Placeholder",
     "SignatureEncoding",
     "SigningAlgorithm",
+    "StoredAs",
     "TokenGrant",
     "hmac_key",
 ]
@@ -53,6 +54,10 @@ ClientAuth = Literal["client_secret_basic", "client_secret_post", "private_key_j
 _WHSEC: Final = b"whsec_"
 SigningAlgorithm = Literal["RS256", "PS256", "ES256", "EdDSA"]
 SIGNING_ALGORITHMS: Final[tuple[SigningAlgorithm, ...]] = get_args(SigningAlgorithm)
+
+
+StoredAs = Literal["client_secret", "private_key", "token", "client_secret_and_token"]
+"""What a grant's secret is; the last is a JSON object of both (oauth/token_request.py)."""
 
 
 class AwsScope(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +131,15 @@ class TokenGrant(msgspec.Struct, frozen=True, kw_only=True):
     algorithm: SigningAlgorithm = "RS256"
     subject_token_type: str = "urn:ietf:params:oauth:token-type:access_token"  # noqa: S105 - a name
     """RFC 8693 section 3: what the exchanged token is."""
+
+    @property
+    def stores(self) -> StoredAs:
+        """What is stored for it."""
+        if self.has_assertion:
+            return "private_key"
+        if self.grant == "client_credentials":
+            return "client_secret"
+        return "token" if self.client_auth == "none" else "client_secret_and_token"
 
     @property
     def has_assertion(self) -> bool:
