@@ -30,7 +30,7 @@ from typing import Final
 from aileron.egress.refusal import Reason, RefusedError
 from aileron.model.names import HostPort, check_host
 
-__all__ = ["MAX_URL_CHARS", "WEBSOCKET_SCHEMES", "Url", "has_dot_segment", "parse_url"]
+__all__ = ["HTTP_SCHEMES", "MAX_URL_CHARS", "WEBSOCKET_SCHEMES", "Url", "has_dot_segment", "parse_url"]
 
 MAX_URL_CHARS: Final = 16 << 10  # 16 KiB: servers stop at 8 KiB (nginx, Apache) or 16 KiB (Node) by default
 

@@ -56,7 +56,7 @@ from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
 from aileron.model.plan import Grant
 from aileron.model.secret import Secret
 
-__all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets"]
+__all__ = ["METHOD", "Answer", "WebSocketRequest", "WebSockets", "check_subprotocols"]
 
 METHOD: Final = "WEBSOCKET"
 """What stands in the ledger for a method."""
@@ -194,11 +194,7 @@ class _Opening(HttpPassage[Answer]):
         return dataclasses.replace(admitted, fields=(*admitted.fields, *self._handshake_fields(asked.subprotocols)))
 
     def _handshake_fields(self, subprotocols: tuple[str, ...]) -> tuple[Field, ...]:
-        if len(subprotocols) > MAX_SUBPROTOCOLS or not all(map(TOKEN.fullmatch, subprotocols)):
-            raise RefusedError(
-                Reason.HEADER_VALUE,
-                f"the subprotocols are not up to {MAX_SUBPROTOCOLS} valid HTTP tokens of 256 characters",
-            )
+        check_subprotocols(subprotocols)
         offered = (("Sec-WebSocket-Protocol", ", ".join(subprotocols)),) if subprotocols else ()
         return (
             ("Connection", "Upgrade"),
@@ -282,6 +278,15 @@ class _Opening(HttpPassage[Answer]):
             address=None if self._connection is None else self._connection.address,
             scrubbed=0 if seen is None else seen.scrubbed,
             failure=failure_class(error or (self._body.failure if self._body else None)),
+        )
+
+
+def check_subprotocols(offered: tuple[str, ...]) -> None:
+    """RefusedError unless they can stand in a field of the handshake, and are not too many."""
+    if len(offered) > MAX_SUBPROTOCOLS or not all(map(TOKEN.fullmatch, offered)):
+        raise RefusedError(
+            Reason.HEADER_VALUE,
+            f"the subprotocols are not up to {MAX_SUBPROTOCOLS} valid HTTP tokens of 256 characters",
         )
 
 

@@ -176,7 +176,7 @@ class Bench:
 
     async def _report(self, case: Case) -> TrialReport:
         hosts = self._artifact.manifest.hosts
-        stub = Stub(case.exchanges, hosts[0] if hosts else None, case.streams)
+        stub = Stub(case.exchanges, hosts[0] if hosts else None, case.streams, case.websockets)
         began = time.monotonic()
         done = await self._attempt(case.op, case.args, stub, hosts)
         problem = stub.problem or _mismatch(case, done) or stub.left_over

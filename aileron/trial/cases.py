@@ -12,7 +12,8 @@
     credential = "api_key"
     json = ["b", "a"]
 
-An operation that opens a stream has `[[case.stream]]`, with what is said on it (talk.py).
+An operation that opens a stream has `[[case.stream]]`, one that opens a WebSocket `[[case.websocket]]`, with what is said on it
+(talk.py).
 
 Pure. The schema is closed, as those of manifests and actions are: a key that means nothing is a mistake, and so is a case that
 expects nothing.
@@ -34,7 +35,7 @@ from aileron.model.failure import Boundary, FailureClass
 from aileron.model.names import OP_NAME, HostPort
 from aileron.trial.talk import Line, read_talk
 
-__all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "CaseStream", "Cases", "parse_cases"]
+__all__ = ["CASES", "SCHEMA", "Case", "CaseExchange", "CaseStream", "CaseWebSocket", "Cases", "parse_cases"]
 
 CASES: Final = "tests/cases.toml"
 """Below the connector's directory; what lies in `tests/` is not packed."""
@@ -96,6 +97,26 @@ SCHEMA: Final = {
                     "talk": Field(Kind.STRINGS, required=True, says="[what is said](#what-is-said), line by line"),
                 },
             ),
+            "websocket": Field(
+                Kind.TABLES,
+                fields={
+                    "path": Field(
+                        Kind.STRING,
+                        required=True,
+                        says="path and query of the handshake; a key in the path is `{key}`",
+                    ),
+                    "host": Field(Kind.STRING, says="`HOST:PORT`; the first of the manifest's by default"),
+                    "credential": Field(
+                        Kind.STRING, says="the kind that the handshake has to ask for; any or none by default"
+                    ),
+                    "subprotocol": Field(
+                        Kind.STRING, says="the one of those offered that the service chooses; none by default"
+                    ),
+                    "talk": Field(
+                        Kind.STRINGS, required=True, says="[what is said](#what-is-said), one text message a line"
+                    ),
+                },
+            ),
         },
     ),
 }
@@ -129,6 +150,19 @@ class CaseStream(msgspec.Struct, frozen=True, kw_only=True):
         return f"the stream to {self.host or 'the first host'}"
 
 
+class CaseWebSocket(msgspec.Struct, frozen=True, kw_only=True):
+    """One WebSocket that is expected, and what is said on it. `path` and `host` as of an exchange."""
+
+    path: str
+    lines: tuple[Line, ...]
+    host: HostPort | None = None
+    credential: str | None = None
+    subprotocol: str | None = None
+
+    def __str__(self) -> str:
+        return f"the WebSocket {self.host or ''}{self.path}"
+
+
 class Case(msgspec.Struct, frozen=True, kw_only=True):
     """One run of one operation. It expects `output`, or `failure` with at least these `details`."""
 
@@ -137,6 +171,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True):
     args: dict[str, Any]
     exchanges: tuple[CaseExchange, ...]
     streams: tuple[CaseStream, ...] = ()
+    websockets: tuple[CaseWebSocket, ...] = ()
     output: Any = msgspec.UNSET
     failure: FailureClass | None = None
     details: dict[str, Any] = {}
@@ -178,6 +213,7 @@ def _case(entry: Table) -> Case:
         args=entry.free("args"),
         exchanges=tuple(_exchange(exchange) for exchange in entry.tables("exchange")),
         streams=tuple(_stream(stream) for stream in entry.tables("stream")),
+        websockets=tuple(_websocket(websocket) for websocket in entry.tables("websocket")),
         output=_output(entry),
         failure=_failure(entry) if "failure" in entry else None,
         details=entry.free("details"),
@@ -205,20 +241,36 @@ def _failure(entry: Table) -> FailureClass:
 
 
 def _stream(entry: Table) -> CaseStream:
+    return CaseStream(host=entry.parsed("host", HostPort.parse) if "host" in entry else None, lines=_talk(entry))
+
+
+def _websocket(entry: Table) -> CaseWebSocket:
+    return CaseWebSocket(
+        path=_path(entry),
+        host=entry.parsed("host", HostPort.parse) if "host" in entry else None,
+        credential=entry.maybe_string("credential"),
+        subprotocol=entry.maybe_string("subprotocol"),
+        lines=_talk(entry),
+    )
+
+
+def _talk(entry: Table) -> tuple[Line, ...]:
     try:
-        lines = read_talk(entry.strings("talk"))
+        return read_talk(entry.strings("talk"))
     except ValueError as error:
         raise entry.refuse("talk", str(error)) from None
-    return CaseStream(host=entry.parsed("host", HostPort.parse) if "host" in entry else None, lines=lines)
+
+
+def _path(entry: Table) -> str:
+    path = entry.string("path")
+    if not path.startswith("/"):
+        raise entry.refuse("path", f"path {path!r} does not begin with a slash; the host has a key of its own")
+    return path
 
 
 def _exchange(entry: Table) -> CaseExchange:
     if not _METHOD.fullmatch(entry.string("method")):
         raise entry.refuse("method", f"method {entry.string('method')!r} is not upper-case letters, such as GET")
-    if not entry.string("path").startswith("/"):
-        raise entry.refuse(
-            "path", f"path {entry.string('path')!r} does not begin with a slash; the host has a key of its own"
-        )
     status = entry.integer("status", 200)
     if status not in _STATUS:
         raise entry.refuse("status", f"status {status} is not from {_STATUS.start} to {_STATUS.stop - 1}")
@@ -229,7 +281,7 @@ def _exchange(entry: Table) -> CaseExchange:
     headers, body = _answer(entry)
     return CaseExchange(
         method=entry.string("method"),
-        path=entry.string("path"),
+        path=_path(entry),
         host=entry.parsed("host", HostPort.parse) if "host" in entry else None,
         credential=entry.maybe_string("credential"),
         sends=entry.value("sends") if "sends" in entry else msgspec.UNSET,

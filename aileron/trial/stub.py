@@ -24,6 +24,7 @@ from aileron.egress.failures import ConnectionProblem, denied, unreachable
 from aileron.egress.headers import read_response_head
 from aileron.egress.journal import Journal
 from aileron.egress.login import login_at
+from aileron.egress.messages import Opened, WebSocket
 from aileron.egress.meter import Meter
 from aileron.egress.places import check_body
 from aileron.egress.refusal import BadAnswerError, Reason, RefusedError
@@ -31,13 +32,14 @@ from aileron.egress.response import Body, EgressResponse
 from aileron.egress.rules import AllowedRequest, EgressRequest, admit, check_granted
 from aileron.egress.scrub import Needles
 from aileron.egress.stream import Stream, StreamRequest
-from aileron.egress.url import parse_url
-from aileron.egress.websocket import Answer, WebSocketRequest
+from aileron.egress.url import WEBSOCKET_SCHEMES, parse_url
+from aileron.egress.websocket import Answer, WebSocketRequest, check_subprotocols
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import HostPort
 from aileron.model.plan import Grant
-from aileron.trial.cases import CaseExchange, CaseStream
+from aileron.trial.cases import CaseExchange, CaseStream, CaseWebSocket
 from aileron.trial.talk import Script
+from aileron.trial.websocket_service import WebSocketService
 
 __all__ = ["Stub"]
 
@@ -54,18 +56,19 @@ class Stub:
         exchanges: tuple[CaseExchange, ...],
         first: HostPort | None,
         streams: tuple[CaseStream, ...] = (),
+        websockets: tuple[CaseWebSocket, ...] = (),
     ) -> None:
         self._left = list(exchanges)
         self._first: Final = first
         self.problem: str | None = None
         self.streams: Final = _Streams(self, streams, first)
-        self.websockets: Final = _WebSockets(self)
+        self.websockets: Final = _WebSockets(self, websockets, first)
 
     @property
     def left_over(self) -> str | None:
         """What was expected and did not come, in words."""
-        unused = ", ".join(map(str, (*self._left, *self.streams.left)))
-        return f"it never asked for {unused}" if unused else self.streams.unfinished
+        unused = ", ".join(map(str, (*self._left, *self.streams.left, *self.websockets.left)))
+        return f"it never asked for {unused}" if unused else self.streams.unfinished or self.websockets.unfinished
 
     @contextlib.asynccontextmanager
     async def open(
@@ -76,44 +79,100 @@ class Stub:
         admitted = _admitted(request, grant)
         body = await _whole(request.body, meter)
         _check_held(request, admitted, body, grant)
-        exchange = self._taken(admitted, request.credential, body)
+        sent = f" with the body {body[:_MAX_SHOWN].decode('utf-8', 'replace')!r}" if body else ""
+        destination, path = admitted.url.destination, _paths(admitted)[-1]
+        what = f"no exchange is left for {admitted.method} {destination}{path}{sent}"
+        yield self.answered(admitted, request.credential, meter, what, body)
+
+    def answered(
+        self, admitted: AllowedRequest, credential: str | None, meter: Meter, what: str, body: bytes = b""
+    ) -> EgressResponse:
+        """The answer of the exchange that fits. AileronError, which says `what` where none does, and where it is unreachable."""
+        exchange = self._taken(admitted, credential, body, what)
         if exchange.unreachable:
             raise unreachable("connect", admitted.url.destination, ConnectionProblem("the case says so"))
-        yield _answer(exchange, admitted, meter)
+        return _answer(exchange, admitted, meter)
 
     def refuse(self, problem: str) -> NoReturn:
         """End the run, and remember why."""
         self.problem = self.problem or problem
         raise AileronError(FailureClass.NOT_FOUND, problem, boundary=Boundary.USER)
 
-    def _taken(self, admitted: AllowedRequest, credential: str | None, body: bytes) -> CaseExchange:
-        url, query = admitted.url, "" if admitted.url.query is None else f"?{admitted.url.query}"
-        recorded = admitted.recorded_path + query
+    def _taken(self, admitted: AllowedRequest, credential: str | None, body: bytes, what: str) -> CaseExchange:
         for exchange in self._left:
-            if exchange.method != admitted.method or exchange.path not in (url.target, recorded):
+            if exchange.method != admitted.method or exchange.path not in _paths(admitted):
                 continue
-            if (exchange.host or self._first) == url.destination and _is_sent(exchange.sends, body):
+            if (exchange.host or self._first) == admitted.url.destination and _is_sent(exchange.sends, body):
                 self._left.remove(exchange)
                 if exchange.credential not in (None, credential):
                     self.refuse(
                         f"{exchange} was asked with {credential or 'no'} credential; expected {exchange.credential}"
                     )
                 return exchange
-        sent = f" with the body {body[:_MAX_SHOWN].decode('utf-8', 'replace')!r}" if body else ""
-        return self.refuse(f"no exchange is left for {admitted.method} {url.destination}{recorded}{sent}")
+        return self.refuse(what)
 
 
 class _WebSockets:
-    """Those of a case: none can be written in one yet."""
+    """The WebSockets of one case; each serves once, in any order."""
 
-    def __init__(self, stub: Stub) -> None:
+    def __init__(self, stub: Stub, websockets: tuple[CaseWebSocket, ...], first: HostPort | None) -> None:
         self._stub: Final = stub
+        self._first: Final = first
+        self.left: Final = list(websockets)
+        self.unfinished: str | None = None
+        """The first one on which the connector left something unsaid."""
 
-    def open(
+    @contextlib.asynccontextmanager
+    async def open(
         self, request: WebSocketRequest, grant: Grant, meter: Meter, journal: Journal, deadline: float
-    ) -> contextlib.AbstractAsyncContextManager[Answer]:
-        """AileronError, always."""
-        self._stub.refuse("cases have no WebSockets: try the connector against its service instead")
+    ) -> AsyncIterator[Answer]:
+        """The service of the case at its other end, or the exchange that answers the handshake. AileronError as egress, and where
+        there is neither.
+        """
+        meter.count_request()
+        admitted = _admitted_handshake(request, grant)
+        expected = self._taken(admitted, request)
+        if expected is None:
+            what = f"no [[case.websocket]], nor an exchange that answers its GET, is left for {request.url.partition('?')[0]}"
+            yield self._stub.answered(admitted, request.credential, meter, what)
+            return
+        near, far = socket.socketpair()
+        for end in (near, far):
+            end.setblocking(False)
+        opened, wire, to = Opened((), expected.subprotocol), Wire(near), admitted.url.destination
+        websocket = WebSocket(wire, wire, opened, to, meter, deadline, Needles)
+        service, problem = WebSocketService(far, Script(expected.lines)), None
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(service.talk)
+            try:
+                yield websocket
+            except AileronError as error:  # raised below: a group of tasks would wrap it
+                problem = error
+            finally:
+                websocket.end()
+                tasks.cancel_scope.cancel()
+        unsaid = service.finish()
+        if service.problem is not None:
+            self._stub.problem = self._stub.problem or f"{to} was sent {service.problem}"
+        elif unsaid is not None:
+            self.unfinished = self.unfinished or f"{expected} ended before {unsaid!r}"
+        if problem is not None:
+            raise problem
+
+    def _taken(self, admitted: AllowedRequest, request: WebSocketRequest) -> CaseWebSocket | None:
+        for expected in self.left:
+            at = expected.host or self._first
+            if at != admitted.url.destination or expected.path not in _paths(admitted):
+                continue
+            self.left.remove(expected)
+            if expected.credential not in (None, request.credential):
+                asked = request.credential or "no"
+                self._stub.refuse(f"{expected} was asked with {asked} credential; expected {expected.credential}")
+            if expected.subprotocol is not None and expected.subprotocol not in request.subprotocols:
+                offered = ", ".join(request.subprotocols) or "none"
+                self._stub.refuse(f"{expected} was offered {offered} as subprotocols; expected {expected.subprotocol}")
+            return expected
+        return None
 
 
 class _Streams:
@@ -218,6 +277,25 @@ def _admitted(request: EgressRequest, grant: Grant) -> AllowedRequest:
         return admit(url, request, grant)
     except RefusedError as error:
         raise denied(error, destination, request.credential, grant) from None
+
+
+def _admitted_handshake(request: WebSocketRequest, grant: Grant) -> AllowedRequest:
+    destination: HostPort | None = None
+    try:
+        url = parse_url(request.url, WEBSOCKET_SCHEMES)
+        destination = url.destination
+        asked = EgressRequest("GET", request.url, request.headers, request.credential)
+        admitted = admit(url, asked, grant, is_websocket=True)
+        check_subprotocols(request.subprotocols)
+    except RefusedError as error:
+        raise denied(error, destination, request.credential, grant) from None
+    return admitted
+
+
+def _paths(admitted: AllowedRequest) -> tuple[str, str]:
+    """How a case may write it: as it was sent, and with the place of a key as the ledger has it."""
+    query = "" if admitted.url.query is None else f"?{admitted.url.query}"
+    return admitted.url.target, admitted.recorded_path + query
 
 
 def _check_held(request: EgressRequest, admitted: AllowedRequest, body: bytes, grant: Grant) -> None:

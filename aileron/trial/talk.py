@@ -1,4 +1,4 @@
-r"""What is said on a stream of a case, line by line, as RFCs write it: `S:` the service, `C:` the connector.
+r"""What is said on a stream or WebSocket of a case, line by line, as RFCs write it: `S:` the service, `C:` the connector.
 
     S: * OK ready
     C: {tag} LOGIN {user} {password}
@@ -7,15 +7,16 @@ r"""What is said on a stream of a case, line by line, as RFCs write it: `S:` the
     C: .
     S: 250 taken
 
-Pure. Lines end with CR LF. `{name}` in a line of the connector is one word, whatever it is; in one of the service, the word that
-was last heard for it. `C: ...` is any number of lines, up to one that fits the next.
+Pure. Lines of a stream end with CR LF; on a WebSocket each is a message. `{name}` in a line of the connector is one word,
+whatever it is; in one of the service, the word that was last heard for it. `C: ...` is any number of lines, up to one that fits
+the next.
 
 >>> script = Script(read_talk(["S: hello", "C: {tag} NOOP", "S: {tag} OK"]))
 >>> script.begin(), script.hear(b"a1 NO"), script.hear(b"OP\r\n"), script.expected
 (b'hello\r\n', b'', b'a1 OK\r\n', None)
 
-Source: docs/reference/connector-cases.md. Not here: the stream (stub.py). Not for protocols of bytes, of
-which a case could not be read.
+Source: docs/reference/connector-cases.md. Not here: the stream (stub.py), the WebSocket (websocket_service.py). Not for protocols
+of bytes, of which a case could not be read.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def read_talk(talk: Sequence[str]) -> tuple[Line, ...]:
 
 
 class Script:
-    """The service's part of it. `begin` first, then `hear` whatever comes."""
+    """The service's part of it: of a stream `begin` first, then `hear` whatever comes; of messages `said`, then `hear_line`."""
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
         self._left = list(lines)
@@ -85,11 +86,7 @@ class Script:
 
     def begin(self) -> bytes:
         """What the service says before it hears anything."""
-        said = b""
-        while self._left and self._left[0].is_service:
-            text = _NAME.sub(lambda name: self._words[name[1]], self._left.pop(0).text)
-            said += text.encode() + b"\r\n"
-        return said
+        return _stream_of(self.said())
 
     def hear(self, data: bytes) -> bytes:
         """What the service says to it. ValueError where it is not what is expected."""
@@ -97,23 +94,35 @@ class Script:
         said = b""
         while b"\n" in self._waiting:
             line, _, self._waiting = self._waiting.partition(b"\n")
-            said += self._hear_line(line.removesuffix(b"\r").decode("utf-8", "replace"))
+            said += _stream_of(self.hear_line(line.removesuffix(b"\r").decode("utf-8", "replace")))
         if len(self._waiting) > _MAX_LINE:
             raise ValueError(f"a line of more than {_MAX_LINE} bytes")
         return said
 
-    def _hear_line(self, line: str) -> bytes:
+    def said(self) -> list[str]:
+        """The service's lines, up to the connector's next."""
+        said = []
+        while self._left and self._left[0].is_service:
+            said.append(_NAME.sub(lambda name: self._words[name[1]], self._left.pop(0).text))
+        return said
+
+    def hear_line(self, line: str) -> list[str]:
+        """The service's lines to this one. ValueError where it is not what is expected."""
         is_any = bool(self._left) and _is_any(self._left[0])
         expected = self._left[int(is_any)] if self._left else None
         found = None if expected is None else _pattern(expected).fullmatch(line)
         if found is None and is_any:
-            return b""
+            return []
         if found is None:
             wanted = "nothing more" if expected is None else repr(expected.text[:_MAX_SHOWN])
             raise ValueError(f"{line[:_MAX_SHOWN]!r}; expected {wanted}")
         self._words |= found.groupdict()
         del self._left[: 1 + int(is_any)]
-        return self.begin()
+        return self.said()
+
+
+def _stream_of(lines: list[str]) -> bytes:
+    return "".join(f"{line}\r\n" for line in lines).encode()
 
 
 def _is_any(line: Line) -> bool:

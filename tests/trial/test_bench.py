@@ -412,6 +412,119 @@ def test_a_stream_that_is_not_the_case_s_fails_it(mailbox: Bench, args: str, str
     assert words in str(talked(mailbox, args, "output = []", *streams))
 
 
+# WebSockets
+
+FEED = """\
+[connector]
+name = "github://acme/feed"
+version = "1.0.0"
+
+[capabilities.network]
+hosts = ["feed.example.com:443"]
+
+[capabilities.credential]
+kind = "api_key"
+scope = "Read the feed"
+
+[capabilities.runtime]
+imports = ["http", "websocket"]
+"""
+LISTENER = """\
+from aileron_connector import op, run, websocket
+
+@op
+def listen(says: list[str], url: str = "wss://feed.example.com/v1?all=1", waits: bool = True) -> list[str]:
+    \"\"\"Each message, then all that comes.\"\"\"
+    try:
+        with websocket.connect(url, credential="api_key", subprotocols=["v2", "v1"], timeout_s=10) as socket:
+            for message in says:
+                socket.send(message)
+            return [f"{socket.subprotocol}", *socket] if waits else []
+    except websocket.HandshakeRefused as error:
+        return [str(error.status), error.body.decode()]
+    except ConnectionError as error:
+        return [type(error).__name__]
+
+@op
+def shout() -> str:
+    \"\"\"In binary.\"\"\"
+    with websocket.connect("wss://feed.example.com/v1") as socket:
+        socket.send(b"x")
+        return "sent"
+
+if __name__ == "__main__":
+    run()
+"""
+
+
+@pytest.fixture(scope="module")
+def feed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A connector that opens a WebSocket, and says what it is told to."""
+    with bench_of(sources(tmp_path_factory.mktemp("feed"), FEED, LISTENER)) as running:
+        yield running
+
+
+def listened(feed: Bench, args: str, output: str, *served: str, op: str = "listen") -> str | None:
+    """What is wrong with that case."""
+    text = f'[[case]]\nname = "it"\nop = "{op}"\nargs = {{ {args} }}\noutput = {output}\n' + "".join(served)
+    (report,) = feed.run(parse_cases(text, file="cases.toml").cases)
+    return report.problem
+
+
+SERVED = """
+[[case.websocket]]
+path = "/v1?all=1"
+credential = "api_key"
+subprotocol = "v1"
+talk = ["S: hello", 'C: {"subscribe": {id}}', 'S: {"subscribed": {id}}', "C: bye", "S: bye"]
+"""
+SAYS = """says = ['{"subscribe": 7}', "bye"]"""
+
+
+def test_a_websocket_says_what_the_case_has_for_it(feed: Bench) -> None:
+    """And closes when all of it is said; what the connector said last counts, though it waits for nothing."""
+    heard = """["v1", "hello", '{"subscribed": 7}', "bye"]"""
+    assert listened(feed, SAYS, heard, SERVED) is None
+    assert listened(feed, SAYS + ", waits = false", "[]", SERVED) is None
+
+
+def test_an_exchange_answers_the_handshake_where_no_websocket_does(feed: Bench) -> None:
+    """As a service that opens none; or that is not there."""
+    exchange = '[[case.exchange]]\nmethod = "GET"\npath = "/v1?all=1"\n'
+    assert listened(feed, SAYS, '["401", "who are you?"]', exchange + 'status = 401\nbody = "who are you?"') is None
+    assert "network_error" in str(listened(feed, SAYS, "[]", exchange + "unreachable = true"))
+
+
+@pytest.mark.parametrize(
+    ("args", "served", "words"),
+    [
+        ("says = ['{\"subscribe\": 7}', 'cya']", SERVED, "feed.example.com:443 was sent 'cya'; expected 'bye'"),
+        (SAYS.replace('"bye"', '"bye", "bye"'), SERVED, "was sent 'bye'; expected nothing more"),
+        ("says = [], waits = false", SERVED, "the WebSocket /v1?all=1 ended before '{\"subscribe\": {id}}'"),
+        (SAYS + ", waits = false", SERVED + SERVED, "it never asked for the WebSocket /v1?all=1"),
+        (
+            SAYS,
+            "",
+            "no [[case.websocket]], nor an exchange that answers its GET, is left for wss://feed.example.com/v1",
+        ),
+        (SAYS, SERVED.replace('"api_key"', '"basic"'), "was asked with api_key credential; expected basic"),
+        (SAYS, SERVED.replace('"v1"', '"v3"'), "was offered v2, v1 as subprotocols; expected v3"),
+        (SAYS + ', url = "wss://evil.example.com/v1"', SERVED, "evil.example.com:443 is not a granted host"),
+        (SAYS + ', url = "https://feed.example.com/v1"', SERVED, "does not start with wss://"),
+    ],
+    ids=["other", "more", "too-little", "left", "none", "credential", "subprotocol", "host", "scheme"],
+)
+def test_a_websocket_that_is_not_the_case_s_fails_it(feed: Bench, args: str, served: str, words: str) -> None:
+    """Whatever the operation makes of it."""
+    assert words in str(listened(feed, args, "[]", served))
+
+
+def test_a_binary_message_is_none_of_a_case(feed: Bench) -> None:
+    """It could not be written in one."""
+    served = '[[case.websocket]]\npath = "/v1"\ntalk = ["C: x"]\n'
+    assert "was sent a binary message" in str(listened(feed, "", '"sent"', served, op="shout"))
+
+
 def test_the_mail_connector_passes_its_cases() -> None:
     """In lines of IMAP and SMTP."""
     folder = ROOT / "connectors" / "mail"

@@ -303,7 +303,7 @@ class _Host:
                 self._refuse(
                     message.id,
                     "network_error",
-                    "WebSockets are not available in tests: install the connector to use them",
+                    "WebSockets are not available in tests: write a [[case.websocket]] in tests/cases.toml",
                 )
             case Cancel():
                 if not self._session.is_answered(message.id):

@@ -1,0 +1,89 @@
+"""The service at the other end of a WebSocket of a case: it says and expects text messages, one for each line of a talk.
+
+Runs in `connector test`, on a socket whose other end is a WebSocket of egress (egress/messages.py): what the connector sends is
+checked, bounded and counted as in a run. After the last line it closes, with 1000. Not here: which WebSocket it is (stub.py).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Iterable
+from typing import Final
+
+import httpcore2
+from wsproto.connection import Connection, ConnectionState, ConnectionType
+from wsproto.events import BytesMessage, CloseConnection, Ping, TextMessage
+
+from aileron.egress.dial import Wire
+from aileron.trial.talk import Script
+
+__all__ = ["WebSocketService"]
+
+_READ_BYTES: Final = 64 << 10
+_NORMAL: Final = 1000
+
+
+class WebSocketService:
+    """One of them. `talk` runs beside the connector; `finish` once its end is closed."""
+
+    def __init__(self, sock: socket.socket, script: Script) -> None:
+        self._wire: Final = Wire(sock)
+        self._script: Final = script
+        self._frames: Final = Connection(ConnectionType.SERVER)
+        self._parts: list[str] = []
+        self._is_over = False
+        self.problem: str | None = None
+        """The first message that is not the one expected, in words."""
+
+    async def talk(self) -> None:
+        """Until either end has closed it, or something else was said than the case has."""
+        with contextlib.suppress(httpcore2.NetworkError):  # the other end is gone
+            await self._wire.write(self._said(self._script.said()))
+            while not self._is_over:
+                data = await self._wire.read(_READ_BYTES)
+                if not data:
+                    return
+                await self._wire.write(self._hear(data))
+        if self.problem is not None:
+            self._wire.close()
+
+    def finish(self) -> str | None:
+        """The other end is closed: what it had said counts. What it has not said, as it is written in the case."""
+        with contextlib.suppress(httpcore2.ReadError):  # all of it is here
+            while not self._is_over and (data := self._wire.read_waiting(_READ_BYTES)):
+                self._hear(data)
+        self._wire.close()
+        return self._script.expected
+
+    def _hear(self, data: bytes) -> bytes:
+        try:
+            self._frames.receive_data(data)
+            return b"".join(map(self._answer, self._frames.events()))
+        except ValueError as error:
+            self.problem, self._is_over = str(error), True
+            return b""
+
+    def _answer(self, event: object) -> bytes:
+        """What it says to this; ValueError where that is not what is expected."""
+        match event:
+            case Ping():
+                return self._frames.send(event.response())
+            case TextMessage():
+                self._parts.append(event.data)
+                if event.message_finished:
+                    message, self._parts = "".join(self._parts), []
+                    return self._said(self._script.hear_line(message))
+            case BytesMessage():
+                raise ValueError("a binary message, which a case cannot have")
+            case CloseConnection():
+                self._is_over = True
+                if self._frames.state is ConnectionState.REMOTE_CLOSING:
+                    return self._frames.send(event.response())
+        return b""
+
+    def _said(self, messages: Iterable[str]) -> bytes:
+        said = b"".join(self._frames.send(TextMessage(data=message)) for message in messages)
+        if self._script.expected is None:
+            said += self._frames.send(CloseConnection(code=_NORMAL))
+        return said
