@@ -24,6 +24,7 @@ from aileron.model.request_signing import AwsScope, HmacTemplate
 from tests.egress.conftest import CANARY, HOST, World, reason_of, use
 from tests.egress.test_egress_websocket import broken, opened, refused
 from tests.egress.test_egress_websocket_hostile import BINARY, CLOSING, TEXT, frame, upgraded
+from tests.support.aws_service import SignatureChecker
 from tests.support.client_certificates import ClientAuthority
 from tests.support.upstream import CLOSE, Authority, Seen, Upstream, answer
 
@@ -131,6 +132,44 @@ async def test_a_signature_is_masked_and_costs_no_making_of_all_needles(
             assert await talk.receive() == b"<" + b"*" * 86 + b"==>"
             assert await talk.receive() == Closed(None, "")
         assert time.thread_time() - began < made_s / 2
+
+
+async def test_a_user_name_and_password_go_with_the_handshake(world: World, tls_upstream: MakeUpstream) -> None:
+    """As with a request; the service that shows them shows stars."""
+    world.vault.username = "mira"
+    sent = f"Basic {base64.b64encode(b'mira:' + CANARY).decode()}"
+
+    def script(seen: Seen) -> Iterable[bytes]:
+        (given,) = seen.values("Authorization")
+        return [upgraded(seen) + frame(TEXT, given.encode()) + frame(CLOSING), CLOSE]
+
+    with tls_upstream(script) as upstream:
+        grant = world.grant_for(upstream, credential=use("basic"))
+        async with opened(world, f"wss://{HOST}:{upstream.port}/", grant, credential="basic") as talk:
+            assert await talk.receive() == "Basic " + "*" * (len(sent) - len("Basic "))
+        assert upstream.requests[0].values("Authorization") == [sent]
+
+
+async def test_a_handshake_is_signed_for_aws_without_what_a_proxy_makes_anew(
+    world: World, tls_upstream: MakeUpstream
+) -> None:
+    """Checked by botocore, as it was sent and as a proxy sends it on; with another path it is refused."""
+    world.vault.username, world.vault.secret = "AKIDEXAMPLE", b"wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"
+    credential = use("aws_sigv4", aws=AwsScope(region="eu-central-1", service="execute-api"))
+    checker = SignatureChecker({"AKIDEXAMPLE": world.vault.secret})
+    with tls_upstream(greets) as upstream:
+        grant = world.grant_for(upstream, credential=credential)
+        url = f"wss://{HOST}:{upstream.port}/stage?x=1"
+        async with opened(world, url, grant, credential="aws_sigv4", subprotocols=("v1",)) as talk:
+            assert await talk.receive() == "hello /stage?x=1"
+    (seen,) = upstream.requests
+    assert checker.what_is_wrong_with(seen) is None
+    (key,) = seen.values("Sec-WebSocket-Key")
+    through_a_proxy = seen.head.replace(key.encode(), base64.b64encode(bytes(16))).replace(
+        b": websocket", b": WebSocket"
+    )
+    assert checker.what_is_wrong_with(Seen(through_a_proxy, b"")) is None
+    assert checker.what_is_wrong_with(Seen(seen.head.replace(b"x=1", b"x=2"), b"")) == "SignatureDoesNotMatch"
 
 
 REFUSALS = {

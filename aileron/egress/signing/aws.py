@@ -37,10 +37,13 @@ UNSIGNED_PAYLOAD: Final = "UNSIGNED-PAYLOAD"
 
 _S3: Final = frozenset({"s3", "s3-object-lambda", "s3-outposts", "s3express"})
 _UNSIGNED: Final = frozenset(
-    {"accept-encoding", "authorization", "connection", "content-length", "expect", "te", "traceparent", "tracestate",
-     "transfer-encoding", "user-agent", "via", "x-amzn-trace-id"}
+    {"accept-encoding", "authorization", "connection", "content-length", "expect", "sec-websocket-key", "sec-websocket-protocol",
+     "sec-websocket-version", "te", "traceparent", "tracestate", "transfer-encoding", "upgrade", "user-agent", "via",
+     "x-amzn-trace-id"}
 )  # fmt: skip
-"""What proxies and load balancers change or drop, and the framing, which is of one hop: the hash of the body says more."""
+"""What proxies and load balancers change or drop, and what is of one hop: the framing, of which the hash of the body says more,
+and the handshake of a WebSocket, which a proxy makes anew.
+"""
 _BLANKS: Final = re.compile(r"[ \t]+")
 _SLASHES: Final = re.compile(r"/{2,}")
 
