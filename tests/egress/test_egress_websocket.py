@@ -395,6 +395,29 @@ async def test_a_budget_ends_it(service: Service, budget: Budget, limit: str) ->
     assert error.failure.details["limit"] == limit
 
 
+async def test_what_cannot_be_written_down_is_not_opened(world: World, tls_upstream: MakeUpstream) -> None:
+    """The row comes first, when everything is known and nobody is connected to; then the handshake."""
+    before: list[tuple[int, int]] = []
+
+    def disk_full() -> None:
+        before.append((len(world.resolver.asked), upstream.connections))
+        raise AileronError(FailureClass.INTERNAL_ERROR, "the ledger cannot be written: no space left on device")
+
+    with tls_upstream(lambda _seen: answer(status="403 No")) as upstream:
+        world.journal.on_sending = disk_full
+        url, grant = f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream)
+        error = await refused(world, url, grant)
+        assert error.failure.failure_class is FailureClass.INTERNAL_ERROR
+        assert (before, upstream.connections, world.journal.rows) == ([(1, 0)], 0, [])
+
+        world.journal.on_sending = None
+        async with world.egress.websockets.open(
+            WebSocketRequest(url), grant, Meter(grant.budget), world.journal, anyio.current_time() + world.timeout_s
+        ) as response:
+            assert isinstance(response, EgressResponse)
+        assert (upstream.connections, len(world.journal.rows)) == (1, 2)
+
+
 async def test_it_ends_at_the_deadline(service: Service) -> None:
     """While nothing comes; the record has the end."""
     service.world.timeout_s = 0.5

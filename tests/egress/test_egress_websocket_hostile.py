@@ -7,16 +7,18 @@ import gzip
 import hashlib
 import re
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator
 
+import anyio
 import pytest
 
 from aileron.egress.messages import Closed
 from aileron.egress.scrub import Needles
 from aileron.model.failure import FailureClass
 from aileron.model.names import HostPort
-from aileron.model.plan import Budget
-from tests.egress.conftest import CANARY, HOST, World
+from aileron.model.plan import Budget, Grant
+from tests.egress.conftest import CANARY, HOST, World, use
 from tests.egress.test_egress_websocket import broken, opened
 from tests.support.upstream import CLOSE, Seen, Upstream, answer
 
@@ -187,3 +189,34 @@ async def test_a_service_that_says_nothing_is_left(
     with tls_upstream(upgraded) as upstream:
         error = await broken(world, f"wss://{HOST}:{upstream.port}/", world.grant_for(upstream))
     assert "did not answer a ping" in str(error)
+
+
+@pytest.mark.parametrize("is_open", [False, True], ids=["in the handshake", "while it is open"])
+async def test_who_is_cancelled_while_it_says_nothing_leaves_a_row(
+    world: World, tls_upstream: MakeUpstream, is_open: bool
+) -> None:
+    """With how far it came; the loan is given back."""
+    asked, over, reached = threading.Event(), threading.Event(), anyio.Event()
+
+    def script(seen: Seen) -> Iterator[bytes]:
+        if is_open:
+            yield upgraded(seen)
+        asked.set()
+        over.wait(10)
+
+    async def talk(url: str, grant: Grant) -> None:
+        async with opened(world, url, grant, credential="api_key") as open_one:
+            reached.set()
+            await open_one.receive()
+
+    with tls_upstream(script) as upstream:
+        grant = world.grant_for(upstream, credential=use())
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(talk, f"wss://{HOST}:{upstream.port}/", grant)
+            assert await anyio.to_thread.run_sync(asked.wait, 10)
+            if is_open:
+                await reached.wait()
+            tasks.cancel_scope.cancel()
+        over.set()
+    assert (world.journal.last.status, world.journal.last.failure) == (101 if is_open else None, FailureClass.CANCELLED)
+    assert world.vault.out == 0
