@@ -9,7 +9,10 @@ environment, directory and descriptors from whoever asks; signals and streams ar
 
 Passphrases are derived once for all of them (derived.py).
 
-Runs in the process of the tests (`start`) and as `python -m tests.support.forks FD FOLDER` (the server), which ends with them.
+Connectors in an ordinary process (plain_host.py) have a server of their own, which has imported what the template has, and
+nothing of Aileron.
+
+Runs in the process of the tests (`start`) and as `python -m tests.support.forks FD [FOLDER]` (the server), which ends with them.
 """
 
 from __future__ import annotations
@@ -36,11 +39,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Final, Literal, NoReturn, get_args
 
-from aileron_sandbox import filters
-from aileron_sandbox.policy import Profile
-from aileron_sandbox.runtime import PythonRuntime
-from tests.support import derived
-
 __all__ = ["Child", "can_fork", "run", "start"]
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -55,6 +53,18 @@ _LOADED: Final = (
     "tomlkit",
 )
 """Imported once, with all that they import."""
+CONNECTOR: Final = "tests.support.connector_main"
+"""The module whose processes are connectors."""
+_LOADED_BY_CONNECTORS: Final = (
+    CONNECTOR,
+    "aileron_connector.rehearsal",
+    "html",
+    "inspect",
+    "textwrap",
+    "xml.etree.ElementTree",
+    "zlib",
+)
+"""What the template imports before there is a jail (aileron/daemon/supervise.py)."""
 _COMMANDS: Final = "aileron.cli.commands"
 """The package whose modules are imported when a command is called."""
 _MAX_REQUEST: Final = 128 << 10
@@ -172,7 +182,8 @@ def start(
         raise ValueError(f"{len(packet)} bytes of arguments and environment: start a real process")
     status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
-        socket.send_fds(_server(), [packet], [theirs.fileno(), *descriptors.values()])
+        server = _server(is_for_connectors=module == CONNECTOR)
+        socket.send_fds(server, [packet], [theirs.fileno(), *descriptors.values()])
     with status:
         said = status.recv(64)
         if not said:
@@ -229,29 +240,39 @@ def _typed(to: IO[bytes], given: bytes) -> None:
 
 
 _lock = threading.Lock()
-_running: dict[int, socket.socket] = {}
-"""The server's socket, by the process of the tests: a fork of that has none."""
+_running: dict[tuple[int, bool], socket.socket] = {}
+"""The servers' sockets, by the process of the tests, as a fork of that has none, and by whether it is that of connectors."""
 
 
-def _server() -> socket.socket:
+def _server(*, is_for_connectors: bool) -> socket.socket:
     with _lock:
-        if os.getpid() not in _running:
+        which = os.getpid(), is_for_connectors
+        if which not in _running:
             ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
             with theirs:
-                kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
-                subprocess.Popen(
-                    [sys.executable, "-m", "tests.support.forks", str(theirs.fileno()), str(derived.folder())],
-                    pass_fds=[theirs.fileno()],
-                    stdin=subprocess.DEVNULL,
-                    env=kept,
-                    cwd=ROOT,
-                    start_new_session=True,
-                ).returncode = 0  # ends with our end of the socket; Popen would warn
+                _start_server(theirs.fileno(), is_for_connectors=is_for_connectors)
             if not select.select([ours], [], [], _READY_S)[0] or ours.recv(16) != b"ready":
                 raise RuntimeError("the server of forked processes did not start")
-            _running[os.getpid()] = ours
+            _running[which] = ours
             atexit.register(ours.close)
-        return _running[os.getpid()]
+        return _running[which]
+
+
+def _start_server(control: int, *, is_for_connectors: bool) -> None:
+    from tests.support import derived
+
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AILERON_")}
+    subprocess.Popen(
+        [
+            *(sys.executable, "-s", "-m", "tests.support.forks", str(control)),
+            *([] if is_for_connectors else [str(derived.folder())]),
+        ],
+        pass_fds=[control],
+        stdin=subprocess.DEVNULL,
+        env={} if is_for_connectors else kept,  # a connector's is empty, and sets its interpreter up
+        cwd=ROOT,
+        start_new_session=True,
+    ).returncode = 0  # ends with our end of the socket; Popen would warn
 
 
 def _load() -> None:
@@ -372,14 +393,27 @@ def _run(request: _Request) -> int:
     return 1
 
 
-def main(arguments: list[str]) -> int:
-    """The server."""
-    control = socket.socket(fileno=int(arguments[0]))
+def _get_ready_for_aileron(folder: Path) -> None:
+    from aileron_sandbox import filters
+    from aileron_sandbox.policy import Profile
+    from aileron_sandbox.runtime import PythonRuntime
+    from tests.support import derived
+
     _load()
-    derived.remember(Path(arguments[1]))
+    derived.remember(folder)
     PythonRuntime.of_this_interpreter()  # which libraries it loads: asked once, by an interpreter of its own
     for profile in get_args(Profile):
         filters.compile_profile(profile, "namespaces")
+
+
+def main(arguments: list[str]) -> int:
+    """The server; without FOLDER that of connectors."""
+    control = socket.socket(fileno=int(arguments[0]))
+    if len(arguments) > 1:
+        _get_ready_for_aileron(Path(arguments[1]))
+    else:
+        for name in _LOADED_BY_CONNECTORS:
+            importlib.import_module(name)
     gc.collect()
     gc.freeze()  # children share these pages as long as nobody counts what lies there
     _serve(control)

@@ -1,8 +1,8 @@
 """A connector in an ordinary process, and a small synchronous host for it. No jail, no policy.
 
 For tests of the SDK and of connectors: the frames are the real ones, the program is started as the template starts it
-(`runpy.run_path` with frames on descriptors 3 and 4), and requests go out for real through http.client. What the real
-host adds (namespaces, egress rules, scrubbing) is tested elsewhere.
+(`runpy.run_path` with frames on descriptors 3 and 4, in a fork of a process that has imported the SDK, forks.py), and requests go
+out for real through http.client. What the real host adds (namespaces, egress rules, scrubbing) is tested elsewhere.
 
     with ConnectorProcess(program, invoke("list_events", days=7)) as connector:     # frame by frame
         frame = connector.receive()
@@ -56,6 +56,7 @@ from aileron_sandbox.frames import (
     TcpOpened,
     encode,
 )
+from tests.support import forks
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 IMPORTABLE: Final = [str(ROOT / "sandbox"), str(ROOT / "connectors" / "sdk")]
@@ -79,6 +80,27 @@ def invoke(op: str, *, hosts: list[GrantedHost] | None = None, protocol: int = P
     return Invoke(protocol=protocol, op=op, args=args, hosts=hosts or [], invocation="run_test", deadline_ms=30_000)
 
 
+def _forked(program: Path, frames_in: int, frames_out: int, printed: int) -> forks.Child:
+    with open(os.devnull, "rb") as nothing:
+        return forks.start(
+            forks.CONNECTOR,
+            [str(program)],
+            descriptors={0: nothing.fileno(), 1: printed, 2: printed, 3: frames_in, 4: frames_out},
+            environment={},
+        )
+
+
+def _started(program: Path, frames_in: int, frames_out: int, printed: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-I", "-c", _BOOTSTRAP, str(frames_in), str(frames_out), str(program), *IMPORTABLE],
+        pass_fds=(frames_in, frames_out),
+        stdin=subprocess.DEVNULL,
+        stdout=printed,
+        stderr=printed,
+        env={},
+    )
+
+
 class ConnectorProcess:
     """One connector process and the host's end of its frames, both ends watched by a HostSession."""
 
@@ -94,14 +116,8 @@ class ConnectorProcess:
         child_in, self._to = os.pipe()
         self._from, child_out = os.pipe()
         os.set_blocking(self._to, False)
-        self._process: Final = subprocess.Popen(
-            [sys.executable, "-I", "-c", _BOOTSTRAP, str(child_in), str(child_out), str(program), *IMPORTABLE],
-            pass_fds=(child_in, child_out),
-            stdin=subprocess.DEVNULL,
-            stdout=self._printed,
-            stderr=self._printed,
-            env={},
-        )
+        start = _forked if forks.is_allowed else _started
+        self._process: Final = start(program, child_in, child_out, self._printed.fileno())
         os.close(child_in)
         os.close(child_out)
         self.send(first)
