@@ -31,6 +31,7 @@ import msgspec
 from msgspec import UNSET
 
 from aileron.model.credential import Candidate, Reach
+from aileron.model.cure import setup_options
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.manifest import ConnectorManifest, CredentialNeed
 from aileron.model.plan import CredentialUse
@@ -225,26 +226,14 @@ def _ordered(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
 
 def _unbound(need: _Need) -> AileronError:
     role = " --read-only" if need.only_reads else ""
-    setup = f"aileron binding setup {need.connector} {_options(need.need)}{role}"
+    kind, has_host_key = need.need.kind, bool(need.need.commands)
+    options = setup_options(kind, f"{kind}/SERVICE/IDENTITY", has_host_key=has_host_key)
+    setup = f"aileron binding setup {need.connector} {options}{role}"
     wanted = (
         f"a credential of kind {need.need.kind}{', as a role that only reads,' if role else ''} ({need.need.scope})"
     )
     message = f"{need.connector} needs {wanted} and has none{need.other_role}: {setup}"
     return _required(message, need, setup=setup, **({"read_only": True} if need.only_reads else {}))
-
-
-def _options(need: CredentialNeed) -> str:
-    """What `binding setup` has to be told without a terminal. A sign-in (oauth2) brings user and secret itself."""
-    name = f"--name {need.kind}/SERVICE/IDENTITY"
-    match need.kind:
-        case "oauth2":
-            return name
-        case "login" if need.commands:
-            return f"{name} --username USER --secret NAME --host-key KEY"
-        case "basic" | "login" | "digest" | "oauth2_client" | "aws_sigv4":
-            return f"{name} --username USER --secret NAME"
-        case "api_key" | "hmac" | "mtls":
-            return f"{name} --secret NAME"
 
 
 def _several(need: _Need, several: tuple[Candidate, ...], wanted: str | None) -> AileronError:

@@ -14,8 +14,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from aileron.model.names import BindingName
+from aileron.model.username import has_username
 
-__all__ = ["Stored", "cure_for"]
+__all__ = ["Stored", "cure_for", "setup_options"]
 
 
 class Stored(NamedTuple):
@@ -23,6 +24,18 @@ class Stored(NamedTuple):
 
     name: str
     reference: str | None = None
+
+
+def setup_options(kind: str, name: str, *, has_host_key: bool = False) -> str:
+    """What `binding setup` has to be told without a terminal. A sign-in brings user and secret; an ssh login has a host key.
+
+    >>> setup_options("api_key", "api_key/SERVICE/IDENTITY")
+    '--name api_key/SERVICE/IDENTITY --secret NAME'
+    """
+    if kind == "oauth2":
+        return f"--name {name}"
+    user, key = " --username USER" if has_username(kind) else "", " --host-key KEY" if has_host_key else ""
+    return f"--name {name}{user} --secret NAME{key}"
 
 
 def cure_for(binding: BindingName, stored: Stored | None = None, *, or_username: bool = False) -> str:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from aileron.model.manifest import CredentialKind
 from aileron.model.text import hidden_at, spelled
 
-__all__ = ["check_username", "check_username_text"]
+__all__ = ["check_username", "check_username_text", "has_username"]
 
 MAX_USERNAME_BYTES: Final = 320  # an e-mail address: 64 + 1 + 255 (RFC 5321, section 4.5.3.1)
 
@@ -25,7 +25,7 @@ class _UserName(NamedTuple):
     ends_at_colon: bool
 
 
-_HAVE_USERNAMES: Final[dict[CredentialKind, _UserName | None]] = {
+_HAVE_USERNAMES: Final[dict[str, _UserName | None]] = {
     "basic": _UserName(is_required=True, ends_at_colon=True),
     "digest": _UserName(is_required=True, ends_at_colon=True),
     "aws_sigv4": _UserName(is_required=False, ends_at_colon=False),
@@ -36,6 +36,11 @@ _HAVE_USERNAMES: Final[dict[CredentialKind, _UserName | None]] = {
     "mtls": None,
     "oauth2": None,
 }
+
+
+def has_username(kind: str) -> bool:
+    """Whether a secret of this kind has one beside it; not of a kind that there is not."""
+    return _HAVE_USERNAMES.get(kind) is not None
 
 
 def check_username(kind: CredentialKind, username: str | None) -> None:

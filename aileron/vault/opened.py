@@ -26,6 +26,7 @@ import msgspec
 
 from aileron.model.consent import Consents
 from aileron.model.credential import OAuthGrant, Reach, TokenSet
+from aileron.model.cure import setup_options
 from aileron.model.failure import AileronError, Boundary, FailureClass
 from aileron.model.names import BindingName
 from aileron.model.pem import is_document
@@ -662,11 +663,7 @@ def _as_sent(entry: SecretEntry) -> Binding:
 
 
 def _unbound(name: BindingName) -> AileronError:
-    with_user = dict.fromkeys(
-        ("basic", "login", "digest", "aws_sigv4", "oauth2_client"), " --username USER --secret NAME"
-    )
-    options = {**with_user, "oauth2": ""}.get(name.kind, " --secret NAME")
-    message = f"{name} is no longer bound: aileron binding setup CONNECTOR --name {name}{options}"
+    message = f"{name} is no longer bound: aileron binding setup CONNECTOR {setup_options(name.kind, str(name))}"
     details = {"binding": str(name)}
     return AileronError(FailureClass.BINDING_REQUIRED, message, boundary=Boundary.USER, details=details)
 

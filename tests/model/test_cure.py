@@ -6,7 +6,7 @@ from typing import get_args
 
 import pytest
 
-from aileron.model.cure import Stored, cure_for
+from aileron.model.cure import Stored, cure_for, setup_options
 from aileron.model.manifest import CredentialKind
 from aileron.model.names import BindingName
 
@@ -60,3 +60,13 @@ def test_a_user_name_can_be_the_wrong_one_of_the_two(stored: Stored | None) -> N
 
     assert cure_for(name, stored, or_username=True).endswith("`aileron binding rebind login/mail/own --username USER`")
     assert "USER" not in cure_for(name, stored)
+
+
+def test_a_binding_is_made_anew_with_what_its_kind_needs() -> None:
+    """One line for each kind: a sign-in brings everything, and only an ssh login has a host key."""
+    names = {"api_key", "hmac", "mtls"}
+    for kind in KEPT:
+        user = "" if kind in names else " --username USER"
+        assert setup_options(kind, f"{kind}/x/y") == f"--name {kind}/x/y{user} --secret NAME"
+    assert setup_options("oauth2", "oauth2/x/y") == "--name oauth2/x/y"
+    assert setup_options("login", "login/x/y", has_host_key=True).endswith(" --secret NAME --host-key KEY")
