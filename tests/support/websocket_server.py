@@ -67,8 +67,6 @@ class WebSocketServer:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        for event in self.released.values():
-            event.set()
         assert self._server is not None
         self._server.close()
         self._wait(self._server.wait_closed())
