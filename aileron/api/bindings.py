@@ -30,7 +30,7 @@ __all__ = [
     "SignInState",
 ]
 
-BindingState = Literal["ok", "suspended", "expired", "failed"]
+BindingState = Literal["ok", "suspended", "expired", "failed", "unknown"]
 
 
 class AddBinding(Body, frozen=True, kw_only=True):

@@ -109,7 +109,9 @@ def _credential_facts(manifest: ConnectorManifest) -> CredentialWanted | None:
 def binding_facts(
     binding: Binding, *, is_suspended: bool = False, certificate: ClientCertificate | None = None
 ) -> BindingEntry:
-    """One binding; the name of its secret, never a value. `certificate` None: there is none, or the vault is locked."""
+    """One binding; the name of its secret, never a value. `certificate` None: there is none, or it cannot be seen: the vault is
+    locked, or has not fetched it yet.
+    """
     grant = binding.grant
     expires_at = _moment(None if grant is None else grant.expires_ms)
     return BindingEntry(
@@ -129,7 +131,7 @@ def binding_facts(
 
 def _state(binding: Binding, certificate: ClientCertificate | None, *, is_suspended: bool) -> BindingState:
     """`failed`, `expired`: only a person who signs in again, or stores a new certificate, mends it. `suspended`: its connector
-    asks for more by now.
+    asks for more by now. `unknown`: it is a certificate, which nobody can look at now.
     """
     grant = binding.grant
     if certificate is not None and certificate.ends_at < time.time():
@@ -138,7 +140,9 @@ def _state(binding: Binding, certificate: ClientCertificate | None, *, is_suspen
         return "failed"
     if grant is not None and not grant.refreshable and (grant.expires_ms or math.inf) <= time.time() * 1000:
         return "expired"
-    return "suspended" if is_suspended else "ok"
+    if is_suspended:
+        return "suspended"
+    return "unknown" if binding.kind == "mtls" and certificate is None else "ok"
 
 
 def _moment(ms: int | None) -> str | None:

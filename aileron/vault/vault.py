@@ -619,8 +619,9 @@ class Vault:
         To look at: it does not count as a use, which would keep the vault open.
         """
         with self._using, contextlib.suppress(AileronError, CertificateError), self._translated():
-            binding, value = self._required().reveal(name)
-            return ClientCertificate(value.reveal()) if binding.kind == "mtls" else None
+            known = self._required()
+            if (binding := known.binding(name)) is not None and binding.kind == "mtls":
+                return ClientCertificate(known.reveal_secret(binding.secret).reveal())
         return None
 
     def put_tokens(self, name: BindingName, tokens: TokenSet, grant: OAuthGrant) -> None:

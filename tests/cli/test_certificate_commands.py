@@ -134,6 +134,7 @@ def test_one_that_has_expired_since_is_listed_as_that(
     seen = at_terminal(aileron, "binding", "list")
     home.must("POST", "/v1/vault/lock")
     locked = aileron("binding", "inspect", "mtls/bank/short", "--json").json
+    told = at_terminal(aileron, "binding", "list")
     home.unlock()
 
     assert (before["state"], before["certificate"]["valid_until"]) == ("ok", before["expires_at"])
@@ -141,4 +142,7 @@ def test_one_that_has_expired_since_is_listed_as_that(
     assert listed["mtls/bank/short"]["expires_at"] == before["expires_at"]
     assert "mtls/bank/short is expired: its client certificate has expired" in flat(seen)
     assert "fix: aileron secret set short < client.pem" in flat(seen)
-    assert (locked["state"], locked["expires_at"], "certificate" in locked) == ("ok", None, False)
+    assert (locked["state"], locked["expires_at"], "certificate" in locked) == ("unknown", None, False)
+    assert "mtls/bank/short may be expired: its client certificate cannot be seen until the vault is unlocked" in flat(
+        told
+    )

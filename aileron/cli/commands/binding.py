@@ -69,11 +69,12 @@ _NoBrowser = Annotated[
     bool, typer.Option("--no-browser", help="Sign in without opening a browser; print the address instead.")
 ]
 _FIXES = {"suspended": "inspect", "expired": "reauthorize", "failed": "reauthorize"}
-"""What to do about a binding in each state but `ok`."""
+"""What to do about a binding in each state but `ok` and `unknown`."""
 _STATES = {
     "suspended": "its connector asks for more than you approved",
     "expired": "its sign-in has expired and cannot be renewed",
     "failed": "the provider no longer renews it",
+    "unknown": "its client certificate cannot be seen until the vault is unlocked and has the secret",
 }
 
 
@@ -353,7 +354,11 @@ def _certificate(shown: BindingDetail) -> list[tuple[str, str | None]]:
 def _note_state(entry: BindingEntry) -> None:
     if entry.state not in _STATES:
         return
-    verb, name = _FIXES[entry.state], visible(entry.name)
+    name = visible(entry.name)
+    if entry.state == "unknown":
+        output.note(f"{name} may be expired: {_STATES[entry.state]}\n  fix: aileron vault unlock")
+        return
+    verb = _FIXES[entry.state]
     if entry.state == "expired" and entry.kind == "mtls":
         output.note(f"{name} is expired: {_why(entry)}\n  fix: aileron secret set {visible(entry.secret)} < client.pem")
         return

@@ -514,7 +514,7 @@ class ConsentService:
             )
         )
         self._bound()
-        return binding_facts(binding)
+        return binding_facts(binding, certificate=self._vault.certificate(binding.name))
 
     async def put_secret(self, name: str, value: Secret) -> SecretStored:
         """Store a secret in place of what was there. AileronError as Vault.set_secret."""

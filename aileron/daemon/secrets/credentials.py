@@ -33,7 +33,6 @@ from aileron.daemon.secrets.elsewhere import SecretsElsewhere
 from aileron.daemon.secrets.lending import check_client
 from aileron.daemon.views import binding_facts
 from aileron.ledger import EventFilter, Ledger, Snapshot
-from aileron.model.client_certificate import ClientCertificate
 from aileron.model.consent import ConsentKind
 from aileron.model.credential import Reach, TokenSet
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -99,7 +98,7 @@ class Credentials:
             binding_facts(
                 one,
                 is_suspended=any(_widened(one, found) for found in installed.get(one.connector, [])),
-                certificate=self._certificate(one),
+                certificate=self._vault.certificate(one.name),
             )
             for one in bindings
         ]
@@ -110,7 +109,7 @@ class Credentials:
         versions = (await anyio.to_thread.run_sync(needing, self._connectors)).get(binding.connector, [])
         users = await anyio.to_thread.run_sync(self._users, binding)
         widened = {found.version: _widened(binding, found) for found in versions}
-        certificate = self._certificate(binding)
+        certificate = self._vault.certificate(binding.name)
         facts = binding_facts(binding, is_suspended=any(widened.values()), certificate=certificate)
         return BindingDetail(
             **msgspec.structs.asdict(facts),
@@ -221,9 +220,6 @@ class Credentials:
         with anyio.move_on_after(_REVOKE_S):
             return await self._revoker.revoke(tokens)
         return f"failed: no answer within {_REVOKE_S:g} s"
-
-    def _certificate(self, binding: Binding) -> ClientCertificate | None:
-        return self._vault.certificate(binding.name) if binding.kind == "mtls" else None
 
     def _kept_at(self, binding: Binding) -> Elsewhere | None:
         """Where its secret is kept, if not in the vault."""
