@@ -193,9 +193,9 @@ class Opened:
         names = {one.secret: None for one in self.bindings if one.secret in self._elsewhere and could_reach(one, host)}
         return tuple(name for name in names if self._fetched.of(self._elsewhere[name]) is None)
 
-    def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float) -> None:
-        """Keep what was fetched for this entry, if it is still that. AileronError(binding_failed) where it is not the value that
-        was approved. Nothing is written.
+    def keep_fetched(self, entry: SecretEntry, value: Secret, at_s: float, now_ms: int) -> None:
+        """Keep what was fetched for this entry at `at_s` (of the clock that counts sleep; `now_ms` since the epoch), if it is
+        still that. AileronError(binding_failed) where it is not the value that was approved. Nothing is written.
         """
         now = self._secrets.get(entry.name)
         if now is None or now != entry or entry.elsewhere is None:
@@ -205,7 +205,7 @@ class Opened:
         try:
             for bound in self.bindings:
                 if bound.secret == entry.name:
-                    check_fits(bound, value)
+                    check_fits(bound, value, now_ms / 1000)
         except ValueError as error:
             raise AileronError(FailureClass.BINDING_FAILED, str(error), boundary=Boundary.USER) from None
         plain = msgspec.structs.replace(entry, elsewhere=None)
@@ -361,7 +361,7 @@ class Opened:
             _check_value(name, value)
             for bound in self.bindings:
                 if bound.secret == name and bound.grant is None:
-                    check_fits(bound, value)
+                    check_fits(bound, value, now_ms / 1000)
         old = self._secrets.get(name)
         if old is None and len(self._secrets) >= MAX_SECRETS:
             raise _refused(f"the vault is full ({MAX_SECRETS} secrets); remove one with `aileron secret remove`")
@@ -402,20 +402,20 @@ class Opened:
         if binding.secret in self._secrets and not is_theirs:
             raise _refused(f"secret {binding.secret!r} is stored already: sign in again, and another name is found")
         secrets = {entry.name: entry for entry in self._with_value(binding.secret, tokens, now_ms)}
-        return self._bound(binding, secrets, replace=replace)
+        return self._bound(binding, secrets, now_ms, replace=replace)
 
-    def with_binding(self, binding: Binding, *, replace: bool) -> Opened:
+    def with_binding(self, binding: Binding, now_ms: int, *, replace: bool) -> Opened:
         """Let a secret serve a connector. AileronError (bad_input), (not_found) or (invalid_request) says why not."""
-        return self._bound(binding, self._secrets, replace=replace)
+        return self._bound(binding, self._secrets, now_ms, replace=replace)
 
-    def _bound(self, binding: Binding, secrets: Mapping[str, SecretEntry], *, replace: bool) -> Opened:
+    def _bound(self, binding: Binding, secrets: Mapping[str, SecretEntry], now_ms: int, *, replace: bool) -> Opened:
         with _as_bad_input():
             check_binding(binding)
         if binding.secret not in secrets:
             raise _unknown_secret(binding.secret)
         if binding.grant is None:
             with _as_bad_input():
-                self._check_fits(binding)
+                self._check_fits(binding, now_ms / 1000)
         others = self._bindings_but(binding.name)
         if len(others) < len(self.bindings) and not replace:
             name = binding.name
@@ -432,11 +432,11 @@ class Opened:
         kept = [entry for entry in secrets.values() if entry.name != ended]
         return self._changed(bindings=[*others, BindingEntry.of(binding)], secrets=kept)
 
-    def _check_fits(self, binding: Binding) -> None:
+    def _check_fits(self, binding: Binding, now_s: float) -> None:
         """ValueError as `check_fits`. What is elsewhere and not fetched is checked when it is."""
         entry = self._with_fetched(binding.secret)
         if entry.elsewhere is None:
-            check_fits(binding, Secret(self._revealed(entry)))
+            check_fits(binding, Secret(self._revealed(entry)), now_s)
 
     def without_binding(self, name: BindingName) -> Opened:
         """End a binding. Its secret stays, but the tokens of a sign-in go: nothing else can use them. AileronError(not_found)."""

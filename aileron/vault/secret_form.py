@@ -1,6 +1,6 @@
 r"""Whether a stored value can be what a binding uses it for: a text of one line, a private key, a certificate, a document.
 
-Pure, but for the clock. Looks at values and quotes none.
+Pure: the time of day is given. Looks at values and quotes none.
 
 Rules
 - A value has line ends only if it is a document: PEM, or a JSON object. A document serves only what never sends it as it is: an
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import datetime
 import re
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -35,13 +34,13 @@ __all__ = ["check_fits"]
 _CONTROL: Final = re.compile(rb"[\x00-\x1f\x7f]")
 
 
-def check_fits(binding: Binding, value: Secret) -> None:
-    """Return if `binding` can use it. ValueError says what to do, and quotes nothing of it."""
+def check_fits(binding: Binding, value: Secret, now_s: float) -> None:
+    """Return if `binding` can use it at `now_s` (since the epoch). ValueError says what to do, and quotes nothing of it."""
     check = _FITS.get(binding.kind, _check_text)
-    check(binding, value)
+    check(binding, value, now_s)
 
 
-def _check_text(binding: Binding, value: Secret) -> None:
+def _check_text(binding: Binding, value: Secret, _now_s: float) -> None:
     key, has_ssh = maybe_private_key(value), any(login.protocol == "ssh" for login in binding.logins)
     if key is not None and not has_ssh:
         raise ValueError(
@@ -61,8 +60,8 @@ def _check_text(binding: Binding, value: Secret) -> None:
         raise ValueError(f"secret {binding.secret!r} has a control character, which would end the login early; {cure}")
 
 
-def _check_hmac(binding: Binding, value: Secret) -> None:
-    _check_text(binding, value)
+def _check_hmac(binding: Binding, value: Secret, now_s: float) -> None:
+    _check_text(binding, value, now_s)
     try:
         template = None if binding.reach is None else hmac_template_of(binding.reach.wire)
         if template is not None:
@@ -72,9 +71,9 @@ def _check_hmac(binding: Binding, value: Secret) -> None:
         raise ValueError(f"secret {binding.secret!r} cannot be the key of an HMAC: it {error}; {cure}") from None
 
 
-def _check_certificate(binding: Binding, value: Secret) -> None:
+def _check_certificate(binding: Binding, value: Secret, now_s: float) -> None:
     try:
-        ClientCertificate(value.reveal()).check_valid_at(time.time())
+        ClientCertificate(value.reveal()).check_valid_at(now_s)
     except CertificateError as error:
         problem = error
     else:
@@ -83,19 +82,19 @@ def _check_certificate(binding: Binding, value: Secret) -> None:
     raise ValueError(f"secret {binding.secret!r} {problem.what}: {problem.cure}, {store}")
 
 
-def _check_aws(binding: Binding, value: Secret) -> None:
+def _check_aws(binding: Binding, value: Secret, now_s: float) -> None:
     try:
-        AwsKey.parse(binding.username, value).check_current(datetime.datetime.now(datetime.UTC))
+        AwsKey.parse(binding.username, value).check_current(datetime.datetime.fromtimestamp(now_s, datetime.UTC))
     except ValueError as error:
         cure = f"aileron secret set {binding.secret}"
         raise ValueError(f"secret {binding.secret!r} {error}; set another: {cure}") from None
 
 
-def _check_nothing(binding: Binding, value: Secret) -> None:
+def _check_nothing(_binding: Binding, _value: Secret, _now_s: float) -> None:
     """Whoever signs with it says what is wrong with it."""
 
 
-_FITS: Final[dict[str, Callable[[Binding, Secret], None]]] = {
+_FITS: Final[dict[str, Callable[[Binding, Secret, float], None]]] = {
     "aws_sigv4": _check_aws,
     "hmac": _check_hmac,
     "mtls": _check_certificate,

@@ -399,20 +399,20 @@ class Vault:
 
     def set_secret(self, name: str, value: Secret) -> None:
         """Store a value under a name, new or in place of the one there is. AileronError(bad_input) says why not."""
-        self._change(lambda current: current.with_secret(name, value, int(self._clock() * 1000)))
+        self._change(lambda current: current.with_secret(name, value, self._now_ms()))
 
     def check_storable(self, name: str, value: Secret) -> None:
         """Return if `set_secret` would take it now; nothing is written. AileronError as it says, and (vault_locked)."""
         self.check_unlocked()
         with self._using, self._translated():
-            self._required().with_secret(name, value, int(self._clock() * 1000))
+            self._required().with_secret(name, value, self._now_ms())
 
     def set_reference(self, name: str, elsewhere: Elsewhere, value: Secret) -> None:
         """Store where a secret is, in place of a value, and that `value`, just fetched from there, was approved.
 
         AileronError(bad_input) says why not, (invalid_request) for a token that is not stored here.
         """
-        self._change(lambda current: current.with_reference(name, elsewhere, value, int(self._clock() * 1000)))
+        self._change(lambda current: current.with_reference(name, elsewhere, value, self._now_ms()))
         with contextlib.suppress(AileronError):  # locked or replaced meanwhile: it is fetched again
             self.keep_fetched(self.secret_entry(name), value)
 
@@ -420,7 +420,7 @@ class Vault:
         """Return if `set_reference` would take it now; nothing is written. AileronError as it says, and (vault_locked)."""
         self.check_unlocked()
         with self._using, self._translated():
-            self._required().with_reference(name, elsewhere, value, int(self._clock() * 1000))
+            self._required().with_reference(name, elsewhere, value, self._now_ms())
 
     def gives_token_anew(self, name: str, elsewhere: Elsewhere) -> bool:
         """Whether to fetch `name` from there gives its token to a program or a server that does not get it already.
@@ -467,7 +467,7 @@ class Vault:
         another. AileronError(binding_failed) where it is not the one that was approved, (vault_locked).
         """
         with self._using, self._translated():
-            self._required().keep_fetched(entry, value, since_boot())
+            self._required().keep_fetched(entry, value, since_boot(), self._now_ms())
 
     def remove_secret(self, name: str) -> None:
         """Forget a secret. AileronError(not_found), or (invalid_request) while a binding uses it.
@@ -577,20 +577,20 @@ class Vault:
 
         The tokens of an earlier sign-in under that name go, unless they are in this very secret.
         """
-        self._change(lambda current: current.with_binding(binding, replace=replace))
+        self._change(lambda current: current.with_binding(binding, self._now_ms(), replace=replace))
 
     def bind_sign_in(self, binding: Binding, tokens: Secret, *, replace: bool = False) -> None:
         """Store what a provider gave as the binding's secret, and bind it, in one write: what is said of tokens is never said of
         others. AileronError as `bind`, and (invalid_request) for a secret that is something else.
         """
-        now_ms = int(self._clock() * 1000)
+        now_ms = self._now_ms()
         self._change(lambda current: current.with_sign_in(binding, tokens, now_ms, replace=replace))
 
     def check_bindable(self, binding: Binding, *, replace: bool = False) -> None:
         """Return if `bind` would take it now; nothing is written. AileronError as `bind` says."""
         self.check_unlocked()
         with self._using, self._translated():
-            self._required().with_binding(binding, replace=replace)
+            self._required().with_binding(binding, self._now_ms(), replace=replace)
 
     def revoke(self, name: BindingName) -> TokenSet | None:
         """End a binding. Its secret stays, but the tokens of a sign-in go with it: these, renewed up to this very write, for
@@ -630,7 +630,7 @@ class Vault:
         `grant` is of the same sign-in: AileronError(binding_failed) when its `obtained_ms` is not that of the binding, which
         was signed in anew then. Otherwise as `tokens`, and (bad_input).
         """
-        self._change(lambda current: current.with_tokens(name, tokens, grant, int(self._clock() * 1000)))
+        self._change(lambda current: current.with_tokens(name, tokens, grant, self._now_ms()))
 
     def note_renewal(self, name: BindingName, at_ms: int) -> None:
         """Put down that the provider is about to be asked, before it is. AileronError as `tokens`."""
@@ -709,6 +709,9 @@ class Vault:
             return self._required().reveal_secret(name)
 
     # how it is done
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
 
     def _change(self, edit: Callable[[Opened], Opened]) -> None:
         """Apply `edit` to what the file says now, which must verify, and write. Nothing happens if anything raises."""

@@ -36,9 +36,10 @@ def bound(username: str | None) -> Binding:
 @pytest.mark.parametrize(
     ("username", "value"),
     [("AKIAEXAMPLEEXAMPLE", SECRET), (None, document()), ("ASIAEXAMPLEEXAMPLE", document()),
-     (None, document(Expiration="2099-01-01T00:00:00Z")), ("minio-admin", b"minio-secret"),
+     (None, document(Expiration="2099-01-01T00:00:00Z")),
+     (None, document(Expiration="2025-07-01T00:00:00Z")), ("minio-admin", b"minio-secret"),
      (None, document().replace(b"\n", b""))],
-    ids=["text", "json", "json-and-name", "not-expired", "of-another-service", "on-one-line"],
+    ids=["text", "json", "json-and-name", "not-expired", "not-by-the-vaults-clock", "of-another-service", "on-one-line"],
 )  # fmt: skip
 def test_a_key_that_can_sign_is_bound(vault: Vault, username: str | None, value: bytes) -> None:
     """Text with its ID, or a document that has both; also from a file of several lines."""
@@ -60,7 +61,7 @@ def test_a_key_that_can_sign_is_bound(vault: Vault, username: str | None, value:
         ("AKIAEXAMPLEANOTHER", document(), "another AccessKeyId"),
         (None, document(SessionToken=None), "without its SessionToken"),
         (None, document(Version=2), "a Version other than 1"),
-        (None, document(Expiration="2026-01-01T00:00:00Z"), "expired at 2026-01-01 00:00 UTC"),
+        (None, document(Expiration="2023-01-01T00:00:00Z"), "expired at 2023-01-01 00:00 UTC"),
         (None, b'{\n"Credentials": {}\n}', "needs AccessKeyId and SecretAccessKey"),
     ],
     ids=["no-id", "bad-id", "no-token", "swapped", "pem", "blanks", "other-id", "no-token-in-json", "version", "expired",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -11,7 +13,7 @@ from aileron.model.names import BindingName
 from aileron.model.secret import Secret
 from aileron.vault import Binding, Vault, VaultLender
 from tests.support.client_certificates import ClientAuthority
-from tests.vault.conftest import BASIC, CONNECTOR, refused, use
+from tests.vault.conftest import BASIC, CONNECTOR, PASSPHRASE, refused, use
 
 BINDING = Binding(
     BindingName.parse("mtls/bank/me"),
@@ -47,9 +49,11 @@ def test_it_is_bound_lent_and_seen_while_the_vault_is_open(vault: Vault, clients
 
 
 def test_what_it_cannot_use_is_refused_when_it_is_bound_and_when_it_is_replaced(
-    vault: Vault, clients: ClientAuthority
+    path: Path, clients: ClientAuthority
 ) -> None:
-    """With the command that stores another; a good one passes in between."""
+    """With the command that stores another; a good one passes in between. They are of today, and so is the vault's clock."""
+    vault = Vault(path)
+    vault.unlock(Secret(PASSPHRASE))
     certificate, _, key = clients.issue().partition(b"-----BEGIN EC")
     encrypted = b"-----BEGIN EC" + key.replace(
         b"-----\n", b"-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\n", 1
