@@ -1,5 +1,7 @@
 """The S3 connector, and boto3 unmodified, through all of it: actions, a person, the jail, and signatures that moto makes anew.
 
+boto3 asks S3, and SNS, whose protocol is another.
+
 Under root's daemon and under an ordinary user's: the secret access key is in no memory of a jail, no record and no file.
 """
 
@@ -30,11 +32,11 @@ pytestmark = pytest.mark.jail
 CONNECTOR = "github://aileron/connector-s3"
 OTHER = "github://aileron-tests/s3-with-another-key"
 OTHER_SECRET = b"wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"  # of AWS's documentation
-BOTO3 = "github://aileron-tests/boto3"
+BOTO3 = "github://aileron-tests/boto3-{service}"
 SOURCE = Path(__file__).resolve().parents[2] / "connectors" / "s3"
 MANIFEST = """
 [connector]
-name = "github://aileron-tests/boto3"
+name = "github://aileron-tests/boto3-s3"
 version = "1.0.0"
 
 [capabilities.network]
@@ -63,6 +65,21 @@ import boto3
 from botocore.config import Config
 
 from aileron_connector import hosts, op, run, transports
+
+
+@op
+def publish(word: str) -> dict:
+    client = boto3.client(
+        "sns",
+        region_name="eu-central-1",
+        endpoint_url=hosts()[0].url,
+        aws_access_key_id=transports.placeholder("aws_sigv4"),
+        aws_secret_access_key="not needed",
+        config=Config(retries={"total_max_attempts": 1}),
+    )
+    topic = client.create_topic(Name=word)["TopicArn"]
+    message = client.publish(TopicArn=topic, Subject="a b/ü+1", Message=word)["MessageId"]
+    return {"topics": [found["TopicArn"] for found in client.list_topics()["Topics"]], "message": message}
 
 
 @op
@@ -144,7 +161,8 @@ def office(
         for source, connector, secret in (
             (_of_this_region(sources / "s3"), CONNECTOR, "pw"),
             (_of_this_region(sources / "other", OTHER, "1.0.0"), OTHER, "other"),
-            (_with_boto3(sources / "boto3connector"), BOTO3, "pw"),
+            (_with_boto3(sources / "boto3-s3", "s3"), BOTO3.format(service="s3"), "pw"),
+            (_with_boto3(sources / "boto3-sns", "sns"), BOTO3.format(service="sns"), "pw"),
         ):
             home.install(source, place)
             binding = {"connector": connector, "secret": secret, "username": moto.key_id}
@@ -152,7 +170,8 @@ def office(
         for path in sorted((SOURCE / "actions").glob("*/action.md")):
             home.must("POST", "/v1/actions", {"text": path.read_text(encoding="utf-8"), "file": str(path)})
         home.add_probe_action("list_objects", "bucket:string", connector=OTHER)
-        home.add_probe_action("round_trip", "bucket:string", "word:string", connector=BOTO3)
+        home.add_probe_action("round_trip", "bucket:string", "word:string", connector=BOTO3.format(service="s3"))
+        home.add_probe_action("publish", "word:string", connector=BOTO3.format(service="sns"))
         person = Approver()
         person.appoint(home)
         yield Office(moto, home, person)
@@ -176,12 +195,13 @@ def _of_this_region(source: Path, name: str = CONNECTOR, version: str = "0.1.0")
     return source
 
 
-def _with_boto3(source: Path) -> Path:
-    """boto3, and one operation that uses it."""
+def _with_boto3(source: Path, service: str) -> Path:
+    """boto3 with one service, and the operations that use it."""
     source.mkdir()
-    pack_boto3(source, "s3")
+    pack_boto3(source, service)
     (source / "connector.py").write_text(PROGRAM)
-    (source / "manifest.toml").write_text(MANIFEST)
+    manifest = MANIFEST.replace("boto3-s3", source.name).replace('service = "s3"', f'service = "{service}"')
+    (source / "manifest.toml").write_text(manifest)
     return source
 
 
@@ -278,6 +298,28 @@ def test_boto3_works_unmodified_and_no_placeholder_leaves(office: Office, bucket
         assert b"goes-here" not in sent
         assert office.moto.key_id.encode() in sent
         assert office.moto.secret.encode() not in sent
+
+
+def test_boto3_asks_a_service_of_the_query_protocol(office: Office) -> None:
+    """Whose requests are forms, signed for another service; moto, which makes each signature anew, has done what they say."""
+    before = len(office.moto.asked)
+    word = f"orders-{next(_numbers)}"
+    found = office.run("publish", word=word)
+    asked = office.moto.asked[before:]
+
+    assert any(topic.endswith(f":{word}") for topic in found["topics"])
+    topics = office.moto.client("sns").list_topics()["Topics"]
+    assert any(topic["TopicArn"].endswith(f":{word}") for topic in topics)
+    assert [(one.method, one.body.partition(b"&")[0]) for one in asked] == [
+        ("POST", b"Action=CreateTopic"),
+        ("POST", b"Action=Publish"),
+        ("POST", b"Action=ListTopics"),
+    ]
+    for one in asked:
+        [value] = one.values("authorization")
+        assert value.startswith(f"AWS4-HMAC-SHA256 Credential={office.moto.key_id}/")
+        assert f"/{REGION}/sns/aws4_request" in value
+        assert office.moto.secret.encode() not in one.head + one.body
 
 
 # What does not

@@ -86,7 +86,7 @@ class Moto:
         return self._front.requests
 
     def start(self) -> None:
-        """Start it, and make the one user whose key may do everything with S3 and SQS. TimeoutError."""
+        """Start it, and make the one user whose key may do everything with S3, SQS and SNS. TimeoutError."""
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-c", _PROGRAM],
             env={**os.environ, "INITIAL_NO_AUTH_ACTION_COUNT": str(_OPEN_ACTIONS)},
@@ -101,7 +101,7 @@ class Moto:
         iam.create_user(UserName="agent")
         policy = {
             "Version": "2012-10-17",
-            "Statement": [{"Effect": "Allow", "Action": ["s3:*", "sqs:*"], "Resource": "*"}],
+            "Statement": [{"Effect": "Allow", "Action": ["s3:*", "sqs:*", "sns:*"], "Resource": "*"}],
         }
         iam.put_user_policy(UserName="agent", PolicyName="all", PolicyDocument=json.dumps(policy))
         made = iam.create_access_key(UserName="agent")["AccessKey"]
