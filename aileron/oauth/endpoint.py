@@ -39,7 +39,7 @@ from aileron.model.names import HostPort
 from aileron.model.plan import Grant
 from aileron.model.secret import Secret
 from aileron.oauth.answers import read_json
-from aileron.oauth.problems import OURS, SIGN_IN, ProviderError, heard, said
+from aileron.oauth.problems import OURS, SIGN_IN, ProviderError, heard, said, without_echo
 from aileron.oauth.request import endpoint_url
 from aileron.oauth.token_request import TokenRequest
 
@@ -94,25 +94,31 @@ class Endpoints:
 
         ProviderError for everything else: an error that the provider said (its code), or ours (`unreachable`, `bad_answer` …).
         """
-        answer = await self._exchange(url, _form(form, client), _FORM, deadline)
-        return _token_answer(answer, host_of(url))
-
-    async def mint(self, url: str, request: TokenRequest, deadline: float) -> dict[str, Any]:
-        """The same for a token that nobody signed in for: the request says who asks. ProviderError, with the server's time."""
-        body = urlencode(request.form, quote_via=quote).encode("ascii")
-        answer = await self._exchange(url, body, _FORM, deadline, request.authorization)
+        fields = _fields(form, client)
+        answer = await self._exchange(url, _encoded(fields), _FORM, deadline)
         try:
             return _token_answer(answer, host_of(url))
         except ProviderError as error:
-            at = server_time(answer.headers)
-            error.server_time = None if at is None else at.timestamp()
-            raise
+            problem = without_echo(error, host_of(url), fields.values())
+        raise problem
+
+    async def mint(self, url: str, request: TokenRequest, deadline: float) -> dict[str, Any]:
+        """The same for a token that nobody signed in for: the request says who asks. ProviderError, with the server's time."""
+        answer = await self._exchange(url, _encoded(request.form), _FORM, deadline, request.authorization)
+        try:
+            return _token_answer(answer, host_of(url))
+        except ProviderError as error:
+            problem = without_echo(error, host_of(url), request.sent)
+        at = server_time(answer.headers)
+        problem.server_time = None if at is None else at.timestamp()
+        raise problem
 
     async def tell(self, url: str, form: Mapping[str, str], client: Client, deadline: float) -> None:
         """The same where nothing of a good answer is read (RFC 7009, section 2.2). ProviderError."""
-        answer = await self._exchange(url, _form(form, client), _FORM, deadline)
+        fields, host = _fields(form, client), host_of(url)
+        answer = await self._exchange(url, _encoded(fields), _FORM, deadline)
         if not 200 <= answer.status <= 299:
-            raise _refusal(answer.status, answer.body, host_of(url))
+            raise without_echo(_refusal(answer.status, answer.body, host), host, fields.values())
 
     async def register(self, url: str, document: Mapping[str, Any], deadline: float) -> dict[str, Any]:
         """The answer to a client's metadata, as of `post`: nothing proves who asks (RFC 7591, section 3). ProviderError."""
@@ -150,11 +156,15 @@ def _token_answer(answer: OwnAnswer, host: str) -> dict[str, Any]:
     return _unless_refused(read_json(answer.body, host), "access_token", host)
 
 
-def _form(form: Mapping[str, str], client: Client) -> bytes:
-    """Form-encoded, with who asks."""
+def _fields(form: Mapping[str, str], client: Client) -> dict[str, str]:
+    """With who asks."""
     fields = {**form, "client_id": client.client_id}
     if client.client_secret is not None:
         fields["client_secret"] = client.client_secret
+    return fields
+
+
+def _encoded(fields: Mapping[str, str]) -> bytes:
     return urlencode(fields, quote_via=quote).encode("ascii")
 
 

@@ -4,7 +4,8 @@ Runs in the daemon; the sentences are read by people, in a terminal or by way of
 
 Rules
 - Nothing a provider sent is quoted: its `error_description` may hold anything, a token included. Its error code is looked up
-  here; one that is not in this list is `unknown_error`, and is named only if it is of the form that codes have.
+  here; one that is not in this list is `unknown_error`, and is named only if it is of the form that codes have and no part of
+  what the provider was sent.
 - A sentence ends with what the person does. `{again}` is the command that signs them in, `{host}` the provider's.
 
 Source: RFC 6749 sections 4.1.2.1 and 5.2, RFC 6750 3.1, RFC 7009 2.2.1, RFC 7591 3.2.2, RFC 8628 3.5, RFC 8707 2,
@@ -15,6 +16,7 @@ said (signin.py, renew.py).
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from aileron.model.failure import AileronError, Boundary, FailureClass
@@ -31,9 +33,12 @@ __all__ = [
     "not_renewed",
     "not_signed_in",
     "said",
+    "without_echo",
 ]
 
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{1,39}")
+_LEAST_SECRET: Final = 8
+"""Characters of what counts as a secret here: egress masks none that is shorter, either."""
 
 
 class ProviderProblem(NamedTuple):
@@ -241,6 +246,8 @@ class ProviderError(Exception):
         """Whether the provider may have seen the request."""
         self.server_time: float | None = None
         """What the clock of whoever answered said (s since the epoch); None: it did not say, or nobody answered."""
+        self.named: str | None = None
+        """A code that is not of the list and that the sentence names: the one text in it that somebody else chose."""
 
 
 def said(code: str, host: str) -> ProviderError:
@@ -254,8 +261,19 @@ def heard(code: str, host: str) -> ProviderError:
     if code in SIGN_IN and code not in OURS:
         return said(code, host)
     unknown = said("unknown_error", host)
-    named = f" (error code: {code})" if _CODE.fullmatch(code) else ""
-    return ProviderError(unknown.code, unknown.sentence + named, retriable=False)
+    if not _CODE.fullmatch(code):
+        return unknown
+    error = ProviderError(unknown.code, f"{unknown.sentence} (error code: {code})", retriable=False)
+    error.named = code
+    return error
+
+
+def without_echo(error: ProviderError, host: str, sent: Iterable[str]) -> ProviderError:
+    """The same; without its code if that is a piece of what was `sent`, or has one in it: a secret may look like a code."""
+    named = error.named
+    if named is None or not any(named in one or (len(one) >= _LEAST_SECRET and one in named) for one in sent):
+        return error
+    return said(error.code, host)
 
 
 def not_signed_in(error: ProviderError, host: str, again: str) -> AileronError:

@@ -21,7 +21,7 @@ import re
 import secrets
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, unquote_plus
 
 import msgspec
 
@@ -36,6 +36,7 @@ ASSERTION_S: Final = 300
 """An assertion's life: an exchange takes 30 s at most, and clocks differ by some minutes. Google takes an hour at most."""
 MAX_SENT_BYTES: Final = 8 << 10
 """8 KiB of a secret or token that is sent: as egress has it for a header field."""
+_BASIC: Final = b"Basic "
 _JTI_BYTES: Final = 16  # 128 bits: never used twice
 _ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 _SENDABLE: Final = re.compile(r"[\x20-\x7e]+")
@@ -65,6 +66,14 @@ class TokenRequest:
 
     form: dict[str, str]
     authorization: Secret | None = None
+
+    @property
+    def sent(self) -> tuple[str, ...]:
+        """What an answer could repeat: each value of the form, and client ID and secret of the field."""
+        if self.authorization is None:
+            return tuple(self.form.values())
+        pair = base64.b64decode(self.authorization.reveal().removeprefix(_BASIC)).decode("ascii")
+        return (*self.form.values(), *map(unquote_plus, pair.split(":")))
 
 
 class _Exchange(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -161,7 +170,7 @@ def _authenticated(
         return TokenRequest({**form, "client_id": client_id, **assertion})
     assert client_secret is not None
     if auth == "client_secret_basic":
-        return TokenRequest(form, Secret(f"Basic {_basic(client_id, client_secret)}".encode()))
+        return TokenRequest(form, Secret(_BASIC + _basic(client_id, client_secret).encode("ascii")))
     return TokenRequest({**form, "client_id": client_id, "client_secret": client_secret})
 
 

@@ -209,6 +209,19 @@ async def test_what_a_server_refuses_is_told_with_the_cure(
     assert await world.token(world.client(b"canary-another-secret")) == "canary-access-token-1"
 
 
+@pytest.mark.parametrize("auth", ["client_secret_basic", "client_secret_post"])
+@pytest.mark.parametrize(("code", "is_named"), [("secret_like_a_code", False), ("like_a", False), ("try_me", True)])
+async def test_a_secret_that_comes_back_as_an_error_code_is_not_named(
+    world: World, auth: str, code: str, is_named: bool
+) -> None:
+    """Neither whole nor a piece of it, however it was sent; another code is."""
+    world.server.says(oauth_error(code))
+    error = await world.fails(world.client(b"secret_like_a_code", client_auth=auth))
+
+    assert error.failure.details["code"] == "unknown_error"
+    assert (code in error.failure.message) is is_named
+
+
 @pytest.mark.parametrize("hours", [-1, 1])
 async def test_a_wrong_clock_is_told_as_such(world: World, hours: int) -> None:
     """An assertion is refused by a server whose clock says so; with the right time the refusal is about the client."""

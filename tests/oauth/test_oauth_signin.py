@@ -238,6 +238,17 @@ TOKEN_ERRORS: Final[dict[str, tuple[Said, str]]] = {
 }
 
 
+async def test_a_secret_that_the_token_endpoint_repeats_as_a_code_is_not_named(
+    server: TokenServer, endpoints: Endpoints
+) -> None:
+    """The client's, in a whole answer that has one."""
+    server.says(lambda asked: oauth_error(asked.form["client_secret"]))
+    ended = await signed_in(endpoints, server.provider(client_secret="secret_like_a_code"))
+
+    assert ended.code == "unknown_error"
+    assert "like_a_code" not in str(ended.error)
+
+
 def _endless() -> Any:
     yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
     while True:
