@@ -332,6 +332,11 @@ def _remarks(made: Made) -> Iterator[str]:
             "signing in needs your application at the provider\n  fix: --client-id ID, or later: aileron connector build "
             "DIR --client-id ID"
         )
+    if made.credential.kind == "oauth2_client":
+        yield (
+            "tokens are requested with the client's secret in a header, as the document does not say how\n  if the service "
+            "wants it otherwise: client_auth in manifest.toml; if you have a token: --auth bearer"
+        )
     if made.credential.kind is None:
         yield (
             "no credential: the document declares none\n  if the service needs one: --auth bearer, --auth basic, "

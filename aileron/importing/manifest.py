@@ -81,6 +81,14 @@ def _credential(
     for key in ("header", "format", "query"):
         if getattr(credential, key) is not None:
             yield f"{key} = {toml_of(getattr(credential, key))}"
+    if credential.kind == "oauth2_client":
+        yield ""
+        yield "[capabilities.credential.oauth2_client]"
+        yield 'grant = "client_credentials"'
+        yield f"token_url = {toml_of(credential.token_url)}"
+        yield 'client_auth = "client_secret_basic"  # a document does not say; RFC 6749 has every server take it'
+        if credential.scopes:
+            yield f"scopes = {toml_of(list(credential.scopes))}"
     if credential.kind == "oauth2":
         yield ""
         yield "[capabilities.credential.oauth2]"

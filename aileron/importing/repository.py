@@ -384,6 +384,9 @@ def _scheme(credential: Credential) -> dict[str, Any]:
                 "scopes": dict.fromkeys(credential.scopes, ""),
             }
             return {"type": "oauth2", "flows": {"authorizationCode": flow}}
+        case "oauth2_client":
+            flow = {"tokenUrl": credential.token_url, "scopes": dict.fromkeys(credential.scopes, "")}
+            return {"type": "oauth2", "flows": {"clientCredentials": flow}}
         case _ if credential.query or credential.header:
             place = "query" if credential.query else "header"
             return {"type": "apiKey", "in": place, "name": credential.query or credential.header}

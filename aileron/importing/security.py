@@ -64,6 +64,9 @@ class Credential(msgspec.Struct, frozen=True, kw_only=True):
             case "oauth2":
                 hosts = dict.fromkeys(url.split("/")[2] for url in (self.authorize_url, self.token_url))
                 return f"a sign-in (OAuth 2) at {' and '.join(hosts)}, scopes {' '.join(self.scopes) or 'none'}"
+            case "oauth2_client":
+                host, scopes = self.token_url.split("/")[2], " ".join(self.scopes) or "none"
+                return f"tokens that Aileron gets as a client of its own (OAuth 2) at {host}, scopes {scopes}"
             case _ if self.query:
                 return f"an API key, as the query parameter {self.query}"
             case _ if self.header:
@@ -162,10 +165,10 @@ def _rank(credential: Credential, type_: object) -> int:
     """
     if credential.kind == "oauth2":
         return 4
+    if credential.kind in ("basic", "oauth2_client"):
+        return 3
     if type_ == "oauth2":
         return 1
-    if credential.kind == "basic":
-        return 3
     return 2 if credential.query else 6 if credential.header is None else 5
 
 
@@ -226,18 +229,22 @@ def _key(place: str, name: str, scheme: str) -> Credential | str:
 
 
 def _oauth2(name: str, raw: dict[str, Any], needs: Iterable[Need]) -> Credential:
-    """With the flow a person goes through; without one, its tokens are pasted like keys."""
+    """With the flow a person goes through, else the one that takes nobody; without either, its tokens are pasted like keys."""
+    found = {scope for need in needs for scope in need.scopes(name) or () if _is_scope(scope)}
+    scopes = tuple(sorted(found))
+    if scopes and (addresses := _addresses(raw, "authorizationCode", "authorizationUrl", "tokenUrl")):
+        return Credential(scheme=name, kind="oauth2", authorize_url=addresses[0], token_url=addresses[1], scopes=scopes)
+    if addresses := _addresses(raw, "clientCredentials", "tokenUrl"):
+        return Credential(scheme=name, kind="oauth2_client", token_url=addresses[0], scopes=scopes)
+    return Credential(scheme=name, kind="api_key")
+
+
+def _addresses(raw: dict[str, Any], flow: str, *keys: str) -> list[str]:
+    """Of an OAuth Flow Object; none unless all of them are there."""
     flows = raw.get("flows")
-    flow = flows.get("authorizationCode") if isinstance(flows, dict) else None
-    scopes: dict[str, None] = {}
-    for need in needs:
-        scopes |= dict.fromkeys(scope for scope in need.scopes(name) or () if _is_scope(scope))
-    addresses = [str(flow.get(key, "")) for key in ("authorizationUrl", "tokenUrl")] if isinstance(flow, dict) else []
-    if not scopes or not addresses or not all(map(_URL.fullmatch, addresses)):
-        return Credential(scheme=name, kind="api_key")
-    return Credential(
-        scheme=name, kind="oauth2", authorize_url=addresses[0], token_url=addresses[1], scopes=tuple(sorted(scopes))
-    )
+    said = flows.get(flow) if isinstance(flows, dict) else None
+    found = [str(said.get(key, "")) for key in keys] if isinstance(said, dict) else []
+    return found if all(map(_URL.fullmatch, found)) else []
 
 
 def _is_scope(text: str) -> bool:

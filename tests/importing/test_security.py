@@ -9,6 +9,7 @@ import pytest
 
 from aileron.importing.reading import DocumentError
 from aileron.importing.repository import Made
+from aileron.model.request_signing import TokenGrant
 from aileron.registry.manifest import parse_connector_manifest
 from tests.importing.documents import Json, action_of, document, imported, one_operation, reason_of
 
@@ -16,12 +17,18 @@ BEARER = {"type": "http", "scheme": "bearer"}
 KEY = {"type": "apiKey", "in": "header", "name": "X-Key"}
 QUERY = {"type": "apiKey", "in": "query", "name": "key"}
 BASIC = {"type": "http", "scheme": "Basic"}
-OAUTH = {
+OAUTH: Json = {
     "type": "oauth2",
     "flows": {
         "authorizationCode": {"authorizationUrl": "https://id.example/auth", "tokenUrl": "https://tok.example/token"}
     },
 }
+CLIENT: Json = {
+    "type": "oauth2",
+    "flows": {"clientCredentials": {"tokenUrl": "https://tok.example/token", "scopes": {}}},
+}
+SIGN_IN = "a sign-in (OAuth 2) at id.example and tok.example"
+PASTED = "a token, as Authorization: Bearer"
 
 
 def secured(schemes: Json, security: Any, **operation: Any) -> Json:
@@ -41,6 +48,13 @@ def secured(schemes: Json, security: Any, **operation: Any) -> Json:
         ({"type": "openIdConnect"}, "api_key", "a token, as Authorization: Bearer"),
         ({"type": "apiKey", "in": "header", "name": "Authorization"}, "api_key", "a token, as Authorization: Bearer"),
         (OAUTH, "oauth2", "a sign-in (OAuth 2) at id.example and tok.example, scopes read"),
+        (
+            CLIENT,
+            "oauth2_client",
+            "tokens that Aileron gets as a client of its own (OAuth 2) at tok.example, scopes read",
+        ),
+        ({"type": "oauth2", "flows": CLIENT["flows"] | OAUTH["flows"]}, "oauth2", f"{SIGN_IN}, scopes read"),
+        ({"type": "oauth2", "flows": {"clientCredentials": {"tokenUrl": "http://tok.example/t"}}}, "api_key", PASTED),
         ({"type": "oauth2", "flows": {"implicit": {}}}, "api_key", "a token, as Authorization: Bearer"),
     ],
 )
@@ -53,6 +67,23 @@ def test_a_scheme_is_a_credential_and_told(scheme: Json, kind: str, words: str) 
     need = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True).credential
     assert need is not None
     assert need.kind == kind
+
+
+def test_a_client_of_its_own_is_asked_for_as_the_document_says() -> None:
+    """Where its tokens come from and what for; how it authenticates no document says, so the standard's way is taken."""
+    made = imported(secured({"it": CLIENT}, [{"it": ["write", "read"]}]))
+    need = parse_connector_manifest(made.files["manifest.toml"], file="manifest.toml", allow_unbound=True).credential
+    bare = imported(secured({"it": CLIENT}, [{"it": []}]))
+
+    assert need is not None
+    assert need.token == TokenGrant(
+        grant="client_credentials",
+        token_url="https://tok.example/token",
+        client_auth="client_secret_basic",
+        scopes=("read", "write"),
+    )
+    assert made.credential.asked_at == ("https://tok.example",)
+    assert b"scopes = " not in bare.files["manifest.toml"]
 
 
 @pytest.mark.parametrize(
